@@ -10,7 +10,7 @@ use varve_target::array::ArrayError;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::PoolError;
 use varve_vg::create::CreateProblem;
-use varve_vg::names::NamesError;
+use varve_vg::names::{NamesError, VolumeName};
 use varve_vg::plan::ConversionError;
 use varve_vg::size::SizeError;
 use varve_vg::tree::TreeError;
@@ -65,6 +65,12 @@ pub(crate) fn io(what: &str, error: IoError) -> Failure {
         IoError::Medium | IoError::Fenced | IoError::Gone | IoError::Unsupported => Code::MediumFailed,
     };
     Failure::new(code, format!("{what}: {error}")).help("the daemon's log has the place")
+}
+
+/// A volume that is to be flattened lies over nothing.
+pub(crate) fn over_nothing(name: &VolumeName) -> Failure {
+    let message = format!("{name} lies over nothing");
+    Failure::new(Code::Usage, message).help(format!("varve lv show {}", name.origin()))
 }
 
 /// A disk that cannot be opened.

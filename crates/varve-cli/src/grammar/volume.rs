@@ -105,7 +105,8 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         change: Change,
     },
-    /// Copy what a thin volume shows of its origin into its pool, so that it needs that no more.
+    /// Copy what a thin volume shows of its origin into its pool, or a volume in a qcow2 image of what lies below that into the image, so that
+    /// it needs that no more.
     Flatten {
         /// The volume, or a snapshot of it.
         #[arg(value_name = "VG/LV")]

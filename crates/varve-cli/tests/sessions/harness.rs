@@ -69,7 +69,12 @@ impl World {
 
     /// Starts a daemon that will die at `place`.
     pub(crate) fn start_with_fault(&mut self, place: &str) {
-        let mut command = self.command("daemon --state state --shards 2");
+        self.start_with_fault_and(place, "");
+    }
+
+    /// The same, with more options.
+    pub(crate) fn start_with_fault_and(&mut self, place: &str, options: &str) {
+        let mut command = self.command(&format!("daemon --state state --shards 2 {options}"));
         command.env("VARVE_FAULT", place);
         self.spawn(command);
     }

@@ -1,11 +1,13 @@
 //! Volumes that lie in disk images, raw and qcow2, alone and over others: what clients write is what QEMU's programs read, through
 //! stops and kills; and what becomes of them when the image is not what it was.
+#![expect(clippy::disallowed_methods, reason = "the real program is tested, in real time")]
 
 use crate::client::Client;
 use crate::harness::World;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const KIB: usize = 1024;
 const SIZE: usize = 4 << 20;
@@ -35,8 +37,23 @@ fn read(world: &World, name: &str) -> Vec<u8> {
     all
 }
 
-/// Writes some of a volume, and the same of its model.
+/// Writes and discards some of a volume, and the same of its model.
 fn scribble(world: &World, name: &str, model: &mut [u8], seed: usize) {
+    let mut client = write(world, name, model, seed);
+    let at = (2 << 20) + seed * 64 * KIB;
+    client.discard(at as u64, 128 * KIB).expect("discarded");
+    model[at..at + 128 * KIB].fill(0);
+    let_go(world, client);
+}
+
+fn let_go(world: &World, mut client: Client) {
+    client.flush();
+    drop(client);
+    world.ok("export remove write.sock -y");
+}
+
+/// Writes some of a volume, and the same of its model.
+fn write(world: &World, name: &str, model: &mut [u8], seed: usize) -> Client {
     world.ok(&format!("export create {name} --nbd unix:write.sock"));
     let mut client = Client::new(&world.path("write.sock"), name);
     for (part, at) in [0, 100 * KIB + 512, 1 << 20, model.len() - 8 * KIB].into_iter().enumerate() {
@@ -45,12 +62,7 @@ fn scribble(world: &World, name: &str, model: &mut [u8], seed: usize) {
         client.write(at as u64, &data).expect("it is written");
         model[at..at + data.len()].copy_from_slice(&data);
     }
-    let at = (2 << 20) + seed * 64 * KIB;
-    client.discard(at as u64, 128 * KIB).expect("discarded");
-    model[at..at + 128 * KIB].fill(0);
-    client.flush();
-    drop(client);
-    world.ok("export remove write.sock -y");
+    client
 }
 
 /// QEMU finds no fault in an image, which holds what the model does.
@@ -420,4 +432,65 @@ fn an_image_that_a_text_from_elsewhere_names_is_opened_after_consent_only() {
     world.ok("lv activate data/v");
     assert_eq!(read(&world, "data/v")[..4096], [9; 4096]);
     assert_eq!(world.stop(), Some(0));
+}
+
+fn same(shown: &[u8], model: &[u8]) {
+    let differ = shown.iter().zip(model).position(|(one, other)| one != other);
+    assert_eq!((shown.len(), differ), (model.len(), None), "the first byte that differs");
+}
+
+#[test]
+fn a_volume_takes_in_what_lies_below_its_image_while_it_is_used() {
+    let mut world = World::with_group();
+    let (top, mut model) = chain(&world, 3);
+    assert_eq!(world.stop(), Some(0));
+    world.start_with("--image-dir images");
+    world.ok(&format!("lv create data/v --image {top} --format qcow2"));
+    world.ok("snap create data/v@before");
+    let before = model.clone();
+    // A discard of a volume with snapshots may do nothing.
+    let_go(&world, write(&world, "data/v", &mut model, 8));
+    let would = world.ok("lv flatten data/v -n");
+    assert!(would.contains("what lies below its image"), "{would}");
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_fault_and("image-pulled", "--image-dir images");
+    assert_ne!(world.run("lv flatten data/v").exit, 0);
+    world.wait_for_death();
+    world.start_with("--image-dir images");
+    let end = Instant::now() + Duration::from_secs(60);
+    while world.data("job list").to_string().contains("running") {
+        assert!(Instant::now() < end, "{}", world.data("job list"));
+    }
+    assert!(world.data("job list").to_string().contains("image-flatten"), "it goes on");
+    let_go(&world, write(&world, "data/v", &mut model, 9));
+    same(&read(&world, "data/v"), &model);
+    same(&read(&world, "data/v@before"), &before);
+    let again = world.refused("lv flatten data/v", 2, "V0002");
+    assert!(again.contains("lies over nothing"), "{again}");
+    assert_eq!(world.stop(), Some(0));
+    assert!(!qemu(&world, &format!("qemu-img info {top}")).contains("backing file"));
+    // It needs no folder, and no image below, any more.
+    fs::rename(world.path("images/2"), world.path("away")).expect("renamed");
+    world.start();
+    assert!(read(&world, "data/v") == model && read(&world, "data/v@before") == before, "alone");
+    assert_eq!(world.stop(), Some(0));
+    compare(&world, &top, "qcow2", &model);
+}
+
+#[test]
+fn what_cannot_be_flattened_says_so() {
+    let mut world = World::with_group();
+    let (top, model) = chain(&world, 1);
+    qemu(&world, &format!("qemu-img snapshot -c kept {top}"));
+    assert_eq!(world.stop(), Some(0));
+    world.start_with("--image-dir images");
+    world.ok(&format!("lv create data/v --image {top} --format qcow2"));
+    let refused = world.refused("lv flatten data/v", 2, "V0002");
+    assert!(refused.contains("internal snapshots"), "{refused}");
+    assert!(read(&world, "data/v") == model);
+    world.ok("lv deactivate data/v");
+    world.refused("lv flatten data/v", 5, "V0321");
+    fs::write(world.path("plain"), vec![0; 1 << 20]).expect("written");
+    world.ok("lv create data/w --image plain");
+    world.refused("lv flatten data/w", 2, "V0002");
 }

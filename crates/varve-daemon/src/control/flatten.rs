@@ -7,6 +7,7 @@
 //!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
 use super::Control;
+use super::image_flatten::image_plan;
 use super::jobs::{FLATTEN, SHORT, Started};
 use crate::failures;
 use crate::shard::ShardContext;
@@ -20,16 +21,22 @@ use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 
 impl Control {
-    /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool; the answer is a job.
+    /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool, or what a volume in an image shows of what
+    /// lies below the image into that; the answer is a job.
     pub(crate) async fn flatten_volume(&self, text: &str, request: Flatten) -> Result<Changed<Job>, Failure> {
         let lock = self.lock_of(text).await?;
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
-        let over_nothing = || {
-            let message = format!("{name} lies over nothing");
-            Failure::new(Code::Usage, message).help(format!("varve lv show {}", name.origin()))
-        };
+        let over_nothing = || failures::over_nothing(&name);
+        if let Some(size) = self.image_to_flatten(&located, &name).await? {
+            if request.dry_run {
+                return Ok(Changed::Planned(image_plan(&name, size)));
+            }
+            let id = self.begin_flattening_image(&located, &name, size).await;
+            drop(lock);
+            return self.job_soon(id, SHORT).await.map(Changed::Done);
+        }
         let thin = located.thin.clone().ok_or_else(over_nothing)?;
         self.check_snapshot(&located, &name).await?;
         let (pool, volume, snapshot) = (thin.pool, thin.number, name.snapshot.clone());
@@ -117,7 +124,7 @@ impl Control {
     }
 
     /// A job is remembered under another number from now on.
-    fn renumbered(&self, job: RememberedJob) -> RememberedJob {
+    pub(super) fn renumbered(&self, job: RememberedJob) -> RememberedJob {
         let id = self.next_job();
         for known in self.remembered.borrow_mut().jobs.iter_mut().filter(|known| known.id == job.id) {
             known.id = id;

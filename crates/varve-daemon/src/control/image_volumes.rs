@@ -182,7 +182,7 @@ impl Control {
         }
         let bytes =
             planned.after.lv(&name.volume).map_or(0, |volume| volume.size(planned.after.extent_size()));
-        self.set_volume_aside(located).await;
+        self.set_volume_aside(located, "it is being extended").await;
         let extended = match self.grow_image(group, &located.volume, bytes).await {
             Ok(()) => {
                 fault::die_at("image-grown");
@@ -191,10 +191,7 @@ impl Control {
             failed => failed,
         };
         drop(commits);
-        self.activate_group(group).await;
-        let resumed = located.home.run(async move |here: ShardContext| reopen::resume_all(&here)).await;
-        resumed.map_err(failures::gone)?;
-        self.lead_files(group).await;
+        self.bring_back(located).await?;
         extended?;
         self.resize_exports(name, &self.find_volume(name)?).await;
         self.show_volume(&name.to_string()).await.map(Changed::Done)
@@ -215,7 +212,7 @@ impl Control {
     }
 
     /// Lets go of a volume while the requests of its doors wait.
-    async fn set_volume_aside(&self, located: &Located) {
+    pub(super) async fn set_volume_aside(&self, located: &Located, why: &str) {
         let volume = located.volume.id;
         if located.unusable.is_some() {
             return;
@@ -227,8 +224,17 @@ impl Control {
         if let Some(home) =
             self.groups.borrow_mut().get_mut(&located.group).and_then(|known| known.homes.get_mut(&volume))
         {
-            home.unusable = Some(Failure::new(Code::VolumeUnusable, "it is being extended"));
+            home.unusable = Some(Failure::new(Code::VolumeUnusable, why));
         }
+    }
+
+    /// Takes a volume that was set aside into use again; its doors go on.
+    pub(super) async fn bring_back(&self, located: &Located) -> Result<(), Failure> {
+        self.activate_group(located.group).await;
+        let resumed = located.home.run(async move |here: ShardContext| reopen::resume_all(&here)).await;
+        resumed.map_err(failures::gone)?;
+        self.lead_files(located.group).await;
+        Ok(())
     }
 }
 

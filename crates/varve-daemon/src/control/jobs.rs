@@ -18,6 +18,7 @@ pub(super) const CHECK: &str = "pool-check";
 pub(super) const CLEAR: &str = "clear";
 pub(super) const CONVERT: &str = "convert";
 pub(super) const FLATTEN: &str = "flatten";
+pub(super) const IMAGE_FLATTEN: &str = "image-flatten";
 pub(super) const MOVE: &str = "move";
 pub(super) const REMOVE: &str = "snapshot-remove";
 pub(super) const SCRUB: &str = "array-scrub";
@@ -103,7 +104,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let may_end = [REMOVE, FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
+        let may_end = [REMOVE, FLATTEN, IMAGE_FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
         let cancellable = may_end.contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
@@ -155,6 +156,7 @@ impl Control {
             match job.kind.as_str() {
                 REMOVE => self.resume_removal(job),
                 FLATTEN => self.resume_flattening(&job),
+                IMAGE_FLATTEN => self.resume_flattening_image(&job),
                 _ => self.resume_rollback(&job),
             }
         }

@@ -26,6 +26,7 @@ mod find;
 mod flatten;
 mod groups;
 mod handle;
+mod image_flatten;
 mod image_volumes;
 mod images;
 mod instant;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Access, Device, KIB, MIB};
+use varve_block::{Access, Device, KIB, MIB, Tracker};
 use varve_format::thin::PART_SIZE;
 use varve_target::Padded;
 use varve_target::qcow2::{self, ImageDevice};
@@ -136,11 +136,12 @@ pub(super) async fn open(host: &Host, id: Uuid, image: &Image) -> Result<(), Fai
             let device = host.disk(&file);
             // What a killed daemon wrote may not be durable, and is read.
             device.flush().await.map_err(|error| failures::io("the first flush of the image", error))?;
-            OpenImage { device, image: None, file }
+            OpenImage { device, image: None, file, work: Tracker::default() }
         }
         ImageFormat::Qcow2 => {
             let image = Rc::new(image.to_write(host).await?);
-            OpenImage { device: Device::new(ImageDevice::new(Rc::clone(&image))), image: Some(image), file }
+            let device = Device::new(ImageDevice::new(Rc::clone(&image)));
+            OpenImage { device, image: Some(image), file, work: Tracker::default() }
         }
     };
     host.images.insert(id, open);
@@ -150,6 +151,7 @@ pub(super) async fn open(host: &Host, id: Uuid, image: &Image) -> Result<(), Fai
 /// Closes the image in which the volume `id` lies, if it is open (IMAGE2). Nothing uses it any more.
 pub(super) async fn close(host: &Host, id: Uuid) -> Result<(), Failure> {
     let Some(open) = host.images.take(id) else { return Ok(()) };
+    open.work.empty().await; // IMAGE3
     match &open.image {
         Some(image) => finish(host, image, &open.file).await,
         None => Ok(()),

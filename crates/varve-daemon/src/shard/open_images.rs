@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
-use varve_block::{Device, IoError};
+use varve_block::{Device, IoError, Tracker, TrackerGuard};
 use varve_os::DiskState;
 use varve_target::qcow2;
 
@@ -25,6 +25,8 @@ pub(super) struct OpenImage {
     /// None of a raw image.
     pub(super) image: Option<Rc<qcow2::Image>>,
     pub(super) device: Device,
+    /// Work on the image past its volume.
+    pub(super) work: Tracker,
 }
 
 impl Images {
@@ -42,6 +44,13 @@ impl Images {
     /// The device of the image in which the volume `id` lies, if it is open.
     pub(super) fn device(&self, id: Uuid) -> Option<Device> {
         self.open.borrow().get(&id).map(|open| open.device.clone())
+    }
+
+    /// The qcow2 image of the volume `id`, if it is open; it stays open until the guard is dropped.
+    pub(super) fn enter(&self, id: Uuid) -> Option<(Rc<qcow2::Image>, TrackerGuard)> {
+        let open = self.open.borrow();
+        let open = open.get(&id)?;
+        Some((Rc::clone(open.image.as_ref()?), open.work.enter()))
     }
 
     /// Why an image takes no changes any more, if so.

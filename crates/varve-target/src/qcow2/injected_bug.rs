@@ -12,6 +12,10 @@ pub enum InjectedBug {
     FreeBeforeEntries,
     /// The header leads to a longer L1 table before that is durable (breaks QGROW1).
     SizeBeforeTable,
+    /// The header says that nothing lies below before what was copied is durable (breaks QFLAT2).
+    ForgetBeforeData,
+    /// What is copied from below is not looked at again once it is held (breaks QFLAT1).
+    PullUnseen,
     /// An image is opened without a flush (breaks QOPEN1).
     OpenUnflushed,
     /// A read of one run does not keep its place from being used again (breaks QWRITE2).

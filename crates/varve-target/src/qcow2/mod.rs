@@ -11,7 +11,7 @@
 //! and what is read counts as written.
 //!
 //! More invariants: `cache.rs` (QCACHE), `refcounts.rs` (QCOUNT), `write.rs` (QWRITE), `commit.rs` (QCOMMIT), `places.rs`
-//! (QPLACE), `chain.rs` (QCHAIN).
+//! (QPLACE), `chain.rs` (QCHAIN), `flatten.rs` (QFLAT).
 
 mod cache;
 mod chain;
@@ -23,6 +23,7 @@ mod decompress;
 mod device;
 mod error;
 mod file;
+mod flatten;
 mod grow;
 mod injected_bug;
 mod mapping;
@@ -39,6 +40,7 @@ pub use check::Report;
 pub use create::{NewImage, create, room};
 pub use device::ImageDevice;
 pub use error::OpenError;
+pub use flatten::Pulled;
 #[doc(hidden)]
 pub use injected_bug::InjectedBug;
 pub use mapping::{Mapped, Mapping};
@@ -304,16 +306,6 @@ impl Image {
             }
         }
         Ok(self.header.cluster_size())
-    }
-
-    /// Makes everything durable, then says in the header that nothing lies below the image. What is not in it reads as zeros from then
-    /// on; the image is to be opened again for that.
-    pub async fn forget_backing(&self) -> Result<(), IoError> {
-        self.close().await?;
-        let mut sector = self.first_sector.clone();
-        Header::clear_backing(&mut sector);
-        self.file.write(0, self.arena().copy(&sector)).await?;
-        self.file.flush().await
     }
 
     /// Why it is not written any more, if so (QCOMMIT3).

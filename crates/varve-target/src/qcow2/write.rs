@@ -54,7 +54,7 @@ impl Image {
     }
 
     /// How many of `length` bytes from `at` on have entries in one slice, and may be given places at once.
-    fn step_length(&self, at: u64, length: u64) -> u64 {
+    pub(super) fn step_length(&self, at: u64, length: u64) -> u64 {
         let step = self.step_length_max();
         length.min(step - at % step)
     }
@@ -128,7 +128,7 @@ impl Image {
     }
 
     /// Writes to clusters that are held alone and have entries in one slice. The first of them is not all in place.
-    async fn write_new(&self, at: u64, data: &Bytes) -> Result<u64, IoError> {
+    pub(super) async fn write_new(&self, at: u64, data: &Bytes) -> Result<u64, IoError> {
         let size = self.header.cluster_size();
         let all = Extent::new(at, data.len() as u64);
         let clusters = all.align_out(size);

@@ -2,6 +2,7 @@
 
 mod crashes;
 mod files;
+mod flatten;
 mod imago_oracle;
 mod mutated;
 mod qemu;

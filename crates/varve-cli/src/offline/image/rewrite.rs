@@ -3,7 +3,7 @@
 
 use super::super::disks::{on_shard, unusable};
 use super::chain::{backing_of, device_of, open_chain, open_file};
-use super::convert::{PIECE, copy_piece};
+use super::convert::PIECE;
 use super::failure::failed;
 use crate::answer::Answer;
 use crate::progress::Bar;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_api::{Code, Failure};
-use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, KIB, ZeroOptions};
+use varve_block::{Access, Device, Durability, Extent, IoError, KIB, ZeroOptions};
 use varve_image::{Format, Selected};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext};
 use varve_target::qcow2::{Image, ImageDevice, Mapping, OpenError, Options, read_header, room};
@@ -168,7 +168,7 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
     let written_bytes = on_shard(async move |context| {
         let Some(below) = below_of(&context, &top).await? else { return Err(over_nothing(&top.path)) };
         let path = top.path.clone();
-        let target = Writable::open(&context, top, Some(below.clone()), 0).await?;
+        let target = Writable::open(&context, top, Some(below), 0).await?;
         let image = target.image.as_ref().expect("only a qcow2 image lies over another");
         if !image.snapshots().is_empty() {
             let message = format!("{} has internal snapshots, which need what lies below it", path.display());
@@ -177,7 +177,7 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
             ));
         }
         let bar = (!json).then(|| Bar::new_of("flatten", &path.display().to_string(), image.size()));
-        let copied = pull_up(&context, image, &target.device, &below, bar.as_ref()).await;
+        let copied = pull_up(image, bar.as_ref()).await;
         let written = copied.map_err(|error| failed(&path, &OpenError::Io(error)))?;
         image.forget_backing().await.map_err(|error| failed(&path, &OpenError::Io(error)))?;
         target.close().await?;
@@ -192,28 +192,11 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
 }
 
 /// Copies what `image` does not hold itself.
-async fn pull_up(
-    context: &ShardContext,
-    image: &Image,
-    device: &Device,
-    below: &Device,
-    bar: Option<&Bar>,
-) -> Result<u64, IoError> {
-    let (size, mut at, mut written) = (image.size().min(below.shape().size), 0, 0);
-    while at < size {
-        let here = image.lookup(at, size - at).await?;
-        let mut length = here.length;
-        if matches!(here.mapping, Mapping::Unallocated) {
-            let status = below.status(Extent::new(at, length)).await?;
-            if let Some(run) = status.first() {
-                length = length.min(run.length);
-            }
-            if status.first().is_none_or(|run| run.allocation == Allocation::Data) {
-                length = length.min(PIECE);
-                written += copy_piece(context, device, device, Extent::new(at, length)).await?;
-            }
-        }
-        at += length;
+async fn pull_up(image: &Image, bar: Option<&Bar>) -> Result<u64, IoError> {
+    let (mut at, mut written) = (0, 0);
+    while at < image.size() {
+        let pulled = image.pull(at).await?;
+        (at, written) = (at + pulled.length, written + pulled.copied);
         bar.into_iter().for_each(|bar| bar.move_to(at));
     }
     Ok(written)
