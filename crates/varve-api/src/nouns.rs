@@ -234,6 +234,9 @@ nouns! {
         pub address: String,
         /// How long a request waits for its answer, in milliseconds.
         pub wait_ms: u64,
+        /// The volumes that it may name, `VG/LV`: its devices 0, 1, ...
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub devices: Vec<String>,
         /// Whether there is a connection to it.
         pub connected: bool,
         /// Ranges of which the answers are kept.
@@ -296,6 +299,9 @@ nouns! {
         /// The program that maps it, if one does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub mapper: Option<Mapper>,
+        /// The volume of whose mapper it is a device, `VG/LV`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub granted_to: Option<String>,
         /// Where it lies; of a thin volume the pool knows.
         pub segments: Vec<Segment>,
         /// What went through it.

@@ -218,6 +218,8 @@ requests! {
         mapper: Option<String>,
         /// How long a request waits for an answer of that program: `30s` if not given.
         mapper_wait: Option<String>,
+        /// Volumes of the group, `VG/LV`, that this program may name: its devices 0, 1, ... Nothing else uses them.
+        devices: Vec<String>,
         /// Whether it is served at once even where its disks cannot be cleared cheaply; it may show then what others wrote.
         /// An array is cleared all the same.
         no_zero: bool,

@@ -153,7 +153,7 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
             Code::DiskHoldsExtents
         }
         PlanError::Spare(_) => Code::DiskIsSpare,
-        PlanError::Moving { .. } => Code::VolumeBusy,
+        PlanError::Moving { .. } | PlanError::Granted { .. } => Code::VolumeBusy,
         PlanError::NotMoving { .. } => Code::JobNotFound,
         PlanError::NothingToMove { .. } => Code::DiskIsEmpty,
         PlanError::NoPlace { .. } => Code::NoSpaceInGroup,

@@ -36,6 +36,8 @@
 //! - TEXT21. The image in which a volume lies has an absolute path, and holds whole sectors of 512 bytes, which the volume's extents
 //!   hold. Nothing else of the group lies in that image or over it.
 //! - TEXT22. The socket of a mapper is an absolute path of at most 107 bytes; a request waits 1 millisecond to 1 hour for it.
+//! - TEXT23. The devices of a mapper are volumes of the group with a role of their own, without snapshots, not mapped themselves; each is a
+//!   device of one mapper, once; a mapper has at most 64.
 
 mod areas;
 mod array_policy;
@@ -436,7 +438,7 @@ impl Description {
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT22: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT23: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

@@ -251,6 +251,11 @@ impl Group {
         disks.into_iter().filter(|disk| self.is_missing(*disk)).collect()
     }
 
+    /// The volume of whose mapper the volume `id` is a device.
+    pub fn granted_to(&self, id: Uuid) -> Option<&LogicalVolume> {
+        self.logical_volumes().iter().find(|lv| lv.layout.granted().contains(&id))
+    }
+
     /// The names of volumes of which extents lie on `pv`.
     pub fn volumes_on(&self, pv: PvName) -> Vec<String> {
         let on = |lv: &&LogicalVolume| areas(lv).any(|area| area.pv == pv);

@@ -83,6 +83,7 @@ impl Plan {
 pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanError> {
     let mut draft = Draft::of(group);
     draft.check_complete(&change)?;
+    draft.check_granted(&change)?;
     match change {
         Change::CreateVolume { name, id, size, role, layout, policy, disks } => {
             draft.create_volume((name, id), size, (role, layout), policy, (&disks, stamp.date))

@@ -232,7 +232,7 @@ fn lines_of(group: &Group, lv: &LogicalVolume, id: Uuid, (space, extents): (Spac
             assert!(size <= group.bytes(extents), "TEXT21: the extents hold the image");
             whole(Target::Image(ImageTarget { id, path: path.clone(), format: *format }))
         }
-        Layout::Mapper { socket, wait_ms } => {
+        Layout::Mapper { socket, wait_ms, .. } => {
             whole(Target::Mapper(MapperTarget { id, socket: socket.clone(), wait_ms: *wait_ms }))
         }
         Layout::Mirror { .. } | Layout::Ddraid { .. } if group.is_incomplete(space) => whole(Target::Missing),
@@ -371,7 +371,8 @@ mod tests {
     fn a_volume_that_a_program_maps_is_one_line_on_no_disk() {
         let mut description = Description::decode(TEXT).expect("the golden text");
         let volume = &mut description.logical_volumes[1];
-        volume.layout = Layout::Mapper { socket: "/run/map.sock".to_owned(), wait_ms: 500 };
+        volume.layout =
+            Layout::Mapper { socket: "/run/map.sock".to_owned(), wait_ms: 500, devices: Vec::new() };
         volume.segments.clear();
         let (name, id, extents) = (volume.name.clone(), volume.id, volume.extents);
         let group = Group::new(description).expect("sound");

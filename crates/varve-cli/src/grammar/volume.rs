@@ -179,6 +179,9 @@ pub(crate) struct VolumeCreateOptions {
     /// Mapper: how long a request waits for an answer of the program [default: 30s].
     #[arg(long, value_name = "TIME", requires = "mapper")]
     pub(crate) mapper_wait: Option<String>,
+    /// Mapper: a volume of the group that the program may name, once for each; nothing else uses it then.
+    #[arg(long = "device", value_name = "VG/LV", requires = "mapper")]
+    pub(crate) devices: Vec<String>,
     #[command(flatten)]
     pub(crate) policy: PolicyOptions,
     #[command(flatten)]

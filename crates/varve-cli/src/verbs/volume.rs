@@ -123,6 +123,7 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         layout: Some(layout),
         mapper: options.mapper.as_deref().map(absolute_socket).transpose()?,
         mapper_wait: options.mapper_wait.clone(),
+        devices: options.devices.clone(),
         no_zero: options.no_zero,
         stripes: options.layout.stripes,
         stripe_size: options.layout.stripe_size.clone(),
@@ -271,8 +272,12 @@ fn show(volume: &LogicalVolume) -> String {
         ("written", format!("{} in {} requests", size(traffic.write_bytes), traffic.writes)),
         ("errors", traffic.errors.to_string()),
     ];
+    if let Some(to) = &volume.granted_to {
+        head.insert(3, ("device of", to.clone()));
+    }
     if let Some(mapper) = &volume.mapper {
         head.insert(3, ("mapper", mapper_text(mapper)));
+        head.insert(4, ("devices", or_dash(&mapper.devices.join(" "))));
         return pairs(&head);
     }
     let head = pairs(&head);

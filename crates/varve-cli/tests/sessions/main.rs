@@ -13,6 +13,7 @@ mod images;
 mod layouts;
 mod losses;
 mod mapper;
+mod mapper_devices;
 mod mending;
 mod moves;
 mod offline_arrays;

@@ -20,6 +20,19 @@ impl Control {
     /// Takes every volume of a group into use that is not yet; those that cannot be are known with the reason.
     pub(super) async fn activate_group(&self, group: Uuid) {
         let Ok(volumes) = self.with_group(group, idle_volumes) else { return };
+        let (mapped, others) = volumes.into_iter().partition(has_devices);
+        self.activate_all(group, others).await;
+        self.activate_all(group, mapped).await; // CONTROLMAPPER2
+        self.attach_origins(group).await;
+        self.settle_all_below(group).await;
+        self.ration(group).await;
+        self.settle_names(group).await;
+        self.go_on_clearing(group);
+        self.go_on_moving(group);
+        self.go_on_converting(group);
+    }
+
+    async fn activate_all(&self, group: Uuid, volumes: Vec<LogicalVolume>) {
         let mut activations = Vec::with_capacity(volumes.len());
         for volume in volumes {
             let shard = self.place(group, volume.id);
@@ -37,13 +50,6 @@ impl Control {
         }
         self.ration_for_all(group).await;
         join_all(activations).await;
-        self.attach_origins(group).await;
-        self.settle_all_below(group).await;
-        self.ration(group).await;
-        self.settle_names(group).await;
-        self.go_on_clearing(group);
-        self.go_on_moving(group);
-        self.go_on_converting(group);
     }
 
     /// Takes one volume into use on `shard`.
@@ -57,6 +63,7 @@ impl Control {
         self.refuse_unagreed_mapper(group, volume)?;
         self.await_abandoned(group).await?; // N1 of `abandoned.rs`
         spec.image = self.image_for(group, volume).await?;
+        spec.devices = self.devices_of(group, volume).await?;
         let activated = shard.run(async move |context: ShardContext| retire::activate(&context, &spec).await);
         let activated = activated.await.map_err(failures::gone)?;
         if activated.is_err() {
@@ -87,10 +94,12 @@ impl Control {
         let homes: Vec<(Uuid, ShardHandle)> = self.with_group(group, |known| {
             let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
             let pools: BTreeSet<Uuid> = pools.map(|pool| pool.id).collect();
+            let mapped = known.group.logical_volumes().iter().filter(|volume| has_devices(volume));
+            let mapped: BTreeSet<Uuid> = mapped.map(|volume| volume.id).collect();
             let mut homes: Vec<_> =
                 known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect();
             // What lies over something goes before it.
-            homes.sort_by_key(|(id, _)| !pools.contains(id));
+            homes.sort_by_key(|(id, _)| (!mapped.contains(id), !pools.contains(id)));
             homes
         })?;
         for (volume, shard) in homes {
@@ -142,7 +151,8 @@ impl Control {
             let quota = super::ration::first_share(known, volume.id);
             let name = format!("{}/{}", known.group.name(), volume.name);
             let accepts = self.accepted.borrow().get(&volume.id).copied().unwrap_or_default();
-            Ok(ActivationSpec { name, node, policy, quota, disks, image: None, accepts })
+            let (image, devices) = (None, Vec::new());
+            Ok(ActivationSpec { name, node, policy, quota, disks, image, devices, accepts })
         })?
     }
 
@@ -233,6 +243,11 @@ impl Control {
 }
 
 /// Volumes that are not in use.
+/// Whether a volume needs others of its group (CONTROLMAPPER2).
+pub(super) fn has_devices(volume: &LogicalVolume) -> bool {
+    !volume.layout.granted().is_empty()
+}
+
 fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
     let idle =
         |volume: &&LogicalVolume| known.homes.get(&volume.id).is_none_or(|home| home.unusable.is_some());

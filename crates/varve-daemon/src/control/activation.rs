@@ -266,6 +266,16 @@ impl Control {
                 self.refuse_if_exported(id, &name, true)?;
             }
         }
+        let mapped = self.with_group(group, |known| {
+            let mut granted = entries.iter().filter_map(|entry| known.group.granted_to(entry.id));
+            granted.find(|to| !ids.contains(&to.id) && to.inactive.is_none()).map(|to| to.id)
+        })?;
+        if let Some(mapped) = mapped.map(|mapped| self.subject(mapped)) {
+            let message = format!("{mapped} lies over it, where its mapper says");
+            return Err(
+                Failure::new(Code::VolumeBusy, message).help(format!("varve lv deactivate {mapped} first"))
+            );
+        }
         let stores = entries.iter().flat_map(|entry| entry.stores().map(|store| store.id));
         let below: BTreeSet<Uuid> = stores.chain(ids.iter().copied()).collect();
         for (pool, home) in self.with_group(group, super::known_group::KnownGroup::pools_in_use)? {

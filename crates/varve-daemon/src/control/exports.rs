@@ -51,6 +51,7 @@ impl Control {
         let located = self.find_volume(&name)?;
         self.check_snapshot(&located, &name).await?;
         let name = self.present_name(located.volume.id, name);
+        self.refuse_granted(&located)?;
         self.check_export(&address, &name)?;
         self.check_folder(&address).await?;
         if let Address::Fuse(path) = &address {

@@ -1,7 +1,10 @@
 //! Volumes that programs map: where each program is asked, that somebody at this host agreed to it, and how it does.
 //!
-//! Invariant CONTROLMAPPER1: the daemon connects to a socket that a group's text names only after somebody at this host has named it
-//! for that group, or has agreed to it; each connection is an event.
+//! Invariants:
+//! - CONTROLMAPPER1. The daemon connects to a socket that a group's text names only after somebody at this host has named it for that
+//!   group, or has agreed to it; each connection is an event.
+//! - CONTROLMAPPER2. A volume that is a device of a mapper is served to nobody else. The mapped volume is taken into use after all of its
+//!   devices, and goes before them.
 
 use super::Control;
 use super::find::Located;
@@ -11,14 +14,17 @@ use super::policy::{bad, milliseconds};
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::mappers::MapperFacts;
+use crate::shard::spec::MapperDevice;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Layout as ShownLayout, Mapper, VolumeCreate, VolumeState};
+use varve_block::Portal;
 use varve_format::text::MAPPER_WAIT_MS_DEFAULT;
 use varve_vg::model::{self, LogicalVolume};
-use varve_vg::plan::Layout;
+use varve_vg::names::VolumeName;
+use varve_vg::plan::{Layout, PlanError};
 
 /// The layout of a volume as a request asks for it.
-pub(super) fn asked_layout(request: &VolumeCreate) -> Result<Layout, Failure> {
+pub(super) fn asked_layout(request: &VolumeCreate, devices: Vec<Uuid>) -> Result<Layout, Failure> {
     if request.mapper.is_none() && request.layout != Some(ShownLayout::Mapper) {
         return layout(request);
     }
@@ -26,11 +32,11 @@ pub(super) fn asked_layout(request: &VolumeCreate) -> Result<Layout, Failure> {
         let message = "a volume that a program maps lies on no disk of its group: leave out --on";
         return Err(Failure::new(Code::Usage, message));
     }
-    mapper_layout(request)
+    mapper_layout(request, devices)
 }
 
 /// The layout of a volume that a program maps.
-fn mapper_layout(request: &VolumeCreate) -> Result<Layout, Failure> {
+fn mapper_layout(request: &VolumeCreate, devices: Vec<Uuid>) -> Result<Layout, Failure> {
     if request.layout.is_some_and(|layout| layout != ShownLayout::Mapper) {
         return Err(Failure::new(Code::Usage, "--mapper belongs to --type mapper"));
     }
@@ -44,7 +50,7 @@ fn mapper_layout(request: &VolumeCreate) -> Result<Layout, Failure> {
         Some(text) => milliseconds(text).ok_or_else(|| bad("--mapper-wait", text, "30s"))?,
         None => MAPPER_WAIT_MS_DEFAULT,
     };
-    Ok(Layout::Mapper { socket: socket.to_owned(), wait_ms })
+    Ok(Layout::Mapper { socket: socket.to_owned(), wait_ms, devices })
 }
 
 /// The address of the mapper of a volume, if it has one.
@@ -61,12 +67,21 @@ pub(super) fn named_mappers(known: &KnownGroup) -> impl Iterator<Item = String> 
 }
 
 /// The mapper of a volume as it is shown.
-pub(super) fn shown_mapper(volume: &LogicalVolume, facts: Option<&MapperFacts>) -> Option<Mapper> {
+pub(super) fn shown_mapper(
+    known: &KnownGroup,
+    volume: &LogicalVolume,
+    facts: Option<&MapperFacts>,
+) -> Option<Mapper> {
     let model::Layout::Mapper { wait_ms, .. } = volume.layout else { return None };
+    let named = |id: &Uuid| {
+        let device = known.group.logical_volumes().iter().find(|device| device.id == *id);
+        device.map(|device| format!("{}/{}", known.group.name(), device.name))
+    };
     let status = facts.map(|facts| facts.status).unwrap_or_default();
     Some(Mapper {
         address: mapper_address(volume)?,
         wait_ms,
+        devices: volume.layout.granted().iter().filter_map(named).collect(),
         connected: status.is_connected,
         answers: status.entries as u64,
         unflushed: status.unflushed as u64,
@@ -104,6 +119,66 @@ impl Control {
             .help(format!("look at {address}; if it is what you expect: varve pv scan --trust-images")))
     }
 
+    /// The volumes that a request gives to a mapper, if they can be (CONTROLMAPPER2).
+    pub(super) fn asked_devices(&self, group: Uuid, request: &VolumeCreate) -> Result<Vec<Uuid>, Failure> {
+        if !request.devices.is_empty() && request.mapper.is_none() {
+            return Err(Failure::new(Code::Usage, "--device belongs to --mapper"));
+        }
+        let find = |text: &String| {
+            let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
+            let located = self.find_volume(&name)?;
+            let is_fit = located.group == group && located.thin.is_none() && name.snapshot.is_none();
+            if !is_fit || located.volume.stores().next().is_some() {
+                let message = format!(
+                    "{name} cannot be a device of a mapper: it is to be a volume of the group, not thin, without snapshots"
+                );
+                return Err(Failure::new(Code::Usage, message).help(format!("varve lv show {name}")));
+            }
+            self.refuse_if_busy(located.volume.id)?;
+            self.refuse_if_exported(located.volume.id, &name, true)?;
+            self.refuse_granted(&located)?;
+            Ok(located.volume.id)
+        };
+        request.devices.iter().map(find).collect()
+    }
+
+    /// CONTROLMAPPER2.
+    pub(super) fn refuse_granted(&self, located: &Located) -> Result<(), Failure> {
+        let (id, volume) = (located.volume.id, &located.volume.name);
+        let granted = self.with_group(located.group, |known| {
+            let (group, to) = (known.group.name().to_owned(), known.group.granted_to(id)?.name.clone());
+            Some(PlanError::Granted { group, volume: volume.clone(), to })
+        })?;
+        granted.map_or(Ok(()), |granted| Err(failures::plan(&granted)))
+    }
+
+    /// The devices of a mapper, for the shard of its volume.
+    pub(super) async fn devices_of(
+        &self,
+        group: Uuid,
+        volume: &LogicalVolume,
+    ) -> Result<Vec<MapperDevice>, Failure> {
+        let mut devices = Vec::new();
+        for id in volume.layout.granted() {
+            let name: VolumeName = self.subject(*id).parse().map_err(|error| failures::bad_name(&error))?;
+            let portal = self.portal_of_device(group, &name).await.map_err(|failure| {
+                let message = format!("a device of its mapper, {name}, cannot be used: {}", failure.message);
+                Failure::new(Code::VolumeUnusable, message).help(format!("varve lv show {name}"))
+            })?;
+            devices.push(MapperDevice { name: id.to_string(), portal });
+        }
+        Ok(devices)
+    }
+
+    async fn portal_of_device(&self, group: Uuid, name: &VolumeName) -> Result<Portal, Failure> {
+        let located = self.find_volume(name)?;
+        assert!(located.group == group, "TEXT23: a device is a volume of the group");
+        match located.unusable {
+            Some(failure) => Err(failure),
+            None => self.portal(&located, None, located.volume.read_only).await,
+        }
+    }
+
     /// CONTROLMAPPER1: somebody at this host has named the mapper of a new volume, if it has one.
     pub(super) async fn agree_to_mapper(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {
         match mapper_address(volume) {
@@ -133,12 +208,13 @@ mod tests {
 
     fn asked(mapper: &str, wait: Option<&str>, layout: Option<ShownLayout>) -> Result<Layout, Failure> {
         let (mapper, mapper_wait) = (Some(mapper.to_owned()), wait.map(str::to_owned));
-        mapper_layout(&VolumeCreate { mapper, mapper_wait, layout, ..VolumeCreate::default() })
+        mapper_layout(&VolumeCreate { mapper, mapper_wait, layout, ..VolumeCreate::default() }, Vec::new())
     }
 
     #[test]
     fn the_address_of_a_mapper_is_an_absolute_path_of_a_socket() {
-        let layout = |wait_ms| Ok(Layout::Mapper { socket: "/run/m".to_owned(), wait_ms });
+        let layout =
+            |wait_ms| Ok(Layout::Mapper { socket: "/run/m".to_owned(), wait_ms, devices: Vec::new() });
         assert_eq!(asked("unix:/run/m", None, None), layout(30_000));
         assert_eq!(asked("unix:/run/m", Some("500ms"), Some(ShownLayout::Mapper)), layout(500));
         for (address, wait) in

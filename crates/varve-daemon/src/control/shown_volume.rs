@@ -74,7 +74,8 @@ pub(super) fn shown_volume(located: &Located, known: &KnownGroup, facts: &Family
         exports: Vec::new(),
         image: shown_image(&volume.layout),
         array: shown_array(known, volume, volume.space(), facts.array.as_ref()),
-        mapper: shown_mapper(volume, facts.mapper.as_ref()),
+        mapper: shown_mapper(known, volume, facts.mapper.as_ref()),
+        granted_to: known.group.granted_to(volume.id).map(|to| format!("{group}/{}", to.name)),
         segments: shown_segments(known, volume),
         traffic: facts.traffic.clone(),
     }

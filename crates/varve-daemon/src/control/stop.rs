@@ -6,9 +6,11 @@
 //! - Z2. A disk that does not answer keeps nothing of other disks from being made durable.
 //! - Z5. All stages together take no longer than the stop may.
 
+use super::activate::has_devices;
 use super::{Control, PROBE};
 use crate::shard::{NoAnswer, ShardContext, ShardHandle, retire};
 use futures_util::future::{Either, join_all, select};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
@@ -42,7 +44,8 @@ impl Control {
             tracing::warn!("a command does not end: the daemon stops without it");
         }
         self.close_exports(stages.exports).await;
-        self.close_volumes(stages.volumes).await;
+        self.close_volumes(stages.volumes, true).await; // CONTROLMAPPER2 of `mappers.rs`
+        self.close_volumes(stages.volumes, false).await;
         if self.until(stages.state, self.save_or_warn()).await.is_none() {
             self.fault("the state directory does not answer".to_owned());
         }
@@ -66,12 +69,16 @@ impl Control {
         let _ = self.until(deadline, join_all(told)).await;
     }
 
-    /// Z2.
-    async fn close_volumes(&self, deadline: Moment) {
+    /// Z2, of volumes that have devices, or of the others.
+    async fn close_volumes(&self, deadline: Moment, have_devices: bool) {
         let homes: Vec<(Uuid, ShardHandle)> = {
             let groups = self.groups.borrow();
+            let all = groups.values().flat_map(|known| known.group.logical_volumes());
+            let mapped: BTreeSet<Uuid> =
+                all.filter(|entry| has_devices(entry)).map(|entry| entry.id).collect();
             let homes = groups.values().flat_map(|known| &known.homes);
-            let used = homes.filter(|(_, home)| home.unusable.is_none());
+            let used =
+                homes.filter(|(id, home)| home.unusable.is_none() && mapped.contains(id) == have_devices);
             used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
         };
         let closed = join_all(homes.into_iter().map(async |(volume, shard)| {

@@ -73,9 +73,9 @@ impl Control {
             return Err(Failure::new(Code::Usage, "--format is that of an --image"));
         }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let layout = asked_layout(&request)?;
-        let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         let group = self.find_group(&name.group)?;
+        let layout = asked_layout(&request, self.asked_devices(group, &request)?)?;
+        let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
         let (role, disks) = (Role::Volume, self.disk_choice(group, &request.on)?);

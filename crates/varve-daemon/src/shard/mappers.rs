@@ -16,6 +16,8 @@ use varve_target::delegate::{Delegate, DelegateStatus};
 #[derive(Default)]
 pub(crate) struct Mappers {
     open: RefCell<BTreeMap<Uuid, OpenMapper>>,
+    /// What the mapper of a volume may name, by the ids of the volumes.
+    devices: RefCell<BTreeMap<Uuid, Vec<(String, Device)>>>,
 }
 
 /// A volume in use, and its mapper.
@@ -46,6 +48,16 @@ impl Mappers {
     /// The device of the volume, if it is in use.
     pub(super) fn device(&self, volume: Uuid) -> Option<Device> {
         self.open.borrow().get(&volume).map(|open| Device::new(open.delegate.clone()))
+    }
+
+    /// What the mapper of a volume may name, before the volume is taken into use.
+    pub(super) fn give(&self, volume: Uuid, devices: Vec<(String, Device)>) {
+        self.devices.borrow_mut().insert(volume, devices);
+    }
+
+    /// What the mapper of a volume may name.
+    pub(super) fn given(&self, volume: Uuid) -> Vec<(String, Device)> {
+        self.devices.borrow().get(&volume).cloned().unwrap_or_default()
     }
 
     /// The volume is in use from now on.

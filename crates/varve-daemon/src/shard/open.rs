@@ -4,7 +4,7 @@ use super::family::Family;
 use super::gate::Gate;
 use super::health::Health;
 use super::open_array::{Owner, device_of, make};
-use super::spec::{ActivationSpec, Disks};
+use super::spec::{ActivationSpec, Disks, MapperDevice};
 use super::{ShardContext, images, pool_serving, reconcile};
 use crate::failures;
 use crate::fault;
@@ -43,6 +43,8 @@ async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Heal
     if let Some(image) = &spec.image {
         images::open(context, spec.node.id, image).await?;
     }
+    let imported = |device: &MapperDevice| (device.name.clone(), context.host().world.import(&device.portal));
+    context.mappers.give(spec.node.id, spec.devices.iter().map(imported).collect());
     let base = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
     let base = fault::with_injected_bug(base, &spec.name);
     let top = context.state().top(spec.node.id, &base);

@@ -32,7 +32,7 @@ pub(super) fn open(
         name: target.id.to_string(),
         size,
         block_size: BLOCK_SIZE,
-        devices: Vec::new(),
+        devices: host.mappers.given(target.id),
         answer_wait: Duration::from_millis(target.wait_ms),
         entries_max: ANSWERS_MAX,
     };

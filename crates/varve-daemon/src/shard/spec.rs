@@ -4,6 +4,7 @@ use super::layers::Image;
 use super::quota::CacheQuota;
 use crate::world::DiskRef;
 use std::collections::BTreeMap;
+use varve_block::Portal;
 use varve_vg::model::{PvName, StorePolicy};
 use varve_vg::tree::VolumeNode;
 
@@ -25,8 +26,19 @@ pub(crate) struct ActivationSpec {
     pub(crate) disks: Disks,
     /// The image in which it lies, if it lies in one, open to be written.
     pub(crate) image: Option<Image>,
+    /// The volumes that its mapper may name.
+    pub(crate) devices: Vec<MapperDevice>,
     /// What a person has accepted of its arrays.
     pub(crate) accepts: Accepts,
+}
+
+/// A volume of the group that a mapper may name.
+#[derive(Clone)]
+pub(crate) struct MapperDevice {
+    /// What the mapper is told that it is: its identity.
+    pub(crate) name: String,
+    /// The way to it.
+    pub(crate) portal: Portal,
 }
 
 /// What a person has accepted of arrays that are taken into use.

@@ -16,7 +16,7 @@ use varve_block::{KIB, MIB, is_aligned};
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT22 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT23 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -35,6 +35,7 @@ impl Description {
         self.moves.iter().try_for_each(|entry| self.check_move(entry))?;
         self.conversions.iter().try_for_each(|entry| self.check_conversion(entry))?;
         self.check_files()?;
+        self.check_granted()?;
         self.check_areas()
     }
 
@@ -109,6 +110,30 @@ impl Description {
                 let problem = "its image is that of another volume, or one that others lie over";
                 return Err(TextError::Shape { place: lv.name.clone(), problem });
             }
+        }
+        Ok(())
+    }
+
+    /// TEXT23.
+    fn check_granted(&self) -> Result<(), TextError> {
+        let volumes: HashMap<_, _> = self.logical_volumes.iter().map(|lv| (lv.id, lv)).collect();
+        let mut granted = HashSet::new();
+        for (lv, id) in
+            self.logical_volumes.iter().flat_map(|lv| lv.layout.granted().iter().map(move |id| (lv, id)))
+        {
+            let is_fit = |device: &&LogicalVolumeEntry| {
+                device.role == Role::Volume
+                    && device.stores().next().is_none()
+                    && !matches!(device.layout, Layout::Mapper { .. })
+            };
+            let problem = match volumes.get(id).filter(|device| is_fit(device)) {
+                None => {
+                    "a mapper names volumes of its group that are no pools, have no snapshots, and are not mapped"
+                }
+                Some(_) if !granted.insert(id) => "a volume is a device of one mapper, once",
+                Some(_) => continue,
+            };
+            return Err(TextError::Shape { place: lv.name.clone(), problem });
         }
         Ok(())
     }

@@ -43,6 +43,8 @@ pub const MEMBER_METADATA_SIZE_MIN: u64 = MIB;
 pub const IMAGE_SECTOR: u64 = 512;
 /// Most bytes of the path of a Unix socket.
 const SOCKET_LENGTH_MAX: usize = 107;
+/// Most volumes that are devices of one mapper (TEXT23).
+const GRANTED_MAX: usize = 64;
 /// How long requests may be declared to wait for a mapper, in milliseconds.
 const MAPPER_WAITS_MS: RangeInclusive<u64> = 1..=3_600_000;
 /// How long requests wait for a mapper if nothing is declared, in milliseconds.
@@ -102,6 +104,9 @@ pub enum Layout {
         socket: String,
         /// How long a request waits for its answer, in milliseconds.
         wait_ms: u64,
+        /// Volumes of the group that it may name: its devices 0, 1, ...
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        devices: Vec<Uuid>,
     },
     /// Every byte on each member.
     Mirror {
@@ -260,6 +265,14 @@ impl Layout {
         shape.or(sum).or(room)
     }
 
+    /// Volumes of the group that its mapper may name.
+    pub fn granted(&self) -> &[Uuid] {
+        match self {
+            Layout::Mapper { devices, .. } => devices,
+            _ => &[],
+        }
+    }
+
     /// TEXT21.
     fn problem_of_image(&self, extents: u64, extent_size: u64) -> Option<&'static str> {
         let Layout::Image { path, bytes, .. } = self else { return None };
@@ -288,7 +301,10 @@ impl Layout {
             Layout::Striped { .. } => (!have_equal_width(segments))
                 .then_some("all segments of a striped volume have the same number of areas"),
             Layout::Zero | Layout::Error | Layout::Image { .. } => None,
-            Layout::Mapper { socket, wait_ms } => problem_of_mapper(socket, *wait_ms),
+            Layout::Mapper { devices, .. } if devices.len() > GRANTED_MAX => {
+                Some("a mapper has at most 64 volumes as devices")
+            }
+            Layout::Mapper { socket, wait_ms, .. } => problem_of_mapper(socket, *wait_ms),
             Layout::Mirror { members, .. } if !MIRROR_COPIES.contains(&members.len()) => {
                 Some("a mirror has 2 to 8 members")
             }

@@ -293,41 +293,19 @@ const BREAKAGES: &[Breakage] = &[
     ),
     ("TEXT12", |d| on_no_disk(d, mapper("/run/map", 1)).role = Role::Pool, "fast: a pool lies on disks"),
     ("TEXT7", |d| d.logical_volumes[1].layout = mapper("/run/map", 1), "fast: `extents` is not the sum"),
+    ("TEXT23", |d| granted(d, &[77]), "fast: a mapper names volumes of its group"),
+    ("TEXT23", |d| granted(d, &[4]), "fast: a mapper names volumes of its group"),
+    ("TEXT23", |d| granted(d, &[2, 2]), "fast: a volume is a device of one mapper, once"),
+    ("TEXT23", |d| granted(d, &[2; 65]), "fast: a mapper has at most 64 volumes"),
+    ("TEXT22", |d| _ = on_no_disk(d, mapper("run/map", 1)), "fast: the socket of a mapper is an absolute"),
+    ("TEXT22", |d| _ = on_no_disk(d, mapper("/run/\n", 1)), "fast: the socket of a mapper is an absolute"),
     (
         "TEXT22",
-        |d| {
-            on_no_disk(d, mapper("run/map", 1));
-        },
+        |d| _ = on_no_disk(d, mapper(&"/".repeat(108), 1)),
         "fast: the socket of a mapper is an absolute",
     ),
-    (
-        "TEXT22",
-        |d| {
-            on_no_disk(d, mapper("/run/\n", 1));
-        },
-        "fast: the socket of a mapper is an absolute",
-    ),
-    (
-        "TEXT22",
-        |d| {
-            on_no_disk(d, mapper(&"/".repeat(108), 1));
-        },
-        "fast: the socket of a mapper is an absolute",
-    ),
-    (
-        "TEXT22",
-        |d| {
-            on_no_disk(d, mapper("/run/map", 0));
-        },
-        "fast: a request waits 1 millisecond to",
-    ),
-    (
-        "TEXT22",
-        |d| {
-            on_no_disk(d, mapper("/m", 3_600_001));
-        },
-        "fast: a request waits 1 millisecond to",
-    ),
+    ("TEXT22", |d| _ = on_no_disk(d, mapper("/run/map", 0)), "fast: a request waits 1 millisecond to"),
+    ("TEXT22", |d| _ = on_no_disk(d, mapper("/m", 3_600_001)), "fast: a request waits 1 millisecond to"),
     ("TEXT6", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(0), "fast: a striped segment has"),
     (
         "TEXT6",
@@ -494,7 +472,24 @@ fn volumes_in_images_survive_the_round_trip() {
 }
 
 fn mapper(socket: &str, wait_ms: u64) -> Layout {
-    Layout::Mapper { socket: socket.to_owned(), wait_ms }
+    Layout::Mapper { socket: socket.to_owned(), wait_ms, devices: Vec::new() }
+}
+
+/// Gives volumes to the mapper of the striped volume.
+fn granted(description: &mut Description, devices: &[u128]) {
+    let devices = devices.iter().map(|id| Uuid::from_u128(*id)).collect();
+    on_no_disk(description, Layout::Mapper { socket: "/run/map".to_owned(), wait_ms: 1, devices });
+    description.logical_volumes[0].store = None;
+}
+
+#[test]
+fn the_devices_of_a_mapper_survive_the_round_trip() {
+    let mut description = sample();
+    granted(&mut description, &[2]);
+    let text = description.encode();
+    assert_eq!(Description::decode(&text), Ok(description.clone()), "{text}");
+    description.logical_volumes[0].role = Role::PoolBackup { of: Uuid::from_u128(78) };
+    assert!(description.check().is_err(), "TEXT23");
 }
 
 #[test]

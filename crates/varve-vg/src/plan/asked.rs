@@ -2,6 +2,7 @@
 
 use crate::model::{self, ImageFormat, PvName, ReadPolicy};
 use std::collections::BTreeMap;
+use uuid::Uuid;
 
 /// How a new volume lies on its disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum Layout {
         socket: String,
         /// How long a request waits for its answer, in milliseconds.
         wait_ms: u64,
+        /// Volumes of the group that it may name.
+        devices: Vec<Uuid>,
     },
     /// A copy on each of `copies` members.
     Mirror {

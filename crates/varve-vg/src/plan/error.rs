@@ -296,6 +296,16 @@ pub enum PlanError {
         /// Free bytes of the disks that may be used.
         free: u64,
     },
+    /// The volume is a device of a mapper.
+    #[error("{group}/{volume} belongs to {group}/{to}, whose mapper says what lies where on it")]
+    Granted {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+        /// The volume that is mapped.
+        to: String,
+    },
     /// The disk is being emptied, or what is emptied goes there.
     #[error("a move from {from} of {group} concerns {what}")]
     Moving {
@@ -366,7 +376,7 @@ impl PlanError {
             Self::VolumeExists { .. } | Self::DiskExists { .. } => ErrorKind::Exists,
             Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
             Self::VolumeDegraded { .. } | Self::NotArray { .. } | Self::Moving { .. } => ErrorKind::Busy,
-            Self::Spare(_) => ErrorKind::Busy,
+            Self::Spare(_) | Self::Granted { .. } => ErrorKind::Busy,
             Self::NotMoving { .. } | Self::NothingToMove { .. } => ErrorKind::NotFound,
             Self::NoPlace { .. } => ErrorKind::NoSpace,
             Self::Conversion(ConversionError::Converting { .. }) => ErrorKind::Busy,

@@ -46,6 +46,9 @@ impl PlanError {
                 )
             }
             Self::Invalid(_) => "mend what the message names".into(),
+            Self::Granted { group, to, .. } => {
+                format!("`varve lv remove {group}/{to}` lets go of it, and keeps what it holds")
+            }
             Self::Conversion(error) => error.help(),
             _ => self.help_disks(),
         }

@@ -23,6 +23,24 @@ impl Draft<'_> {
         Err(PlanError::VolumeIncomplete { group: self.group_name().into(), volume: volume.clone(), disks })
     }
 
+    /// What is a device of a mapper stays as the mapper knows it.
+    pub(super) fn check_granted(&self, change: &Change) -> Result<(), PlanError> {
+        let volume = match change {
+            Change::ExtendVolume { name, .. }
+            | Change::ReduceVolume { name, .. }
+            | Change::RemoveVolume { name } => name,
+            Change::CreateStore { volume, .. } => volume,
+            _ => return Ok(()),
+        };
+        let to = self.before.lv(volume).and_then(|lv| self.before.granted_to(lv.id));
+        let granted = |to: &LogicalVolume| PlanError::Granted {
+            group: self.group_name().into(),
+            volume: volume.clone(),
+            to: to.name.clone(),
+        };
+        to.map_or(Ok(()), |to| Err(granted(to)))
+    }
+
     fn check_group_complete(&self) -> Result<(), PlanError> {
         let missing = self.description.physical_volumes.iter().filter(|pv| pv.missing);
         let disks: Vec<_> = missing.map(|pv| format!("{} ({})", pv.name, pv.path)).collect();

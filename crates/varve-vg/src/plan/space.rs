@@ -79,8 +79,8 @@ impl Draft<'_> {
             Layout::Linear => (1, model::Layout::Linear),
             Layout::Zero => (1, model::Layout::Zero),
             Layout::Error => (1, model::Layout::Error),
-            Layout::Mapper { ref socket, wait_ms } => {
-                (1, model::Layout::Mapper { socket: socket.clone(), wait_ms })
+            Layout::Mapper { ref socket, wait_ms, ref devices } => {
+                (1, model::Layout::Mapper { socket: socket.clone(), wait_ms, devices: devices.clone() })
             }
             Layout::Striped { stripes, stripe_size } => {
                 (self.check_stripes(stripes, stripe_size)?, model::Layout::Striped { stripe_size })

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod conversions;
+mod granted;
 mod images;
 mod mapper;
 mod moves;

@@ -3,7 +3,7 @@
 use super::*;
 
 fn mapped(name: &str, role: Role, extents: u64) -> Change {
-    let layout = Layout::Mapper { socket: "/run/map.sock".to_owned(), wait_ms: 500 };
+    let layout = Layout::Mapper { socket: "/run/map.sock".to_owned(), wait_ms: 500, devices: Vec::new() };
     let size = SizeArgument::bytes(extents * MIB4);
     let (policy, disks) = (StorePolicy::default(), DiskChoice::default());
     Change::CreateVolume { name: name.into(), id: Uuid::from_u128(0x4000), size, role, layout, policy, disks }

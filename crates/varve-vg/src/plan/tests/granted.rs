@@ -1,0 +1,48 @@
+//! Tests of plans of volumes that are devices of a mapper.
+
+use super::*;
+
+fn mapped(devices: &[u128]) -> Change {
+    let devices = devices.iter().map(|id| Uuid::from_u128(*id)).collect();
+    Change::CreateVolume {
+        name: "m".into(),
+        id: Uuid::from_u128(0x5000),
+        size: SizeArgument::bytes(2 * MIB4),
+        role: Role::Volume,
+        layout: Layout::Mapper { socket: "/run/map".into(), wait_ms: 1000, devices },
+        policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
+    }
+}
+
+#[test]
+fn a_device_of_a_mapper_stays_as_it_is() {
+    let with = made(&group(&[10]), linear("a", 1));
+    let id = with.lv("a").expect("it was made").id;
+    let granted = made(&with, mapped(&[id.as_u128()]));
+    assert_eq!(granted.granted_to(id).map(|to| to.name.as_str()), Some("m"));
+    let store = Change::CreateStore {
+        volume: "a".into(),
+        id: Uuid::from_u128(0x4000),
+        size: MIB4,
+        chunk_size: 64 * KIB,
+        kind: StoreKind::Dependent,
+    };
+    for change in [
+        Change::RemoveVolume { name: "a".into() },
+        Change::ReduceVolume { name: "a".into(), size: MIB4 },
+        extend("a", "+4M"),
+        store.clone(),
+    ] {
+        let (kind, why) = refusal(&granted, change.clone());
+        assert!(kind == ErrorKind::Busy && why.contains("belongs to data/m"), "{change:?}: {why}");
+        if !matches!(change, Change::ReduceVolume { .. }) {
+            assert!(planned(&with, change).is_ok(), "nobody has it");
+        }
+    }
+    let free = made(&granted, Change::RemoveVolume { name: "m".into() });
+    made(&free, Change::RemoveVolume { name: "a".into() });
+    for devices in [vec![0x77], vec![id.as_u128(); 2]] {
+        assert!(matches!(planned(&with, mapped(&devices)), Err(PlanError::Invalid(_))), "TEXT23");
+    }
+}
