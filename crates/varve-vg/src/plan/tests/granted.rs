@@ -32,7 +32,7 @@ fn a_device_of_a_mapper_stays_as_it_is() {
         Change::RemoveVolume { name: "a".into() },
         Change::ReduceVolume { name: "a".into(), size: MIB4 },
         extend("a", "+4M"),
-        store.clone(),
+        store,
     ] {
         let (kind, why) = refusal(&granted, change.clone());
         assert!(kind == ErrorKind::Busy && why.contains("belongs to data/m"), "{change:?}: {why}");
