@@ -9,7 +9,7 @@ use super::cache::Kind;
 use super::{Image, InjectedBug};
 use std::mem::take;
 use varve_block::{Bytes, Extent, IoError, LockMode};
-use varve_format::qcow2::{Header, SECTOR};
+use varve_format::qcow2::Header;
 
 /// What a commit writes (QCOMMIT2).
 struct Changes {
@@ -93,11 +93,9 @@ impl Image {
         if self.failed.replace(Some(error)).is_none() {
             tracing::error!(%error, why, "a qcow2 image is not written any more");
             if error == IoError::Corrupt && self.header.version > 2 {
-                let mut sector = self.first_sector.clone();
-                Header::put_corrupt(&mut sector);
-                assert!(sector.len() as u64 == SECTOR, "the first sector");
+                Header::put_corrupt(&mut self.first_sector.borrow_mut());
                 // The image is refused already; whether the header can say so changes nothing.
-                let _ = self.file.write(0, self.arena().copy(&sector)).await;
+                let _ = self.write_first_sector().await;
             }
         }
         error

@@ -4,6 +4,8 @@
 //! - QFLAT1. What is copied is held alone, and looked at again then: nothing that was written meanwhile is overwritten.
 //! - QFLAT2. The header says that nothing lies below only after all of it that is not zeros is durable in the image. A write, a discard or
 //!   zeros never lead to what lies below again.
+//! - QFLAT3. The first sector is changed in memory, and written from there: neither the name of what lay below comes back with a later
+//!   change, nor is a change lost that is made while the name is being removed.
 
 use super::file::index;
 use super::mapping::Mapping;
@@ -106,9 +108,8 @@ impl Image {
             self.check_writable()?;
             self.commit().await?;
         }
-        let mut sector = self.first_sector.clone();
-        Header::clear_backing(&mut sector);
-        self.file.write(0, self.arena().copy(&sector)).await?;
+        Header::clear_backing(&mut self.first_sector.borrow_mut());
+        self.write_first_sector().await?;
         self.file.flush().await?;
         if early { self.commit().await } else { Ok(()) }
     }

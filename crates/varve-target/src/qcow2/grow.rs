@@ -32,10 +32,11 @@ impl Image {
             self.move_l1(entries).await?;
         }
         let offset = self.l1.borrow().offset();
-        Header::put_size(&mut self.first_sector, wanted.size, entries.max(self.header.l1_entries), offset);
-        self.file.write(0, self.arena().copy(&self.first_sector)).await?;
+        let entries_now = entries.max(self.header.l1_entries);
+        Header::put_size(self.first_sector.get_mut(), wanted.size, entries_now, offset);
+        self.write_first_sector().await?;
         self.file.flush().await?;
-        self.header = Header { l1_entries: entries.max(self.header.l1_entries), l1_offset: offset, ..wanted };
+        self.header = Header { l1_entries: entries_now, l1_offset: offset, ..wanted };
         assert!(
             self.header.l1_entries_needed() <= self.header.l1_entries.into(),
             "QHEADER2: the table is long enough"

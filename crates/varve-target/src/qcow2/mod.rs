@@ -98,7 +98,8 @@ pub struct Image {
     file: File,
     cache: Cache,
     header: Header,
-    first_sector: Vec<u8>,
+    /// As it is in the file, or is being written there (QFLAT3).
+    first_sector: RefCell<Vec<u8>>,
     snapshots: Vec<SnapshotEntry>,
     access: Access,
     backing: Option<Device>,
@@ -185,7 +186,7 @@ impl Image {
             cache: Cache::new(file.clone(), slice, options.cache_bytes),
             l1: RefCell::new(Root::read(&file, l1.0, l1.1.into()).await?),
             refcount_table: RefCell::new(Root::new(header.refcount_table_offset, Vec::new())),
-            first_sector,
+            first_sector: RefCell::new(first_sector),
             snapshots,
             access: options.access,
             backing: options.backing.map(|backing| widen(backing, arena)),
@@ -222,8 +223,8 @@ impl Image {
         if self.header.bitmaps {
             return Err(OpenError::Bitmaps);
         }
-        if Header::clear_autoclear(&mut self.first_sector) {
-            self.file.write(0, self.arena().copy(&self.first_sector)).await?;
+        if Header::clear_autoclear(self.first_sector.get_mut()) {
+            self.write_first_sector().await?;
         }
         let size = self.header.cluster_size();
         let entries = u64::from(self.header.refcount_table_clusters) * size / 8;
@@ -306,6 +307,19 @@ impl Image {
             }
         }
         Ok(self.header.cluster_size())
+    }
+
+    /// Writes the first sector as it is in memory. Who changed it meanwhile may have written it before this reached the file: it is
+    /// written again then (QFLAT3).
+    async fn write_first_sector(&self) -> Result<(), IoError> {
+        loop {
+            let sector = self.first_sector.borrow().clone();
+            assert!(sector.len() as u64 == SECTOR, "the first sector");
+            self.file.write(0, self.arena().copy(&sector)).await?;
+            if *self.first_sector.borrow() == sector {
+                return Ok(());
+            }
+        }
     }
 
     /// Why it is not written any more, if so (QCOMMIT3).

@@ -82,8 +82,8 @@ impl Image {
         let table =
             write_counts(&self.file, self.header.refcount_width, size, &mut walk.counts, first).await?;
         assert!(table.offset >= first * size, "QREBUILD1");
-        Header::put_refcount_table(&mut self.first_sector, table.offset, table.clusters);
-        self.file.write(0, self.arena().copy(&self.first_sector)).await?;
+        Header::put_refcount_table(self.first_sector.get_mut(), table.offset, table.clusters);
+        self.write_first_sector().await?;
         self.file.flush().await?;
         self.header.refcount_table_offset = table.offset;
         self.header.refcount_table_clusters = table.clusters;

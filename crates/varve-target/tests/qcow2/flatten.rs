@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use varve_block::{Access, Device, Extent, KIB};
-use varve_format::qcow2::Backing;
+use varve_block::{Access, Device, Durability, Extent, IoError, KIB};
+use varve_format::qcow2::{Backing, COPIED, OFFSET_MASK, SECTOR};
 use varve_sim::{
     Client, CrashAt, CrashKind, Mix, Oracle, Random, SharedOracle, SimDisk, World, caught_share, run_seeds,
     test_name,
@@ -142,4 +142,48 @@ fn only_what_is_not_zeros_below_is_copied() {
     let extent = Extent::new(128 * KIB, 40 * KIB);
     let wanted = |at: u64| u8::from(at >= extent.offset && at < extent.end()) * 7;
     assert!((0..).zip(bytes.iter()).all(|(at, byte)| *byte == wanted(at)));
+}
+
+/// The entry of a cluster leads to the L1 table from now on, as if data could be written there.
+fn lead_to_metadata(disk: &SimDisk, world: &World, cluster: usize) {
+    let header = world.run(read_header(disk.device(world), world.arena())).expect("readable");
+    let l1 = disk.peek(Extent::new(header.l1_offset, SECTOR));
+    let table = u64::from_be_bytes(l1[..8].try_into().expect("8 bytes")) & OFFSET_MASK;
+    let mut entries = disk.peek(Extent::new(table, SECTOR));
+    entries[cluster * 8..][..8].copy_from_slice(&(header.l1_offset | COPIED).to_be_bytes());
+    disk.poke(table, &entries);
+}
+
+#[test]
+fn an_image_that_is_found_corrupt_afterwards_says_so_and_still_needs_nothing_below() {
+    let world = World::steady(1);
+    let (below, disk) = (SimDisk::new(512 * KIB), SimDisk::new(FILE));
+    below.poke(0, &vec![7; 64 << 10]);
+    let backing = Some(Backing { name: "below".to_owned(), format: Some("raw".to_owned()) });
+    let new = NewImage { cluster_size: 16 * KIB, backing, ..NewImage::new(1 << 20) };
+    world.run(create(disk.device(&world), world.arena(), &new)).expect("created");
+    let open = || {
+        let (backing, access) = (Some(below.device(&world)), Access::ReadWrite);
+        let options = Options { access, backing, ..Options::default() };
+        let image = world.run(Image::open(disk.device(&world), world.arena(), options)).expect("opened");
+        Rc::new(image)
+    };
+    let write = |image: &Rc<Image>, at: u64| {
+        let device = Device::new(ImageDevice::new(Rc::clone(image)));
+        world.run(device.write(at, world.arena().take_zeroed(4096).freeze(), Durability::Volatile)).map(drop)
+    };
+    let image = open();
+    write(&image, 512 * KIB).expect("it makes a table");
+    world.run(image.close()).expect("closed");
+    lead_to_metadata(&disk, &world, 40);
+    let image = open();
+    let mut at = 0;
+    while at < image.size() {
+        at += world.run(image.pull(at)).expect("no faults").length;
+    }
+    world.run(image.forget_backing()).expect("no faults");
+    assert_eq!(write(&image, 40 * 16 * KIB), Err(IoError::Corrupt));
+    let header = world.run(read_header(disk.device(&world), world.arena())).expect("readable");
+    assert!(header.corrupt, "the image says so");
+    assert_eq!(header.backing, None, "QFLAT3");
 }
