@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const KIB: usize = 1024;
 const SIZE: usize = 4 << 20;
 
-fn qemu(world: &World, words: &str) -> String {
+pub(crate) fn qemu(world: &World, words: &str) -> String {
     // A tilde stands for a space in a word.
     let words: Vec<String> = words.split(' ').map(|word| word.replace('~', " ")).collect();
     let program = words[0].as_str();
@@ -25,12 +25,12 @@ fn qemu(world: &World, words: &str) -> String {
 }
 
 /// Some other content for each seed.
-fn content(seed: usize, length: usize) -> Vec<u8> {
+pub(crate) fn content(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (1 + (at / 512 * 7 + at * 13 + seed) % 250) as u8).collect()
 }
 
 /// What a volume holds, as a client of its own export sees it.
-fn read(world: &World, name: &str) -> Vec<u8> {
+pub(crate) fn read(world: &World, name: &str) -> Vec<u8> {
     world.ok(&format!("export create {name} --nbd unix:read.sock --read-only"));
     let all = Client::new(&world.path("read.sock"), name).read_all();
     world.ok("export remove read.sock -y");
@@ -46,14 +46,14 @@ fn scribble(world: &World, name: &str, model: &mut [u8], seed: usize) {
     let_go(world, client);
 }
 
-fn let_go(world: &World, mut client: Client) {
+pub(crate) fn let_go(world: &World, mut client: Client) {
     client.flush();
     drop(client);
     world.ok("export remove write.sock -y");
 }
 
 /// Writes some of a volume, and the same of its model.
-fn write(world: &World, name: &str, model: &mut [u8], seed: usize) -> Client {
+pub(crate) fn write(world: &World, name: &str, model: &mut [u8], seed: usize) -> Client {
     world.ok(&format!("export create {name} --nbd unix:write.sock"));
     let mut client = Client::new(&world.path("write.sock"), name);
     for (part, at) in [0, 100 * KIB + 512, 1 << 20, model.len() - 8 * KIB].into_iter().enumerate() {
@@ -66,7 +66,7 @@ fn write(world: &World, name: &str, model: &mut [u8], seed: usize) -> Client {
 }
 
 /// QEMU finds no fault in an image, which holds what the model does.
-fn compare(world: &World, image: &str, format: &str, model: &[u8]) {
+pub(crate) fn compare(world: &World, image: &str, format: &str, model: &[u8]) {
     if format == "qcow2" {
         qemu(world, &format!("qemu-img check -q -f qcow2 {image}"));
     }
@@ -331,7 +331,7 @@ fn what_is_no_image_is_no_volume() {
 }
 
 /// A chain of `depth` images over a raw base, each with something of its own, and what the last one shows.
-fn chain(world: &World, depth: usize) -> (String, Vec<u8>) {
+pub(crate) fn chain(world: &World, depth: usize) -> (String, Vec<u8>) {
     let mut model = content(5, SIZE - 100 * KIB);
     fs::create_dir_all(world.path("images")).expect("a folder");
     fs::write(world.path("images/0"), &model).expect("written");

@@ -62,6 +62,7 @@ impl Control {
         let volume = located.volume.id;
         let target = RememberedTarget { volume, store: volume, number: 0, size };
         let subject = name.to_string();
+        self.forget_flattening_image(volume); // One that was put off: this one takes its place.
         let started = self.start_job(IMAGE_FLATTEN, &subject, &[volume], vec![target], None).await;
         let id = started.id;
         self.event(&subject, "a copy of what lies below its image begins");
@@ -128,7 +129,7 @@ impl Control {
         }
     }
 
-    /// A volume is gone.
+    /// A volume is gone, or is flattened anew.
     pub(super) fn forget_flattening_image(&self, volume: Uuid) {
         let is_meant = |job: &RememberedJob| {
             job.kind == IMAGE_FLATTEN && job.targets.iter().any(|target| target.volume == volume)

@@ -48,6 +48,7 @@ impl Draft<'_> {
         };
         let path = pv.path.clone();
         self.check_disk_not_moving(pv.name)?;
+        self.check_no_step_to(pv.name)?;
         self.check_disk_not_converting(pv.name)?;
         let volumes = self.current().volumes_on(pv.name);
         if !volumes.is_empty() {
@@ -113,6 +114,7 @@ impl Draft<'_> {
         if is_spare {
             self.check_disk(pv.name)?;
             self.check_disk_not_moving(pv.name)?;
+            self.check_no_step_to(pv.name)?;
             let (volumes, path) = (self.before.volumes_on(pv.name), pv.path.clone());
             if !volumes.is_empty() {
                 return Err(PlanError::DiskBusy { group, path, volumes });

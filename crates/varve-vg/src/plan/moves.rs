@@ -137,6 +137,13 @@ impl Draft<'_> {
         Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what: pv.to_string() })
     }
 
+    /// Refuses to give up a disk on which a move holds the place of its step, whether or not it names the disk.
+    pub(super) fn check_no_step_to(&self, pv: PvName) -> Result<(), PlanError> {
+        let leads_there = |entry: &&DiskMove| entry.step.is_some_and(|step| step.new.pv == pv);
+        let Some(entry) = self.description.moves.iter().find(leads_there) else { return Ok(()) };
+        Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what: pv.to_string() })
+    }
+
     /// PLAN5.
     pub(super) fn check_moves(&self) -> Result<(), PlanError> {
         let is_lost = |step: &MoveStep| self.description.is_switched(step).is_none();

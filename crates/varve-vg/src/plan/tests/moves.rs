@@ -161,6 +161,19 @@ fn what_a_move_has_in_hand_stays_with_its_volume() {
 }
 
 #[test]
+fn a_disk_to_which_a_move_has_something_in_hand_stays_in_the_group() {
+    let group = made(&made(&group(&[20, 20, 20]), linear("vm1", 4)), begin(0, &[]));
+    let moving = made(&group, next(0, 2));
+    let (remove, keep) =
+        (Change::RemoveDisk { id: disk(1, 0).id }, Change::SetSpare { disk: disk(1, 0).id, is_spare: true });
+    for change in [remove, keep] {
+        assert!(planned(&group, change.clone()).is_ok(), "nothing is in hand");
+        let (kind, words) = refusal(&moving, change);
+        assert_eq!((kind, words.as_str()), (ErrorKind::Busy, "a move from pv0 of data concerns pv1"));
+    }
+}
+
+#[test]
 fn a_move_ends_while_a_disk_is_missing_and_goes_with_it() {
     let group = made(&made(&group(&[20, 20, 20]), linear("vm1", 4)), begin(0, &[1]));
     let moving = made(&group, next(0, 2));
