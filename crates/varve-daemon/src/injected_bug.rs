@@ -10,6 +10,8 @@ pub(crate) enum InjectedBug {
     ShareDisk,
     /// Doors hear nothing of writes that were lost.
     HideLoss,
+    /// A mapped volume keeps a device that was opened anew.
+    KeepDevice,
 }
 
 #[cfg(not(test))]

@@ -2,6 +2,7 @@
 //! ended, put off or given again.
 #![expect(clippy::disallowed_methods, reason = "the real program is tested, in real time")]
 
+use crate::client::Client;
 use crate::harness::World;
 use crate::image_volumes::{chain, compare, content, let_go, qemu, read, write};
 use serde_json::Value;
@@ -114,6 +115,30 @@ fn flattening_that_was_put_off_is_given_again_once() {
     idle(&world);
     assert_eq!(jobs(&world, "done").len(), 1, "{}", world.data("job list"));
     assert!(read(&world, "data/v") == model);
+    assert_eq!(world.stop(), Some(0));
+    compare(&world, &top, "qcow2", &model);
+}
+
+#[test]
+fn an_image_is_flattened_below_a_thin_volume_over_its_snapshot() {
+    let mut world = World::with_group();
+    let (top, mut model) = chain(&world, 3);
+    assert_eq!(world.stop(), Some(0));
+    world.start_with("--image-dir images");
+    world.ok(&format!("lv create data/v --image {top} --format qcow2"));
+    world.ok("snap create data/v@gold --read-only");
+    let gold = model.clone();
+    world.ok("pool create data/p --size 64M");
+    world.ok("lv create data/thin --pool p --origin data/v@gold");
+    world.ok("export create data/thin --nbd unix:thin.sock");
+    let mut thin = Client::new(&world.path("thin.sock"), "data/thin");
+    let_go(&world, write(&world, "data/v", &mut model, 6));
+    world.ok("lv flatten data/v --wait");
+    assert!(thin.read_all() == gold, "its client stays connected");
+    assert!(read(&world, "data/v") == model);
+    assert!(read(&world, "data/v@gold") == gold);
+    drop(thin);
+    world.ok("export remove thin.sock -y");
     assert_eq!(world.stop(), Some(0));
     compare(&world, &top, "qcow2", &model);
 }

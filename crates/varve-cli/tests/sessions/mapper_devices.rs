@@ -110,7 +110,7 @@ fn a_device_of_a_mapper_is_nobody_elses() {
     }
     world.ok("lv create data/s --size 4M");
     world.ok("snap create data/s@one");
-    world.refused("lv create data/n --mapper unix:map.sock --size 4M --device data/s", 2, "V0002");
+    world.refused("lv create data/n --mapper unix:map.sock --size 4M --device data/s", 5, "V0309");
     // It names what it was not given.
     first.store(1, Ordering::Relaxed);
     let mut volume = client(&world);

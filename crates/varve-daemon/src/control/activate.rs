@@ -3,7 +3,7 @@
 use super::Control;
 use super::find::Located;
 use super::known_export::KnownExport;
-use super::known_group::{Home, KnownGroup};
+use super::known_group::{Home, KnownGroup, has_devices};
 use crate::failures;
 use crate::shard::retire;
 use crate::shard::spec::{ActivationSpec, Disks};
@@ -19,6 +19,7 @@ use varve_vg::tree::VolumeNode;
 impl Control {
     /// Takes every volume of a group into use that is not yet; those that cannot be are known with the reason.
     pub(super) async fn activate_group(&self, group: Uuid) {
+        self.retire_over_idle_devices(group).await;
         let Ok(volumes) = self.with_group(group, idle_volumes) else { return };
         let (mapped, others) = volumes.into_iter().partition(has_devices);
         self.activate_all(group, others).await;
@@ -94,8 +95,7 @@ impl Control {
         let homes: Vec<(Uuid, ShardHandle)> = self.with_group(group, |known| {
             let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
             let pools: BTreeSet<Uuid> = pools.map(|pool| pool.id).collect();
-            let mapped = known.group.logical_volumes().iter().filter(|volume| has_devices(volume));
-            let mapped: BTreeSet<Uuid> = mapped.map(|volume| volume.id).collect();
+            let mapped = known.mapped();
             let mut homes: Vec<_> =
                 known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect();
             // What lies over something goes before it.
@@ -243,11 +243,6 @@ impl Control {
 }
 
 /// Volumes that are not in use.
-/// Whether a volume needs others of its group (CONTROLMAPPER2).
-pub(super) fn has_devices(volume: &LogicalVolume) -> bool {
-    !volume.layout.granted().is_empty()
-}
-
 fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
     let idle =
         |volume: &&LogicalVolume| known.homes.get(&volume.id).is_none_or(|home| home.unusable.is_some());

@@ -9,6 +9,7 @@ use super::Control;
 use super::change::joined;
 use super::find::volume_name;
 use super::known_export::Open;
+use super::known_group::{KnownGroup, has_devices};
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::origins;
@@ -226,8 +227,9 @@ impl Control {
         entries: Vec<LogicalVolume>,
         dry_run: bool,
     ) -> Result<Option<Plan>, Failure> {
-        let active: Vec<LogicalVolume> =
+        let mut active: Vec<LogicalVolume> =
             entries.into_iter().filter(|entry| entry.inactive.is_none()).collect();
+        active.sort_by_key(|entry| !has_devices(entry)); // CONTROLMAPPER2
         self.refuse_if_needed(group, &active).await?;
         if dry_run {
             let mut plan = Plan::of_steps(Vec::new());
@@ -276,21 +278,31 @@ impl Control {
                 Failure::new(Code::VolumeBusy, message).help(format!("varve lv deactivate {mapped} first"))
             );
         }
+        let over = self.pools_over(group, entries).await?;
+        match over.iter().find(|(pool, _)| !ids.contains(pool)) {
+            None => Ok(()),
+            Some((pool, volume)) => Err(Failure::new(Code::VolumeBusy, format!("{volume} lies over it"))
+                .help(format!("varve pool deactivate {} first", self.subject(*pool)))),
+        }
+    }
+
+    /// Pools in use of which a volume lies over a snapshot of one of `entries`, and the name of the first such volume.
+    pub(super) async fn pools_over(
+        &self,
+        group: Uuid,
+        entries: &[LogicalVolume],
+    ) -> Result<Vec<(Uuid, String)>, Failure> {
         let stores = entries.iter().flat_map(|entry| entry.stores().map(|store| store.id));
-        let below: BTreeSet<Uuid> = stores.chain(ids.iter().copied()).collect();
-        for (pool, home) in self.with_group(group, super::known_group::KnownGroup::pools_in_use)? {
-            if ids.contains(&pool) {
-                continue;
-            }
+        let below: BTreeSet<Uuid> = entries.iter().map(|entry| entry.id).chain(stores).collect();
+        let mut over = Vec::new();
+        for (pool, home) in self.with_group(group, KnownGroup::pools_in_use)? {
             let above = home.run(async move |here: ShardContext| origins::above_all(&here, pool)).await;
             let above = above.map_err(failures::gone)?;
             if let Some(above) = above.iter().find(|above| below.contains(&above.origin.backing.id())) {
-                let message = format!("{} lies over it", above.name);
-                return Err(Failure::new(Code::VolumeBusy, message)
-                    .help(format!("varve pool deactivate {} first", self.subject(pool))));
+                over.push((pool, above.name.clone()));
             }
         }
-        Ok(())
+        Ok(over)
     }
 
     /// Leads the files of a group's volumes and snapshots to what serves them now (U2).

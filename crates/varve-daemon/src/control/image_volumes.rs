@@ -19,6 +19,7 @@ use crate::shard::ShardContext;
 use crate::shard::layers::Image;
 use crate::shard::reopen;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{
@@ -211,28 +212,38 @@ impl Control {
         grown.map_err(|failure| failure.help("varve image info FILE says what the image is like"))
     }
 
-    /// Lets go of a volume while the requests of its doors wait.
+    /// Lets go of a volume, and before of all that lies over it: of pools with volumes over its snapshots, and of the volume whose
+    /// mapper has it as a device. The requests of their doors wait meanwhile.
     pub(super) async fn set_volume_aside(&self, located: &Located, why: &str) {
         let volume = located.volume.id;
         if located.unusable.is_some() {
             return;
         }
-        let closed = located.home.run(async move |here: ShardContext| reopen::set_aside(&here, volume).await);
-        if let Ok(Err(failure)) = closed.await {
-            tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
-        }
-        if let Some(home) =
-            self.groups.borrow_mut().get_mut(&located.group).and_then(|known| known.homes.get_mut(&volume))
-        {
-            home.unusable = Some(Failure::new(Code::VolumeUnusable, why));
+        let pools =
+            self.pools_over(located.group, slice::from_ref(&located.volume)).await.unwrap_or_default();
+        let mapped = self.with_group(located.group, |known| Some(known.group.granted_to(volume)?.id));
+        let over = pools.into_iter().map(|(pool, _)| pool).chain(mapped.ok().flatten());
+        for id in over.chain([volume]) {
+            let Some(home) = self.home_of(id) else { continue };
+            let closed = home.run(async move |here: ShardContext| reopen::set_aside(&here, id).await);
+            if let Ok(Err(failure)) = closed.await {
+                tracing::warn!(volume = %id, %failure, "it was closed with an error, to be opened anew");
+            }
+            if let Some(known) = self.groups.borrow_mut().get_mut(&located.group)
+                && let Some(home) = known.homes.get_mut(&id)
+            {
+                home.unusable = Some(Failure::new(Code::VolumeUnusable, why));
+            }
         }
     }
 
     /// Takes a volume that was set aside into use again; its doors go on.
     pub(super) async fn bring_back(&self, located: &Located) -> Result<(), Failure> {
         self.activate_group(located.group).await;
-        let resumed = located.home.run(async move |here: ShardContext| reopen::resume_all(&here)).await;
-        resumed.map_err(failures::gone)?;
+        for shard in &self.shards {
+            let resumed = shard.run(async move |here: ShardContext| reopen::resume_all(&here)).await;
+            resumed.map_err(failures::gone)?;
+        }
         self.lead_files(located.group).await;
         Ok(())
     }

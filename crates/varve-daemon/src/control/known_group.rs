@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_target::thin::Backing;
+use varve_vg::model::LogicalVolume;
 use varve_vg::{Group, Note, OpenGroup};
 
 /// A group that is known.
@@ -74,6 +75,12 @@ impl KnownGroup {
         }
     }
 
+    /// Volumes that need others of the group (CONTROLMAPPER2 of `mappers.rs`).
+    pub(super) fn mapped(&self) -> BTreeSet<Uuid> {
+        let mapped = self.group.logical_volumes().iter().filter(|volume| has_devices(volume));
+        mapped.map(|volume| volume.id).collect()
+    }
+
     /// Whether pools may hold external origins that were closed: these lead nowhere, and keep disks open.
     pub(super) fn may_hold_closed_origins(&self) -> bool {
         !self.closed.is_empty() && !self.pools_in_use().is_empty()
@@ -113,4 +120,9 @@ impl KnownGroup {
             .map(|disk| disk.path.as_str())
             .collect()
     }
+}
+
+/// Whether a volume needs others of its group (CONTROLMAPPER2 of `mappers.rs`).
+pub(super) fn has_devices(volume: &LogicalVolume) -> bool {
+    !volume.layout.granted().is_empty()
 }

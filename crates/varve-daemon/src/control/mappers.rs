@@ -12,9 +12,10 @@ use super::known_group::KnownGroup;
 use super::layout::layout;
 use super::policy::{bad, milliseconds};
 use crate::failures;
-use crate::shard::ShardContext;
+use crate::injected_bug::{InjectedBug, has};
 use crate::shard::mappers::MapperFacts;
 use crate::shard::spec::MapperDevice;
+use crate::shard::{NoAnswer, ShardContext, ShardHandle, reconcile};
 use uuid::Uuid;
 use varve_api::{Code, Failure, Layout as ShownLayout, Mapper, VolumeCreate, VolumeState};
 use varve_block::Portal;
@@ -128,11 +129,18 @@ impl Control {
             let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
             let located = self.find_volume(&name)?;
             let is_fit = located.group == group && located.thin.is_none() && name.snapshot.is_none();
-            if !is_fit || located.volume.stores().next().is_some() {
+            if !is_fit {
                 let message = format!(
-                    "{name} cannot be a device of a mapper: it is to be a volume of the group, not thin, without snapshots"
+                    "{name} cannot be a device of a mapper: it is to be a volume of the group, not thin"
                 );
                 return Err(Failure::new(Code::Usage, message).help(format!("varve lv show {name}")));
+            }
+            if located.volume.stores().next().is_some() {
+                let message = format!(
+                    "{name} cannot be a device of a mapper as long as it has snapshots, or their store is given back"
+                );
+                return Err(Failure::new(Code::VolumeBusy, message)
+                    .help(format!("varve snap list {name}, varve job list")));
             }
             self.refuse_if_busy(located.volume.id)?;
             self.refuse_if_exported(located.volume.id, &name, true)?;
@@ -179,6 +187,26 @@ impl Control {
         }
     }
 
+    /// CONTROLMAPPER2: a volume goes when a device of its mapper has gone. It is taken into use again after that.
+    pub(super) async fn retire_over_idle_devices(&self, group: Uuid) {
+        if has(InjectedBug::KeepDevice) {
+            return;
+        }
+        for (id, device, home) in self.with_group(group, over_idle_devices).unwrap_or_default() {
+            let message = format!("{}, a device of its mapper, is out of use", self.subject(device));
+            let reason = Failure::new(Code::VolumeUnusable, message).help("varve pv scan");
+            self.take_out_of_use(group, id, reason);
+            let retired = home.run(async move |here: ShardContext| {
+                reconcile::fence(&here, id, &[None]);
+                reconcile::retire(&here, id).await;
+            });
+            if retired.await == Err(NoAnswer::Failed) {
+                self.expect_failure(id);
+            }
+            self.close_lost_doors(group, id).await;
+        }
+    }
+
     /// CONTROLMAPPER1: somebody at this host has named the mapper of a new volume, if it has one.
     pub(super) async fn agree_to_mapper(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {
         match mapper_address(volume) {
@@ -186,6 +214,17 @@ impl Control {
             None => Ok(()),
         }
     }
+}
+
+/// Volumes in use, each with a device that is not, and with its shard.
+fn over_idle_devices(known: &KnownGroup) -> Vec<(Uuid, Uuid, ShardHandle)> {
+    let is_idle = |id: &&Uuid| known.homes.get(*id).is_none_or(|home| home.unusable.is_some());
+    let lost = known.group.logical_volumes().iter().filter_map(|volume| {
+        let home = known.homes.get(&volume.id).filter(|home| home.unusable.is_none())?;
+        let device = volume.layout.granted().iter().find(is_idle)?;
+        Some((volume.id, *device, home.shard.clone()))
+    });
+    lost.collect()
 }
 
 /// Refuses to give a volume another size whose mapper is away: it has to be told.

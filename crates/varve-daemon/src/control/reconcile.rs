@@ -72,7 +72,7 @@ impl Control {
         }
         let mut is_quiet = true;
         for served in out {
-            self.take_out_of_use(group, served.id);
+            self.take_out_of_use(group, served.id, elsewhere());
             let id = served.id;
             let retired =
                 served.home.run(async move |here: ShardContext| reconcile::retire(&here, id).await).await;
@@ -129,7 +129,7 @@ impl Control {
     pub(super) async fn fence_group(&self, group: Uuid) {
         for (served, standing) in self.fenced(group).await {
             if standing == Standing::Fenced {
-                self.take_out_of_use(group, served.id);
+                self.take_out_of_use(group, served.id, elsewhere());
                 self.set_draining(group, true);
             }
         }
@@ -157,7 +157,7 @@ impl Control {
 
     /// Closes the doors that lead nowhere since a volume or pool is out of use: all of one that the group has no more,
     /// else those of snapshots, which are opened again when it is served again.
-    async fn close_lost_doors(&self, group: Uuid, volume: Uuid) {
+    pub(super) async fn close_lost_doors(&self, group: Uuid, volume: Uuid) {
         let (is_known, family) = self
             .with_group(group, |known| {
                 let thin = known.thin.get(&volume).into_iter().flatten().map(|thin| thin.id);
@@ -212,13 +212,11 @@ impl Control {
         entries.collect()
     }
 
-    fn take_out_of_use(&self, group: Uuid, volume: Uuid) {
+    /// Notes that a volume is out of use, because its group is undecided or else for `reason`.
+    pub(super) fn take_out_of_use(&self, group: Uuid, volume: Uuid, reason: Failure) {
         let reason = self.with_group(group, |known| match &known.undecided {
             Some(_) => known.undecided_failure(),
-            None => {
-                let message = "its group says now that it lies elsewhere than it was served";
-                Failure::new(Code::VolumeUnusable, message).help("varve pv scan")
-            }
+            None => reason,
         });
         let (Ok(reason), subject) = (reason, self.subject(volume)) else { return };
         let mut groups = self.groups.borrow_mut();
@@ -241,7 +239,7 @@ impl Control {
         let grown = grown.await.map_err(failures::gone).flatten();
         if let Err(failure) = grown {
             tracing::error!(volume = self.subject(id), %failure, "a volume does not grow");
-            self.take_out_of_use(group, id);
+            self.take_out_of_use(group, id, elsewhere());
             return;
         }
         if let Some((group, volume)) = self.name_of(id)
@@ -257,4 +255,9 @@ impl Control {
         let mut groups = self.groups.borrow_mut();
         groups.get_mut(&group).is_some_and(|known| std::mem::replace(&mut known.is_draining, is_draining))
     }
+}
+
+fn elsewhere() -> Failure {
+    let message = "its group says now that it lies elsewhere than it was served";
+    Failure::new(Code::VolumeUnusable, message).help("varve pv scan")
 }

@@ -94,10 +94,14 @@ impl Control {
         false
     }
 
+    /// Volumes and pools in use: those that need others come first.
     fn homes_in_use(&self, group: Uuid) -> Vec<(Uuid, crate::shard::ShardHandle)> {
         let homes = self.with_group(group, |known| {
+            let mapped = known.mapped();
             let used = known.homes.iter().filter(|(_, home)| home.unusable.is_none());
-            used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
+            let mut used: Vec<_> = used.map(|(volume, home)| (*volume, home.shard.clone())).collect();
+            used.sort_by_key(|(volume, _)| !mapped.contains(volume));
+            used
         });
         homes.unwrap_or_default()
     }

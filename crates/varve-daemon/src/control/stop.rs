@@ -6,7 +6,7 @@
 //! - Z2. A disk that does not answer keeps nothing of other disks from being made durable.
 //! - Z5. All stages together take no longer than the stop may.
 
-use super::activate::has_devices;
+use super::known_group::KnownGroup;
 use super::{Control, PROBE};
 use crate::shard::{NoAnswer, ShardContext, ShardHandle, retire};
 use futures_util::future::{Either, join_all, select};
@@ -73,9 +73,7 @@ impl Control {
     async fn close_volumes(&self, deadline: Moment, have_devices: bool) {
         let homes: Vec<(Uuid, ShardHandle)> = {
             let groups = self.groups.borrow();
-            let all = groups.values().flat_map(|known| known.group.logical_volumes());
-            let mapped: BTreeSet<Uuid> =
-                all.filter(|entry| has_devices(entry)).map(|entry| entry.id).collect();
+            let mapped: BTreeSet<Uuid> = groups.values().flat_map(KnownGroup::mapped).collect();
             let homes = groups.values().flat_map(|known| &known.homes);
             let used =
                 homes.filter(|(id, home)| home.unusable.is_none() && mapped.contains(id) == have_devices);

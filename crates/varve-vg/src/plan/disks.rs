@@ -1,7 +1,7 @@
 //! Plans that concern the group itself and its disks.
 
 use super::{Draft, NewDisk, PlanError};
-use crate::model::{PhysicalVolume, PvName, areas};
+use crate::model::{Group, LogicalVolume, PhysicalVolume, PvName, areas};
 use uuid::Uuid;
 use varve_format::check_name;
 
@@ -89,9 +89,7 @@ impl Draft<'_> {
             return Err(self.degraded(lv, &current.degraded_disks_of(lv)));
         }
         for lv in lost {
-            self.description.logical_volumes.retain(|other| other.id != lv.id);
-            let (full, size) = (self.full(&lv.name), self.size_text(lv.extents));
-            self.step(format!("remove {full}, its snapshots and all that is left of its data ({size})"));
+            self.remove_lost(&current, lv);
         }
         self.end_moves_of_missing();
         self.end_lost_conversions()?;
@@ -104,6 +102,25 @@ impl Draft<'_> {
             ));
         }
         Ok(())
+    }
+
+    /// Removes a volume that has lost extents, and the volume of whose mapper it is a device (TEXT23).
+    fn remove_lost(&mut self, current: &Group, lv: &LogicalVolume) {
+        if !self.has(lv.id) {
+            return;
+        }
+        if let Some(mapped) = current.granted_to(lv.id).filter(|mapped| self.has(mapped.id)) {
+            let (full, device) = (self.full(&mapped.name), self.full(&lv.name));
+            self.description.logical_volumes.retain(|other| other.id != mapped.id);
+            self.step(format!("remove {full} and its snapshots: {device} is a device of its mapper"));
+        }
+        self.description.logical_volumes.retain(|other| other.id != lv.id);
+        let (full, size) = (self.full(&lv.name), self.size_text(lv.extents));
+        self.step(format!("remove {full}, its snapshots and all that is left of its data ({size})"));
+    }
+
+    fn has(&self, volume: Uuid) -> bool {
+        self.description.logical_volumes.iter().any(|lv| lv.id == volume)
     }
 
     pub(super) fn set_spare(&mut self, id: Uuid, is_spare: bool) -> Result<(), PlanError> {

@@ -8,7 +8,7 @@ use crate::control::known_group::KnownGroup;
 use crate::failures;
 use crate::shard::ShardContext;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::{
@@ -37,7 +37,8 @@ impl Daemon {
     pub(super) async fn start(host: &Rc<Host>) -> Self {
         let (shards, events) = host.begin_shards();
         let remembered = host.files.remembered();
-        let config = Config::for_tests(Path::new("/"));
+        let image_dirs = vec![PathBuf::from("/images")];
+        let config = Config { image_dirs, ..Config::for_tests(Path::new("/")) };
         let started = ControlHandle::start(shards, events, false, &config, remembered).await;
         Self { handle: started.expect("a daemon can always start"), host: Rc::clone(host) }
     }
@@ -51,7 +52,10 @@ impl Daemon {
                 lists.groups.insert(group.name, (paths, group.state));
             }
             for volume in control.list_volumes(None).await? {
-                lists.volumes.insert(volume.name, (volume.size, volume.layout, volume.state));
+                // A sound volume may wait for its mapper.
+                let is_waiting = volume.state == VolumeState::Waiting;
+                let state = if is_waiting { VolumeState::Active } else { volume.state };
+                lists.volumes.insert(volume.name, (volume.size, volume.layout, state));
             }
             for pool in control.list_pools(None).await? {
                 // It is served while a member of its array catches up.
@@ -97,7 +101,9 @@ impl Daemon {
             let running: Vec<_> = jobs.iter().filter(|job| job.state == JobState::Running).collect();
             let status = self.handle.call(async |control| control.status_with_problems().await).await;
             let problems = status.expect("it runs").problems;
-            let are_behind = problems.iter().any(|problem| problem.contains("catching up"));
+            let is_passing =
+                |problem: &String| problem.contains("catching up") || problem.contains("its mapper is away");
+            let are_behind = problems.iter().any(is_passing);
             if running.is_empty() && !are_behind && self.unsynced().await == 0 {
                 break problems;
             }

@@ -2,6 +2,8 @@
 //!
 //! What is on the disks and in the state directory outlives a crash; whatever else there is does not.
 
+use super::mapper::{MAPPERS, MapperLink, Mappers};
+use super::model::base_content;
 use crate::shard::events::{EventReceiver, event_channel};
 use crate::shard::{ShardHandle, shard_channel};
 use crate::state::Remembered;
@@ -26,9 +28,10 @@ use varve_block::{
     LocalFuture, Outcome, Portal, Shape, Spawner, StatusFuture, StatusRun, Stream, Submit,
 };
 use varve_export::fuse::{FuseError, FuseOptions};
+use varve_format::qcow2::Backing;
 use varve_os::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError};
-use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Random, SimDisk};
-use varve_target::qcow2::{NewImage, create};
+use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Oracle, Random, SimDisk};
+use varve_target::qcow2::{NewImage, create, read_header};
 
 /// The shards of a daemon.
 const SHARDS: usize = 2;
@@ -125,13 +128,15 @@ struct SimOpenDisk {
     entry: Entry,
     /// Processes that had ended when it was opened.
     process: u64,
+    /// Whether nobody else may use it meanwhile.
+    is_alone: bool,
     has_lost_writes: AtomicBool,
 }
 
 impl Drop for SimOpenDisk {
     fn drop(&mut self) {
         let mut table = self.files.table();
-        if table.ended == self.process {
+        if self.is_alone && table.ended == self.process {
             table.locked.remove(&self.entry.disk);
         }
     }
@@ -183,6 +188,13 @@ impl OpenDisk for SimOpenDisk {
 /// The files as the world's work sees them.
 struct SimFilesRef(Arc<SimFiles>);
 
+impl SimFilesRef {
+    fn opened(&self, path: &Path, entry: Entry, process: u64, is_alone: bool) -> DiskRef {
+        let (files, path, has_lost_writes) = (Arc::clone(&self.0), path.to_owned(), AtomicBool::new(false));
+        Arc::new(SimOpenDisk { files, path, entry, process, is_alone, has_lost_writes })
+    }
+}
+
 impl Files for SimFilesRef {
     fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
         let mut table = self.0.table();
@@ -196,12 +208,16 @@ impl Files for SimFilesRef {
         if !table.locked.insert(entry.disk) {
             return Err(OpenError::InUse(path.to_owned()));
         }
-        let (files, path, process) = (Arc::clone(&self.0), path.to_owned(), table.ended);
-        Ok(Arc::new(SimOpenDisk { files, path, entry, process, has_lost_writes: AtomicBool::new(false) }))
+        Ok(self.opened(path, entry, table.ended, true))
     }
 
     fn open_image(&self, path: &Path, _: DiskOptions) -> Result<OpenImage, OpenError> {
-        Err(OpenError::NotFound(path.to_owned()))
+        let table = self.0.table();
+        let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
+        let entry = entry.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
+        assert!(entry.length.is_multiple_of(512), "an image that is read is made of sectors");
+        let disk = self.opened(path, entry, table.ended, false);
+        Ok(OpenImage { disk, tail: Vec::new().into(), modified_ns: None })
     }
 
     fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
@@ -252,6 +268,11 @@ impl Files for SimFilesRef {
     }
 }
 
+/// The raw image that an image lies over, if it lies over one.
+pub(super) fn base_of(image: &str) -> String {
+    format!("{image}-base")
+}
+
 /// Listening sockets, by the texts of their places; each with the connections that wait.
 type Sockets = RefCell<BTreeMap<String, mpsc::UnboundedSender<Stream>>>;
 
@@ -261,6 +282,7 @@ pub(super) struct Host {
     pub(super) files: Arc<SimFiles>,
     disks: RefCell<BTreeMap<u64, SimDisk>>,
     sockets: Sockets,
+    pub(super) mappers: Mappers,
     random: RefCell<Random>,
     block_size: u32,
     latency_max: Duration,
@@ -276,6 +298,7 @@ impl Host {
             files: Arc::default(),
             disks: RefCell::default(),
             sockets: RefCell::default(),
+            mappers: Mappers::default(),
             random: RefCell::new(random),
             block_size,
             latency_max,
@@ -302,11 +325,17 @@ impl Host {
 
     /// Lets requests to a disk fail by `plan`.
     pub(super) fn set_faults(&self, path: &str, plan: FaultPlan) {
+        if path.starts_with(MAPPERS) {
+            return; // A mapper only comes and goes.
+        }
         self.disk_at(path).set_faults(plan, FaultBudget::unlimited());
     }
 
-    /// A disk goes away, or comes back.
+    /// A disk or a mapper goes away, or comes back.
     pub(super) fn set_gone(&self, path: &str, is_gone: bool) {
+        if path.starts_with(MAPPERS) {
+            return self.mappers.set_gone(Path::new(path), is_gone);
+        }
         let disk = self.disk_at(path);
         if let Some(entry) = self.files.table().entries.get_mut(Path::new(path)) {
             entry.is_gone = is_gone;
@@ -314,14 +343,25 @@ impl Host {
         if is_gone { disk.vanish() } else { disk.reappear() }
     }
 
-    /// Makes an image of a disk of zeros, in clusters of so many bytes if it is a qcow2 one.
-    pub(super) async fn make_image(&self, path: &str, size: u64, cluster_size: Option<u64>) {
+    /// Makes an image in clusters of so many bytes if it is a qcow2 one: of a disk of zeros, or over a raw image with the base
+    /// content of the volume of a number.
+    pub(super) async fn make_image(
+        &self,
+        path: &str,
+        size: u64,
+        cluster_size: Option<u64>,
+        below: Option<u16>,
+    ) {
+        let backing = below.map(|number| {
+            self.make_base(&base_of(path), size, number);
+            Backing { name: base_of(path), format: Some("raw".to_owned()) }
+        });
         let path = Path::new(path);
         let Some(cluster_size) = cluster_size else {
             self.files.table().add(path, size, size, true);
             return;
         };
-        let image = NewImage { cluster_size, ..NewImage::new(size) };
+        let image = NewImage { cluster_size, backing, ..NewImage::new(size) };
         let room =
             image.room().expect("a size that is possible").next_multiple_of(u64::from(self.block_size));
         let entry = self.files.table().add(path, room, room, true);
@@ -329,6 +369,30 @@ impl Host {
         let end = create(device.clone(), self.world.arena(), &image).await.expect("a sound disk");
         device.flush().await.expect("a sound disk");
         self.files.set_length(path, end);
+    }
+
+    /// Makes the raw image that an image lies over.
+    fn make_base(&self, path: &str, size: u64, number: u16) {
+        let room = size.next_multiple_of(u64::from(self.block_size));
+        let disk = self.disk(self.files.table().add(Path::new(path), room, size, true));
+        let mut oracle = Oracle::new(number, size);
+        for write in base_content(&mut oracle) {
+            disk.poke(write.extent.offset, &Oracle::data(&self.world.arena(), &write));
+        }
+    }
+
+    /// Whether an image lies over another one.
+    pub(super) async fn lies_over(&self, image: &str) -> bool {
+        let header = read_header(self.disk_at(image).device(&self.world), self.world.arena()).await;
+        header.is_ok_and(|header| header.backing.is_some())
+    }
+
+    /// Nothing needs what lay below an image any more, so it may be anything.
+    pub(super) fn spoil_below(&self, image: &str) {
+        let entry = self.files.table().entries.get(Path::new(&base_of(image))).copied();
+        if let Some(entry) = entry {
+            self.disk(entry).poke(0, &vec![0xA5; usize::try_from(entry.length).expect("an image is small")]);
+        }
     }
 
     /// What was cut off a file reads as zeros.
@@ -357,7 +421,7 @@ impl Host {
     }
 
     /// Lets some time pass, as a call of the system does.
-    async fn delay(&self) {
+    pub(super) async fn delay(&self) {
         let micros = self.random.borrow_mut().below(300);
         self.world.clock().sleep(Duration::from_micros(micros)).await;
     }
@@ -439,7 +503,15 @@ impl World for SimShard {
     }
 
     fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>> {
-        Box::pin(std::future::ready(Err(ConnectError::NobodyListens(path.to_owned()))))
+        Box::pin(async move {
+            self.host.delay().await;
+            let is_mapper = path.starts_with(MAPPERS) && !self.host.mappers.is_gone(path);
+            let random = self.host.random.borrow_mut().fork();
+            match is_mapper {
+                true => Ok(Box::new(MapperLink::new(&self.host, path, random)) as Box<dyn FileLink>),
+                false => Err(ConnectError::NobodyListens(path.to_owned())),
+            }
+        })
     }
 
     fn is_draining(&self) -> bool {

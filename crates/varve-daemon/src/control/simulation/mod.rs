@@ -15,6 +15,7 @@
 
 mod daemon;
 mod host;
+mod mapper;
 mod model;
 mod trouble;
 mod verbs;
@@ -271,6 +272,7 @@ impl<'a> History<'a> {
             oracle.borrow_mut().check(0, &contents[&name]).expect("it was compared");
         }
         daemon.check_space().await;
+        self.spoil_what_nobody_needs(&mut models[0]).await;
         for (name, volume) in &models[0].volumes {
             let states: Vec<String> = volume.snapshots.keys().map(|own| format!("{name}@{own}")).collect();
             let Some(from) = states.first() else { continue };
@@ -279,6 +281,18 @@ impl<'a> History<'a> {
         }
         self.models.replace(models);
         self.accepted.take();
+    }
+
+    /// What lay below images that were flattened is anything from now on. A job that was lost with the state directory has not
+    /// flattened its image.
+    async fn spoil_what_nobody_needs(&self, model: &mut Model) {
+        for volume in model.volumes.values_mut() {
+            let Some(image) = volume.image.clone() else { continue };
+            volume.has_origin = self.host.lies_over(&image).await;
+            if !volume.has_origin {
+                self.host.spoil_below(&image);
+            }
+        }
     }
 
     fn pick(&self, part: &Model) -> Verb {
@@ -326,7 +340,14 @@ impl<'a> History<'a> {
         self.accepted.take();
         count(&self.counts.commands);
         self.models.replace(vec![match outcome {
-            Ok(()) => after,
+            Ok(()) => {
+                if let Verb::Flatten { name } = &verb
+                    && let Some(image) = &after.volumes[name].image
+                {
+                    assert!(!self.host.lies_over(image).await, "M3: {verb:?}");
+                }
+                after
+            }
             Err(failure) if REFUSALS.contains(&failure.code) => {
                 count(&self.counts.refused);
                 before
@@ -469,6 +490,7 @@ fn bugs_of_the_control_are_noticed() {
     control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
     control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
     control_of("doors hear nothing of lost writes", Kind::Troubles, 3, inject(InjectedBug::HideLoss));
+    control_of("a mapped volume keeps a lost device", Kind::Away, 2, inject(InjectedBug::KeepDevice));
     let inject = |bug| move |is_in: bool| varve_vg::injected_bug::inject(is_in.then_some(bug));
     let text = "a group's text is acknowledged before it is durable";
     control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));

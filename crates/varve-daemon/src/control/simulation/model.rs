@@ -1,10 +1,12 @@
 //! What a daemon is to show: groups, volumes with their contents, snapshots, exports. Plain data beside it.
 
+use super::host::base_of;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_api::{ExportState, GroupState, Layout, VolumeState};
-use varve_sim::{Oracle, SharedOracle};
+use varve_block::{Durability, Extent};
+use varve_sim::{Oracle, SharedOracle, WriteToken};
 
 /// A snapshot.
 #[derive(Clone)]
@@ -22,10 +24,14 @@ pub(super) struct Volume {
     /// `VG/POOL`, if it is thin.
     pub(super) pool: Option<String>,
     pub(super) snapshots: BTreeMap<String, Snapshot>,
-    /// Whether it may still need a snapshot that it lies over.
+    /// Whether it may still need a snapshot or image that it lies over.
     pub(super) has_origin: bool,
     /// The image in which it lies, if it lies in one.
     pub(super) image: Option<String>,
+    /// Where its mapper listens, if it has one.
+    pub(super) mapper: Option<String>,
+    /// The volume that its mapper has as its device, `VG/LV`. Both have one content.
+    pub(super) device: Option<String>,
 }
 
 /// All that there is. A copy shares the contents that a change leaves as they are.
@@ -77,10 +83,15 @@ impl Model {
         lists
     }
 
-    /// Every volume and snapshot with its content.
+    /// Whether a volume is the device of a mapper: it is served to nobody else.
+    pub(super) fn is_granted(&self, name: &str) -> bool {
+        self.volumes.values().any(|volume| volume.device.as_deref() == Some(name))
+    }
+
+    /// Every volume and snapshot that is served, with its content.
     pub(super) fn contents(&self) -> BTreeMap<String, SharedOracle> {
         let mut contents = BTreeMap::new();
-        for (name, volume) in &self.volumes {
+        for (name, volume) in self.volumes.iter().filter(|(name, _)| !self.is_granted(name)) {
             contents.insert(name.clone(), Rc::clone(&volume.oracle));
             for (own, snapshot) in &volume.snapshots {
                 contents.insert(format!("{name}@{own}"), Rc::clone(&snapshot.oracle));
@@ -110,22 +121,56 @@ impl Model {
     pub(super) fn add(&mut self, name: &str, size: u64, layout: Layout, pool: Option<String>) {
         let oracle = Rc::new(RefCell::new(Oracle::new(self.next_number(), size)));
         let snapshots = BTreeMap::new();
-        let volume = Volume { oracle, layout, pool, snapshots, has_origin: false, image: None };
+        let volume = Volume {
+            oracle,
+            layout,
+            pool,
+            snapshots,
+            has_origin: false,
+            image: None,
+            mapper: None,
+            device: None,
+        };
         self.volumes.insert(name.to_owned(), volume);
     }
 
-    /// Adds a volume of zeros in an image.
-    pub(super) fn add_in_image(&mut self, name: &str, size: u64, image: String) {
+    /// Adds a volume in an image, of zeros or with what lies below it.
+    pub(super) fn add_in_image(&mut self, name: &str, size: u64, image: String, has_origin: bool) {
         self.add(name, size, Layout::Image, None);
-        self.volumes.get_mut(name).expect("it was added").image = Some(image);
+        let volume = self.volumes.get_mut(name).expect("it was added");
+        (volume.image, volume.has_origin) = (Some(image), has_origin);
+        if has_origin {
+            base_content(&mut volume.oracle.borrow_mut());
+        }
     }
 
-    /// The disks of a group, and the images in which its volumes lie.
+    /// Adds a volume that the program at `mapper` maps to `device`, another volume.
+    pub(super) fn add_mapped(&mut self, name: &str, mapper: String, device: String) {
+        let oracle = Rc::clone(&self.volumes[&device].oracle);
+        self.add(name, 0, Layout::Mapper, None);
+        let volume = self.volumes.get_mut(name).expect("it was added");
+        (volume.oracle, volume.mapper, volume.device) = (oracle, Some(mapper), Some(device));
+    }
+
+    /// Removes a volume. The device of its mapper has what was written to it.
+    pub(super) fn remove(&mut self, name: &str) {
+        let Some(removed) = self.volumes.remove(name) else { return };
+        if let Some(device) = removed.device.and_then(|device| self.volumes.get_mut(&device)) {
+            device.oracle = removed.oracle;
+        }
+    }
+
+    /// The disks of a group, the images in which its volumes lie and what lies below those, and its mapper.
     pub(super) fn files_of(&self, group: &str) -> Vec<String> {
         let prefix = format!("{group}/");
         let volumes = self.volumes.iter().filter(|(name, _)| name.starts_with(&prefix));
-        let images = volumes.filter_map(|(_, volume)| volume.image.clone());
-        self.groups.get(group).into_iter().flatten().cloned().chain(images).collect()
+        let mut files: Vec<String> = self.groups.get(group).into_iter().flatten().cloned().collect();
+        for (_, volume) in volumes {
+            files.extend(volume.image.clone());
+            files.extend(volume.image.as_deref().filter(|_| volume.has_origin).map(base_of));
+            files.extend(volume.mapper.clone());
+        }
+        files
     }
 
     /// Adds a volume that shows what `origin` shows.
@@ -133,7 +178,9 @@ impl Model {
         let number = self.next_number();
         let oracle = Rc::new(RefCell::new(origin.oracle.borrow().snapshot(number)));
         let (pool, snapshots) = (Some(pool), BTreeMap::new());
-        let volume = Volume { oracle, layout: Layout::Thin, pool, snapshots, has_origin: true, image: None };
+        let (image, mapper, device, has_origin) = (None, None, None, true);
+        let volume =
+            Volume { oracle, layout: Layout::Thin, pool, snapshots, has_origin, image, mapper, device };
         self.volumes.insert(name.to_owned(), volume);
     }
 
@@ -159,6 +206,19 @@ impl Model {
         change(&mut oracle, volume);
         volume.oracle = Rc::new(RefCell::new(oracle));
     }
+}
+
+/// Writes what lies below the image of a new volume; the writes.
+pub(super) fn base_content(oracle: &mut Oracle) -> Vec<WriteToken> {
+    let size = oracle.size();
+    let pieces = Extent::new(0, size).pieces(12 << 10).map(|(_, piece)| piece);
+    let mut writes = Vec::new();
+    for piece in pieces.filter(|piece| piece.offset % (36 << 10) != 0) {
+        let write = oracle.write_started(piece);
+        oracle.write_finished(write, Durability::Durable);
+        writes.push(write);
+    }
+    writes
 }
 
 /// Models in which some of the snapshots are removed that are in one of `models` and not in another: a daemon that has lost

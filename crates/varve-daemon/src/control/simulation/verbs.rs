@@ -1,6 +1,7 @@
 //! Commands as data: which one comes next, what it changes in the model, and how it is given to the daemon.
 
 use super::daemon::Daemon;
+use super::mapper::MAPPERS;
 use super::model::Model;
 use crate::control::Control;
 use std::rc::Rc;
@@ -76,6 +77,14 @@ pub(super) enum Verb {
         size: u64,
         path: String,
         cluster_size: Option<u64>,
+        /// The number of the volume if another image lies below.
+        below: Option<u16>,
+    },
+    /// A volume that a program maps to another one.
+    CreateMapped {
+        name: String,
+        mapper: String,
+        device: String,
     },
     CreateThin {
         name: String,
@@ -231,6 +240,9 @@ impl Verb {
             model.volumes.contains_key(&full) || model.pools.contains(&full)
         };
         let name = format!("{group}/{}", new_name("v", is_used, random));
+        if random.chance(1, 4) {
+            return Self::new_mapped(model, group, name, random);
+        }
         let pools = model.pools.iter().filter(|pool| pool.starts_with(&format!("{group}/")));
         let pool = pick(pools, random).filter(|_| random.chance(2, 3));
         Some(match pool {
@@ -243,7 +255,9 @@ impl Verb {
                 let path = format!("/images/{}", random.below(1 << 40));
                 let size = random.between(1, 65) * 4 * KIB;
                 let cluster_size = *random.pick(&[None, Some(4 * KIB), Some(16 * KIB), Some(64 * KIB)]);
-                Verb::CreateInImage { name, size, path, cluster_size }
+                let is_over = cluster_size.is_some() && random.chance(1, 2);
+                let below = is_over.then_some(model.last_number + 1);
+                Verb::CreateInImage { name, size, path, cluster_size, below }
             }
             None => {
                 let stripes_max = u64::try_from(model.groups[group].len()).unwrap_or(1);
@@ -263,6 +277,18 @@ impl Verb {
         });
         let (volume, snapshot) = pick(origins, random)?;
         Some(Verb::CreateOver { name, pool: pool.to_owned(), volume, snapshot })
+    }
+
+    fn new_mapped(model: &Model, group: &str, name: String, random: &mut Random) -> Option<Verb> {
+        let prefix = format!("{group}/");
+        let is_fit = |(name, volume): &(&String, &super::model::Volume)| {
+            let is_used = model.is_granted(name) || model.exports.values().any(|target| target == *name);
+            let is_of_group = matches!(volume.layout, Layout::Linear | Layout::Striped);
+            name.starts_with(&prefix) && is_of_group && volume.snapshots.is_empty() && !is_used
+        };
+        let (device, _) = pick(model.volumes.iter().filter(is_fit), random)?;
+        let mapper = format!("{MAPPERS}{}", random.below(1 << 40));
+        Some(Verb::CreateMapped { name, mapper, device: device.clone() })
     }
 
     fn of_pool(model: &Model, random: &mut Random) -> Option<Verb> {
@@ -295,7 +321,7 @@ impl Verb {
                 let to = new_name("v", is_used, random);
                 Some(Verb::RenameVolume { name, to })
             }
-            1 if !matches!(volume.layout, Layout::Striped | Layout::Image) => {
+            1 if !matches!(volume.layout, Layout::Striped | Layout::Image | Layout::Mapper) => {
                 let size = volume.oracle.borrow().size();
                 let step = if volume.pool.is_some() { 4 * KIB } else { EXTENT_SIZE };
                 let step = random.between(1, 4) * step;
@@ -390,7 +416,10 @@ impl Verb {
                 let layout = if stripes > 1 { Layout::Striped } else { Layout::Linear };
                 after.add(&name, size, layout, None);
             }
-            Verb::CreateInImage { name, size, path, .. } => after.add_in_image(&name, size, path),
+            Verb::CreateInImage { name, size, path, below, .. } => {
+                after.add_in_image(&name, size, path, below.is_some());
+            }
+            Verb::CreateMapped { name, mapper, device } => after.add_mapped(&name, mapper, device),
             Verb::CreateThin { name, size, pool } => after.add(&name, size, Layout::Thin, Some(pool)),
             Verb::CreateOver { name, pool, volume, snapshot } => {
                 after.add_over(&name, pool, &before.volumes[&volume].snapshots[&snapshot]);
@@ -408,9 +437,7 @@ impl Verb {
                 let group = name.split('/').next().unwrap_or_default();
                 after.rename(&name, &format!("{group}/{to}"));
             }
-            Verb::RemoveVolume { name } => {
-                after.volumes.remove(&name);
-            }
+            Verb::RemoveVolume { name } => after.remove(&name),
             Verb::Snapshot { names, read_only, .. } => {
                 names.iter().for_each(|(volume, own)| after.add_snapshot(volume, own, read_only));
             }
@@ -445,11 +472,12 @@ impl Verb {
     /// Gives the command; the job that it has started, if it has.
     pub(super) async fn issue(self, daemon: &Daemon) -> Result<Option<String>, Failure> {
         use Verb::{
-            ChangeSnapshot, CreateInImage, CreateOver, CreateThin, CreateVolume, Export, Flatten, Hold,
-            RemoveExport, RemoveSnapshots, RemoveVolume, RenameVolume, Resize, RollBack, Snapshot,
+            ChangeSnapshot, CreateInImage, CreateMapped, CreateOver, CreateThin, CreateVolume, Export,
+            Flatten, Hold, RemoveExport, RemoveSnapshots, RemoveVolume, RenameVolume, Resize, RollBack,
+            Snapshot,
         };
-        if let CreateInImage { size, path, cluster_size, .. } = &self {
-            daemon.host.make_image(path, *size, *cluster_size).await;
+        if let CreateInImage { size, path, cluster_size, below, .. } = &self {
+            daemon.host.make_image(path, *size, *cluster_size, *below).await;
         }
         let call = async move |control: Rc<Control>| match self {
             Snapshot { .. }
@@ -460,6 +488,7 @@ impl Verb {
             | Flatten { .. } => self.change_snapshot(&control).await,
             CreateVolume { .. }
             | CreateInImage { .. }
+            | CreateMapped { .. }
             | CreateThin { .. }
             | CreateOver { .. }
             | Resize { .. }
@@ -540,6 +569,12 @@ impl Verb {
             Verb::CreateInImage { name, path, cluster_size, .. } => {
                 let format = cluster_size.map(|_| "qcow2".to_owned());
                 let request = VolumeCreate { name, image: Some(path), format, ..Default::default() };
+                control.create_volume(request).await?;
+            }
+            Verb::CreateMapped { name, mapper, device } => {
+                let size = control.show_volume(&device).await?.size.to_string();
+                let (mapper, devices) = (Some(format!("unix:{mapper}")), vec![device]);
+                let request = VolumeCreate { name, size, mapper, devices, ..Default::default() };
                 control.create_volume(request).await?;
             }
             Verb::CreateThin { name, size, pool } => {
@@ -635,8 +670,8 @@ impl Model {
         self.volumes = std::mem::take(&mut self.volumes)
             .into_iter()
             .map(|(name, volume)| {
-                let pool = volume.pool.as_ref().map(renamed);
-                (renamed(&name), super::model::Volume { pool, ..volume })
+                let (pool, device) = (volume.pool.as_ref().map(renamed), volume.device.as_ref().map(renamed));
+                (renamed(&name), super::model::Volume { pool, device, ..volume })
             })
             .collect();
         self.pools = self.pools.iter().map(renamed).collect();

@@ -46,3 +46,16 @@ fn a_device_of_a_mapper_stays_as_it_is() {
         assert!(matches!(planned(&with, mapped(&devices)), Err(PlanError::Invalid(_))), "TEXT23");
     }
 }
+
+#[test]
+fn what_a_program_maps_goes_with_a_device_that_is_lost() {
+    let with = made(&made(&group(&[10, 10]), linear("a", 10)), linear("b", 2));
+    let ids = ["a", "b"].map(|name| with.lv(name).expect("it was made").id.as_u128());
+    let granted = made(&with, mapped(&ids));
+    let missing = made(&granted, Change::MarkMissing { missing: vec![disk(0, 0).id], returned: vec![] });
+    let (kind, why) = refusal(&missing, Change::RemoveMissing { with_volumes: false });
+    assert!(kind == ErrorKind::Busy || why.contains("data/a"), "{kind:?}: {why}");
+    let plan = planned(&missing, Change::RemoveMissing { with_volumes: true }).expect("possible");
+    assert_eq!(plan.steps[0], "remove data/m and its snapshots: data/a is a device of its mapper");
+    assert!(plan.after.lv("m").is_none() && plan.after.lv("a").is_none() && plan.after.lv("b").is_some());
+}
