@@ -253,7 +253,8 @@ impl Verb {
             }
             None if random.chance(1, 3) => {
                 let path = format!("/images/{}", random.below(1 << 40));
-                let size = random.between(1, 65) * 4 * KIB;
+                let unit = *random.pick(&[4 * KIB, EXTENT_SIZE]);
+                let size = random.between(1, 257 * KIB / unit) * unit;
                 let cluster_size = *random.pick(&[None, Some(4 * KIB), Some(16 * KIB), Some(64 * KIB)]);
                 let is_over = cluster_size.is_some() && random.chance(1, 2);
                 let below = is_over.then_some(model.last_number + 1);
@@ -283,8 +284,12 @@ impl Verb {
         let prefix = format!("{group}/");
         let is_fit = |(name, volume): &(&String, &super::model::Volume)| {
             let is_used = model.is_granted(name) || model.exports.values().any(|target| target == *name);
-            let is_of_group = matches!(volume.layout, Layout::Linear | Layout::Striped);
-            name.starts_with(&prefix) && is_of_group && volume.snapshots.is_empty() && !is_used
+            let is_fit = match volume.layout {
+                Layout::Linear | Layout::Striped => true,
+                Layout::Image => volume.oracle.borrow().size().is_multiple_of(EXTENT_SIZE),
+                _ => false,
+            };
+            name.starts_with(&prefix) && is_fit && volume.snapshots.is_empty() && !is_used
         };
         let (device, _) = pick(model.volumes.iter().filter(is_fit), random)?;
         let mapper = format!("{MAPPERS}{}", random.below(1 << 40));
