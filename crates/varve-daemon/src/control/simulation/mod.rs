@@ -490,7 +490,7 @@ fn bugs_of_the_control_are_noticed() {
     control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
     control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
     control_of("doors hear nothing of lost writes", Kind::Troubles, 3, inject(InjectedBug::HideLoss));
-    control_of("a mapped volume keeps a lost device", Kind::Away, 2, inject(InjectedBug::KeepDevice));
+    control_of("a mapped volume keeps a lost device", Kind::Away, 1, inject(InjectedBug::KeepDevice));
     let inject = |bug| move |is_in: bool| varve_vg::injected_bug::inject(is_in.then_some(bug));
     let text = "a group's text is acknowledged before it is durable";
     control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));
