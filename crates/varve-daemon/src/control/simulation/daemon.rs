@@ -35,6 +35,7 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Begins with what the host's files hold.
     pub(super) async fn start(host: &Rc<Host>) -> Self {
+        host.mappers.lose_connections(true);
         let (shards, events) = host.begin_shards();
         let remembered = host.files.remembered();
         let image_dirs = vec![PathBuf::from("/images")];

@@ -243,6 +243,7 @@ impl<'a> History<'a> {
             }
         }
         if is_last || self.random.borrow_mut().chance(1, 4) {
+            self.host.mappers.lose_connections(false);
             daemon.idle().await;
             self.settle(&daemon).await;
             daemon.stop().await;

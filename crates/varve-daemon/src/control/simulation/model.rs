@@ -30,8 +30,27 @@ pub(super) struct Volume {
     pub(super) image: Option<String>,
     /// Where its mapper listens, if it has one.
     pub(super) mapper: Option<String>,
-    /// The volume that its mapper has as its device, `VG/LV`. Both have one content.
-    pub(super) device: Option<String>,
+    /// The volumes that its mapper has as its devices, `VG/LV`: one, with which it has its content in common, or two, of which the
+    /// first stays as it is.
+    pub(super) devices: Vec<String>,
+    /// Whether a mapper copied to it: nobody knows what it holds.
+    pub(super) is_spoilt: bool,
+}
+
+impl Volume {
+    fn new(oracle: SharedOracle, layout: Layout, pool: Option<String>) -> Self {
+        Self {
+            oracle,
+            layout,
+            pool,
+            snapshots: BTreeMap::new(),
+            has_origin: false,
+            image: None,
+            mapper: None,
+            devices: Vec::new(),
+            is_spoilt: false,
+        }
+    }
 }
 
 /// All that there is. A copy shares the contents that a change leaves as they are.
@@ -85,13 +104,15 @@ impl Model {
 
     /// Whether a volume is the device of a mapper: it is served to nobody else.
     pub(super) fn is_granted(&self, name: &str) -> bool {
-        self.volumes.values().any(|volume| volume.device.as_deref() == Some(name))
+        self.volumes.values().any(|volume| volume.devices.iter().any(|device| device == name))
     }
 
-    /// Every volume and snapshot that is served, with its content.
+    /// Every volume and snapshot that is served and of which it is known what it holds, with its content.
     pub(super) fn contents(&self) -> BTreeMap<String, SharedOracle> {
         let mut contents = BTreeMap::new();
-        for (name, volume) in self.volumes.iter().filter(|(name, _)| !self.is_granted(name)) {
+        for (name, volume) in
+            self.volumes.iter().filter(|(name, volume)| !volume.is_spoilt && !self.is_granted(name))
+        {
             contents.insert(name.clone(), Rc::clone(&volume.oracle));
             for (own, snapshot) in &volume.snapshots {
                 contents.insert(format!("{name}@{own}"), Rc::clone(&snapshot.oracle));
@@ -120,17 +141,7 @@ impl Model {
     /// Adds a volume of zeros.
     pub(super) fn add(&mut self, name: &str, size: u64, layout: Layout, pool: Option<String>) {
         let oracle = Rc::new(RefCell::new(Oracle::new(self.next_number(), size)));
-        let snapshots = BTreeMap::new();
-        let volume = Volume {
-            oracle,
-            layout,
-            pool,
-            snapshots,
-            has_origin: false,
-            image: None,
-            mapper: None,
-            device: None,
-        };
+        let volume = Volume::new(oracle, layout, pool);
         self.volumes.insert(name.to_owned(), volume);
     }
 
@@ -144,19 +155,23 @@ impl Model {
         }
     }
 
-    /// Adds a volume that the program at `mapper` maps to `device`, another volume.
-    pub(super) fn add_mapped(&mut self, name: &str, mapper: String, device: String) {
-        let oracle = Rc::clone(&self.volumes[&device].oracle);
-        self.add(name, 0, Layout::Mapper, None);
-        let volume = self.volumes.get_mut(name).expect("it was added");
-        (volume.oracle, volume.mapper, volume.device) = (oracle, Some(mapper), Some(device));
+    /// Adds a volume that the program at `mapper` maps to `devices`.
+    pub(super) fn add_mapped(&mut self, name: &str, mapper: String, devices: Vec<String>) {
+        let mut oracle = Rc::clone(&self.volumes[&devices[0]].oracle);
+        if let Some(own) = devices.get(1) {
+            self.volumes.get_mut(own).expect("a verb names what there is").is_spoilt = true;
+            let copy = oracle.borrow().snapshot(self.next_number());
+            oracle = Rc::new(RefCell::new(copy));
+        }
+        let volume = Volume { mapper: Some(mapper), devices, ..Volume::new(oracle, Layout::Mapper, None) };
+        self.volumes.insert(name.to_owned(), volume);
     }
 
     /// Removes a volume. The device of its mapper has what was written to it.
     pub(super) fn remove(&mut self, name: &str) {
         let Some(removed) = self.volumes.remove(name) else { return };
-        if let Some(device) = removed.device.and_then(|device| self.volumes.get_mut(&device)) {
-            device.oracle = removed.oracle;
+        if let [device] = removed.devices.as_slice() {
+            self.volumes.get_mut(device).expect("it stays").oracle = removed.oracle;
         }
     }
 
@@ -177,10 +192,7 @@ impl Model {
     pub(super) fn add_over(&mut self, name: &str, pool: String, origin: &Snapshot) {
         let number = self.next_number();
         let oracle = Rc::new(RefCell::new(origin.oracle.borrow().snapshot(number)));
-        let (pool, snapshots) = (Some(pool), BTreeMap::new());
-        let (image, mapper, device, has_origin) = (None, None, None, true);
-        let volume =
-            Volume { oracle, layout: Layout::Thin, pool, snapshots, has_origin, image, mapper, device };
+        let volume = Volume { has_origin: true, ..Volume::new(oracle, Layout::Thin, Some(pool)) };
         self.volumes.insert(name.to_owned(), volume);
     }
 

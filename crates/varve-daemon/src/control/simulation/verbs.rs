@@ -80,11 +80,11 @@ pub(super) enum Verb {
         /// The number of the volume if another image lies below.
         below: Option<u16>,
     },
-    /// A volume that a program maps to another one.
+    /// A volume that a program maps to another one, or to two.
     CreateMapped {
         name: String,
         mapper: String,
-        device: String,
+        devices: Vec<String>,
     },
     CreateThin {
         name: String,
@@ -291,9 +291,14 @@ impl Verb {
             };
             name.starts_with(&prefix) && is_fit && volume.snapshots.is_empty() && !is_used
         };
-        let (device, _) = pick(model.volumes.iter().filter(is_fit), random)?;
+        let size = |volume: &super::model::Volume| volume.oracle.borrow().size();
+        let fit = || model.volumes.iter().filter(is_fit);
+        let (first, base) = pick(fit().filter(|(_, volume)| !volume.is_spoilt), random)?;
+        let others = fit().filter(|(name, volume)| *name != first && size(volume) >= size(base));
+        let second = pick(others, random).filter(|_| random.chance(5, 6));
+        let devices = std::iter::once(first).chain(second.map(|(name, _)| name)).cloned().collect();
         let mapper = format!("{MAPPERS}{}", random.below(1 << 40));
-        Some(Verb::CreateMapped { name, mapper, device: device.clone() })
+        Some(Verb::CreateMapped { name, mapper, devices })
     }
 
     fn of_pool(model: &Model, random: &mut Random) -> Option<Verb> {
@@ -343,7 +348,7 @@ impl Verb {
     fn new_snapshots(model: &Model, random: &mut Random) -> Option<Verb> {
         let group = pick(model.groups.keys(), random)?;
         let prefix = format!("{group}/");
-        let few = |volume: &super::model::Volume| volume.snapshots.len() < SNAPSHOTS_MAX;
+        let few = |volume: &super::model::Volume| volume.snapshots.len() < SNAPSHOTS_MAX && !volume.is_spoilt;
         let volumes = model.volumes.iter().filter(|(name, volume)| name.starts_with(&prefix) && few(volume));
         let volumes: Vec<_> = volumes.collect();
         let independent = random.chance(1, 4) && volumes.iter().all(|(_, volume)| volume.pool.is_none());
@@ -424,7 +429,7 @@ impl Verb {
             Verb::CreateInImage { name, size, path, below, .. } => {
                 after.add_in_image(&name, size, path, below.is_some());
             }
-            Verb::CreateMapped { name, mapper, device } => after.add_mapped(&name, mapper, device),
+            Verb::CreateMapped { name, mapper, devices } => after.add_mapped(&name, mapper, devices),
             Verb::CreateThin { name, size, pool } => after.add(&name, size, Layout::Thin, Some(pool)),
             Verb::CreateOver { name, pool, volume, snapshot } => {
                 after.add_over(&name, pool, &before.volumes[&volume].snapshots[&snapshot]);
@@ -576,9 +581,9 @@ impl Verb {
                 let request = VolumeCreate { name, image: Some(path), format, ..Default::default() };
                 control.create_volume(request).await?;
             }
-            Verb::CreateMapped { name, mapper, device } => {
-                let size = control.show_volume(&device).await?.size.to_string();
-                let (mapper, devices) = (Some(format!("unix:{mapper}")), vec![device]);
+            Verb::CreateMapped { name, mapper, devices } => {
+                let size = control.show_volume(&devices[0]).await?.size.to_string();
+                let mapper = Some(format!("unix:{mapper}"));
                 let request = VolumeCreate { name, size, mapper, devices, ..Default::default() };
                 control.create_volume(request).await?;
             }
@@ -675,8 +680,9 @@ impl Model {
         self.volumes = std::mem::take(&mut self.volumes)
             .into_iter()
             .map(|(name, volume)| {
-                let (pool, device) = (volume.pool.as_ref().map(renamed), volume.device.as_ref().map(renamed));
-                (renamed(&name), super::model::Volume { pool, device, ..volume })
+                let pool = volume.pool.as_ref().map(renamed);
+                let devices = volume.devices.iter().map(renamed).collect();
+                (renamed(&name), super::model::Volume { pool, devices, ..volume })
             })
             .collect();
         self.pools = self.pools.iter().map(renamed).collect();
