@@ -62,6 +62,15 @@ impl Image {
     }
 
     async fn write_changes(&self, changes: &Changes) -> Result<(), IoError> {
+        if self.has_bug(InjectedBug::EntriesBeforeBelow) {
+            self.write_own(changes).await?;
+            return self.flush_below().await;
+        }
+        self.flush_below().await?; // QPUSH1
+        self.write_own(changes).await
+    }
+
+    async fn write_own(&self, changes: &Changes) -> Result<(), IoError> {
         let entries = changes.tables.iter().chain(&changes.l1);
         if self.has_bug(InjectedBug::EntriesBeforeCounts) {
             self.write_all(entries.clone()).await?;

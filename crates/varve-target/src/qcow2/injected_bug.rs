@@ -16,6 +16,10 @@ pub enum InjectedBug {
     ForgetBeforeData,
     /// What is copied from below is not looked at again once it is held (breaks QFLAT1).
     PullUnseen,
+    /// Entries of what was given away are written before it is durable below (breaks QPUSH1).
+    EntriesBeforeBelow,
+    /// Clusters are not held while what they hold is given away (breaks QPUSH3).
+    PushUnheld,
     /// An image is opened without a flush (breaks QOPEN1).
     OpenUnflushed,
     /// A read of one run does not keep its place from being used again (breaks QWRITE2).

@@ -11,7 +11,7 @@
 //! and what is read counts as written.
 //!
 //! More invariants: `cache.rs` (QCACHE), `refcounts.rs` (QCOUNT), `write.rs` (QWRITE), `commit.rs` (QCOMMIT), `places.rs`
-//! (QPLACE), `chain.rs` (QCHAIN), `flatten.rs` (QFLAT).
+//! (QPLACE), `chain.rs` (QCHAIN), `flatten.rs` (QFLAT), `push.rs` (QPUSH).
 
 mod cache;
 mod chain;
@@ -28,6 +28,7 @@ mod grow;
 mod injected_bug;
 mod mapping;
 mod places;
+mod push;
 mod read;
 mod rebuild;
 mod refcounts;
@@ -44,6 +45,7 @@ pub use flatten::Pulled;
 #[doc(hidden)]
 pub use injected_bug::InjectedBug;
 pub use mapping::{Mapped, Mapping};
+pub use push::Pushed;
 
 use crate::reader_epochs::ReaderEpochs;
 use cache::Cache;
@@ -74,6 +76,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// From this byte on the file is known to hold zeros.
     pub clean_from: Option<u64>,
+    /// Whether it is to give all that it holds to what lies below it, which is written then ([`Image::push`]).
+    pub pushes: bool,
     /// A fault for simulations.
     #[doc(hidden)]
     pub bug: Option<InjectedBug>,
@@ -88,6 +92,7 @@ impl Default for Options {
             snapshot: None,
             cache_bytes,
             clean_from: None,
+            pushes: false,
             bug: None,
         }
     }
@@ -103,6 +108,7 @@ pub struct Image {
     snapshots: Vec<SnapshotEntry>,
     access: Access,
     backing: Option<Device>,
+    pushes: bool,
     l1: RefCell<Root>,
     refcount_table: RefCell<Root>,
     /// First bytes of clusters with metadata in use: those that this image may write, and those that lead to them.
@@ -190,6 +196,7 @@ impl Image {
             snapshots,
             access: options.access,
             backing: options.backing.map(|backing| widen(backing, arena)),
+            pushes: options.pushes,
             metadata: RefCell::default(),
             freed: RefCell::default(),
             first_free: Cell::new(0),
@@ -222,6 +229,9 @@ impl Image {
         }
         if self.header.bitmaps {
             return Err(OpenError::Bitmaps);
+        }
+        if self.pushes {
+            self.check_pushes()?;
         }
         if Header::clear_autoclear(self.first_sector.get_mut()) {
             self.write_first_sector().await?;

@@ -23,6 +23,17 @@ impl Image {
         durability: Durability,
     ) -> Result<(), IoError> {
         self.check_writable()?;
+        match self.taker() {
+            Some(below) => self.write_below(below, offset, data).await?,
+            None => self.write_here(offset, data).await?,
+        }
+        match durability {
+            Durability::Volatile => Ok(()),
+            Durability::Durable => self.commit().await,
+        }
+    }
+
+    async fn write_here(&self, offset: u64, data: Bytes) -> Result<(), IoError> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             if self.cache.is_crowded() {
@@ -33,10 +44,7 @@ impl Image {
             at += written;
             rest = rest.split_at(index(written)).1;
         }
-        match durability {
-            Durability::Volatile => Ok(()),
-            Durability::Durable => self.commit().await,
-        }
+        Ok(())
     }
 
     /// Writes as much of the beginning of `data` as one step can; how many bytes that were.

@@ -13,6 +13,17 @@ const STEP: u64 = 256 * MIB;
 impl Image {
     pub(super) async fn zero(&self, extent: Extent, options: ZeroOptions) -> Result<(), IoError> {
         self.check_writable()?;
+        match self.taker() {
+            Some(below) => self.zero_below(below, extent, options).await?,
+            None => self.zero_here(extent, options).await?,
+        }
+        match options.durability {
+            Durability::Volatile => Ok(()),
+            Durability::Durable => self.commit().await,
+        }
+    }
+
+    async fn zero_here(&self, extent: Extent, options: ZeroOptions) -> Result<(), IoError> {
         let marks = self.header.version > 2 || self.header.backing.is_none();
         let middle = if marks { self.whole_parts(extent) } else { Extent::new(extent.offset, 0) };
         if options.fast && !marks {
@@ -23,15 +34,14 @@ impl Image {
         if self.header.extended_l2 {
             self.write_zeros(middle).await?; // Parts of compressed clusters cannot be marked.
         }
-        self.write_zeros(Extent::between(middle.end(), extent.end())).await?;
-        match options.durability {
-            Durability::Volatile => Ok(()),
-            Durability::Durable => self.commit().await,
-        }
+        self.write_zeros(Extent::between(middle.end(), extent.end())).await
     }
 
     pub(super) async fn discard(&self, extent: Extent) -> Result<(), IoError> {
         self.check_writable()?;
+        if let Some(below) = self.taker() {
+            return self.discard_below(below, extent).await;
+        }
         if self.header.version == 2 && self.header.backing.is_some() {
             return Ok(());
         }

@@ -5,5 +5,6 @@ mod files;
 mod flatten;
 mod imago_oracle;
 mod mutated;
+mod push;
 mod qemu;
 mod reads;
