@@ -27,12 +27,12 @@ pub use nouns::{
     SnapshotStore, ThinUse, Traffic, VolumeImage,
 };
 pub use requests::{
-    Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Convert,
-    Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend, GroupReduce,
-    GroupRestore, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
-    PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize,
-    SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, VolumeChange,
-    VolumeCreate,
+    Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
+    Convert, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
+    GroupReduce, GroupRestore, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
+    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
+    Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
+    Split, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,

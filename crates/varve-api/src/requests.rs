@@ -289,6 +289,9 @@ requests! {
         to: String,
     }
 
+    /// Puts what the image of a volume holds into the image below it.
+    struct Commit {}
+
     /// Makes a thin volume need its origin no more.
     struct Flatten {}
 

@@ -73,6 +73,12 @@ pub(crate) fn over_nothing(name: &VolumeName) -> Failure {
     Failure::new(Code::Usage, message).help(format!("varve lv show {}", name.origin()))
 }
 
+/// A volume whose last flush failed.
+pub(crate) fn closed_with_error() -> Failure {
+    let message = "the volume was closed with an error; it goes on when the volume can be used";
+    Failure::new(Code::VolumeUnusable, message).help("varve pv list; then varve pv scan")
+}
+
 /// A disk that cannot be opened.
 pub(crate) fn open(error: &OpenError) -> Failure {
     let code = match error {

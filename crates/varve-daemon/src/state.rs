@@ -50,6 +50,9 @@ pub(crate) struct RememberedJob {
     /// What a rollback is to do, and whether it has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rollback: Option<RememberedRollback>,
+    /// The image that a job works on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<String>,
 }
 
 /// A rollback, so that it can be told after a crash whether it has happened.

@@ -118,6 +118,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::EndSnapshots { set } => draft.end_snapshots(set),
         Change::AddImage { image } => draft.add_image(image),
         Change::RemoveImage { id } => draft.remove_image(id),
+        Change::SetImage { volume, path, format } => draft.set_image(&volume, path, format),
         Change::BeginMove { from, disks, rate } => draft.begin_move(from, disks, rate),
         Change::MoveNext { from, sectors, bytes_max } => draft.move_next(from, &sectors, bytes_max),
         Change::MoveSwitch { from } => draft.move_switch(from),

@@ -116,6 +116,18 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
+    /// Put what a volume's qcow2 image holds into the image below it, and let the volume lie in that one.
+    ///
+    /// Other images over that one show something else then, and are not to be used.
+    Commit {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
     /// Remove a volume and its content.
     #[command(visible_alias = "rm")]
     Remove {

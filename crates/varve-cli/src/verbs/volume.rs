@@ -11,8 +11,8 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Code, Empty, Failure, Flatten, Layout, LogicalVolume, Mapper, PolicyWords, Remove, Rename, Resize,
-    SnapshotPolicy, SnapshotStore, Split, ThinUse, VolumeChange, VolumeCreate, WhenFull,
+    Code, Commit, Empty, Failure, Flatten, Layout, LogicalVolume, Mapper, PolicyWords, Remove, Rename,
+    Resize, SnapshotPolicy, SnapshotStore, Split, ThinUse, VolumeChange, VolumeCreate, WhenFull,
 };
 
 /// Carries out a verb of volumes.
@@ -71,6 +71,11 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let request = Flatten::default();
             let call = post(&name, "/flatten", &request, change.dry_run);
             session.job(call, waiting, &format!("{name} lies over nothing any more")).await
+        }
+        VolumeVerb::Commit { name, change, waiting } => {
+            let request = Commit::default();
+            let call = post(&name, "/commit", &request, change.dry_run);
+            session.job(call, waiting, &format!("{name} lies in the image below now")).await
         }
         VolumeVerb::Remove { name, destroy } => {
             let request = Remove::default();

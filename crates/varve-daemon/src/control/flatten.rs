@@ -8,10 +8,11 @@
 
 use super::Control;
 use super::image_flatten::image_plan;
-use super::jobs::{FLATTEN, SHORT, Started};
+use super::jobs::{Details, FLATTEN, SHORT, Started};
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
+use crate::shard::image_jobs::ImageWork;
 use crate::shard::origins::{self, Gone};
 use crate::state::{RememberedJob, RememberedTarget};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ impl Control {
             if request.dry_run {
                 return Ok(Changed::Planned(image_plan(&name, size)));
             }
-            let id = self.begin_flattening_image(&located, &name, size).await;
+            let id = self.begin_image_job(ImageWork::Flatten, &located, &name, size).await;
             drop(lock);
             return self.job_soon(id, SHORT).await.map(Changed::Done);
         }
@@ -54,7 +55,8 @@ impl Control {
         self.forget_flattening(|target| (target.store, target.number) == (pool, number)); // another one follows
         let target = RememberedTarget { volume: located.volume.id, store: pool, number, size: origin.bytes };
         let subject = name.to_string();
-        let started = self.start_job(FLATTEN, &subject, &[located.volume.id], vec![target], None).await;
+        let started =
+            self.start_job(FLATTEN, &subject, &[located.volume.id], vec![target], Details::default()).await;
         let id = started.id;
         self.event(&subject, "a copy of what it lies over begins");
         self.spawn_flattening(located.home.clone(), (pool, number), subject, &started);

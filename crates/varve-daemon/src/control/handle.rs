@@ -75,6 +75,7 @@ impl ControlHandle {
                 faults: RefCell::default(),
                 moving: RefCell::default(),
                 converting: RefCell::default(),
+                committing: RefCell::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),

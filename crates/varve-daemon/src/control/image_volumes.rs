@@ -124,6 +124,9 @@ impl Control {
         volume: &LogicalVolume,
     ) -> Result<Option<Image>, Failure> {
         let Layout::Image { path, bytes, .. } = &volume.layout else { return Ok(None) };
+        if self.committing.borrow().contains_key(&volume.id) {
+            return self.image_and_base(group, volume).await.map(Some);
+        }
         let name = self.subject(volume.id);
         let opened = self.open_image_of(group, volume).await?;
         let now = opened.disk_bytes();
@@ -138,19 +141,25 @@ impl Control {
         let Layout::Image { path, format, .. } = &volume.layout else {
             unreachable!("only a volume in an image is asked for it");
         };
-        if !self.is_agreed(group, path) {
-            return Err(not_agreed(path));
-        }
-        let name = self.with_group(group, |known| known.group.name().to_owned())?;
-        self.event(path, &format!("opened as an image of group {name}"));
+        self.told_of_image(group, path)?;
         let opened = self.open_image_to_write(Path::new(path), *format).await;
         let opened = opened.map_err(|failure| lost(failure, path))?;
         refuse_unwritable(&opened, path)?;
         Ok(opened)
     }
 
+    /// M4 of `images.rs`, before the image of a volume is opened.
+    pub(super) fn told_of_image(&self, group: Uuid, path: &str) -> Result<(), Failure> {
+        if !self.is_agreed(group, path) {
+            return Err(not_agreed(path));
+        }
+        let name = self.with_group(group, |known| known.group.name().to_owned())?;
+        self.event(path, &format!("opened as an image of group {name}"));
+        Ok(())
+    }
+
     /// Makes the file as long as the image may become (IMAGE2 of `shard/images.rs`).
-    async fn prepare(&self, opened: OpenedImage) -> Result<Image, Failure> {
+    pub(super) async fn prepare(&self, opened: OpenedImage) -> Result<Image, Failure> {
         let OpenedImage { mut image, length, header, .. } = opened;
         let Some(header) = header else { return Ok(image) };
         let room = room(&header, length);
@@ -199,10 +208,12 @@ impl Control {
     }
 
     async fn grow_image(&self, group: Uuid, volume: &LogicalVolume, bytes: u64) -> Result<(), Failure> {
-        let mut opened = self.open_image_of(group, volume).await?;
-        if opened.disk_bytes() >= bytes {
-            return Ok(());
-        }
+        let opened = self.open_image_of(group, volume).await?;
+        if opened.disk_bytes() >= bytes { Ok(()) } else { self.grow_opened(opened, bytes).await }
+    }
+
+    /// Makes the disk that an image holds as large as `bytes`, while no volume has it open.
+    pub(super) async fn grow_opened(&self, mut opened: OpenedImage, bytes: u64) -> Result<(), Failure> {
         // As much as the larger image may become.
         if let Some(header) = &mut opened.header {
             header.size = bytes;
@@ -213,11 +224,11 @@ impl Control {
     }
 
     /// Lets go of a volume, and before of all that lies over it: of pools with volumes over its snapshots, and of the volume whose
-    /// mapper has it as a device. The requests of their doors wait meanwhile.
-    pub(super) async fn set_volume_aside(&self, located: &Located, why: &str) {
-        let volume = located.volume.id;
+    /// mapper has it as a device. The requests of their doors wait meanwhile. Whether the volume was closed in order.
+    pub(super) async fn set_volume_aside(&self, located: &Located, why: &str) -> bool {
+        let (volume, mut is_closed) = (located.volume.id, false);
         if located.unusable.is_some() {
-            return;
+            return false;
         }
         let pools =
             self.pools_over(located.group, slice::from_ref(&located.volume)).await.unwrap_or_default();
@@ -225,8 +236,9 @@ impl Control {
         let over = pools.into_iter().map(|(pool, _)| pool).chain(mapped.ok().flatten());
         for id in over.chain([volume]) {
             let Some(home) = self.home_of(id) else { continue };
-            let closed = home.run(async move |here: ShardContext| reopen::set_aside(&here, id).await);
-            if let Ok(Err(failure)) = closed.await {
+            let closed = home.run(async move |here: ShardContext| reopen::set_aside(&here, id).await).await;
+            is_closed = matches!(closed, Ok(Ok(())));
+            if let Ok(Err(failure)) = closed {
                 tracing::warn!(volume = %id, %failure, "it was closed with an error, to be opened anew");
             }
             if let Some(known) = self.groups.borrow_mut().get_mut(&located.group)
@@ -235,6 +247,7 @@ impl Control {
                 home.unusable = Some(Failure::new(Code::VolumeUnusable, why));
             }
         }
+        is_closed
     }
 
     /// Takes a volume that was set aside into use again; its doors go on.
@@ -250,7 +263,7 @@ impl Control {
 }
 
 /// Refuses an image that cannot be written as it is.
-fn refuse_unwritable(opened: &OpenedImage, path: &str) -> Result<(), Failure> {
+pub(super) fn refuse_unwritable(opened: &OpenedImage, path: &str) -> Result<(), Failure> {
     let (file, refuse) = (&opened.image.top.file, |message, help: String| {
         Err(Failure::new(Code::VolumeUnusable, message).help(help))
     });
@@ -271,7 +284,7 @@ fn refuse_unwritable(opened: &OpenedImage, path: &str) -> Result<(), Failure> {
 }
 
 /// M7.
-fn other_size(name: &str, path: &str, then: u64, now: u64) -> Failure {
+pub(super) fn other_size(name: &str, path: &str, then: u64, now: u64) -> Failure {
     let (shown_then, shown_now) = (format_size(then), format_size(now));
     let message = format!(
         "the image {path} holds a disk of {shown_now} ({now} bytes), and {name} has {shown_then} ({then} bytes)"

@@ -18,6 +18,7 @@ pub(super) const CHECK: &str = "pool-check";
 pub(super) const CLEAR: &str = "clear";
 pub(super) const CONVERT: &str = "convert";
 pub(super) const FLATTEN: &str = "flatten";
+pub(super) const IMAGE_COMMIT: &str = "image-commit";
 pub(super) const IMAGE_FLATTEN: &str = "image-flatten";
 pub(super) const MOVE: &str = "move";
 pub(super) const REMOVE: &str = "snapshot-remove";
@@ -27,6 +28,15 @@ pub(super) const ROLLBACK: &str = "rollback";
 /// How long a command waits for its job, which may be short.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
 
+/// What is remembered of jobs of some kinds.
+#[derive(Clone, Default)]
+pub(super) struct Details {
+    /// What a rollback is to do.
+    pub(super) rollback: Option<RememberedRollback>,
+    /// The image that is worked on.
+    pub(super) image: Option<String>,
+}
+
 /// A job that was started, for its worker.
 pub(super) struct Started {
     pub(super) id: u64,
@@ -34,19 +44,19 @@ pub(super) struct Started {
 }
 
 impl Control {
-    /// Starts a job on `volumes`, counted in bytes, remembered before this returns with the snapshots that it concerns and
-    /// with what a rollback is to do.
+    /// Starts a job on `volumes`, counted in bytes, remembered before this returns with the snapshots that it concerns and with
+    /// `details`.
     pub(super) async fn start_job(
         &self,
         kind: &str,
         subject: &str,
         volumes: &[Uuid],
         targets: Vec<RememberedTarget>,
-        rollback: Option<RememberedRollback>,
+        details: Details,
     ) -> Started {
         let id = self.next_job();
         let started = self.register_job(id, kind, subject, "bytes", volumes, self.now());
-        self.remember_job(id, kind, subject, targets, rollback);
+        self.remember_job(id, kind, subject, targets, details);
         self.save_or_warn().await;
         started
     }
@@ -54,7 +64,7 @@ impl Control {
     /// Remembers that `targets` are being removed; the number of the job. It is not durable yet.
     pub(super) fn remember_removal(&self, subject: &str, targets: Vec<RememberedTarget>) -> u64 {
         let id = self.next_job();
-        self.remember_job(id, REMOVE, subject, targets, None);
+        self.remember_job(id, REMOVE, subject, targets, Details::default());
         id
     }
 
@@ -76,13 +86,14 @@ impl Control {
         kind: &str,
         subject: &str,
         targets: Vec<RememberedTarget>,
-        rollback: Option<RememberedRollback>,
+        details: Details,
     ) {
         if has(InjectedBug::ForgetJob) {
             return;
         }
         let (kind, subject, started) = (kind.to_owned(), subject.to_owned(), self.now());
-        let job = RememberedJob { id, kind, subject, started, targets, rollback };
+        let Details { rollback, image } = details;
+        let job = RememberedJob { id, kind, subject, started, targets, rollback, image };
         self.remembered.borrow_mut().jobs.push(job);
     }
 
@@ -104,7 +115,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let may_end = [REMOVE, FLATTEN, IMAGE_FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
+        let may_end = [REMOVE, FLATTEN, IMAGE_COMMIT, IMAGE_FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
         let cancellable = may_end.contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
@@ -156,7 +167,7 @@ impl Control {
             match job.kind.as_str() {
                 REMOVE => self.resume_removal(job),
                 FLATTEN => self.resume_flattening(&job),
-                IMAGE_FLATTEN => self.resume_flattening_image(&job),
+                IMAGE_COMMIT | IMAGE_FLATTEN => self.resume_image_job(&job),
                 _ => self.resume_rollback(&job),
             }
         }

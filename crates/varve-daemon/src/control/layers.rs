@@ -55,12 +55,27 @@ impl Control {
         path: &Path,
         format: ImageFormat,
     ) -> Result<OpenedImage, Failure> {
-        self.refuse_own_export(path).await?;
-        let (place, cache) = (path.to_owned(), options(self.cache));
-        let opened = self.at_path(path, move |files| files.open_image_to_write(&place, cache)).await?;
-        let file = opened.map_err(|error| failures::open(&error))?;
-        let device = self.context.disk(&file);
-        self.with_layers(Layer { file, tail: Vec::new().into(), format }, None, device).await
+        let top = self.open_layer_to_write(path, format).await?;
+        let device = self.context.disk(&top.file);
+        self.with_layers(top, None, device).await
+    }
+
+    /// Opens the image at `path` and the one directly below it, both to be written by this daemon alone; where that is, and how it is
+    /// read.
+    pub(super) async fn open_image_and_base(
+        &self,
+        path: &Path,
+    ) -> Result<(OpenedImage, OpenedImage), Failure> {
+        let top = self.open_layer_to_write(path, ImageFormat::Qcow2).await?;
+        let header = self.header_of(&top, self.context.disk(&top.file)).await?;
+        let backing = header.backing.as_ref().ok_or_else(|| over_nothing(path))?;
+        let (named, format) = backing.file(path).map_err(|error| unusable(path, &error))?;
+        let real = self.allowed(path, &named).await?;
+        self.event(&real.display().to_string(), &format!("opened to be written below {}", path.display()));
+        let base = self.open_image_to_write(&real, format).await?;
+        let length = top.file.length();
+        let image = Image { top, below: Vec::new(), lower: None, snapshot: None, clean_from: None };
+        Ok((OpenedImage { image, length, modified_ns: None, header: Some(header) }, base))
     }
 
     async fn with_layers(
@@ -79,7 +94,7 @@ impl Control {
                 (Some(header), below, latest.flatten())
             }
         };
-        let image = Image { top, below, snapshot: None, clean_from: None };
+        let image = Image { top, below, lower: None, snapshot: None, clean_from: None };
         Ok(OpenedImage { image, length, modified_ns, header })
     }
 
@@ -98,9 +113,7 @@ impl Control {
         let (mut layers, mut modified): (Vec<Layer>, Vec<Option<u64>>) = (Vec::new(), Vec::new());
         let (mut above, mut next) = (top.file.path().to_owned(), header.backing.clone());
         while let Some(backing) = next {
-            let (named, format) = backing.file(&above).map_err(|error| {
-                Failure::new(Code::VolumeUnusable, format!("{}: {error}", above.display()))
-            })?;
+            let (named, format) = backing.file(&above).map_err(|error| unusable(&above, &error))?;
             let real = self.allowed(&above, &named).await?;
             if seen.contains(&real) || seen.len() == LAYERS_MAX {
                 let message = format!("{}: the chain of backing files has no end", named.display());
@@ -152,6 +165,15 @@ impl Control {
         })
     }
 
+    /// Opens one file, to be written by this daemon alone.
+    async fn open_layer_to_write(&self, path: &Path, format: ImageFormat) -> Result<Layer, Failure> {
+        self.refuse_own_export(path).await?;
+        let (place, cache) = (path.to_owned(), options(self.cache));
+        let opened = self.at_path(path, move |files| files.open_image_to_write(&place, cache)).await?;
+        let file = opened.map_err(|error| failures::open(&error))?;
+        Ok(Layer { file, tail: Vec::new().into(), format })
+    }
+
     /// Opens one file, so that nobody writes it; when that was done last.
     async fn open_layer(&self, path: &Path, format: ImageFormat) -> Result<(Layer, Option<u64>), Failure> {
         self.refuse_own_export(path).await?;
@@ -161,6 +183,16 @@ impl Control {
         let opened = opened.map_err(|error| failures::open(&error))?;
         Ok((Layer { file: opened.disk, tail: opened.tail, format }, opened.modified_ns))
     }
+}
+
+fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Code::VolumeUnusable, format!("{}: {why}", path.display()))
+}
+
+/// Why an image is not committed.
+pub(super) fn over_nothing(path: &Path) -> Failure {
+    Failure::new(Code::Usage, format!("{} lies over nothing", path.display()))
+        .help(format!("varve image info {}", path.display()))
 }
 
 /// The later of two dates, if both are known.

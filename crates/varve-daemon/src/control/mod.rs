@@ -26,7 +26,9 @@ mod find;
 mod flatten;
 mod groups;
 mod handle;
+mod image_commit;
 mod image_flatten;
+mod image_jobs;
 mod image_volumes;
 mod images;
 mod instant;
@@ -92,6 +94,7 @@ use crate::shard::{ShardContext, ShardHandle};
 use crate::state::Remembered;
 use futures_channel::oneshot;
 use futures_util::lock::Mutex;
+use image_commit::Base;
 use known_disk::KnownDisk;
 use known_export::KnownExport;
 use known_group::KnownGroup;
@@ -156,6 +159,8 @@ pub(crate) struct Control {
     moving: RefCell<BTreeMap<(Uuid, PvName), u64>>,
     /// Volumes and pools that jobs convert.
     converting: RefCell<BTreeSet<Uuid>>,
+    /// Volumes whose images give what they hold to the image below, which is known once it is open.
+    committing: RefCell<BTreeMap<Uuid, Option<Base>>>,
     events: Events,
     remembered: RefCell<Remembered>,
 }

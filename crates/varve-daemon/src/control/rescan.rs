@@ -76,7 +76,7 @@ impl Control {
         }
         self.settle_sets().await;
         self.resume_put_off().await;
-        self.resume_flattening_images();
+        self.resume_image_jobs();
         self.resume_rollbacks().await;
         self.restore_exports(self.context.clock().now()).await;
         refused.map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)

@@ -9,7 +9,7 @@
 
 use super::Control;
 use super::find::Located;
-use super::jobs::{ROLLBACK, SHORT, Started};
+use super::jobs::{Details, ROLLBACK, SHORT, Started};
 use super::snapshots::snapshot_name;
 use crate::failures;
 use crate::fault;
@@ -55,7 +55,8 @@ impl Control {
         let point = self.rollback_point(&located, &name).await?;
         let rollback = remembered(located.volume.id, point);
         let volumes = [located.volume.id];
-        let started = self.start_job(ROLLBACK, &request.name, &volumes, Vec::new(), Some(rollback)).await;
+        let details = Details { rollback: Some(rollback), ..Details::default() };
+        let started = self.start_job(ROLLBACK, &request.name, &volumes, Vec::new(), details).await;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
         fault::die_at("rollback-remembered");
         self.event(&request.name, "rollback begins");
@@ -184,7 +185,7 @@ impl Control {
             let facts = self.facts(&located).await;
             let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
             let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
-            let started = self.start_job(ROLLBACK, &subject, &[volume], Vec::new(), None).await;
+            let started = self.start_job(ROLLBACK, &subject, &[volume], Vec::new(), Details::default()).await;
             self.event(&subject, "a rollback that had been begun goes on");
             self.spawn_rollback(None, &located, &started);
         }

@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Activate, Changed, Convert, Deactivate, Empty, Envelope, Flatten, Job, LogicalVolume, Remove, Rename,
-    Resize, Split, VolumeChange, VolumeCreate,
+    Activate, Changed, Commit, Convert, Deactivate, Empty, Envelope, Flatten, Job, LogicalVolume, Remove,
+    Rename, Resize, Split, VolumeChange, VolumeCreate,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -23,6 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(activate_volume))
         .routes(routes!(deactivate_volume))
         .routes(routes!(change_volume))
+        .routes(routes!(commit_volume))
         .routes(routes!(flatten_volume))
         .routes(routes!(convert_volume))
         .routes(routes!(split_volume))
@@ -118,6 +119,17 @@ async fn change_volume(
     Body(request): Body<VolumeChange>,
 ) -> Reply<Changed<LogicalVolume>> {
     Ok(Data(control.call(async move |control| control.change_volume(&volume, request).await).await?))
+}
+
+/// Put what the image of a volume holds into the image below it, in which the volume lies then; the answer is a job.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/commit", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Commit, responses((status = 200, body = Envelope<Changed<Job>>)))]
+async fn commit_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Commit>,
+) -> Reply<Changed<Job>> {
+    Ok(Data(control.call(async move |control| control.commit_volume(&volume, request).await).await?))
 }
 
 /// Copy what a thin volume or snapshot shows of its origin into its pool, so that it needs that no more; the answer is a job.

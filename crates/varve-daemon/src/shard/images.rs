@@ -4,6 +4,8 @@
 //! - IMAGE1 of `open_images.rs`.
 //! - IMAGE2. The file of such an image is as long as the image may become while it is open, and ends where the image does when it
 //!   has been closed in order. Otherwise it stays as it is: it is sparse.
+//! - IMAGE3. Before an image is written, what is there and directly below it is durable: a killed daemon may have written either.
+//! - IMAGE4. An image is closed after the work on it past its volume, and before the one below it that is written too.
 
 use super::host::Host;
 use super::layers::{Image, Layer};
@@ -71,13 +73,23 @@ impl Image {
         Ok(qcow2::chain(layers, &host.arena()))
     }
 
-    /// The image, to be written.
-    async fn to_write(&self, host: &Host) -> Result<qcow2::Image, Failure> {
+    /// The image, to be written, over `lower` if that is written too.
+    async fn to_write(&self, host: &Host, lower: Option<&OpenImage>) -> Result<qcow2::Image, Failure> {
+        let backing = match lower {
+            Some(lower) => Some(lower.device.clone()),
+            None => {
+                if let Some(directly) = self.below.first() {
+                    flush(host, &directly.file).await?; // IMAGE3
+                }
+                self.device_below(host).await?
+            }
+        };
         let options = qcow2::Options {
             access: Access::ReadWrite,
-            backing: self.device_below(host).await?,
+            backing,
             cache_bytes: CACHE,
             clean_from: self.clean_from,
+            pushes: lower.is_some(),
             ..qcow2::Options::default()
         };
         let image = qcow2::Image::open(host.disk(&self.top.file), host.arena(), options).await;
@@ -92,7 +104,7 @@ impl Image {
                 false => set_length(host, &self.top.file, bytes).await,
             };
         }
-        let mut image = self.to_write(host).await?;
+        let mut image = self.to_write(host, None).await?;
         image.grow(bytes).await.map_err(|error| self.top.failed(&error))?;
         finish(host, &image, &self.top.file).await
     }
@@ -130,30 +142,45 @@ pub(super) async fn open(host: &Host, id: Uuid, image: &Image) -> Result<(), Fai
     if host.images.device(id).is_some() {
         return Ok(());
     }
-    let file = Arc::clone(&image.top.file);
-    let open = match image.top.format {
-        ImageFormat::Raw => {
-            let device = host.disk(&file);
-            // What a killed daemon wrote may not be durable, and is read.
-            device.flush().await.map_err(|error| failures::io("the first flush of the image", error))?;
-            OpenImage { device, image: None, file, work: Tracker::default() }
-        }
-        ImageFormat::Qcow2 => {
-            let image = Rc::new(image.to_write(host).await?);
-            let device = Device::new(ImageDevice::new(Rc::clone(&image)));
-            OpenImage { device, image: Some(image), file, work: Tracker::default() }
-        }
-    };
+    let open = open_to_write(host, image).await?;
     host.images.insert(id, open);
     Ok(())
 }
 
+/// Opens an image, and the one directly below it if that is written too.
+async fn open_to_write(host: &Host, image: &Image) -> Result<OpenImage, Failure> {
+    let lower = match &image.lower {
+        Some(lower) => Some(Box::new(Box::pin(open_to_write(host, lower)).await?)),
+        None => None,
+    };
+    let (file, work) = (Arc::clone(&image.top.file), Tracker::default());
+    if image.top.format == ImageFormat::Raw {
+        flush(host, &file).await?; // IMAGE3
+        return Ok(OpenImage { device: host.disk(&file), image: None, lower, file, work });
+    }
+    let image = Rc::new(image.to_write(host, lower.as_deref()).await?);
+    let device = Device::new(ImageDevice::new(Rc::clone(&image)));
+    Ok(OpenImage { device, image: Some(image), lower, file, work })
+}
+
+/// IMAGE3.
+async fn flush(host: &Host, file: &DiskRef) -> Result<(), Failure> {
+    let flushed = host.disk(file).flush().await;
+    flushed.map(drop).map_err(|error| failures::io("the first flush of the image", error))
+}
+
 /// Closes the image in which the volume `id` lies, if it is open (IMAGE2). Nothing uses it any more.
 pub(super) async fn close(host: &Host, id: Uuid) -> Result<(), Failure> {
-    let Some(open) = host.images.take(id) else { return Ok(()) };
-    open.work.empty().await; // IMAGE3
-    match &open.image {
-        Some(image) => finish(host, image, &open.file).await,
-        None => Ok(()),
+    let Some(mut open) = host.images.take(id) else { return Ok(()) };
+    open.work.empty().await; // IMAGE4
+    let mut closed = Ok(());
+    loop {
+        if let Some(image) = &open.image {
+            closed = closed.and(finish(host, image, &open.file).await);
+        }
+        match open.lower.take() {
+            Some(lower) => open = *lower, // What was given to it is durable: the image above was made so.
+            None => return closed,
+        }
     }
 }

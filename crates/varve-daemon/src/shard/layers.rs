@@ -20,8 +20,10 @@ pub(crate) struct Layer {
 pub(crate) struct Image {
     /// The image itself.
     pub(crate) top: Layer,
-    /// The images below it, that directly below first.
+    /// The images below it, that directly below first; none of them if that is `lower`.
     pub(crate) below: Vec<Layer>,
+    /// The image directly below it, if that is written too: all that the image holds is given to it.
+    pub(crate) lower: Option<Box<Image>>,
     /// The internal snapshot that is shown instead, by id or name; only to read.
     pub(crate) snapshot: Option<String>,
     /// The file is known to hold zeros from this byte on, if it is to be written.

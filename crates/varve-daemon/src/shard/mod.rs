@@ -16,7 +16,7 @@ pub(crate) mod growth;
 mod handle;
 pub(crate) mod health;
 mod host;
-pub(crate) mod image_flatten;
+pub(crate) mod image_jobs;
 pub(crate) mod images;
 pub(crate) mod layers;
 mod losses;

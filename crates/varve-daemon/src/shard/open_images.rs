@@ -19,14 +19,24 @@ pub(crate) struct Images {
     open: RefCell<BTreeMap<Uuid, OpenImage>>,
 }
 
-/// An image in which a volume lies.
+/// An image in which a volume lies, or one directly below it that is written.
 pub(super) struct OpenImage {
     pub(super) file: DiskRef,
     /// None of a raw image.
     pub(super) image: Option<Rc<qcow2::Image>>,
     pub(super) device: Device,
+    /// The image directly below, if that is written too.
+    pub(super) lower: Option<Box<OpenImage>>,
     /// Work on the image past its volume.
     pub(super) work: Tracker,
+}
+
+impl OpenImage {
+    fn failure(&self) -> Option<IoError> {
+        let lost = (self.file.state() != DiskState::InUse).then_some(IoError::Medium);
+        let own = self.image.as_ref().and_then(|image| image.failure()).or(lost);
+        own.or_else(|| self.lower.as_ref().and_then(|lower| lower.failure()))
+    }
 }
 
 impl Images {
@@ -55,10 +65,7 @@ impl Images {
 
     /// Why an image takes no changes any more, if so.
     pub(super) fn failure(&self, id: Uuid) -> Option<IoError> {
-        let open = self.open.borrow();
-        let open = open.get(&id)?;
-        let lost = (open.file.state() != DiskState::InUse).then_some(IoError::Medium);
-        open.image.as_ref().and_then(|image| image.failure()).or(lost)
+        self.open.borrow().get(&id)?.failure()
     }
 
     /// Lets go of the image of a volume in which something has panicked: nothing of it is touched again.

@@ -1,7 +1,9 @@
 //! What a group can be changed by.
 
 use super::{ConversionStep, DiskChoice, Layout, Sectors};
-use crate::model::{ArrayPolicy, Description, Image, Metadata, PvName, Role, SnapshotSet, StorePolicy};
+use crate::model::{
+    ArrayPolicy, Description, Image, ImageFormat, Metadata, PvName, Role, SnapshotSet, StorePolicy,
+};
 use crate::size::SizeArgument;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -213,6 +215,15 @@ pub enum Change {
     RemoveImage {
         /// Which.
         id: Uuid,
+    },
+    /// Let a volume that lies in an image lie in another one, which holds the same.
+    SetImage {
+        /// Which volume.
+        volume: String,
+        /// Where the other image is.
+        path: String,
+        /// How that is read.
+        format: ImageFormat,
     },
     /// Begin to empty a disk: nothing is allocated there any more.
     BeginMove {

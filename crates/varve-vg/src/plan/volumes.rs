@@ -4,7 +4,7 @@ use super::space::{Growth, place_text};
 use super::stores::{declared, policy_text, refuse_unfit};
 use super::{DiskChoice, Draft, Layout, Plan, PlanError};
 use crate::allocate::cut;
-use crate::model::{self, Group, LogicalVolume, Role, StorePolicy};
+use crate::model::{self, Group, ImageFormat, LogicalVolume, Role, StorePolicy};
 use crate::size::{Amount, SizeArgument, format_size};
 use uuid::Uuid;
 use varve_block::UnixTime;
@@ -199,6 +199,22 @@ impl Draft<'_> {
         self.step(format!("extend {full}, and the image {path}, from {from} to {to}"));
         let name = lv.name.clone();
         *self.lv(&name)? = lv;
+        Ok(())
+    }
+
+    pub(super) fn set_image(
+        &mut self,
+        name: &str,
+        to: String,
+        read_as: ImageFormat,
+    ) -> Result<(), PlanError> {
+        let full = self.full(name);
+        let model::Layout::Image { path, format, .. } = &mut self.lv(name)?.layout else {
+            return Err(PlanError::Layout("only a volume in an image comes to lie in another one"));
+        };
+        let step = format!("let {full} lie in {to} instead of {path}");
+        (*path, *format) = (to, read_as);
+        self.step(step);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use varve_api::{
     PhysicalVolumeState, VolumeState,
 };
 use varve_block::{Device, Extent, IoError};
-use varve_vg::model::Area;
+use varve_vg::model::{Area, Layout};
 use varve_vg::names::VolumeName;
 
 /// How long jobs may take once nothing goes wrong any more, in the time of the world.
@@ -183,6 +183,16 @@ impl Daemon {
             control.portal(&located, name.snapshot, false).await
         });
         Ok(Device::new(Imported { portal: portal.await? }))
+    }
+
+    /// The image in which a volume lies, if it lies in one.
+    pub(super) async fn image_of(&self, name: &str) -> Option<String> {
+        let name: VolumeName = name.parse().expect("a name");
+        let found = self.handle.call(async move |control| control.find_volume(&name)).await.ok()?;
+        match found.volume.layout {
+            Layout::Image { path, .. } if found.thin.is_none() => Some(path),
+            _ => None,
+        }
     }
 
     /// All bytes of all volumes and snapshots of a model.

@@ -273,6 +273,11 @@ pub(super) fn base_of(image: &str) -> String {
     format!("{image}-base")
 }
 
+/// The image over a raw image that is made for it.
+pub(super) fn image_over(base: &str) -> Option<&str> {
+    base.strip_suffix("-base")
+}
+
 /// Listening sockets, by the texts of their places; each with the connections that wait.
 type Sockets = RefCell<BTreeMap<String, mpsc::UnboundedSender<Stream>>>;
 
@@ -387,9 +392,9 @@ impl Host {
         header.is_ok_and(|header| header.backing.is_some())
     }
 
-    /// Nothing needs what lay below an image any more, so it may be anything.
-    pub(super) fn spoil_below(&self, image: &str) {
-        let entry = self.files.table().entries.get(Path::new(&base_of(image))).copied();
+    /// Nothing needs the file at `path` any more, so it may be anything.
+    pub(super) fn spoil(&self, path: &str) {
+        let entry = self.files.table().entries.get(Path::new(path)).copied();
         if let Some(entry) = entry {
             self.disk(entry).poke(0, &vec![0xA5; usize::try_from(entry.length).expect("an image is small")]);
         }

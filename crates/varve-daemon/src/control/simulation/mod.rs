@@ -22,7 +22,7 @@ mod verbs;
 
 use crate::injected_bug::{self, InjectedBug};
 use daemon::Daemon;
-use host::Host;
+use host::{Host, base_of, image_over};
 use model::{Lists, Model};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -273,7 +273,7 @@ impl<'a> History<'a> {
             oracle.borrow_mut().check(0, &contents[&name]).expect("it was compared");
         }
         daemon.check_space().await;
-        self.spoil_what_nobody_needs(&mut models[0]).await;
+        self.spoil_what_nobody_needs(daemon, &mut models[0]).await;
         for (name, volume) in &models[0].volumes {
             let states: Vec<String> = volume.snapshots.keys().map(|own| format!("{name}@{own}")).collect();
             let Some(from) = states.first() else { continue };
@@ -284,15 +284,19 @@ impl<'a> History<'a> {
         self.accepted.take();
     }
 
-    /// What lay below images that were flattened is anything from now on. A job that was lost with the state directory has not
-    /// flattened its image.
-    async fn spoil_what_nobody_needs(&self, model: &mut Model) {
-        for volume in model.volumes.values_mut() {
-            let Some(image) = volume.image.clone() else { continue };
+    /// What lay below images that were flattened is anything from now on, and so is an image that was committed. A job that was lost
+    /// with the state directory has done neither.
+    async fn spoil_what_nobody_needs(&self, daemon: &Daemon, model: &mut Model) {
+        for (name, volume) in &mut model.volumes {
+            let Some(image) = daemon.image_of(name).await else { continue };
             volume.has_origin = self.host.lies_over(&image).await;
             if !volume.has_origin {
-                self.host.spoil_below(&image);
+                self.host.spoil(&base_of(&image));
             }
+            if let Some(committed) = image_over(&image) {
+                self.host.spoil(committed);
+            }
+            volume.image = Some(image);
         }
     }
 
@@ -346,6 +350,9 @@ impl<'a> History<'a> {
                     && let Some(image) = &after.volumes[name].image
                 {
                     assert!(!self.host.lies_over(image).await, "M3: {verb:?}");
+                }
+                if let Verb::CommitImage { name } = &verb {
+                    assert_eq!(daemon.image_of(name).await, after.volumes[name].image, "M3: {verb:?}");
                 }
                 after
             }

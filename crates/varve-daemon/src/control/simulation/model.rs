@@ -51,6 +51,11 @@ impl Volume {
             is_spoilt: false,
         }
     }
+
+    /// It lies in what lay below its image.
+    pub(super) fn lie_below(&mut self) {
+        (self.image, self.has_origin) = (self.image.as_deref().map(base_of), false);
+    }
 }
 
 /// All that there is. A copy shares the contents that a change leaves as they are.

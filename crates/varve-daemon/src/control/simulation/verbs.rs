@@ -101,6 +101,10 @@ pub(super) enum Verb {
     Flatten {
         name: String,
     },
+    /// What the image of a volume holds is put into the image below it.
+    CommitImage {
+        name: String,
+    },
     Resize {
         name: String,
         size: u64,
@@ -324,6 +328,9 @@ impl Verb {
         let (name, volume) = pick(model.volumes.iter(), random)?;
         let name = name.clone();
         match random.below(4) {
+            3 if volume.has_origin && volume.image.is_some() && random.chance(1, 2) => {
+                Some(Verb::CommitImage { name })
+            }
             3 if volume.has_origin => Some(Verb::Flatten { name }),
             0 => {
                 let (group, _) = name.split_once('/')?;
@@ -396,7 +403,8 @@ impl Verb {
 
     /// Whether it goes on after it was answered.
     pub(super) fn starts_a_job(&self) -> bool {
-        matches!(self, Verb::RemoveSnapshots { .. } | Verb::RollBack { .. } | Verb::Flatten { .. })
+        use Verb::{CommitImage, Flatten, RemoveSnapshots, RollBack};
+        matches!(self, RemoveSnapshots { .. } | RollBack { .. } | Flatten { .. } | CommitImage { .. })
     }
 
     /// Whether it is to make what there is already.
@@ -437,6 +445,7 @@ impl Verb {
             Verb::Flatten { name } => {
                 after.volumes.get_mut(&name).expect("it is there").has_origin = false;
             }
+            Verb::CommitImage { name } => after.volumes.get_mut(&name).expect("it is there").lie_below(),
             Verb::ReduceGroup { name, disk } => {
                 after.groups.entry(name).or_default().remove(&disk);
             }
@@ -482,9 +491,9 @@ impl Verb {
     /// Gives the command; the job that it has started, if it has.
     pub(super) async fn issue(self, daemon: &Daemon) -> Result<Option<String>, Failure> {
         use Verb::{
-            ChangeSnapshot, CreateInImage, CreateMapped, CreateOver, CreateThin, CreateVolume, Export,
-            Flatten, Hold, RemoveExport, RemoveSnapshots, RemoveVolume, RenameVolume, Resize, RollBack,
-            Snapshot,
+            ChangeSnapshot, CommitImage, CreateInImage, CreateMapped, CreateOver, CreateThin, CreateVolume,
+            Export, Flatten, Hold, RemoveExport, RemoveSnapshots, RemoveVolume, RenameVolume, Resize,
+            RollBack, Snapshot,
         };
         if let CreateInImage { size, path, cluster_size, below, .. } = &self {
             daemon.host.make_image(path, *size, *cluster_size, *below).await;
@@ -495,6 +504,7 @@ impl Verb {
             | Hold { .. }
             | ChangeSnapshot { .. }
             | RollBack { .. }
+            | CommitImage { .. }
             | Flatten { .. } => self.change_snapshot(&control).await,
             CreateVolume { .. }
             | CreateInImage { .. }
@@ -646,6 +656,9 @@ impl Verb {
             }
             Verb::Flatten { name } => {
                 done(control.flatten_volume(&name, varve_api::Flatten::default()).await?)
+            }
+            Verb::CommitImage { name } => {
+                done(control.commit_volume(&name, varve_api::Commit::default()).await?)
             }
             Verb::RollBack { volume, name } => {
                 let name = format!("{volume}@{name}");

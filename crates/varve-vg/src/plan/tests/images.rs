@@ -60,6 +60,23 @@ fn the_snapshots_of_a_volume_in_an_image_lie_on_the_disks_of_its_group() {
 }
 
 #[test]
+fn a_volume_comes_to_lie_in_another_image_and_stays_what_it_is() {
+    let with = made(&group(&[10]), in_image("vm", 0x3000, "/srv/vm", 2 * MIB4));
+    let set = |path: &str| {
+        let (path, format) = (path.to_owned(), ImageFormat::Raw);
+        Change::SetImage { volume: "vm".into(), path, format }
+    };
+    let plan = planned(&with, set("/srv/base")).expect("possible");
+    assert_eq!(plan.steps, ["let data/vm lie in /srv/base instead of /srv/vm"]);
+    let volume = plan.after.lv("vm").expect("it is there").clone();
+    assert_eq!((volume.id, volume.size(MIB4)), (Uuid::from_u128(0x3000), 2 * MIB4));
+    let lines = table(&plan.after, &volume, Parts::All).expect("complete").lines;
+    assert_eq!(lines[0].to_string(), format!("0 {} raw /srv/base", 2 * MIB4));
+    let two = made(&plan.after, in_image("other", 0x3001, "/srv/vm", 2 * MIB4));
+    assert!(matches!(planned(&two, set("/srv/vm")), Err(PlanError::Invalid(_))), "TEXT21");
+}
+
+#[test]
 fn what_an_image_cannot_do_is_refused() {
     let with = made(&group(&[10]), in_image("vm", 0x3000, "/srv/vm", 2 * MIB4));
     let twice = planned(&with, in_image("other", 0x3001, "/srv/vm", 2 * MIB4));
