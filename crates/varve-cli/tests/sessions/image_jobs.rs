@@ -12,16 +12,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Bytes of an image that is not copied in a moment.
-const LONG: usize = 192 << 20;
+pub(crate) const LONG: usize = 192 << 20;
 
 /// The jobs of a state.
-fn jobs(world: &World, state: &str) -> Vec<Value> {
+pub(crate) fn jobs(world: &World, state: &str) -> Vec<Value> {
     let all = world.data("job list");
     all.as_array().expect("a list").iter().filter(|job| job["state"] == state).cloned().collect()
 }
 
 /// Waits until no job runs.
-fn idle(world: &World) {
+pub(crate) fn idle(world: &World) {
     let end = Instant::now() + Duration::from_secs(120);
     while !jobs(world, "running").is_empty() {
         assert!(Instant::now() < end, "{}", world.data("job list"));
@@ -30,7 +30,7 @@ fn idle(world: &World) {
 }
 
 /// Waits until a job has copied something, but not all; its number.
-fn copying(world: &World) -> String {
+pub(crate) fn copying(world: &World) -> String {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let running = jobs(world, "running");
@@ -46,7 +46,7 @@ fn copying(world: &World) -> String {
 }
 
 /// QEMU finds nothing in an image but clusters that nobody needs, which a daemon that is killed may leave.
-fn is_sound(world: &World, image: &str) {
+pub(crate) fn is_sound(world: &World, image: &str) {
     let check = Command::new("qemu-img").args(["check", "-U", "-f", "qcow2"]).arg(world.path(image)).output();
     let check = check.expect("qemu-img");
     assert!(matches!(check.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&check.stderr));

@@ -8,6 +8,7 @@ mod containment;
 mod conversions;
 mod dumps;
 mod harness;
+mod image_commits;
 mod image_jobs;
 mod image_volumes;
 mod images;

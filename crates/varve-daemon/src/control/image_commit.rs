@@ -6,6 +6,7 @@
 //! - COMMITIMAGE2. The text names the image below after the volume's image holds nothing, and both were closed in order.
 
 use super::Control;
+use super::committing::Base;
 use super::image_volumes::{other_size, refuse_unwritable};
 use super::jobs::SHORT;
 use super::layers::OpenedImage;
@@ -24,13 +25,6 @@ use varve_vg::Change;
 use varve_vg::model::{ImageFormat, Layout, LogicalVolume};
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
-
-/// An image that is written because what lies over it is given to it.
-#[derive(Clone)]
-pub(super) struct Base {
-    path: String,
-    format: ImageFormat,
-}
 
 impl Control {
     /// Puts what the image of a volume holds into the image below it; the answer is a job.
@@ -70,9 +64,10 @@ impl Control {
     async fn open_base(&self, volume: Uuid) -> Result<(), Failure> {
         self.committing.borrow_mut().insert(volume, None);
         let Err(failure) = self.reopen_image(volume).await else { return Ok(()) };
-        self.committing.borrow_mut().remove(&volume);
+        let opened = self.committing.borrow_mut().remove(&volume).flatten();
         self.reopen_image(volume).await?;
         // The volume is well, so it is the image below that cannot be written.
+        let failure = opened.and_then(Result::err).unwrap_or(failure);
         let code = if failure.code == Code::VolumeUnusable { Code::BadOrigin } else { failure.code };
         Err(Failure { code, ..failure })
     }
@@ -85,7 +80,7 @@ impl Control {
         let is_closed = self.set_volume_aside(&located, "its image is opened anew").await;
         let base = self.committing.borrow_mut().remove(&volume).flatten();
         let result = match (done, base) {
-            (Ok(()), Some(base)) if is_closed => self.lie_in(group, &located.volume, base).await,
+            (Ok(()), Some(Ok(base))) if is_closed => self.lie_in(group, &located.volume, base).await,
             (Ok(()), _) => Err(failures::closed_with_error()),
             (failed, _) => failed,
         };
@@ -108,6 +103,20 @@ impl Control {
 
     /// The image of a volume, open with the one below it, to which it gives what it holds.
     pub(super) async fn image_and_base(&self, group: Uuid, volume: &LogicalVolume) -> Result<Image, Failure> {
+        let opened = self.open_image_and_base_of(group, volume).await;
+        let (image, base) = match opened {
+            Ok((image, base)) => (Ok(image), Ok(base)),
+            Err(failure) => (Err(failure.clone()), Err(failure)),
+        };
+        self.committing.borrow_mut().insert(volume.id, Some(base));
+        image
+    }
+
+    async fn open_image_and_base_of(
+        &self,
+        group: Uuid,
+        volume: &LogicalVolume,
+    ) -> Result<(Image, Base), Failure> {
         let Layout::Image { path, bytes, .. } = &volume.layout else {
             unreachable!("only a volume in an image is asked for it");
         };
@@ -121,10 +130,9 @@ impl Control {
         self.take_up_image(volume).await?;
         let layer = &base.image.top;
         let known = Base { path: layer.file.path().display().to_string(), format: layer.format };
-        self.committing.borrow_mut().insert(volume.id, Some(known));
         let mut image = self.prepare(opened).await?;
         image.lower = Some(Box::new(self.prepare(base).await?));
-        Ok(image)
+        Ok((image, known))
     }
 
     /// An image that holds a disk of `bytes`, as that over it does: it grows if it must.

@@ -123,10 +123,10 @@ impl Control {
         self.unusable(volume).map_or(Ok(()), Err)
     }
 
-    /// A volume of a group, not a thin one, as it stands.
+    /// A volume of a group as it stands, whether it can be used or not.
     pub(super) fn locate(&self, volume: Uuid) -> Result<Located, Failure> {
         let name: VolumeName = self.subject(volume).parse().map_err(|error| failures::bad_name(&error))?;
-        self.find_volume(&name)
+        self.find_any_volume(&name)
     }
 
     /// Takes up a job that a restart interrupted (IMAGEJOB1).

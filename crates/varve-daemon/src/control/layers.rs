@@ -72,7 +72,11 @@ impl Control {
         let (named, format) = backing.file(path).map_err(|error| unusable(path, &error))?;
         let real = self.allowed(path, &named).await?;
         self.event(&real.display().to_string(), &format!("opened to be written below {}", path.display()));
-        let base = self.open_image_to_write(&real, format).await?;
+        let base = self.open_image_to_write(&real, format).await;
+        let base = base.map_err(|failure| match failure.code {
+            Code::DiskInUse => failure.help("end what else uses it or lies over it: it is going to change"),
+            _ => failure,
+        })?;
         let length = top.file.length();
         let image = Image { top, below: Vec::new(), lower: None, snapshot: None, clean_from: None };
         Ok((OpenedImage { image, length, modified_ns: None, header: Some(header) }, base))

@@ -17,6 +17,7 @@ mod arrays;
 mod bases;
 mod change;
 mod clearing;
+mod committing;
 mod conversions;
 mod diff;
 mod disks;
@@ -92,9 +93,9 @@ use crate::shard::nbd::DoorResources;
 use crate::shard::spec::Accepts;
 use crate::shard::{ShardContext, ShardHandle};
 use crate::state::Remembered;
+use committing::Committing;
 use futures_channel::oneshot;
 use futures_util::lock::Mutex;
-use image_commit::Base;
 use known_disk::KnownDisk;
 use known_export::KnownExport;
 use known_group::KnownGroup;
@@ -159,8 +160,8 @@ pub(crate) struct Control {
     moving: RefCell<BTreeMap<(Uuid, PvName), u64>>,
     /// Volumes and pools that jobs convert.
     converting: RefCell<BTreeSet<Uuid>>,
-    /// Volumes whose images give what they hold to the image below, which is known once it is open.
-    committing: RefCell<BTreeMap<Uuid, Option<Base>>>,
+    /// Volumes whose images give what they hold to the images below them.
+    committing: Committing,
     events: Events,
     remembered: RefCell<Remembered>,
 }

@@ -9,9 +9,11 @@ use crate::jobs::Progress;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::IoError;
+use varve_block::{IoError, MIB};
 use varve_target::qcow2::Image;
 
+/// Bytes after which what was done is made durable: neither a client's flush nor the end has much left to wait for.
+const DURABLE: u64 = 16 * MIB;
 /// After so much work it rests as long as that took.
 const DOSE: Duration = Duration::from_millis(5);
 
@@ -79,7 +81,7 @@ pub(crate) async fn run(
     work: ImageWork,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    let (clock, mut at) = (context.clock(), 0);
+    let (clock, mut at, mut durable) = (context.clock(), 0, 0);
     let mut begun = clock.now();
     loop {
         if progress.is_cancelled() {
@@ -90,6 +92,10 @@ pub(crate) async fn run(
             return work.end(&image).await.map_err(|error| failed(work, error));
         }
         at += work.step(&image, at).await.map_err(|error| failed(work, error))?;
+        if at - durable >= DURABLE {
+            image.make_durable().await.map_err(|error| failed(work, error))?;
+            durable = at;
+        }
         progress.report(at, image.size());
         drop((image, _guard));
         let took = clock.now().since(begun);

@@ -58,6 +58,7 @@ impl Image {
             return Ok(Pushed { length: here.length, written: 0 });
         }
         let piece = PIECE.max(self.header.cluster_size());
+        assert!(piece.is_multiple_of(self.header.cluster_size()), "a step is made of clusters");
         let extent = Extent::new(at, (piece - at % piece).min(self.size() - at));
         let written = self.push_all(extent).await?;
         Ok(Pushed { length: extent.length, written })
@@ -138,6 +139,10 @@ impl Image {
     async fn push_held(&self, clusters: Extent) -> Result<u64, IoError> {
         let below = self.taker().expect("QPUSH2: something takes what is given away");
         let end = clusters.end().min(self.size());
+        assert!(
+            clusters.is_aligned(self.header.cluster_size()) && clusters.offset < end,
+            "QPUSH3: whole clusters"
+        );
         let (mut at, mut written, mut held) = (clusters.offset, 0, false);
         while at < end {
             let here = self.lookup(at, end - at).await?;
@@ -159,6 +164,7 @@ impl Image {
         if held {
             let count = clusters.length / self.header.cluster_size();
             let (slice, first, old) = self.entries(clusters.offset, count).await?;
+            assert!(at == end && old.len() as u64 == count, "QPUSH1: all of it is below");
             let nothing =
                 Entry { cluster: Cluster::Absent, subclusters: Subclusters { allocated: 0, zero: 0 } };
             self.set_entries(slice, first, &old, &vec![nothing; old.len()]).await?;

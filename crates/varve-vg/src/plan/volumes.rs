@@ -214,6 +214,7 @@ impl Draft<'_> {
         };
         let step = format!("let {full} lie in {to} instead of {path}");
         (*path, *format) = (to, read_as);
+        assert!(self.lv(name)?.segments.is_empty(), "TEXT7: an image takes no space of its group");
         self.step(step);
         Ok(())
     }

@@ -258,7 +258,7 @@ impl Verb {
             None if random.chance(1, 3) => {
                 let path = format!("/images/{}", random.below(1 << 40));
                 let unit = *random.pick(&[4 * KIB, EXTENT_SIZE]);
-                let size = random.between(1, 257 * KIB / unit) * unit;
+                let size = random.between(1, 257 * KIB / unit) * unit * random.pick(&[1, 1, 1, 4]);
                 let cluster_size = *random.pick(&[None, Some(4 * KIB), Some(16 * KIB), Some(64 * KIB)]);
                 let is_over = cluster_size.is_some() && random.chance(1, 2);
                 let below = is_over.then_some(model.last_number + 1);

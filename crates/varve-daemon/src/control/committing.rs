@@ -1,0 +1,17 @@
+//! Volumes whose images give what they hold to the images below them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_vg::model::ImageFormat;
+
+/// An image that is written because what lies over it is given to it.
+#[derive(Clone)]
+pub(super) struct Base {
+    pub(super) path: String,
+    pub(super) format: ImageFormat,
+}
+
+/// The volumes, each with its base, or why that cannot be opened, as soon as it is known.
+pub(super) type Committing = RefCell<BTreeMap<Uuid, Option<Result<Base, Failure>>>>;
