@@ -72,7 +72,7 @@ fn committing_an_image_is_killed_ended_and_given_again_under_a_client() {
 
 #[test]
 fn an_image_is_committed_once_whenever_the_daemon_dies() {
-    for (fault, lies_in) in [("image-committed", "images/3"), ("image-left", "images/2")] {
+    for fault in ["image-committed", "image-left"] {
         let mut world = World::with_group();
         let (top, mut model) = chain(&world, 3);
         restart(&mut world);
@@ -85,7 +85,6 @@ fn an_image_is_committed_once_whenever_the_daemon_dies() {
         is_sound(&world, "images/3");
         is_sound(&world, "images/2");
         world.start_with("--image-dir images");
-        assert!(place(&world, "data/v").contains(lies_in), "{fault}");
         idle(&world);
         assert!(place(&world, "data/v").contains("images/2"), "{fault}: {}", world.data("job list"));
         assert!(read(&world, "data/v") == model, "{fault}");
