@@ -258,6 +258,8 @@ impl Control {
             resumed.map_err(failures::gone)?;
         }
         self.lead_files(located.group).await;
+        // One that was to come back meanwhile, as after a restart, found nothing to serve.
+        self.restore_exports(self.context.clock().now()).await;
         Ok(())
     }
 }
