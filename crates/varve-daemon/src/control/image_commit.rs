@@ -57,7 +57,9 @@ impl Control {
         if self.stopping.get() {
             return done;
         }
-        self.close_base(volume, done).await
+        let ended = self.close_base(volume, done).await;
+        self.committing.borrow_mut().remove(&volume); // Where the volume is gone.
+        ended
     }
 
     /// Opens the volume anew, with the image below its image to be written.
