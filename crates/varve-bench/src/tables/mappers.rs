@@ -74,10 +74,13 @@ async fn round(
     let delegate = delegated(context, disk, mapper);
     let device = Device::new(delegate.clone());
     let mut figures = Vec::new();
-    let (trip, miss) = questions_of(context, echo, [&device, &linear], questions).await?;
+    let Questions { trip, miss, cold } = questions_of(context, echo, [&device, &linear], questions).await?;
     figures.push(("a round trip of 64 bytes to another process".to_owned(), "us", None, trip));
     let name = "a read of 4 KiB whose place is asked for, beyond the read, over a round trip";
     figures.push((name.to_owned(), "x", Some(MISS_GOAL), miss / trip));
+    let name =
+        "a read of 4 KiB of a linear volume after a round trip, beyond one after another, over a round trip";
+    figures.push((name.to_owned(), "x", None, cold / trip));
     // One answer for all of it.
     device.read(0, arena.take(4096)).await.map_err(|error| error.to_string())?;
     warm(&device, &arena).await?;
@@ -133,36 +136,61 @@ async fn warm(device: &Device, arena: &Arena) -> Result<(), String> {
     Ok(())
 }
 
-/// Microseconds until a message has come back from another process, and those of a read of the first of `devices` whose place must be
-/// asked for, beyond those of the same read of the second, where it need not. They take turns.
+/// Microseconds.
+struct Questions {
+    /// Until a message has come back from another process.
+    trip: f64,
+    /// Of a read whose place must be asked for, beyond the same read where it need not.
+    miss: f64,
+    /// Of a read where it need not that follows a round trip, beyond one that follows another: the caches are those of the other process.
+    cold: f64,
+}
+
+/// Of reads of the first of `devices` places must be asked for, and of the second not. They take turns.
 async fn questions_of(
     context: &ShardContext,
     echo: &Path,
     devices: [&Device; 2],
     count: u64,
-) -> Result<(f64, f64), String> {
+) -> Result<Questions, String> {
     let arena = context.arena();
     let echo = context.connect_unix(echo).await.map_err(|error| error.to_string())?;
     for device in devices {
         // The connection, and the first touch of memory.
-        device.read(SIZE - BLOCK, arena.take(4096)).await.map_err(|error| error.to_string())?;
+        read(device, &arena, SIZE - BLOCK).await?;
     }
     let count = count / SLICES;
-    let (mut trips, mut times) = (0.0, [0.0; 2]);
+    let (mut trips, mut times, mut both) = (0.0, [0.0; 2], 0.0);
     for slice in 0..SLICES {
+        // Never one that follows the last, of which more would be asked at once.
+        let places =
+            (slice * count..(slice + 1) * count).map(|number| number * 7919 % (SIZE / BLOCK - 1) * BLOCK);
         trips += round_trips(&echo, &arena, count).await?;
         for (time, device) in times.iter_mut().zip(devices) {
             let watch = Watch::start();
-            for question in slice * count..(slice + 1) * count {
-                // Never one that follows the last, of which more would be asked at once.
-                let at = question * 7919 % (SIZE / BLOCK - 1) * BLOCK;
-                device.read(at, arena.take(4096)).await.map_err(|error| error.to_string())?;
+            for at in places.clone() {
+                read(device, &arena, at).await?;
             }
             *time += watch.seconds();
         }
+        for at in places {
+            both += round_trips(&echo, &arena, 1).await?;
+            let watch = Watch::start();
+            read(devices[1], &arena, at).await?;
+            both += watch.seconds();
+        }
     }
     let us_of_each = |seconds: f64| seconds * 1e6 / (count * SLICES) as f64;
-    Ok((us_of_each(trips), us_of_each(times[0] - times[1])))
+    Ok(Questions {
+        trip: us_of_each(trips),
+        miss: us_of_each(times[0] - times[1]),
+        cold: us_of_each(both - trips - times[1]),
+    })
+}
+
+async fn read(device: &Device, arena: &Arena, at: u64) -> Result<(), String> {
+    let read = device.read(at, arena.take(BLOCK as usize)).await;
+    read.map(drop).map_err(|error| error.to_string())
 }
 
 /// Seconds until so many messages have come back, one after the other.
