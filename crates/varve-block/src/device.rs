@@ -274,21 +274,23 @@ impl Device {
         }
     }
 
-    /// Submits one request, and keeps the device and `inside` until it is done. Allocates nothing itself.
-    pub fn forward(self, io: Io, inside: TrackerGuard) -> Completion<'static> {
+    /// Submits one request; one that is under way keeps the device, and the place that `enter` gives it, until it is done.
+    /// Allocates nothing itself.
+    pub fn forward(&self, io: Io, enter: impl FnOnce() -> TrackerGuard) -> Completion<'static> {
         let checked = match self.check(io) {
             Ok(checked) => checked,
             Err(answered) => return answered,
         };
-        // SAFETY: DEVICE6. The request, the only thing that may keep this reference, is dropped before `self.inner`, which
-        // keeps what the reference leads to alive and in its place. `submit` works for a reference of any lifetime, so
-        // no implementor can rely on this one.
+        // SAFETY: DEVICE6. The request, the only thing that may keep this reference, is dropped before the count of
+        // `self.inner` beside it, which keeps what the reference leads to alive and in its place; until there is a request
+        // `self` does. `submit` works for a reference of any lifetime, so no implementor can rely on this one.
         let device: &'static dyn BlockDevice = unsafe { &*Rc::as_ptr(&self.inner) };
         match device.submit(checked) {
             ready @ Completion::Ready(_) => ready,
             under_way => {
                 let request = under_way.boxed();
-                Completion::Forwarded(Forwarded(Some(Held { request, _device: self.inner, _inside: inside })))
+                let held = Held { request, _device: Rc::clone(&self.inner), _inside: enter() };
+                Completion::Forwarded(Forwarded(Some(held)))
             }
         }
     }

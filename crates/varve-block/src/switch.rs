@@ -59,7 +59,7 @@ impl Switch {
         if device.shape().check(&io) == Err(Rejected::OutOfBounds) {
             return Completion::failed(IoError::Gone);
         }
-        device.forward(io, inside)
+        device.forward(io, || inside)
     }
 }
 

@@ -218,7 +218,7 @@ impl BlockDevice for OnMember {
             Io::Read { .. } => &self.requests.reads,
             _ => &self.requests.changes,
         };
-        match self.device.clone().forward(io, tracker.enter()) {
+        match self.device.forward(io, || tracker.enter()) {
             ready @ Completion::Ready(_) => ready,
             under_way => {
                 let requests = Rc::clone(&self.requests);

@@ -88,7 +88,7 @@ impl State {
             assert!(target.may_be_written(), "DELEGATE1");
             let part = part_of(io, Extent::new(at, found.run)).at(offset);
             self.mark_written(&target);
-            pieces.push(target.device.clone().forward(part, self.enter()));
+            pieces.push(target.device.forward(part, || self.enter()));
             at += found.run;
         }
         (!pieces.is_empty()).then(|| (at - extent.offset, join_pieces(pieces)))

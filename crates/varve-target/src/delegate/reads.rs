@@ -49,7 +49,7 @@ impl State {
             let (first, behind) = split(io, found.run);
             pieces.push(match (found.place, first) {
                 (Place::Data { target, offset }, first) => {
-                    target.device.clone().forward(first.at(offset), self.enter())
+                    target.device.forward(first.at(offset), || self.enter())
                 }
                 (Place::Zero, Io::Read { mut buffer, .. }) => {
                     buffer.fill(0);

@@ -164,6 +164,6 @@ impl State {
             assert!(target.may_be_written(), "DELEGATE1");
             self.mark_written(target);
         }
-        Ok(target.device.clone().forward(io.at(offset), self.enter()))
+        Ok(target.device.forward(io.at(offset), || self.enter()))
     }
 }
