@@ -14,6 +14,7 @@ mod device;
 mod error;
 mod event_limit;
 mod gate;
+pub mod host;
 mod io;
 mod lock;
 mod notify;

@@ -59,26 +59,3 @@ pub struct Config {
     /// Which events are logged, in the syntax of `tracing`'s filters; `info` if not given.
     pub log_filter: Option<String>,
 }
-
-#[cfg(test)]
-impl Config {
-    /// For tests, with everything in `folder`.
-    pub(crate) fn for_tests(folder: &std::path::Path) -> Self {
-        Self {
-            state: folder.join("state"),
-            socket: folder.join("socket"),
-            http: None,
-            shards: Some(2),
-            io: IoMode::Auto,
-            cache: Cache::Direct,
-            memory: 64 << 20,
-            connections: 256,
-            client_timeout: Duration::from_secs(30),
-            stop_timeout: Duration::from_secs(30),
-            spare_after: Duration::from_secs(300),
-            image_dirs: Vec::new(),
-            log: LogForm::Text,
-            log_filter: None,
-        }
-    }
-}

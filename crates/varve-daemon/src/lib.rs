@@ -1,37 +1,33 @@
-//! The composition root: configuration, shards, activation, exports, jobs, HTTP.
+//! The composition root: configuration, the real world, shards, HTTP, metrics. It composes and decides nothing.
 //!
-//! One *control* lives on the first shard. It owns what is known of disks, groups, exports and jobs, and carries out
-//! changes one at a time a group. A volume with its snapshots and their store lives on one shard: the control sends work there,
-//! and hears of the volume by events. HTTP runs on the main thread and sends each request to the control. Control and shards
-//! know the host by `world` alone, and run in a simulated one, too.
+//! One *control* (`varve-control`) lives on the first shard. It owns what is known of disks, groups, exports and jobs, and
+//! carries out changes one at a time a group. A volume with its snapshots and their store lives on one shard (`varve-volume`):
+//! the control calls it there, and hears of it by events. HTTP runs on the main thread and sends each request to the control.
+//! Control and shards know the host by the traits of `varve_volume::world` alone, and run in a simulated one, too.
 
 mod config;
-mod control;
-mod events;
-mod failures;
-mod fault;
+mod file_link;
 mod http;
-mod injected_bug;
-mod jobs;
 mod log;
 mod metrics;
+mod own_exports;
 mod places;
+mod real;
+mod real_disk;
 mod server;
-mod shard;
 mod state;
-mod world;
 
 pub use config::{Config, IoMode, LogForm};
-pub use control::{Lost, refuse_lost, shown_plan};
-pub use fault::panic_at;
 pub use http::openapi_json;
 
-use control::ControlHandle;
 use std::cell::Cell;
 use std::time::Duration;
 use tokio::time::Instant;
 use varve_api::{Code, Failure};
+use varve_control::{ControlHandle, ControlOptions};
 use varve_os::{IoChoice, Shards, ShardsConfig};
+use varve_volume::DoorLimits;
+use varve_volume::fault::{Injections, inject};
 
 /// How long the shards may take to end, once no volume is in use, however late it is.
 const SHARDS_MIN: Duration = Duration::from_secs(1);
@@ -39,13 +35,16 @@ const SHARDS_MIN: Duration = Duration::from_secs(1);
 /// Runs a daemon until SIGTERM or SIGINT. What was in flight is finished and durable when it returns.
 pub fn run(config: &Config) -> Result<(), Failure> {
     log::start(config);
+    let injected = |name: &str| std::env::var_os(name);
+    inject(Injections { fault: injected("VARVE_FAULT"), panic: injected("VARVE_INJECT_PANIC") });
     varve_os::give_back_large_allocations();
     let locks = places::lock(&config.state, &config.socket)?;
     let remembered = state::load(&config.state)?;
     let listener = places::listen(&config.socket, &locks)?;
     let shards = start_shards(config)?;
     let all = (0..shards.count()).map(|index| shards.handle(index));
-    let (handles, events) = world::real::begin(all, &config.state);
+    let (handles, events) = real::begin(all, &config.state);
+    let options = control_options(config, shards.is_ring());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -53,7 +52,7 @@ pub fn run(config: &Config) -> Result<(), Failure> {
     let deadline = Cell::new(None);
     let result = runtime.block_on(async {
         let signals = server::Signals::new()?;
-        let control = ControlHandle::start(handles, events, shards.is_ring(), config, remembered).await?;
+        let control = ControlHandle::start(handles, events, options, remembered).await?;
         let served = server::serve(config, &control, listener, signals, &deadline).await;
         served.and(control.stop().await)
     });
@@ -62,6 +61,22 @@ pub fn run(config: &Config) -> Result<(), Failure> {
     let _ = std::fs::remove_file(&config.socket);
     tracing::info!("stopped");
     result
+}
+
+fn control_options(config: &Config, is_ring: bool) -> ControlOptions {
+    ControlOptions {
+        is_ring,
+        state_dir: config.state.clone(),
+        cache: config.cache,
+        image_dirs: config.image_dirs.clone(),
+        stop_timeout: config.stop_timeout,
+        spare_after: config.spare_after,
+        doors: DoorLimits {
+            memory: config.memory as u64,
+            connections: config.connections,
+            client_timeout: config.client_timeout,
+        },
+    }
 }
 
 /// Ends the shards; one that waits for a disk which does not answer is left behind after `patience`.

@@ -2,21 +2,10 @@
 
 use std::fmt::Write;
 use varve_api::{
-    DaemonStatus, Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, Mapper,
-    PhysicalVolume, PhysicalVolumeState, Pool, SnapshotStore, Traffic, VolumeState,
+    Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, Mapper, PhysicalVolume,
+    PhysicalVolumeState, Pool, SnapshotStore, Traffic, VolumeState,
 };
-use varve_block::ArenaUse;
-
-/// All that is exposed.
-pub(crate) struct Figures {
-    pub(crate) status: DaemonStatus,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) volumes: Vec<LogicalVolume>,
-    pub(crate) pools: Vec<Pool>,
-    pub(crate) exports: Vec<Export>,
-    pub(crate) arena: ArenaUse,
-    pub(crate) jobs_running: u64,
-}
+use varve_control::Figures;
 
 /// One metric: its samples are label texts and values.
 struct Metric {
@@ -355,6 +344,8 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use varve_api::DaemonStatus;
+    use varve_block::ArenaUse;
 
     #[test]
     fn every_sample_follows_its_help_and_type() {

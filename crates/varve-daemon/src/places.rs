@@ -3,8 +3,8 @@
 //! Others may write where these files are (a socket in `/tmp`), and may have left something there that leads elsewhere.
 //!
 //! Invariants:
-//! - P1. Only a socket file is removed, only if nobody listens at it, and only while its lock is held.
-//! - P2. No symbolic link is followed in the last part of a name, and no file is changed that is not a lock of ours.
+//! - PLACES1. Only a socket file is removed, only if nobody listens at it, and only while its lock is held.
+//! - PLACES2. No symbolic link is followed in the last part of a name, and no file is changed that is not a lock of ours.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -43,7 +43,7 @@ pub(crate) fn listen(socket: &Path, _locks: &Locks) -> Result<UnixListener, Fail
         return Err(another(&format!("the socket {}", socket.display())));
     }
     let removed = match std::fs::symlink_metadata(socket) {
-        // P1
+        // PLACES1
         Ok(found) if !found.file_type().is_socket() => {
             Err(std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"))
         }
@@ -54,7 +54,7 @@ pub(crate) fn listen(socket: &Path, _locks: &Locks) -> Result<UnixListener, Fail
     removed.and_then(|()| bind(socket)).map_err(|error| socket_unusable(socket, &error))
 }
 
-/// The socket has its permissions before it has a name (P2).
+/// The socket has its permissions before it has a name (PLACES2).
 fn bind(path: &Path) -> std::io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -87,7 +87,7 @@ fn lock_file(path: &Path, what: &str) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// P2.
+/// PLACES2.
 fn open_lock(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
@@ -146,7 +146,7 @@ mod tests {
         drop((listener, locks));
         let locks = lock(&state, &socket).expect("free again");
         assert!(socket.exists(), "a killed daemon leaves its socket");
-        listen(&socket, &locks).expect("P1: nobody listens, so it is replaced");
+        listen(&socket, &locks).expect("PLACES1: nobody listens, so it is replaced");
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
         let _other = UnixListener::bind(&socket).expect("free");
         let locks = lock(&folder.path().join("state"), &socket).expect("free");
         let taken = listen(&socket, &locks).map_err(|failure| failure.code);
-        assert_eq!(taken.err(), Some(Code::DaemonRuns), "P1");
+        assert_eq!(taken.err(), Some(Code::DaemonRuns), "PLACES1");
     }
     #[test]
     fn nothing_is_changed_that_is_not_a_lock_of_ours() {
@@ -165,16 +165,16 @@ mod tests {
         let (lock_path, victim) = (at("varve.sock.lock"), at("victim"));
         std::fs::write(&victim, "what somebody needs").expect("a writable folder");
         let fails = |why: &str| {
-            let failure = lock(&at("state"), &at("varve.sock")).expect_err("P2");
-            assert!(failure.message.contains(why), "P2: {}", failure.message);
-            assert_eq!(std::fs::read_to_string(&victim).expect("there"), "what somebody needs", "P2");
+            let failure = lock(&at("state"), &at("varve.sock")).expect_err("PLACES2");
+            assert!(failure.message.contains(why), "PLACES2: {}", failure.message);
+            assert_eq!(std::fs::read_to_string(&victim).expect("there"), "what somebody needs", "PLACES2");
             std::fs::remove_file(&lock_path).expect("there");
         };
         std::os::unix::fs::symlink(&victim, &lock_path).expect("a writable folder");
         fails("symbolic link");
         std::os::unix::fs::symlink(at("nowhere"), &lock_path).expect("a writable folder");
         fails("symbolic link");
-        assert!(!at("nowhere").exists(), "P2");
+        assert!(!at("nowhere").exists(), "PLACES2");
         std::fs::hard_link(&victim, &lock_path).expect("a writable folder");
         fails("several names");
         std::fs::copy(&victim, &lock_path).expect("a writable folder");
@@ -193,11 +193,11 @@ mod tests {
         let locks = lock(&folder.path().join("state"), &socket).expect("free");
         std::fs::write(&socket, "precious").expect("a writable folder");
         let refused = listen(&socket, &locks).map_err(|failure| failure.code);
-        assert_eq!(refused.err(), Some(Code::SocketUnusable), "P1");
-        assert_eq!(std::fs::read_to_string(&socket).expect("there"), "precious", "P1");
+        assert_eq!(refused.err(), Some(Code::SocketUnusable), "PLACES1");
+        assert_eq!(std::fs::read_to_string(&socket).expect("there"), "precious", "PLACES1");
         std::fs::remove_file(&socket).expect("there");
         listen(&socket, &locks).expect("free");
         let mode = std::fs::symlink_metadata(&socket).expect("there").mode();
-        assert_eq!(mode & 0o777, 0o600, "P2");
+        assert_eq!(mode & 0o777, 0o600, "PLACES2");
     }
 }

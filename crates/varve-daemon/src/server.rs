@@ -1,7 +1,6 @@
 //! Serving until a signal comes: the HTTP listeners, `ready`, and the service manager.
 
 use crate::config::Config;
-use crate::control::ControlHandle;
 use crate::http;
 use axum::Router;
 use futures_util::future::{Either, select};
@@ -14,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use varve_api::{Code, Failure};
+use varve_control::ControlHandle;
 
 /// How long requests in flight may take once the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);

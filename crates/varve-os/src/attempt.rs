@@ -1,7 +1,7 @@
 //! Requests on an open disk as plain system calls: without waiting where they can be, waiting in a helper thread.
 
 use crate::clock;
-use crate::disk_file::{CacheMode, DiskFile};
+use crate::disk_file::DiskFile;
 use crate::sys;
 #[cfg(test)]
 use crate::tap::Call;
@@ -10,6 +10,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use varve_block::host::CacheMode;
 use varve_block::{Allocation, Extent, IoError, StatusRun};
 
 /// Longest request that is carried out on the shard's own thread, in bytes. Longer ones are copied by kernel workers

@@ -10,7 +10,7 @@
 
 use crate::attempt::{self, Attempt, error_of};
 use crate::clock;
-use crate::disk_file::{CacheMode, DiskFile, DiskKind};
+use crate::disk_file::{DiskFile, DiskKind};
 use crate::flushes::{Lead, Turn};
 use crate::helpers::Place;
 use crate::lane::{self, Lane};
@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use varve_block::host::CacheMode;
 use varve_block::{
     Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
     Outcome, Shape, StatusFuture, StatusRun, ZeroOptions,

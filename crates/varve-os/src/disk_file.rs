@@ -16,8 +16,7 @@ mod passed;
 mod state;
 mod unchanging;
 
-pub use health::{DiskCounters, DiskState};
-pub use options::{CacheMode, DiskKind, DiskOptions, OpenError};
+pub use options::DiskKind;
 
 use crate::clock;
 use crate::flushes::Flushes;
@@ -26,6 +25,7 @@ use crate::sys;
 use allocation::AllocationPace;
 use answers::Answers;
 use health::Health;
+use options::{open_error, open_error_of};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -35,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use varve_block::host::{CacheMode, DiskCounters, DiskOptions, DiskState, OpenError};
 use varve_block::{Access, Shape};
 
 /// `f_type` of a file system that lives in memory.
@@ -91,7 +92,7 @@ impl DiskFile {
             None => kind_of(path)?,
         };
         let (file, cache) = open_file(path, kind, options)?;
-        let fail = |errno| OpenError::new(path, errno);
+        let fail = |errno| open_error(path, errno);
         lock(&file, options).map_err(fail)?;
         let disk = Self::examine(file, path, kind, cache, options).map_err(fail)?;
         if disk.cache == CacheMode::Buffered && !disk.in_memory && !options.unlocked {
@@ -284,15 +285,15 @@ fn errno_of(error: &std::io::Error) -> Errno {
 
 fn create_sparse(path: &Path, size: u64) -> Result<(), OpenError> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let file = file.map_err(|error| OpenError::from_io(path, error))?;
+    let file = file.map_err(|error| open_error_of(path, error))?;
     rustix::fs::ftruncate(&file, size).map_err(|errno| {
         let _ = std::fs::remove_file(path);
-        OpenError::new(path, errno)
+        open_error(path, errno)
     })
 }
 
 fn kind_of(path: &Path) -> Result<DiskKind, OpenError> {
-    let metadata = std::fs::metadata(path).map_err(|error| OpenError::from_io(path, error))?;
+    let metadata = std::fs::metadata(path).map_err(|error| open_error_of(path, error))?;
     if metadata.file_type().is_block_device() {
         Ok(DiskKind::BlockDevice)
     } else if metadata.is_file() {
@@ -317,10 +318,10 @@ fn open_file(path: &Path, kind: DiskKind, options: DiskOptions) -> Result<(File,
         match open(libc::O_DIRECT) {
             Ok(file) => return Ok((file, CacheMode::Direct)),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(error) => return Err(OpenError::from_io(path, error)),
+            Err(error) => return Err(open_error_of(path, error)),
         }
     }
-    let file = open(0).map_err(|error| OpenError::from_io(path, error))?;
+    let file = open(0).map_err(|error| open_error_of(path, error))?;
     Ok((file, CacheMode::Buffered))
 }
 

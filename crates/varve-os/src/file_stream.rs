@@ -17,52 +17,15 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
+use varve_block::host::{ConnectError, Peer};
 use varve_block::{Arena, Stream, StreamError};
 
 /// Bytes that one receive takes in.
 const RECEIVE_LENGTH: usize = 64 << 10;
 /// Descriptors that one message can carry, as the kernel has it.
 const DESCRIPTORS_MAX: usize = 253;
-
-/// Who is at the other end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Peer {
-    /// The number of its process.
-    pub process: i32,
-    /// The user that it ran as when it began to listen.
-    pub user: u32,
-}
-
-/// Why there is no connection to a program.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// There is no socket, or nobody listens at it.
-    #[error("no program listens at {0}: start it")]
-    NobodyListens(PathBuf),
-    /// FILESTREAM2.
-    #[error("the program at {0} accepts no connections now: look whether it hangs")]
-    Busy(PathBuf),
-    /// FILESTREAM1.
-    #[error("the program at {path} runs as user {user}: run it as user {own}, or chown {own} {path}")]
-    Foreign {
-        /// The socket.
-        path: PathBuf,
-        /// The program's user.
-        user: u32,
-        /// The user of this process.
-        own: u32,
-    },
-    /// Anything else that the system says.
-    #[error("{path}: {error}")]
-    System {
-        /// The socket.
-        path: PathBuf,
-        /// What it says.
-        error: std::io::Error,
-    },
-}
 
 /// What came: bytes, and the files that were sent with them.
 #[derive(Debug)]

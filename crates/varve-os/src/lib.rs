@@ -35,14 +35,15 @@ mod tap;
 mod throttle;
 mod timers;
 
-pub use disk_file::{CacheMode, DiskCounters, DiskFile, DiskKind, DiskOptions, DiskState, OpenError};
-pub use file_stream::{ConnectError, FileStream, Peer, ReceivedFiles};
+pub use disk_file::{DiskFile, DiskKind};
+pub use file_stream::{FileStream, ReceivedFiles};
 pub use listener::{Listener, socket_pair};
 pub use memory::{give_back_large_allocations, map_arena};
 pub use reactor::IoChoice;
 pub use shard::{ShardContext, ShardGone};
 pub use shards::{ShardHandle, Shards, ShardsConfig};
 pub use throttle::{ThrottleOptions, Throttled};
+pub use varve_block::host::{CacheMode, ConnectError, DiskCounters, DiskOptions, DiskState, OpenError, Peer};
 
 #[cfg(test)]
 mod tests;

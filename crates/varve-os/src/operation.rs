@@ -2,7 +2,7 @@
 
 use crate::attempt;
 use crate::clock;
-use crate::disk_file::{CacheMode, DiskFile};
+use crate::disk_file::DiskFile;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FallocateFlags;
@@ -12,6 +12,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use varve_block::host::CacheMode;
 use varve_block::{Buffer, Bytes, Extent};
 
 /// Most parts that one system call sends (`IOV_MAX`).

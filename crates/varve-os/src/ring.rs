@@ -12,7 +12,6 @@
 
 use crate::attempt::INLINE_MAX;
 use crate::clock::now;
-use crate::disk_file::CacheMode;
 use crate::lane::WORKERS_MAX;
 use crate::linger::Linger;
 use crate::operation::{Answer, DiskAction, DiskOperation, Message, Operation, SocketAction, TRANSFER_MAX};
@@ -24,6 +23,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 use varve_block::Arena;
+use varve_block::host::CacheMode;
 
 /// Entries of the submission queue; more than that wait in the backlog.
 const ENTRIES: u32 = 256;

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 /// Packages whose tests see the mutants of a package, in the order in which they are run.
 const SEEN_BY: [(&str, &[&str]); 5] = [
     ("varve-block", &["varve-block", "varve-os", "varve-export", "varve-target", "varve-vg"]),
-    ("varve-os", &["varve-os", "varve-export", "varve-daemon", "varve-cli"]),
-    ("varve-target", &["varve-target", "varve-vg", "varve-daemon", "varve-cli"]),
-    ("varve-vg", &["varve-vg", "varve-daemon", "varve-cli"]),
-    ("varve-export", &["varve-export", "varve-daemon", "varve-cli"]),
+    ("varve-os", &["varve-os", "varve-export", "varve-cli"]),
+    ("varve-target", &["varve-target", "varve-vg", "varve-volume", "varve-control", "varve-cli"]),
+    ("varve-vg", &["varve-vg", "varve-control", "varve-cli"]),
+    ("varve-export", &["varve-export", "varve-control", "varve-cli"]),
 ];
 /// Builds until all mutants that do not compile are found.
 const BUILDS_MAX: usize = 12;

@@ -10,16 +10,18 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// Crates whose labels are unique in a file only, and may be cited by a comment in its folder.
-const LOCAL: [&str; 3] = ["crates/varve-daemon/", "crates/varve-sim/", "crates/varve-target/"];
+const LOCAL: [&str; 2] = ["crates/varve-sim/", "crates/varve-target/"];
+/// Crates whose labels a comment may cite.
+const COMMENTED: [&str; 2] = ["crates/varve-control/", "crates/varve-volume/"];
 
 /// Checks that no label is defined twice, and that what runs cites each: the message of an assertion, the error that refuses
 /// what was read, or a test.
 pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
-    let (local, shared): (Vec<_>, Vec<_>) =
-        sources.iter().partition(|source| LOCAL.iter().any(|folder| source.file.path.starts_with(folder)));
+    let (local, shared): (Vec<_>, Vec<_>) = sources.iter().partition(|source| lies_in(source, &LOCAL));
     let mut findings = check_local(&local);
     let mut cited = Cited::default();
     sources.iter().for_each(|source| cited.read(source));
+    let mentioned: BTreeSet<&str> = sources.iter().flat_map(|source| labels(&source.file.text)).collect();
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
     for source in shared {
         for (line, name) in declared(&source.file.text) {
@@ -29,12 +31,17 @@ pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
             if let Some(other) = known.insert(name, &source.file.path) {
                 found(format!("{name} is defined in {other}, too"));
             }
-            if !cited.labels.contains(name) {
+            let is_mentioned = lies_in(source, &COMMENTED) && mentioned.contains(name);
+            if !is_mentioned && !cited.labels.contains(name) {
                 found(format!("no assertion and no test cites {name}"));
             }
         }
     }
     findings
+}
+
+fn lies_in(source: &Source<'_>, folders: &[&str]) -> bool {
+    folders.iter().any(|folder| source.file.path.starts_with(folder))
 }
 
 /// Checks that each label is cited in its file, or in one below or beside it.
@@ -176,6 +183,16 @@ mod tests {
         let told = found(&[("a/one.rs", one), ("b/two.rs", one)]);
         assert_eq!(told, [(3, "LANE1 is defined in a/one.rs, too".to_owned())]);
         assert_eq!(found(&[("crates/varve-sim/src/one.rs", one), ("crates/varve-sim/src/two.rs", one)]), []);
+    }
+
+    #[test]
+    fn where_comments_may_cite_labels_are_unique_all_the_same() {
+        let one = "//! Knows.\n//!\n//! - ONE1. One holds.\n//! - ONE2. Two holds.\n// ONE1\n";
+        let told = found(&[("crates/varve-volume/src/a.rs", one), ("crates/varve-control/src/b.rs", one)]);
+        let missing = "no assertion and no test cites ONE2".to_owned();
+        let twice = |label: &str| format!("{label} is defined in crates/varve-volume/src/a.rs, too");
+        let second = [(3, twice("ONE1")), (4, twice("ONE2")), (4, missing.clone())];
+        assert_eq!(told, [&[(4, missing)][..], &second[..]].concat());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use varve_target::snapshot::{check_store, dump_store};
 use varve_vg::model::{Layout, LogicalVolume, Store};
 use varve_vg::table::{Parts, store_table, table};
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
+use varve_volume::fault::{self, Injections};
 
 /// Checks the disks at `paths`. Exit 7 if something is damaged.
 pub(crate) fn check(paths: &[PathBuf]) -> Result<Answer, Failure> {
@@ -25,6 +26,8 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<Answer, Failure> {
 
 /// What a check of the disks at `paths` finds.
 pub(super) fn look(paths: &[PathBuf]) -> Result<Check, Failure> {
+    let panic = std::env::var_os("VARVE_INJECT_PANIC");
+    fault::inject(Injections { panic, ..Injections::default() });
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     with_disks(paths, Access::ReadOnly, async move |context, disks| walk(&context, disks, &names).await)?
 }
@@ -71,7 +74,7 @@ async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Res
 async fn contents(context: &ShardContext, open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
     let name = format!("{}/{}", open.group().name(), volume.name);
     let walked = async {
-        varve_daemon::panic_at(&name, "check");
+        fault::panic_at(&name, "check");
         let mut findings = Vec::new();
         if let Ok(table) = table(open.group(), volume, Parts::Some) {
             findings.extend(arrays::findings(context, &name, &table, open).await);

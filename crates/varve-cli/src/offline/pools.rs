@@ -8,7 +8,7 @@ use super::{arrays, damage};
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Code, Failure, Finding, Plan as ShownPlan, SnapshotDiff};
 use varve_block::{Device, Extent};
-use varve_daemon::shown_plan;
+use varve_control::shown_plan;
 use varve_os::ShardContext;
 use varve_target::thin::{
     KeptMetadata, PoolDamage, PoolError, PoolReport, Restored, check_pool, compare_volumes, dump_pool,

@@ -11,7 +11,7 @@ use super::renewal::{Done, Renewed, Wish, commit, io, kept_name};
 use super::stores::{find_store, store_device, store_name};
 use varve_api::{Code, Failure};
 use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
-use varve_daemon::shown_plan;
+use varve_control::shown_plan;
 use varve_os::ShardContext;
 use varve_target::snapshot::{Salvage, dump_store, restore_store, salvage_store};
 use varve_vg::open::{Absent, CommitError};

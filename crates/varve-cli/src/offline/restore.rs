@@ -11,7 +11,7 @@ use crate::table;
 use std::collections::BTreeMap;
 use varve_api::{Backup, Code, Failure, Plan};
 use varve_block::{Access, Arena};
-use varve_daemon::{Lost, refuse_lost};
+use varve_control::{Lost, refuse_lost};
 use varve_vg::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume, PhysicalVolume};
 use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};

@@ -274,7 +274,7 @@ fn a_mapper_passes_no_disk_of_a_group_and_no_other_layout_comes_from_one() {
         world.ok("lv create data/other --size 8M");
         world.ok("export create data/other --fuse served");
         let mapper = Mapper::start(&world, Example::Python, "served");
-        wait_until("its own export is refused", || {
+        wait_until("its own export is refused (FILELINK1)", || {
             world.data("lv show data/m")["reason"].to_string().contains("served, which this daemon exports")
         });
         mapper.kill();

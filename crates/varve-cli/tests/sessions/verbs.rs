@@ -225,7 +225,8 @@ fn http_over_tcp_serves_programs_and_no_pages_in_browsers() {
     ];
     for headers in foreign {
         let (head, body) = ask(connect(), "/v1/status", &headers);
-        assert!(head.starts_with("HTTP/1.1 403") && body.contains("V0002"), "{headers}: {head}\n{body}");
+        let is_refused = head.starts_with("HTTP/1.1 403") && body.contains("V0002");
+        assert!(is_refused, "GUARD1, GUARD2: {headers}: {head}\n{body}");
     }
     let (head, body) = ask(connect(), "/v1/nothing", &host);
     assert!(head.starts_with("HTTP/1.1 400") && body.contains("V0002"), "{head}\n{body}");

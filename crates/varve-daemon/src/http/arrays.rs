@@ -1,11 +1,11 @@
 //! Routes of arrays.
 
 use super::reply::{Body, Data, Reply};
-use crate::control::ControlHandle;
 use axum::extract::{Path, State};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, Changed, Envelope, VolumeArray};
+use varve_control::ControlHandle;
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()

@@ -1,11 +1,11 @@
 //! Routes of exports.
 
 use super::reply::{Body, Data, Reply};
-use crate::control::ControlHandle;
 use axum::extract::{Path, State};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{Changed, Envelope, Export, ExportCreate, ExportRemove};
+use varve_control::ControlHandle;
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new().routes(routes!(list_exports, create_export)).routes(routes!(remove_export))

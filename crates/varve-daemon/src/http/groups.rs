@@ -1,7 +1,6 @@
 //! Routes of groups.
 
 use super::reply::{Body, Data, Reply};
-use crate::control::ControlHandle;
 use axum::extract::{Path, State};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -9,6 +8,7 @@ use varve_api::{
     Activate, Backup, Changed, Deactivate, Empty, Envelope, Group, GroupChange, GroupCreate, GroupExtend,
     GroupReduce, GroupRestore, History, Remove, Rename, Restored,
 };
+use varve_control::ControlHandle;
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()

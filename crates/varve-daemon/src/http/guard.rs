@@ -2,8 +2,8 @@
 //! led to it by a page from elsewhere.
 //!
 //! Invariants:
-//! - G1. A request with an `Origin` is refused: a page in a browser on this machine could reach the address too.
-//! - G2. A request has a `Host` that names this machine by loopback or by the address that was configured. A name that
+//! - GUARD1. A request with an `Origin` is refused: a page in a browser on this machine could reach the address too.
+//! - GUARD2. A request has a `Host` that names this machine by loopback or by the address that was configured. A name that
 //!   somebody else resolves to this address (DNS rebinding) is refused.
 
 use super::reply::Refusal;
@@ -18,9 +18,9 @@ use varve_api::{Code, Failure};
 /// Lets a request through or refuses it.
 pub(crate) async fn check(address: SocketAddr, request: Request, next: Next) -> Response {
     let why = if request.headers().contains_key(ORIGIN) {
-        "a request from a browser's page is not served" // G1
+        "a request from a browser's page is not served" // GUARD1
     } else if !names_this_machine(address, request.uri(), request.headers()) {
-        "the request's Host names neither loopback nor the address of --http" // G2
+        "the request's Host names neither loopback nor the address of --http" // GUARD2
     } else {
         return next.run(request).await;
     };
@@ -30,7 +30,7 @@ pub(crate) async fn check(address: SocketAddr, request: Request, next: Next) -> 
     response
 }
 
-/// G2.
+/// GUARD2.
 fn names_this_machine(address: SocketAddr, uri: &Uri, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
@@ -68,7 +68,7 @@ mod tests {
             "[::1]",
             "192.0.2.7:9000",
         ] {
-            assert!(is_ours(address, host), "G2: {host}");
+            assert!(is_ours(address, host), "GUARD2: {host}");
         }
         for host in [
             "",
@@ -79,10 +79,10 @@ mod tests {
             "localhost.evil.example",
             "127.0.0.1.evil.example",
         ] {
-            assert!(!is_ours(address, host), "G2: {host}");
+            assert!(!is_ours(address, host), "GUARD2: {host}");
         }
         let any: SocketAddr = "[::]:9000".parse().expect("an address");
-        assert!(is_ours(any, "192.0.2.8:9000") && !is_ours(any, "evil.example"), "G2");
+        assert!(is_ours(any, "192.0.2.8:9000") && !is_ours(any, "evil.example"), "GUARD2");
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
             names_this_machine(address, &uri.parse().expect("a URI"), &headers)
         };
         assert!(with(&["localhost"], "/v1/status"));
-        assert!(!with(&[], "/v1/status") && !with(&["localhost", "evil.example"], "/v1/status"), "G2");
-        assert!(!with(&["localhost"], "http://evil.example/v1/status"), "G2");
+        assert!(!with(&[], "/v1/status") && !with(&["localhost", "evil.example"], "/v1/status"), "GUARD2");
+        assert!(!with(&["localhost"], "http://evil.example/v1/status"), "GUARD2");
     }
 }

@@ -2,7 +2,6 @@
 #![allow(unused_qualifications, reason = "the path macro qualifies the types of query parameters")]
 
 use super::reply::{Data, Reply};
-use crate::control::ControlHandle;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{Envelope, Job};
+use varve_control::ControlHandle;
 
 /// The longest that one request waits.
 const WAIT_MAX: Duration = Duration::from_secs(60);

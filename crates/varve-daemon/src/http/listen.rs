@@ -1,10 +1,10 @@
 //! Connections of the HTTP interface: accepted, served, and bounded, so that none keeps the others out.
 //!
 //! Invariants:
-//! - L1. A listener has at most [`CONNECTIONS_MAX`] connections. For one more, that goes which has waited longest
+//! - LISTEN1. A listener has at most [`CONNECTIONS_MAX`] connections. For one more, that goes which has waited longest
 //!   without a request under way; if all are at work, the new one is told so.
-//! - L2. A client that does not finish the head of a request, or says nothing at all, is left after [`HEAD_LIMIT`].
-//! - L3. A request that was handed to the control is answered, also when the daemon stops meanwhile.
+//! - LISTEN2. A client that does not finish the head of a request, or says nothing at all, is left after [`HEAD_LIMIT`].
+//! - LISTEN3. A request that was handed to the control is answered, also when the daemon stops meanwhile.
 
 use axum::Router;
 use axum::extract::Request;
@@ -49,7 +49,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for one more and counts it; `None` if all are at work (L1).
+    /// Makes room for one more and counts it; `None` if all are at work (LISTEN1).
     fn enter(&self) -> Option<Entered> {
         let mut open = self.open();
         if open.len() >= CONNECTIONS_MAX {
@@ -88,13 +88,18 @@ where
             Some(_) = tasks.join_next() => continue,
             _ = stopped.wait_for(|stopped| *stopped) => break,
         };
-        tasks.spawn(serve(stream, connections.enter(), service.clone(), stopped.clone()));
+        tasks.spawn(serve(stream, connections.enter(), HEAD_LIMIT, service.clone(), stopped.clone()));
     }
     while tasks.join_next().await.is_some() {}
 }
 
-async fn serve<S>(stream: S, entered: Option<Entered>, service: Router, mut stopped: watch::Receiver<bool>)
-where
+async fn serve<S>(
+    stream: S,
+    entered: Option<Entered>,
+    head_limit: Duration,
+    service: Router,
+    mut stopped: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let connection = entered.as_ref().map(|entered| Arc::clone(&entered.connection));
@@ -110,7 +115,7 @@ where
         })
     };
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(HEAD_BYTES_MAX); // L2
+    builder.timer(TokioTimer::new()).header_read_timeout(head_limit).max_buf_size(HEAD_BYTES_MAX); // LISTEN2
     builder.keep_alive(entered.is_some());
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let leave = async {
@@ -121,8 +126,8 @@ where
     };
     tokio::select! {
         result = served.as_mut() => return note(result),
-        () = leave => return, // L1
-        _ = stopped.wait_for(|stopped| *stopped) => served.as_mut().graceful_shutdown(), // L3
+        () = leave => return, // LISTEN1
+        _ = stopped.wait_for(|stopped| *stopped) => served.as_mut().graceful_shutdown(), // LISTEN3
     }
     note(served.await);
 }
@@ -146,4 +151,82 @@ async fn answer(request: Request, service: Router, connection: Option<Arc<Connec
     let response = TowerToHyperService::new(service).call(request).await;
     connection.is_busy.store(false, SeqCst);
     response.unwrap_or_else(|never| match never {})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(test)
+    }
+
+    /// One that answers when it is told to, and says when it was asked.
+    fn service(asked: &Arc<Notify>, go_on: &Arc<Notify>) -> Router {
+        let (asked, go_on) = (Arc::clone(asked), Arc::clone(go_on));
+        let answer = async move || {
+            asked.notify_one();
+            go_on.notified().await;
+            "done"
+        };
+        Router::new().route("/", get(answer))
+    }
+
+    #[test]
+    fn the_connection_that_waits_longest_makes_room_and_none_that_is_at_work() {
+        let connections = Connections::default();
+        let all: Vec<Entered> = (0..CONNECTIONS_MAX).map(|_| connections.enter().expect("room")).collect();
+        all[0].connection.is_busy.store(true, SeqCst);
+        let one_more = connections.enter();
+        assert!(one_more.is_some() && connections.open().len() == CONNECTIONS_MAX, "LISTEN1");
+        let is_there = |entered: &Entered| {
+            connections.open().iter().any(|connection| Arc::ptr_eq(connection, &entered.connection))
+        };
+        assert!(is_there(&all[0]) && !is_there(&all[1]) && is_there(&all[2]), "LISTEN1");
+        connections.open().iter().for_each(|connection| connection.is_busy.store(true, SeqCst));
+        assert!(connections.enter().is_none(), "LISTEN1: all are at work");
+    }
+
+    #[test]
+    fn a_client_that_does_not_finish_its_head_is_left() {
+        run(async {
+            let ((mut client, server), (_stop, stopped)) = (duplex(4096), watch::channel(false));
+            client.write_all(&REQUEST[..20]).await.expect("a pipe");
+            let entered = Connections::default().enter();
+            let nothing = Arc::default();
+            serve(server, entered, Duration::from_millis(1), service(&nothing, &nothing), stopped).await;
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).await.expect("a pipe");
+            assert!(!String::from_utf8_lossy(&answer).contains("200 OK"), "LISTEN2");
+        });
+    }
+
+    #[test]
+    fn a_request_under_way_is_answered_when_the_daemon_stops() {
+        run(async {
+            let ((mut client, server), (stop, stopped)) = (duplex(4096), watch::channel(false));
+            let (asked, go_on) = (Arc::default(), Arc::default());
+            let served =
+                serve(server, Connections::default().enter(), HEAD_LIMIT, service(&asked, &go_on), stopped);
+            let talk = async {
+                client.write_all(REQUEST).await.expect("a pipe");
+                asked.notified().await;
+                stop.send(true).expect("it is served");
+                tokio::task::yield_now().await;
+                go_on.notify_one();
+                let mut answer = String::new();
+                client.read_to_string(&mut answer).await.expect("a pipe");
+                assert!(
+                    answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("done"),
+                    "LISTEN3: {answer}"
+                );
+            };
+            tokio::join!(served, talk);
+        });
+    }
 }

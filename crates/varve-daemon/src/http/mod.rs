@@ -14,10 +14,10 @@ mod scrub;
 mod snapshots;
 mod volumes;
 
-use crate::control::ControlHandle;
 use axum::{Extension, Router};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
+use varve_control::ControlHandle;
 
 #[derive(OpenApi)]
 #[openapi(info(

@@ -1,7 +1,6 @@
 //! Routes of physical volumes.
 
 use super::reply::{Body, Data, Reply};
-use crate::control::ControlHandle;
 use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -9,6 +8,7 @@ use varve_api::{
     Changed, Empty, Envelope, Job, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate,
     PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
 };
+use varve_control::ControlHandle;
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()

@@ -1,16 +1,18 @@
 //! Routes of the program itself: status, health, metrics, the meaning of error codes.
 
 use super::reply::{Data, Refusal, Reply};
-use crate::control::ControlHandle;
 use crate::metrics;
 use axum::extract::{Extension, Path, State};
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use futures_util::future::join_all;
 use std::time::Duration;
+use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{Code, DaemonStatus, Envelope, Explanation, Failure};
+use varve_control::ControlHandle;
 
 /// How long a shard may take to answer.
 const HEALTH_MAX: Duration = Duration::from_secs(2);
@@ -45,7 +47,15 @@ async fn explain_code(Path(code): Path<String>) -> Reply<Explanation> {
 /// Whether the daemon serves: `ok`, once its control and every shard answer; else which shard does not.
 #[utoipa::path(get, path = "/healthz", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
 async fn healthz(State(control): State<ControlHandle>) -> Result<&'static str, Refusal> {
-    control.answers(HEALTH_MAX).await?;
+    let asked = control.ask_shards().map(async |(index, answer)| (index, timeout(HEALTH_MAX, answer).await));
+    for (index, answer) in join_all(asked).await {
+        let says = match answer {
+            Ok(true) => continue,
+            Ok(false) => "has ended",
+            Err(_) => "does not answer",
+        };
+        return Err(Refusal(Failure::new(Code::Failed, format!("shard {index} {says}"))));
+    }
     Ok("ok\n")
 }
 

@@ -2,7 +2,6 @@
 #![allow(unused_qualifications, reason = "the path macro qualifies the types of query parameters")]
 
 use super::reply::{Body, Data, Reply};
-use crate::control::ControlHandle;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -12,6 +11,7 @@ use varve_api::{
     Changed, Envelope, Job, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold,
     SnapshotRemove, SnapshotRollback,
 };
+use varve_control::ControlHandle;
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
@@ -67,7 +67,7 @@ async fn diff_snapshots(
     State(control): State<ControlHandle>,
     Query(query): Query<Between>,
 ) -> Reply<SnapshotDiff> {
-    let diff = async move |control: std::rc::Rc<crate::control::Control>| {
+    let diff = async move |control: std::rc::Rc<varve_control::Control>| {
         control.diff_snapshots(&query.from, query.to.as_deref()).await
     };
     Ok(Data(control.call(diff).await?))

@@ -2,7 +2,6 @@
 #![allow(unused_qualifications, reason = "the path macro qualifies the types of query parameters")]
 
 use super::reply::{Body, Data, Reply};
-use crate::control::ControlHandle;
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -12,6 +11,7 @@ use varve_api::{
     Activate, Changed, Commit, Convert, Deactivate, Empty, Envelope, Flatten, Job, LogicalVolume, Remove,
     Rename, Resize, Split, VolumeChange, VolumeCreate,
 };
+use varve_control::ControlHandle;
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()

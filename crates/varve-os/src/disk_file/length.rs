@@ -1,5 +1,6 @@
 //! Disks that are given another length: disks of groups grow only, images end where what they hold does.
 
+use super::options::{open_error, open_error_of};
 use super::{DiskFile, DiskKind, OpenError};
 use crate::sys;
 use std::sync::atomic::Ordering;
@@ -9,11 +10,10 @@ impl DiskFile {
     /// their shape. Never shrinks.
     pub fn grow(&self, size: u64) -> Result<u64, OpenError> {
         self.refuse_shrunk()?;
-        let fail = |errno| OpenError::new(&self.path, errno);
+        let fail = |errno| open_error(&self.path, errno);
         let present = match self.kind {
             DiskKind::File => {
-                let length =
-                    self.file.metadata().map_err(|error| OpenError::from_io(&self.path, error))?.len();
+                let length = self.file.metadata().map_err(|error| open_error_of(&self.path, error))?.len();
                 if length < size {
                     rustix::fs::ftruncate(&self.file, size).map_err(fail)?;
                 }
@@ -34,7 +34,7 @@ impl DiskFile {
         if self.kind == DiskKind::BlockDevice {
             return Ok(());
         }
-        let fail = |errno| OpenError::new(&self.path, errno);
+        let fail = |errno| open_error(&self.path, errno);
         // First, so that nobody takes it for cut short by others.
         self.size.fetch_min(bytes, Ordering::Relaxed);
         rustix::fs::ftruncate(&self.file, bytes).map_err(fail)?;

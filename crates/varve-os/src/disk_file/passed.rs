@@ -4,6 +4,7 @@
 //! - PASSED1. A file that was passed is read and written with no more rights than the program had that passed it.
 //! - PASSED2. It is no disk that somebody uses as one: a lock beside theirs is refused. Several programs may pass one file.
 
+use super::options::{open_error, open_error_of};
 use super::{CacheMode, DiskFile, DiskKind, DiskOptions, OpenError};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -20,7 +21,7 @@ impl DiskFile {
         let file = File::from(descriptor);
         let own_path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let path = std::fs::read_link(&own_path).unwrap_or_else(|_| PathBuf::from("a passed file"));
-        let fail = |errno| OpenError::new(&path, errno);
+        let fail = |errno| open_error(&path, errno);
         let kind = kind_of(&file, &path)?;
         let flags = rustix::fs::fcntl_getfl(&file).map_err(fail)?;
         let mode = flags & OFlags::ACCMODE;
@@ -39,7 +40,7 @@ impl DiskFile {
 }
 
 fn kind_of(file: &File, path: &Path) -> Result<DiskKind, OpenError> {
-    let metadata = file.metadata().map_err(|error| OpenError::from_io(path, error))?;
+    let metadata = file.metadata().map_err(|error| open_error_of(path, error))?;
     if metadata.file_type().is_block_device() {
         Ok(DiskKind::BlockDevice)
     } else if metadata.is_file() {

@@ -1,6 +1,7 @@
 //! What is asked of a file that is to be read as an image and must not change: that QEMU does not write it, when it was
 //! written, and its ragged end.
 
+use super::options::{open_error, open_error_of};
 use super::{CacheMode, DiskFile, DiskKind, OpenError};
 use crate::sys;
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ impl DiskFile {
         match self.refuse_others(told, asked) {
             Ok(false) | Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
             Ok(true) => Err(OpenError::InUse(self.path.clone())),
-            Err(errno) => Err(OpenError::new(&self.path, errno)),
+            Err(errno) => Err(open_error(&self.path, errno)),
         }
     }
 
@@ -55,7 +56,7 @@ impl DiskFile {
             return Ok(None);
         }
         let modified = self.file.metadata().and_then(|metadata| metadata.modified());
-        let modified = modified.map_err(|error| OpenError::from_io(&self.path, error))?;
+        let modified = modified.map_err(|error| open_error_of(&self.path, error))?;
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Some(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -73,9 +74,9 @@ impl DiskFile {
         };
         let mut sector = Arena::heap(0).take(room);
         let read = rustix::io::pread(&self.file, &mut sector[..room], self.size());
-        let read = read.map_err(|errno| OpenError::new(&self.path, errno))?;
+        let read = read.map_err(|errno| open_error(&self.path, errno))?;
         if read < wanted {
-            return Err(OpenError::new(&self.path, Errno::IO));
+            return Err(open_error(&self.path, Errno::IO));
         }
         Ok(sector[..wanted].to_vec())
     }

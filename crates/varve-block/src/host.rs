@@ -1,0 +1,215 @@
+//! What a host says of its disks and of the programs that it connects to: plain data, the words of the real world and of a
+//! simulated one.
+
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
+
+/// Whether requests go through the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CacheMode {
+    /// They bypass it (`O_DIRECT`).
+    #[default]
+    Direct,
+    /// They go through it.
+    Buffered,
+}
+
+/// How a disk is to be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskOptions {
+    /// The cache mode wanted; direct falls back to buffered where the file system refuses it.
+    pub cache: CacheMode,
+    /// Never write.
+    pub read_only: bool,
+    /// Take no lock: for looking at disks that somebody else may hold. Implies `read_only`.
+    pub unlocked: bool,
+    /// Make a sparse file of this many bytes; it must not exist yet.
+    pub create_size: Option<u64>,
+    /// Refuse a smaller disk.
+    pub size_min: u64,
+}
+
+impl DiskOptions {
+    /// To look at a disk without claiming it.
+    pub fn probe() -> Self {
+        Self { read_only: true, unlocked: true, ..Self::default() }
+    }
+
+    /// To create a sparse file of `size` bytes and use it.
+    pub fn create(size: u64) -> Self {
+        Self { create_size: Some(size), ..Self::default() }
+    }
+}
+
+/// Why a disk could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// There is nothing at that path.
+    NotFound(PathBuf),
+    /// The file to be created is there already.
+    Exists(PathBuf),
+    /// The process may not.
+    Permission(PathBuf),
+    /// Somebody else uses it.
+    InUse(PathBuf),
+    /// It lies on a read-only medium.
+    ReadOnly(PathBuf),
+    /// It is neither a regular file nor a block device.
+    NotADisk(PathBuf),
+    /// It holds less than is needed.
+    TooSmall {
+        /// Which.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: u64,
+        /// What is needed, in bytes.
+        size_min: u64,
+    },
+    /// There is no room for it.
+    NoSpace(PathBuf),
+    /// Anything else that the system says.
+    System {
+        /// Which.
+        path: PathBuf,
+        /// What it says.
+        error: std::io::Error,
+    },
+}
+
+impl Display for OpenError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(path) => {
+                write!(f, "{}: there is no such file or device; check the path", path.display())
+            }
+            Self::Exists(path) => write!(
+                f,
+                "{}: the file exists already; choose another name, or leave out the size to use it as it is",
+                path.display()
+            ),
+            Self::Permission(path) => {
+                write!(f, "{}: permission denied; run as a user who may read and write it", path.display())
+            }
+            Self::InUse(path) => write!(
+                f,
+                "{}: the disk is in use; stop the other daemon, unmount its file system, or remove it from the volume group or array that holds it",
+                path.display()
+            ),
+            Self::ReadOnly(path) => {
+                write!(f, "{}: the disk is read-only; open it read-only or make it writable", path.display())
+            }
+            Self::NotADisk(path) => {
+                write!(f, "{}: not a disk; give a regular file or a block device", path.display())
+            }
+            Self::TooSmall { path, size, size_min } => write!(
+                f,
+                "{}: the disk has {size} bytes, at least {size_min} are needed; use a larger one",
+                path.display()
+            ),
+            Self::NoSpace(path) => {
+                write!(f, "{}: no space left on the file system; free some, or ask for less", path.display())
+            }
+            Self::System { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl Error for OpenError {}
+
+/// What was counted of a disk since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskCounters {
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests that took a second or longer.
+    pub slow: u64,
+}
+
+/// Whether a disk is in use, or why not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DiskState {
+    /// It is.
+    #[default]
+    InUse,
+    /// A flush or a durable write failed: what was acknowledged before may be lost.
+    WritesLost,
+    /// It became shorter: what lay beyond the new end is lost.
+    Shrunk {
+        /// Its length before, in bytes.
+        expected: u64,
+        /// Its length when that was found out, in bytes.
+        found: u64,
+    },
+}
+
+impl Display for DiskState {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskState::InUse => f.write_str("it is in use"),
+            DiskState::WritesLost => {
+                f.write_str("a flush or a durable write failed: acknowledged writes may be lost")
+            }
+            DiskState::Shrunk { expected, found } => {
+                write!(f, "it had {expected} bytes and has {found} now: the rest is lost")
+            }
+        }
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The number of its process.
+    pub process: i32,
+    /// The user that it ran as when it began to listen.
+    pub user: u32,
+}
+
+/// Why there is no connection to a program.
+#[derive(Debug)]
+pub enum ConnectError {
+    /// There is no socket, or nobody listens at it.
+    NobodyListens(PathBuf),
+    /// The program takes no more connections now.
+    Busy(PathBuf),
+    /// The program belongs to another user.
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// The program's user.
+        user: u32,
+        /// The user of this process.
+        own: u32,
+    },
+    /// Anything else that the system says.
+    System {
+        /// The socket.
+        path: PathBuf,
+        /// What it says.
+        error: std::io::Error,
+    },
+}
+
+impl Display for ConnectError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NobodyListens(path) => write!(f, "no program listens at {}: start it", path.display()),
+            Self::Busy(path) => write!(
+                f,
+                "the program at {} accepts no connections now: look whether it hangs",
+                path.display()
+            ),
+            Self::Foreign { path, user, own } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "the program at {path} runs as user {user}: run it as user {own}, or chown {own} {path}"
+                )
+            }
+            Self::System { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl Error for ConnectError {}

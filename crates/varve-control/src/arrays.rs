@@ -1,0 +1,366 @@
+//! Arrays: how their members do; members taken out of use, and others put in their places.
+//!
+//! Invariants:
+//! - MEMBERS1. No member is given up whose array would lose data by that, as the array itself says: so it must be in use.
+//! - MEMBERS2. A member is away, and nothing of it is used any more, before the extents on its disk are given up.
+
+use super::Control;
+use super::change::shown;
+use super::find::{Located, volume_name};
+use super::known_group::KnownGroup;
+use super::layout::shown_array;
+use crate::failures;
+use std::path::Path;
+use uuid::Uuid;
+use varve_api::{ArrayFail, ArrayReplace, Changed, Code, Failure, PhysicalVolumeReplace, Plan, VolumeArray};
+use varve_block::host::DiskState;
+use varve_target::array::{ArrayStatus, MemberState, MemberStatus};
+use varve_vg::Change;
+use varve_vg::model::{Layout, LogicalVolume, PhysicalVolume, PvName, Space, spaces};
+use varve_volume::ShardHandle;
+
+/// An array of a volume or pool.
+#[derive(Clone)]
+pub(super) struct KnownArray {
+    pub(super) id: Uuid,
+    /// The volume or pool.
+    pub(super) volume: LogicalVolume,
+    /// The store that it is, if it is one.
+    pub(super) store: Option<Uuid>,
+    /// Where the volume is served.
+    pub(super) home: Option<ShardHandle>,
+    /// Why it is not served, if so.
+    pub(super) unusable: Option<Failure>,
+    /// How it does, if it is open.
+    pub(super) status: Option<ArrayStatus>,
+}
+
+impl KnownArray {
+    /// What of the volume it is, for a sentence: its bytes, or a snapshot store.
+    pub(super) fn of_what(&self) -> &'static str {
+        if self.store.is_some() { "a snapshot store of " } else { "" }
+    }
+
+    fn space(&self) -> Space<'_> {
+        let store = self.store.and_then(|id| self.volume.stores().find(|store| store.id == id));
+        store.map_or(self.volume.space(), |store| store.space())
+    }
+
+    /// The place of the member on `disk`.
+    fn place_on(&self, disk: PvName) -> Option<usize> {
+        let (space, members) = (self.space(), self.space().layout.members().len());
+        (0..members).find(|place| space.areas_of_member(*place).any(|area| area.pv == disk))
+    }
+
+    /// What its member on `disk` is worth, if it has one there; none if it is not open.
+    pub(super) fn state_on(&self, disk: PvName) -> Option<Option<MemberState>> {
+        let place = self.place_on(disk)?;
+        Some(self.status.as_ref().and_then(|status| Some(status.members.get(place)?.state)))
+    }
+
+    /// MEMBERS1, of the member in `place` of `name`.
+    fn refuse_loss(&self, name: &str, place: usize) -> Result<(), Failure> {
+        let unusable = || {
+            let message = format!("{name} is not in use: what its members are worth is not known");
+            let noun = if self.volume.is_pool() { "pool" } else { "lv" };
+            Failure::new(Code::VolumeUnusable, message).help(format!("varve {noun} activate {name}"))
+        };
+        if let Some(failure) = &self.unusable {
+            return Err(failure.clone());
+        }
+        let status = self.status.as_ref().ok_or_else(unusable)?;
+        let layout = self.space().layout;
+        let needed = layout.members().len() - layout.tolerates();
+        let has_all =
+            |(other, member): &(usize, &MemberStatus)| *other != place && member.state == MemberState::InSync;
+        let others = status.members.iter().enumerate().filter(has_all).count();
+        let is_away = status.members.get(place).is_none_or(|member| member.state == MemberState::Away);
+        let problem = if others < needed {
+            "the other members do not have all of its data"
+        } else if status.unsynced > 0 && !is_away {
+            "its members are being made equal since a crash"
+        } else {
+            return Ok(());
+        };
+        let what = self.of_what();
+        Err(Failure::new(Code::VolumeBusy, format!("{what}{name} needs this member: {problem}"))
+            .help(format!("varve array show {name}; try again when the others are in sync")))
+    }
+}
+
+impl Control {
+    /// The arrays of a volume or pool: its own, and those of its snapshot stores.
+    pub async fn show_arrays(&self, text: &str) -> Result<Vec<VolumeArray>, Failure> {
+        let located = self.find_array(text)?;
+        let arrays = self.arrays_of(located.group, |volume| volume.id == located.volume.id).await?;
+        self.shown_arrays(located.group, &arrays)
+    }
+
+    /// Takes the members of a volume's arrays on a disk out of use.
+    pub async fn fail_members(
+        &self,
+        text: &str,
+        request: ArrayFail,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let _lock = self.lock_of(text).await?;
+        let located = self.find_array(text)?;
+        let members = self.members_at(text, &located, &request.disk).await?;
+        if request.dry_run {
+            let step = |(array, place): &(KnownArray, usize)| {
+                format!("would take member {place} of {}{text} out of use", array.of_what())
+            };
+            return Ok(Changed::Planned(Plan::of_steps(members.iter().map(step).collect())));
+        }
+        self.fail_all(&members).await?;
+        self.event(text, &format!("members on {} taken out of use", request.disk));
+        self.show_arrays(text).await.map(Changed::Done)
+    }
+
+    /// The members of a volume's arrays on a disk, one at least, each of which may be given up (MEMBERS1).
+    pub(super) async fn members_at(
+        &self,
+        text: &str,
+        located: &Located,
+        disk: &str,
+    ) -> Result<Vec<(KnownArray, usize)>, Failure> {
+        let id = self.group_disk(located.group, disk)?;
+        let members = self.members_on(located.group, id, |volume| volume.id == located.volume.id).await?;
+        if members.is_empty() {
+            let message = format!("no array of {text} has a member on {disk}");
+            let failure = Failure::new(Code::PhysicalVolumeNotFound, message);
+            return Err(failure.help(format!("varve array show {text}")));
+        }
+        Ok(members)
+    }
+
+    /// Puts the members of a volume's arrays that lie on a disk on others.
+    pub async fn replace_members(
+        &self,
+        text: &str,
+        request: ArrayReplace,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let _lock = self.lock_of(text).await?;
+        let located = self.find_array(text)?;
+        let from = self.group_disk(located.group, &request.disk)?;
+        let words = format!("array replace {text} {}", request.disk);
+        let only = Some(located.volume.name);
+        self.replace(located.group, (from, request.to.as_slice()), only, &words, request.dry_run).await
+    }
+
+    /// Puts all members of arrays that lie on a disk on others.
+    pub async fn replace_disk(
+        &self,
+        request: PhysicalVolumeReplace,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let (group, _) = self.disk_of_any(&request.from)?;
+        let _lock = self.lock_of(&group.to_string()).await?;
+        let (group, from) = self.disk_of_any(&request.from)?;
+        let words = format!("pv replace {}", request.from);
+        self.replace(group, (from, request.to.as_slice()), None, &words, request.dry_run).await
+    }
+
+    /// Puts the members of arrays that lie on a disk, all or those of one volume, on others. The caller has the lock of the group.
+    pub(super) async fn replace(
+        &self,
+        group: Uuid,
+        (from, to): (Uuid, &[String]),
+        only: Option<String>,
+        words: &str,
+        dry_run: bool,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let is_meant = |volume: &LogicalVolume| only.as_ref().is_none_or(|name| volume.name == *name);
+        let disks = self.disk_choice(group, to)?;
+        let change = Change::ReplaceMembers { from, volume: only.clone(), id: self.new_id(), disks };
+        let commits = self.commits(group).await;
+        let mut planned = commits.plan(group, change.clone(), words)?;
+        let members = self.members_on(group, from, is_meant).await?;
+        let failed = self.disks_to_mark(group, from, only.is_none())?;
+        let mut given_up = members.clone();
+        for disk in failed.iter().filter(|disk| **disk != from) {
+            given_up.extend(self.members_on(group, *disk, |_| true).await?);
+        }
+        if dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        // Nothing that waits for space is inside of an array (CHANGE2 of `change.rs`).
+        self.fail_all(&given_up).await?; // MEMBERS2
+        if !failed.is_empty() {
+            let missing = Change::MarkMissing { missing: failed.clone(), returned: Vec::new() };
+            commits.make(group, missing, &format!("{words}: it has failed")).await?;
+            let open = self.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
+            if let Some(mut open) = open {
+                failed.iter().for_each(|disk| open.leave_out(*disk));
+                self.put_open(group, open);
+            }
+            planned = commits.plan(group, change, words)?;
+        }
+        commits.commit(group, planned, Vec::new()).await?;
+        drop(commits);
+        self.reconcile(group).await;
+        let replaced = |volume: &LogicalVolume| members.iter().any(|(array, _)| array.volume.id == volume.id);
+        let arrays = self.arrays_of(group, replaced).await?;
+        self.shown_arrays(group, &arrays).map(Changed::Done)
+    }
+
+    /// The disks that have failed, so that they are to be recorded as missing: a commit reaches all disks of the group that are not.
+    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be given up.
+    fn disks_to_mark(&self, group: Uuid, from: Uuid, gives_up_all: bool) -> Result<Vec<Uuid>, Failure> {
+        let disks = self.disks.borrow();
+        self.with_group(group, |known| {
+            let has_failed = |disk: &&PhysicalVolume| {
+                let file = known.paths.get(&disk.id).and_then(|path| disks.get(Path::new(path)));
+                !disk.missing && file.is_some_and(|disk| disk.file.state() != DiskState::InUse)
+            };
+            let failed = || known.group.physical_volumes().iter().filter(has_failed);
+            let holds_more = |disk: &&PhysicalVolume| {
+                let mut spaces = known.group.logical_volumes().iter().flat_map(spaces);
+                let is_on = |space: Space<'_>| space.areas().any(|area| area.pv == disk.name);
+                !gives_up_all
+                    || (disk.id != from
+                        && spaces.any(|space| space.layout.members().is_empty() && is_on(space)))
+            };
+            let Some(disk) = failed().find(holds_more) else {
+                return Ok(failed().map(|disk| disk.id).collect());
+            };
+            let path = known.path_of(disk.id);
+            let message = format!("{path} has failed, and its group counts on it still");
+            Err(Failure::new(Code::MediumFailed, message).help(format!(
+                "varve pv replace {path}, or varve pv scan, which opens it anew or finds it missing"
+            )))
+        })?
+    }
+
+    async fn fail_all(&self, members: &[(KnownArray, usize)]) -> Result<(), Failure> {
+        for (array, place) in members {
+            let (id, place) = (array.id, *place);
+            let Some(home) = &array.home else { continue };
+            let failed = home.array(id).fail_member(place);
+            failed.await.map_err(failures::gone)??;
+        }
+        Ok(())
+    }
+
+    /// The members on `disk` of the arrays of volumes that are meant, each of which may be given up (MEMBERS1).
+    async fn members_on(
+        &self,
+        group: Uuid,
+        disk: Uuid,
+        is_meant: impl Fn(&LogicalVolume) -> bool,
+    ) -> Result<Vec<(KnownArray, usize)>, Failure> {
+        let name = self.with_group(group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
+        let arrays = self.arrays_of(group, is_meant).await?.into_iter();
+        let on_disk = arrays.filter_map(|array| {
+            let place = array.place_on(name?)?;
+            Some((array, place))
+        });
+        let members: Vec<(KnownArray, usize)> = on_disk.collect();
+        for (array, place) in &members {
+            array.refuse_loss(&self.subject(array.volume.id), *place)?;
+            if array.volume.uncleared.is_some() {
+                self.refuse_if_busy(array.volume.id)?; // Zeros are being written to all its members.
+            }
+        }
+        Ok(members)
+    }
+
+    /// The arrays of volumes and pools that are meant, and how they do.
+    pub(super) async fn arrays_of(
+        &self,
+        group: Uuid,
+        is_meant: impl Fn(&LogicalVolume) -> bool,
+    ) -> Result<Vec<KnownArray>, Failure> {
+        let mut all = self.with_group(group, |known| {
+            let volumes = known.group.logical_volumes().iter().filter(|volume| is_meant(volume));
+            volumes.flat_map(|volume| known_arrays(known, volume)).collect::<Vec<_>>()
+        })?;
+        for array in &mut all {
+            let (Some(home), id) = (array.home.clone(), array.id) else { continue };
+            let asked = home.array(id).status().await;
+            array.status = asked.map_err(failures::gone)?;
+        }
+        Ok(all)
+    }
+
+    fn shown_arrays(&self, group: Uuid, arrays: &[KnownArray]) -> Result<Vec<VolumeArray>, Failure> {
+        self.with_group(group, |known| {
+            let one = |known_array: &KnownArray| {
+                let array = shown_array(
+                    known,
+                    &known_array.volume,
+                    known_array.space(),
+                    known_array.status.as_ref(),
+                )?;
+                let volume = format!("{}/{}", known.group.name(), known_array.volume.name);
+                Some(VolumeArray { volume, is_store: known_array.store.is_some(), array })
+            };
+            arrays.iter().filter_map(one).collect()
+        })
+    }
+
+    /// A volume or pool of which something is an array.
+    pub(super) fn find_array(&self, text: &str) -> Result<Located, Failure> {
+        let name = volume_name(text)?;
+        let located = match self.find_any_volume(&name) {
+            Err(failure) if failure.code == Code::IsPool => self.find_pool(&name)?,
+            found => found?,
+        };
+        let volume = &located.volume;
+        let is_array = |layout: &Layout| !layout.members().is_empty();
+        if is_array(&volume.layout) || volume.stores().any(|store| is_array(&store.layout)) {
+            return Ok(located);
+        }
+        let failure = Failure::new(Code::NotAnArray, format!("{text} has no array"));
+        Err(match located.thin {
+            Some(thin) => failure.help(format!(
+                "a thin volume lies in its pool: varve array show {}",
+                self.subject(thin.pool)
+            )),
+            None => failure.help(format!("varve lv show {text} shows how it is laid out")),
+        })
+    }
+
+    /// The disk of a group with this path, identity or name; it may be missing.
+    pub(super) fn group_disk(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+        let missing = self.with_group(group, |known| known.missing_at(text))?;
+        missing.map_or_else(|| self.member(group, text), Ok)
+    }
+
+    /// The disk with this path, identity or name, and its group.
+    pub(super) fn disk_of_any(&self, text: &str) -> Result<(Uuid, Uuid), Failure> {
+        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        let found = groups.into_iter().filter_map(|group| Some((group, self.group_disk(group, text).ok()?)));
+        let found: Vec<(Uuid, Uuid)> = found.collect();
+        match found.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(Failure::new(Code::PhysicalVolumeNotFound, format!("no group has the disk {text}"))
+                .help("varve pv list")),
+            _ => Err(Failure::new(Code::Usage, format!("several groups have a disk {text}"))
+                .help("give its path or identity: varve pv list --json")),
+        }
+    }
+}
+
+impl KnownGroup {
+    /// The missing disk that was last seen at `path`.
+    fn missing_at(&self, path: &str) -> Option<Uuid> {
+        let disks = self.group.physical_volumes().iter();
+        let mut missing = disks.filter(|disk| !self.paths.contains_key(&disk.id));
+        missing.find(|disk| disk.path == path).map(|disk| disk.id)
+    }
+}
+
+/// The arrays of a volume or pool, and of its stores.
+fn known_arrays(known: &KnownGroup, volume: &LogicalVolume) -> Vec<KnownArray> {
+    let home = known.homes.get(&volume.id);
+    let stores = volume.stores().map(|store| (store.id, Some(store.id), &store.layout));
+    let all = std::iter::once((volume.id, None, &volume.layout)).chain(stores);
+    let array = |(id, store, _): (Uuid, Option<Uuid>, &Layout)| KnownArray {
+        id,
+        volume: volume.clone(),
+        store,
+        home: home.map(|home| home.shard.clone()),
+        unusable: home.and_then(|home| home.unusable.clone()),
+        status: None,
+    };
+    all.filter(|(.., layout)| !layout.members().is_empty()).map(array).collect()
+}

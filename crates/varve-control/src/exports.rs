@@ -1,0 +1,413 @@
+//! Exports: doors opened, listed, closed, remembered and brought back.
+//!
+//! Invariants:
+//! - EXPORTS1. An export that was made is remembered before its command returns, and comes back when its volume does.
+//! - EXPORTS2. An export that was removed is forgotten before its door is closed, and does not come back.
+
+use super::Control;
+use super::address::Address;
+use super::known_export::{KnownExport, Open};
+use crate::failures;
+use crate::remembered::RememberedExport;
+use futures_channel::oneshot;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{
+    Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
+};
+use varve_block::Moment;
+use varve_vg::names::VolumeName;
+use varve_volume::world::{FileDoor, Place};
+use varve_volume::{NoAnswer, ShardHandle};
+
+/// How long a command waits for requests of an export that it removes. They are waited for on.
+const CLOSE_MAX: Duration = Duration::from_secs(20);
+
+impl Control {
+    /// All exports.
+    pub async fn list_exports(&self) -> Result<Vec<Export>, Failure> {
+        let mut ids: Vec<String> = self.exports.borrow().keys().cloned().collect();
+        ids.sort_by_key(|id| (id.len(), id.clone()));
+        let mut exports = Vec::with_capacity(ids.len());
+        for id in ids {
+            exports.extend(self.shown_export(&id).await);
+        }
+        Ok(exports)
+    }
+
+    /// Opens a door onto a volume or snapshot.
+    pub async fn create_export(&self, request: ExportCreate) -> Result<Changed<Export>, Failure> {
+        let _lock = self.lock_of(&request.volume).await?;
+        let _exports = self.lock_exports().await?;
+        let name: VolumeName = request.volume.parse().map_err(|error| failures::bad_name(&error))?;
+        let door = request
+            .door
+            .ok_or_else(|| Failure::new(Code::Usage, "no door was chosen").help("--nbd or --fuse"))?;
+        let text = request.address.clone();
+        let parsed = self.at_path(Path::new(&request.address), move |_| Address::parse(door, &text)).await;
+        let address = parsed??;
+        let located = self.find_volume(&name)?;
+        self.check_snapshot(&located, &name).await?;
+        let name = self.present_name(located.volume.id, name);
+        self.refuse_granted(&located)?;
+        self.check_export(&address, &name)?;
+        self.check_folder(&address).await?;
+        if let Address::Fuse(path) = &address {
+            self.check_fuse(path).await?;
+        }
+        if request.dry_run {
+            let access = if request.read_only { ", read-only" } else { "" };
+            let step = format!("would export {name} through {door} at {}{access}", address.text());
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
+        }
+        let id = self.next_export_id();
+        let remembered = RememberedExport {
+            id: id.clone(),
+            volume: located.volume.id,
+            name: name.to_string(),
+            door,
+            address: address.text(),
+            read_only: request.read_only,
+        };
+        let open = self.open_export(&remembered, &name, &address, &located).await?;
+        let stored = remembered.clone();
+        self.exports.borrow_mut().insert(id.clone(), KnownExport { remembered, name, open });
+        self.remembered.borrow_mut().exports.push(stored);
+        // EXPORTS1
+        if let Err(failure) = self.save().await {
+            self.forget_export(&id).await;
+            return Err(failure);
+        }
+        self.event(&request.volume, &format!("exported as {id} at {}", address.text()));
+        let export = self.shown_export(&id).await;
+        Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
+    }
+
+    /// Closes a door; `text` is its ID, its URI, its address or its volume.
+    pub async fn remove_export(&self, text: &str, request: ExportRemove) -> Result<Changed<Export>, Failure> {
+        let lock = self.lock_exports().await?;
+        let id = self.find_export(text)?;
+        let export = self.shown_export(&id).await.ok_or_else(|| no_export(text))?;
+        if request.dry_run {
+            let step =
+                format!("would end export {id} of {} with {} clients", export.volume, export.connections);
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
+        }
+        if self.exports.borrow().get(&id).is_some_and(|export| matches!(export.open, Open::Moving)) {
+            let message = format!("export {id} is being closed already");
+            return Err(Failure::new(Code::VolumeBusy, message).help("varve export list"));
+        }
+        self.stop_remembering(&id).await?;
+        let volume = export.volume.clone();
+        let (sender, closed) = oneshot::channel();
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            let Some(control) = me.upgrade() else { return };
+            let _ = sender.send(control.finish_removal(&id, &volume).await);
+        });
+        drop(lock); // LOCKING2 of `locking.rs`
+        let deadline = self.context.clock().now().after(CLOSE_MAX);
+        match self.until(deadline, closed).await {
+            Some(Ok(closed)) => closed.map(|()| Changed::Done(export)),
+            Some(Err(_)) => Err(failures::gone(NoAnswer::Gone)),
+            None => {
+                let message = format!("export {} takes no requests any more, but some do not end", export.id);
+                Err(Failure::new(Code::VolumeBusy, message)
+                    .help("a disk does not answer: varve pv list, varve status"))
+            }
+        }
+    }
+
+    /// EXPORTS1, EXPORTS2: an export that is removed does not come back. If that cannot be remembered it stays.
+    async fn stop_remembering(&self, id: &str) -> Result<(), Failure> {
+        let removed = {
+            let exports = &mut self.remembered.borrow_mut().exports;
+            let place = exports.iter().position(|export| export.id == id);
+            place.map(|place| (place, exports.remove(place)))
+        };
+        let saved = self.save().await;
+        if let (Err(_), Some((place, export))) = (&saved, removed) {
+            let exports = &mut self.remembered.borrow_mut().exports;
+            let place = place.min(exports.len());
+            exports.insert(place, export);
+        }
+        saved
+    }
+
+    /// Closes the door of an export that is remembered no more; if that cannot be it is an export again.
+    async fn finish_removal(&self, id: &str, volume: &str) -> Result<(), Failure> {
+        let closed = self.close_export(id).await;
+        if closed.is_err() {
+            let again = self.exports.borrow().get(id).map(|export| export.remembered.clone());
+            self.remembered.borrow_mut().exports.extend(again);
+            self.save_or_warn().await;
+            return closed;
+        }
+        self.exports.borrow_mut().remove(id);
+        self.event(volume, &format!("export {id} removed"));
+        Ok(())
+    }
+
+    /// Identifiers of the exports of a volume, or of one of its snapshots.
+    pub(super) fn exports_of(&self, name: &VolumeName) -> Vec<String> {
+        let exports = self.exports.borrow();
+        exports
+            .values()
+            .filter(|export| export.name == *name)
+            .map(|export| export.remembered.id.clone())
+            .collect()
+    }
+
+    /// Brings back what is remembered and whose volume is there; tells why the others are not. Until `deadline` an
+    /// address that is taken is tried again.
+    pub(super) async fn restore_exports(&self, deadline: Moment) {
+        let Ok(_lock) = self.lock_exports().await else { return };
+        let remembered = self.remembered.borrow().exports.clone();
+        for export in remembered {
+            let down = match self.exports.borrow().get(&export.id) {
+                Some(known) => matches!(known.open, Open::Down(_)),
+                None => true,
+            };
+            if down {
+                self.restore_export(export, deadline).await;
+            }
+        }
+    }
+
+    async fn restore_export(&self, remembered: RememberedExport, deadline: Moment) {
+        let Ok(name) = remembered.name.parse::<VolumeName>() else {
+            tracing::warn!(export = remembered.id, name = remembered.name, "an export has no valid name");
+            return;
+        };
+        let name = self.present_name(remembered.volume, name);
+        let (door, text) = (remembered.door, remembered.address.clone());
+        let parsed =
+            self.context.files_at(Path::new(&remembered.address), move |_| Address::parse(door, &text)).await;
+        let opened = match (parsed, self.find_volume(&name)) {
+            // Another volume may have its name now.
+            (Ok(_), Ok(located)) if located.volume.id != remembered.volume => Err(Failure::new(
+                Code::VolumeNotFound,
+                format!("the volume that was called {name} is not here"),
+            )
+            .help(format!("varve export remove {}", remembered.id))),
+            (Ok(Ok(address)), Ok(located)) => match self.check_snapshot(&located, &name).await {
+                Ok(()) => {
+                    let open = async || self.open_export(&remembered, &name, &address, &located).await;
+                    self.patiently(deadline, &[Code::AddressInUse, Code::DoorFailed], open).await
+                }
+                Err(failure) => Err(failure),
+            },
+            (Ok(Err(failure)), _) | (_, Err(failure)) => Err(failure),
+            (Err(failure), _) => Err(failure),
+        };
+        let open = opened.unwrap_or_else(|failure| {
+            tracing::warn!(export = remembered.id, volume = %name, %failure, "an export did not come back");
+            Open::Down(failure)
+        });
+        let id = remembered.id.clone();
+        self.exports.borrow_mut().insert(id, KnownExport { remembered, name, open });
+    }
+
+    /// `name` with what its volume and group are called now; unchanged if they are not there.
+    fn present_name(&self, volume: Uuid, name: VolumeName) -> VolumeName {
+        match self.name_of(volume) {
+            Some((group, volume)) => VolumeName { group, volume, ..name },
+            None => name,
+        }
+    }
+
+    /// Ends the exports of a volume under its old name and begins them under the new one; connections stay.
+    pub(super) async fn rename_exports(&self, from: &VolumeName, to: &VolumeName) {
+        let affected: Vec<String> = {
+            let exports = self.exports.borrow();
+            let of_volume = |export: &&KnownExport| {
+                export.name.group == from.group
+                    && (from.volume.is_empty() || export.name.volume == from.volume)
+            };
+            exports.values().filter(of_volume).map(|export| export.remembered.id.clone()).collect()
+        };
+        for id in affected {
+            let Some((old, new, shard, address)) = self.rename_known(&id, to) else { continue };
+            if let Some(shard) = shard {
+                let _ = shard.exports(&address).rename(old, new).await;
+            }
+        }
+        self.save_or_warn().await;
+    }
+
+    /// Changes the name of an export that is known; old and new name, and where its socket is.
+    fn rename_known(
+        &self,
+        id: &str,
+        to: &VolumeName,
+    ) -> Option<(String, String, Option<ShardHandle>, String)> {
+        let mut exports = self.exports.borrow_mut();
+        let known = exports.get_mut(id)?;
+        let old = known.name.to_string();
+        known.name.group.clone_from(&to.group);
+        if !to.volume.is_empty() {
+            known.name.volume.clone_from(&to.volume);
+        }
+        let new = known.name.to_string();
+        known.remembered.name.clone_from(&new);
+        let shard = match &known.open {
+            Open::Nbd(shard) => Some(shard.clone()),
+            _ => None,
+        };
+        let address = known.remembered.address.clone();
+        for remembered in &mut self.remembered.borrow_mut().exports {
+            if remembered.id == id {
+                remembered.name.clone_from(&new);
+            }
+        }
+        Some((old, new, shard, address))
+    }
+
+    /// Refuses an address in a folder that is not there.
+    async fn check_folder(&self, address: &Address) -> Result<(), Failure> {
+        let (Address::Nbd(Place::Unix(path)) | Address::Fuse(path)) = address else { return Ok(()) };
+        let Some(folder) = path.parent().map(Path::to_owned) else { return Ok(()) };
+        let asked = folder.clone();
+        if self.at_path(&folder, move |files| files.is_folder(&asked)).await? {
+            return Ok(());
+        }
+        let message = format!("{}: there is no folder {}", path.display(), folder.display());
+        Err(Failure::new(Code::DoorFailed, message).help(format!("mkdir -p {}", folder.display())))
+    }
+
+    /// Refuses an export that is there already.
+    fn check_export(&self, address: &Address, name: &VolumeName) -> Result<(), Failure> {
+        let exports = self.exports.borrow();
+        let text = address.text();
+        let mut here = exports.values().filter(|export| export.remembered.address == text);
+        let taken = match address {
+            Address::Nbd(_) => here.find(|export| export.name == *name),
+            Address::Fuse(_) => here.next(),
+        };
+        match taken {
+            None => Ok(()),
+            Some(export) => {
+                let id = &export.remembered.id;
+                let message = format!("{} is exported at {text} already, as {id}", export.name);
+                Err(Failure::new(Code::ExportExists, message).help(format!("varve export remove {id}")))
+            }
+        }
+    }
+
+    async fn forget_export(&self, id: &str) {
+        let _ = self.close_export(id).await;
+        self.exports.borrow_mut().remove(id);
+        self.remembered.borrow_mut().exports.retain(|export| export.id != id);
+    }
+
+    fn next_export_id(&self) -> String {
+        let mut remembered = self.remembered.borrow_mut();
+        remembered.last_export += 1;
+        format!("e{}", remembered.last_export)
+    }
+
+    /// The export that is meant by its ID, its URI, its address or its volume.
+    fn find_export(&self, text: &str) -> Result<String, Failure> {
+        let exports = self.exports.borrow();
+        if exports.contains_key(text) {
+            return Ok(text.to_owned());
+        }
+        let is_meant = |export: &&KnownExport| {
+            let remembered = &export.remembered;
+            let bare = remembered.address.strip_prefix("unix:").unwrap_or(&remembered.address);
+            let uri = parsed(remembered).and_then(|address| address.uri(&export.name));
+            text == remembered.address
+                || text == bare
+                || uri.as_deref() == Some(text)
+                || text == export.name.to_string()
+        };
+        let ids: Vec<&str> =
+            exports.values().filter(is_meant).map(|export| export.remembered.id.as_str()).collect();
+        match ids.as_slice() {
+            [id] => Ok((*id).to_owned()),
+            [] => Err(no_export(text)),
+            several => {
+                let message = format!("{text:?} has several exports: {}", several.join(", "));
+                let help = format!("varve export remove {}", several[0]);
+                Err(Failure::new(Code::ExportAmbiguous, message).help(help))
+            }
+        }
+    }
+
+    async fn shown_export(&self, id: &str) -> Option<Export> {
+        let (mut export, shard) = {
+            let exports = self.exports.borrow();
+            let known = exports.get(id)?;
+            let shard = match &known.open {
+                Open::Nbd(shard) => Some(shard.clone()),
+                _ => None,
+            };
+            (shown(known), shard)
+        };
+        if let Some(shard) = shard {
+            let (address, name) = (export.address.clone(), export.volume.clone());
+            let counters = shard.exports(&address).counters(name);
+            if let Ok(Some((connections, traffic))) = counters.await {
+                (export.connections, export.traffic) = (connections, traffic);
+            }
+        }
+        Some(export)
+    }
+}
+
+/// What is shown of an export, without what its shard counts.
+fn shown(known: &KnownExport) -> Export {
+    let remembered = &known.remembered;
+    let address = parsed(remembered);
+    let (state, reason) = match &known.open {
+        Open::Nbd(_) => (ExportState::Serving, None),
+        Open::Fuse(door) if door.is_serving() => (ExportState::Serving, None),
+        Open::Fuse(_) => (ExportState::Down, Some("somebody unmounted it".to_owned())),
+        Open::Down(failure) => (ExportState::Down, Some(failure.message.clone())),
+        Open::Moving => (ExportState::Down, Some("it is being opened or closed".to_owned())),
+    };
+    let traffic = match &known.open {
+        Open::Fuse(door) => file_traffic(&**door),
+        _ => Traffic::default(),
+    };
+    Export {
+        id: remembered.id.clone(),
+        volume: known.name.to_string(),
+        door: remembered.door,
+        address: remembered.address.clone(),
+        uri: address.as_ref().and_then(|address| address.uri(&known.name)),
+        path: address.as_ref().and_then(Address::path),
+        read_only: remembered.read_only,
+        state,
+        reason,
+        connections: u64::from(remembered.door == Door::Fuse && state == ExportState::Serving),
+        traffic,
+    }
+}
+
+fn file_traffic(door: &dyn FileDoor) -> Traffic {
+    let counters = door.counters();
+    Traffic {
+        reads: counters.reads,
+        read_bytes: counters.read_bytes,
+        writes: counters.writes + counters.zeros,
+        write_bytes: counters.write_bytes + counters.zero_bytes,
+        flushes: counters.flushes,
+        discards: 0,
+        errors: counters.errors,
+    }
+}
+
+/// The address as it was remembered, in the one way in which it is written; no host name is looked up.
+fn parsed(remembered: &RememberedExport) -> Option<Address> {
+    match remembered.door {
+        Door::Fuse => Some(Address::Fuse(PathBuf::from(&remembered.address))),
+        Door::Nbd => Address::parse(Door::Nbd, &remembered.address).ok(),
+        Door::Ublk | Door::VhostUser => None,
+    }
+}
+
+fn no_export(text: &str) -> Failure {
+    Failure::new(Code::ExportNotFound, format!("there is no export {text:?}")).help("varve export list")
+}

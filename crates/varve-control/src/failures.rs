@@ -1,0 +1,186 @@
+//! Errors of the rooms below as errors of the control plane: a code, the sentence, and the command that helps.
+
+use std::path::Path;
+use varve_api::{Code, Failure};
+use varve_export::fuse::FuseError;
+use varve_vg::create::CreateProblem;
+use varve_vg::names::{NamesError, VolumeName};
+use varve_vg::plan::ConversionError;
+use varve_vg::size::SizeError;
+use varve_vg::tree::TreeError;
+use varve_vg::{CommitError, PlanError};
+pub(crate) use varve_volume::failures::{failed, gone, io, open, store};
+
+/// A name that is none.
+pub(crate) fn bad_name(error: &NamesError) -> Failure {
+    Failure::new(Code::BadName, error.to_string()).help("names are VG, VG/LV and VG/LV@SNAP")
+}
+
+/// A size that is none.
+pub(crate) fn bad_size(error: &SizeError) -> Failure {
+    Failure::new(Code::BadSize, error.to_string()).help("sizes are 10G, 10GiB, 10GB, plain bytes")
+}
+
+/// A disk that cannot be opened anew because something holds it still.
+pub(crate) fn held(path: &Path) -> Failure {
+    let message = format!("{}: connections to snapshots on it hold it still", path.display());
+    Failure::new(Code::DiskInUse, message)
+        .help("varve export remove, for exports of snapshots; then varve pv scan")
+}
+
+/// A panic in the program itself.
+pub(crate) fn internal(words: &str) -> Failure {
+    Failure::new(Code::Internal, format!("the command ended with a panic: {words}"))
+        .help("varve status; report this with the daemon's log")
+}
+
+/// A volume that is to be flattened lies over nothing.
+pub(crate) fn over_nothing(name: &VolumeName) -> Failure {
+    let message = format!("{name} lies over nothing");
+    Failure::new(Code::Usage, message).help(format!("varve lv show {}", name.origin()))
+}
+
+/// A volume whose last flush failed.
+pub(crate) fn closed_with_error() -> Failure {
+    let message = "the volume was closed with an error; it goes on when the volume can be used";
+    Failure::new(Code::VolumeUnusable, message).help("varve pv list; then varve pv scan")
+}
+
+/// A FUSE mount that failed.
+pub(crate) fn fuse(error: &FuseError) -> Failure {
+    let (code, help) = match error {
+        FuseError::NotAFile(_) | FuseError::NotEmpty(_) => {
+            (Code::AddressInUse, "give the path of an empty file, or of none")
+        }
+        FuseError::Occupied(_) => (Code::AddressInUse, "varve export list, or unmount what is there"),
+        FuseError::Busy(_) => {
+            (Code::VolumeBusy, "unmount the file system on it and detach loop devices: losetup -d")
+        }
+        FuseError::NoDriver(_) => (Code::DoorFailed, "load the driver: modprobe fuse; or export through NBD"),
+        FuseError::NoMemory(_) => (Code::DoorFailed, "give the daemon more: varve daemon --memory-mib"),
+        FuseError::Failed { .. } => (Code::DoorFailed, ""),
+    };
+    Failure::new(code, error.to_string()).help(help)
+}
+
+/// A socket that cannot be opened.
+pub(crate) fn listen(address: &str, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind;
+    let code = match error.kind() {
+        ErrorKind::AddrInUse | ErrorKind::AlreadyExists => Code::AddressInUse,
+        ErrorKind::InvalidInput => Code::BadAddress,
+        _ => Code::DoorFailed,
+    };
+    Failure::new(code, format!("cannot listen at {address}: {error}")).help("choose another address")
+}
+
+/// A change that is not possible.
+pub(crate) fn plan(error: &PlanError) -> Failure {
+    let code = match error {
+        PlanError::Name { .. } => Code::BadName,
+        PlanError::VolumeNotFound { .. } => Code::VolumeNotFound,
+        PlanError::VolumeExists { .. } => Code::VolumeExists,
+        PlanError::VolumeHasStore { .. } => Code::VolumeHasSnapshots,
+        PlanError::StoreNotFound { .. } => Code::SnapshotNotFound,
+        PlanError::Size { .. } | PlanError::Direction { .. } => Code::BadVolumeSize,
+        PlanError::ShareTooSmall { .. } | PlanError::ChecksumRoom { .. } | PlanError::NoSpace { .. } => {
+            Code::NoSpaceInGroup
+        }
+        PlanError::TooFewDisks { .. } | PlanError::TooFewMembers { .. } => Code::NoSpaceInGroup,
+        PlanError::NoReplacement { .. } => Code::NoSpaceInGroup,
+        PlanError::Layout(_) | PlanError::Fragment { .. } => Code::BadLayout,
+        PlanError::DiskNotFound { .. } => Code::NotInGroup,
+        PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
+        PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,
+        PlanError::DiskBusy { .. } | PlanError::NotArray { .. } | PlanError::VolumeDegraded { .. } => {
+            Code::DiskHoldsExtents
+        }
+        PlanError::Spare(_) => Code::DiskIsSpare,
+        PlanError::Moving { .. } | PlanError::Granted { .. } => Code::VolumeBusy,
+        PlanError::NotMoving { .. } => Code::JobNotFound,
+        PlanError::NothingToMove { .. } => Code::DiskIsEmpty,
+        PlanError::NoPlace { .. } => Code::NoSpaceInGroup,
+        PlanError::Conversion(ConversionError::Converting { .. }) => Code::VolumeBusy,
+        PlanError::Conversion(ConversionError::NotConverting { .. }) => Code::JobNotFound,
+        PlanError::Conversion(ConversionError::Rows { .. }) => Code::BadVolumeSize,
+        PlanError::LastDisk { .. } => Code::LastDisk,
+        PlanError::NothingMissing { .. } | PlanError::NoMember { .. } => Code::PhysicalVolumeNotFound,
+        PlanError::VolumeIncomplete { .. } => Code::VolumeUnusable,
+        PlanError::GroupIncomplete { .. } | PlanError::DiskMissing { .. } => Code::GroupIncomplete,
+        PlanError::Backup { .. } => Code::BadBackup,
+        PlanError::Invalid(_) => Code::Failed,
+    };
+    Failure::new(code, error.to_string()).help(unquoted(&error.help()))
+}
+
+/// A volume that cannot be used as its group stands.
+pub(crate) fn tree(error: &TreeError) -> Failure {
+    let (code, help) = match error {
+        TreeError::Incomplete(incomplete) => {
+            let group = incomplete.volume.split('/').next().unwrap_or_default();
+            (Code::VolumeUnusable, format!("varve vg show {group}"))
+        }
+        TreeError::Uncleared { .. } => (Code::VolumeBusy, "varve job list; varve job wait ID".to_owned()),
+    };
+    Failure::new(code, error.to_string()).help(help)
+}
+
+/// A change that could not be made durable.
+pub(crate) fn commit(error: &CommitError) -> Failure {
+    let code = match error {
+        CommitError::Plan(error) => return plan(error),
+        CommitError::Incomplete { .. } => Code::GroupIncomplete,
+        CommitError::TextTooLong { .. } => Code::NoSpaceInGroup,
+        CommitError::Disks { .. } | CommitError::Broken { .. } => Code::MediumFailed,
+        CommitError::PlanOutdated { .. } => Code::VolumeBusy,
+    };
+    Failure::new(code, error.to_string()).help(unquoted(&error.help()))
+}
+
+/// A disk that cannot be labelled.
+pub(crate) fn create(path: &str, problem: &CreateProblem) -> Failure {
+    let (code, help) = match problem {
+        CreateProblem::Foreign(_) => {
+            (Code::ForeignSignature, "add --yes to destroy what is there, or choose another disk".to_owned())
+        }
+        CreateProblem::InGroup(_) => {
+            let help = format!("varve pv scan {path} takes it into use; --yes destroys what is there");
+            (Code::PhysicalVolumeInGroup, help)
+        }
+        CreateProblem::PhysicalVolume => (Code::IsPhysicalVolume, format!("varve pv scan {path}")),
+        CreateProblem::Label(_) => {
+            (Code::ForeignSignature, format!("varve check {path} tells more; --yes destroys what is there"))
+        }
+        CreateProblem::TooSmall(_) => (Code::DiskTooSmall, "use a larger disk".to_owned()),
+        CreateProblem::BlockSize(_) => {
+            (Code::DiskUnusable, "use a disk with blocks of at most 4 KiB".to_owned())
+        }
+        CreateProblem::ReadOnly => (Code::DiskReadOnly, "make the disk writable".to_owned()),
+        CreateProblem::Io(_) => (Code::MediumFailed, "the daemon's log has the place".to_owned()),
+    };
+    let word = if matches!(problem, CreateProblem::TooSmall(_)) { "too small: " } else { "" };
+    Failure::new(code, format!("{path}: {word}{problem}")).help(help)
+}
+
+/// The rooms below quote commands; here the whole help is one.
+pub(crate) fn unquoted(help: &str) -> String {
+    help.replace('`', "")
+}
+
+/// Whether `path` may be the path of a socket.
+pub(crate) fn socket_path(path: &Path) -> Result<(), Failure> {
+    let length = path.as_os_str().len();
+    if length == 0 || length > 107 || !path.is_absolute() {
+        let message =
+            format!("{:?} cannot be a socket's path: it is absolute and has 1 to 107 bytes", path.display());
+        return Err(Failure::new(Code::BadAddress, message).help("choose a shorter path"));
+    }
+    Ok(())
+}
+
+/// What is remembered cannot be read or written at `path`.
+pub fn state_unusable(path: &Path, error: &std::io::Error) -> Failure {
+    let is_full = error.kind() == std::io::ErrorKind::StorageFull;
+    let code = if is_full { Code::NoSpaceOnHost } else { Code::StateUnusable };
+    Failure::new(code, format!("{}: {error}", path.display()))
+}

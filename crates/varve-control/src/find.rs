@@ -1,0 +1,237 @@
+//! From names to what is known by them.
+
+use super::Control;
+use super::known_group::KnownGroup;
+use crate::failures;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_vg::model::{Layout, LogicalVolume, Role};
+use varve_vg::names::VolumeName;
+use varve_volume::ShardHandle;
+use varve_volume::thin::ThinVolume;
+
+/// A volume and where it is served.
+pub(super) struct Located {
+    /// Its group.
+    pub(super) group: Uuid,
+    /// Bytes of an extent of the group.
+    pub(super) extent_size: u64,
+    /// What its group says of it.
+    pub(super) volume: LogicalVolume,
+    /// The shard on which it lives.
+    pub(super) home: ShardHandle,
+    /// Why it cannot be used, if it cannot.
+    pub(super) unusable: Option<Failure>,
+    /// What its pool says of it, if it is thin. Then its group says nothing.
+    pub(super) thin: Option<ThinVolume>,
+    /// Whether it cannot be used only because what it lies over is not there.
+    pub(super) is_adrift: bool,
+}
+
+impl Located {
+    /// Bytes of the volume.
+    pub(super) fn size(&self) -> u64 {
+        self.thin.as_ref().map_or_else(
+            || self.volume.layout.size(self.served_extents(), self.extent_size),
+            |thin| thin.bytes,
+        )
+    }
+
+    /// Extents of the volume that are served, or will be at once; those that are being cleared behind them are not. A new
+    /// volume that is being cleared is as large as it will be.
+    pub(super) fn served_extents(&self) -> u64 {
+        self.volume.uncleared.filter(|from| *from > 0).unwrap_or(self.volume.extents)
+    }
+
+    /// The pool of a thin volume.
+    pub(super) fn pool(&self) -> Uuid {
+        self.thin.as_ref().map_or(self.volume.id, |thin| thin.pool)
+    }
+
+    /// The volume, if it can be used.
+    pub(super) fn usable(self) -> Result<Self, Failure> {
+        match &self.unusable {
+            None => Ok(self),
+            Some(failure) => Err(failure.clone()),
+        }
+    }
+}
+
+impl Control {
+    /// The group with this name or identity.
+    pub(super) fn find_group(&self, name: &str) -> Result<Uuid, Failure> {
+        let groups = self.groups.borrow();
+        if let Some(id) = Uuid::parse_str(name).ok().filter(|id| groups.contains_key(id)) {
+            return Ok(id);
+        }
+        varve_vg::names::parse_group(name).map_err(|error| failures::bad_name(&error))?;
+        let named: Vec<Uuid> =
+            groups.iter().filter(|(_, known)| known.group.name() == name).map(|(id, _)| *id).collect();
+        match named.as_slice() {
+            [id] => Ok(*id),
+            [] => Err(self.no_group(name)),
+            [one, other, ..] => {
+                let message = format!("two groups are called {name}: {one} and {other}");
+                Err(Failure::new(Code::GroupNameTwice, message).help(format!("varve vg rename {other} NEW")))
+            }
+        }
+    }
+
+    /// The error of a name that no usable group has: there is none, or it is refused.
+    fn no_group(&self, name: &str) -> Failure {
+        let refused = self.refused.borrow();
+        match refused.iter().find(|refused| refused.id.to_string() == name) {
+            Some(refused) => {
+                let message = format!("group {name}: {} ({})", refused.problem, refused.paths.join(", "));
+                Failure::new(Code::GroupDamaged, message).help(failures::unquoted(&refused.problem.help()))
+            }
+            None => {
+                Failure::new(Code::GroupNotFound, format!("there is no group {name}")).help("varve vg list")
+            }
+        }
+    }
+
+    /// What is known of a group.
+    pub(super) fn with_group<T>(&self, id: Uuid, look: impl FnOnce(&KnownGroup) -> T) -> Result<T, Failure> {
+        let missing =
+            || Failure::new(Code::GroupNotFound, format!("there is no group {id}")).help("varve vg list");
+        self.groups.borrow().get(&id).map(look).ok_or_else(missing)
+    }
+
+    /// The volume with this name, or the volume of the snapshot with this name, whether it can be used or not.
+    pub(super) fn find_any_volume(&self, name: &VolumeName) -> Result<Located, Failure> {
+        let group = self.find_group(&name.group)?;
+        self.with_group(group, |known| {
+            let missing = || {
+                Failure::new(
+                    Code::VolumeNotFound,
+                    format!("there is no volume {}/{}", name.group, name.volume),
+                )
+                .help(format!("varve lv list {}", name.group))
+            };
+            match known.group.lv(&name.volume) {
+                Some(volume) if volume.is_pool() => {
+                    let pool = format!("{}/{}", name.group, name.volume);
+                    Err(Failure::new(Code::IsPool, format!("{pool} is a pool"))
+                        .help(format!("varve pool show {pool}")))
+                }
+                Some(volume) => Ok(self.located(known, group, volume.clone(), None)),
+                None => {
+                    let thin = known.thin_volumes().find(|thin| thin.name == name.volume);
+                    let thin = thin.ok_or_else(missing)?;
+                    Ok(self.located(known, group, entry(thin), Some(thin.clone())))
+                }
+            }
+        })?
+    }
+
+    /// The pool with this name, whether it can be used or not.
+    pub(super) fn find_pool(&self, name: &VolumeName) -> Result<Located, Failure> {
+        let group = self.find_group(&name.group)?;
+        self.with_group(group, |known| {
+            let volume = known.group.lv(&name.volume).filter(|volume| volume.is_pool());
+            let volume = volume.cloned().ok_or_else(|| {
+                let message = format!("there is no pool {}/{}", name.group, name.volume);
+                Failure::new(Code::PoolNotFound, message).help("varve pool list")
+            })?;
+            Ok(self.located(known, group, volume, None))
+        })?
+    }
+
+    /// Like [`Control::find_any_volume`], for a volume that must be usable.
+    pub(super) fn find_volume(&self, name: &VolumeName) -> Result<Located, Failure> {
+        self.find_any_volume(name)?.usable()
+    }
+
+    /// Like [`Control::find_volume`], for who asks for its snapshots, and for no byte of them: the pool of a thin volume
+    /// knows them even if what they lie over is not there.
+    pub(super) fn find_family(&self, name: &VolumeName) -> Result<Located, Failure> {
+        let located = self.find_any_volume(name)?;
+        if located.is_adrift { Ok(located) } else { located.usable() }
+    }
+
+    /// Group and name of the volume with this identity.
+    pub(super) fn name_of(&self, volume: Uuid) -> Option<(String, String)> {
+        self.groups.borrow().values().find_map(|known| {
+            let volumes = known.group.logical_volumes().iter().map(|entry| (entry.id, &entry.name));
+            let thin = known.thin_volumes().map(|thin| (thin.id, &thin.name));
+            let found = volumes.chain(thin).find(|(id, _)| *id == volume)?;
+            Some((known.group.name().to_owned(), found.1.clone()))
+        })
+    }
+
+    /// The shard on which the volume with this identity lives.
+    pub(super) fn home_of(&self, volume: Uuid) -> Option<ShardHandle> {
+        self.groups.borrow().values().find_map(|known| {
+            let thin = known.thin_volumes().find(|thin| thin.id == volume);
+            let home = known.homes.get(&thin.map_or(volume, |thin| thin.pool))?;
+            Some(home.shard.clone())
+        })
+    }
+
+    /// Why the volume or pool with this identity cannot be used, if so.
+    pub(super) fn unusable(&self, volume: Uuid) -> Option<Failure> {
+        let groups = self.groups.borrow();
+        groups.values().find_map(|known| known.homes.get(&volume)?.unusable.clone())
+    }
+
+    /// A volume, pool or thin volume with its home. While its group is being changed it may have none.
+    fn located(
+        &self,
+        known: &KnownGroup,
+        group: Uuid,
+        volume: LogicalVolume,
+        thin: Option<ThinVolume>,
+    ) -> Located {
+        let place = thin.as_ref().map_or(volume.id, |thin| thin.pool);
+        let (home, unusable) = match known.homes.get(&place) {
+            Some(home) => (home.shard.clone(), home.unusable.clone()),
+            None => {
+                let name = format!("{}/{}", known.group.name(), volume.name);
+                let failure = Failure::new(Code::VolumeUnusable, format!("{name} is not in use now"));
+                (self.shards[0].clone(), Some(failure.help("try again; `varve status` says more")))
+            }
+        };
+        // BELOW3 of `origins.rs`.
+        let adrift = thin.as_ref().filter(|thin| !thin.is_served).map(|thin| known.adrift(thin));
+        let is_adrift = adrift.is_some() && unusable.is_none();
+        let unusable = unusable.or(adrift);
+        Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin, is_adrift }
+    }
+
+    /// Refuses the name of a snapshot that there is not.
+    pub(super) async fn check_snapshot(&self, located: &Located, name: &VolumeName) -> Result<(), Failure> {
+        let Some(snapshot) = name.snapshot.clone() else { return Ok(()) };
+        let volume = located.volume.id;
+        let found = located.home.volume(volume).has_snapshot(snapshot).await.map_err(failures::gone)?;
+        if found == Some(true) {
+            return Ok(());
+        }
+        let help = format!("varve snap list {}/{}", name.group, name.volume);
+        Err(Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}")).help(help))
+    }
+}
+/// `VG/LV`.
+pub(super) fn volume_name(text: &str) -> Result<VolumeName, Failure> {
+    VolumeName::parse_volume(text).map_err(|error| failures::bad_name(&error))
+}
+
+/// What a group would say of a thin volume, if it knew it.
+pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
+    LogicalVolume {
+        name: thin.name.clone(),
+        id: thin.id,
+        role: Role::Volume,
+        layout: Layout::Linear,
+        read_only: false,
+        created: varve_block::UnixTime(thin.created),
+        extents: 0,
+        segments: Vec::new(),
+        uncleared: None,
+        store_policy: None,
+        array_policy: None,
+        store: None,
+        independent_stores: Vec::new(),
+        inactive: None,
+    }
+}

@@ -1,0 +1,34 @@
+//! Bugs that a simulation puts into the control on purpose, to prove that its oracle would notice them. Outside tests there
+//! are none.
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InjectedBug {
+    /// A job is not remembered.
+    ForgetJob,
+    /// A disk of one group may become that of another.
+    ShareDisk,
+    /// A mapped volume keeps a device that was opened anew.
+    KeepDevice,
+}
+
+#[cfg(not(test))]
+pub(crate) const fn has(_: InjectedBug) -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<InjectedBug>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(crate) fn has(bug: InjectedBug) -> bool {
+    ACTIVE.get() == Some(bug)
+}
+
+/// Puts `bug` in on this thread from now on.
+#[cfg(test)]
+pub(crate) fn inject(bug: Option<InjectedBug>) {
+    ACTIVE.set(bug);
+}

@@ -1,0 +1,128 @@
+//! A group, as the control knows it: what was last committed, where its disks are, and where its volumes are served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_target::thin::Backing;
+use varve_vg::model::LogicalVolume;
+use varve_vg::{Group, Note, OpenGroup};
+use varve_volume::ShardHandle;
+use varve_volume::snapshot_facts::Target;
+use varve_volume::thin::ThinVolume;
+
+/// A group that is known.
+pub(super) struct KnownGroup {
+    /// What was last committed.
+    pub(super) group: Group,
+    /// The group with its disks; away while it is being changed.
+    pub(super) open: Option<OpenGroup>,
+    /// What may count instead, since a change reached some disks only.
+    pub(super) undecided: Option<Group>,
+    /// Whether volumes of it that were taken out of use may have requests under way.
+    pub(super) is_draining: bool,
+    /// Why it is not changed any more, if so.
+    pub(super) trouble: Option<String>,
+    /// Where its disks are, by identity.
+    pub(super) paths: BTreeMap<Uuid, String>,
+    /// Disks that are here and too old to be used, by path.
+    pub(super) stale: Vec<String>,
+    /// Where each of its volumes is served.
+    pub(super) homes: BTreeMap<Uuid, Home>,
+    /// What its pools said last of their volumes.
+    pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
+    /// What volumes lie over that is not there, and why.
+    pub(super) adrift: Vec<(Backing, Failure)>,
+    /// Volumes and pools that were closed while pools went on that may hold their snapshots as external origins.
+    pub(super) closed: BTreeSet<Uuid>,
+    /// Snapshots that others lie over, as far as that is known.
+    pub(super) bases: BTreeSet<Target>,
+}
+
+/// Where a volume is served.
+pub(super) struct Home {
+    /// On this shard.
+    pub(super) shard: ShardHandle,
+    /// Why it cannot be used, if so.
+    pub(super) unusable: Option<Failure>,
+}
+
+impl KnownGroup {
+    /// What is known of `open`.
+    pub(super) fn new(open: OpenGroup, trouble: Option<String>) -> Self {
+        let mut known = Self {
+            group: open.group().clone(),
+            open: None,
+            undecided: None,
+            is_draining: false,
+            trouble,
+            paths: BTreeMap::new(),
+            stale: Vec::new(),
+            homes: BTreeMap::new(),
+            thin: BTreeMap::new(),
+            adrift: Vec::new(),
+            closed: BTreeSet::new(),
+            bases: BTreeSet::new(),
+        };
+        known.learn(open);
+        known
+    }
+
+    /// A volume or pool that was served was closed, for this reason.
+    pub(super) fn note_closed(&mut self, volume: Uuid, reason: Failure) {
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.unusable = Some(reason);
+            self.closed.insert(volume);
+        }
+    }
+
+    /// Volumes that need others of the group (CONTROLMAPPER2 of `mappers.rs`).
+    pub(super) fn mapped(&self) -> BTreeSet<Uuid> {
+        let mapped = self.group.logical_volumes().iter().filter(|volume| has_devices(volume));
+        mapped.map(|volume| volume.id).collect()
+    }
+
+    /// Whether pools may hold external origins that were closed: these lead nowhere, and keep disks open.
+    pub(super) fn may_hold_closed_origins(&self) -> bool {
+        !self.closed.is_empty() && !self.pools_in_use().is_empty()
+    }
+
+    /// Whether a change of the group reached only some of its disks.
+    pub(super) fn is_half_committed(&self) -> bool {
+        self.undecided.is_some() || self.open.as_ref().is_some_and(|open| !open.is_settled())
+    }
+
+    /// Learns the present state of `open`, and keeps it.
+    pub(super) fn learn(&mut self, open: OpenGroup) {
+        self.group = open.group().clone();
+        self.undecided = open.undecided().cloned();
+        let disks = self.group.physical_volumes().iter();
+        let place = |id: Uuid| open.path(id).map(|path| (id, path.to_owned()));
+        self.paths = disks.filter_map(|disk| place(disk.id)).collect();
+        let stale = open.notes().iter().filter_map(|note| match note {
+            Note::Stale { path, .. } => Some(path.clone()),
+            _ => None,
+        });
+        self.stale = stale.collect();
+        self.open = Some(open);
+    }
+
+    /// Where a disk of the group is, or was seen last.
+    pub(super) fn path_of(&self, disk: Uuid) -> String {
+        let path = self.paths.get(&disk).or_else(|| self.group.pv_by_id(disk).map(|entry| &entry.path));
+        path.cloned().unwrap_or_default()
+    }
+
+    /// Disks that are not here.
+    pub(super) fn missing(&self) -> Vec<&str> {
+        let disks = self.group.physical_volumes().iter();
+        disks
+            .filter(|disk| disk.missing || !self.paths.contains_key(&disk.id))
+            .map(|disk| disk.path.as_str())
+            .collect()
+    }
+}
+
+/// Whether a volume needs others of its group (CONTROLMAPPER2 of `mappers.rs`).
+pub(super) fn has_devices(volume: &LogicalVolume) -> bool {
+    !volume.layout.granted().is_empty()
+}

@@ -1,0 +1,105 @@
+//! Who may change what: the disks and groups as a whole, the exports, and each group have a lock of their own, so that a
+//! command on one group does not wait for a disk of another.
+//!
+//! Invariants:
+//! - LOCKING1. Of several groups the locks are taken in the order of their identities, before that of the exports.
+//! - LOCKING2. Who waits for requests of clients to end, or for space, holds no lock.
+
+use super::known_group::KnownGroup;
+use super::locks::{Claim, Guard, Held, of};
+use super::{Control, PROBE};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+
+impl Control {
+    /// Waits for the lock on disks, or groups as a whole.
+    pub(super) async fn lock_host(&self) -> Result<Held, Failure> {
+        self.unless_stopping(Held(vec![Arc::clone(&self.locks.host).lock_owned().await]))
+    }
+
+    /// Waits for the lock on exports.
+    pub(super) async fn lock_exports(&self) -> Result<Held, Failure> {
+        self.unless_stopping(Held(vec![Arc::clone(&self.locks.exports).lock_owned().await]))
+    }
+
+    /// Waits for the lock on the group with this name or identity, or of this volume or snapshot.
+    pub(super) async fn lock_of(&self, name: &str) -> Result<Held, Failure> {
+        self.lock_all_of([name]).await
+    }
+
+    /// Waits for the lock on all groups of these volumes or snapshots (LOCKING1). Names that mean nothing are left to the
+    /// command.
+    pub(super) async fn lock_all_of<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n str>,
+    ) -> Result<Held, Failure> {
+        let names = names.into_iter().map(|name| name.split(['/', '@']).next().unwrap_or_default());
+        let groups: BTreeSet<Uuid> = names.filter_map(|name| self.find_group(name).ok()).collect();
+        let mut guards = Vec::with_capacity(groups.len());
+        for group in groups {
+            guards.push(of(&self.locks.groups, group).lock_owned().await);
+        }
+        self.unless_stopping(Held(guards))
+    }
+
+    /// Waits for the lock on a group, also while the daemon stops.
+    pub(super) async fn lock_group(&self, group: Uuid) -> Held {
+        Held(vec![of(&self.locks.groups, group).lock_owned().await])
+    }
+
+    /// Waits until no command changes anything any more (LOCKING1).
+    pub(super) async fn lock_everything(&self) -> Held {
+        let mut guards = vec![Arc::clone(&self.locks.host).lock_owned().await];
+        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        for group in groups {
+            guards.push(of(&self.locks.groups, group).lock_owned().await);
+        }
+        guards.push(Arc::clone(&self.locks.exports).lock_owned().await);
+        Held(guards)
+    }
+
+    /// The right to change every group whose disks answer and whom no command holds for long, and to commit it; and all
+    /// disks of the others.
+    pub(super) async fn lock_answering(&self) -> (Vec<Held>, Vec<Guard>, BTreeSet<PathBuf>) {
+        let probe = self.context.clock().now().after(PROBE);
+        let mut silent: BTreeSet<PathBuf> = self.silent_disks(probe).await.into_iter().collect();
+        for path in &silent {
+            self.warn(&path.display().to_string(), "does not answer: it is left out");
+        }
+        let groups: Vec<(Uuid, BTreeSet<PathBuf>)> = {
+            let groups = self.groups.borrow();
+            let paths = |known: &KnownGroup| known.paths.values().map(PathBuf::from).collect();
+            groups.iter().map(|(id, known)| (*id, paths(known))).collect()
+        };
+        let (mut locks, mut commits) = (Vec::new(), Vec::new());
+        for (group, paths) in groups {
+            let deadline = self.context.clock().now().after(PROBE);
+            let both = async { (self.lock_group(group).await, self.locks.commits(group).await) };
+            let both = if silent.is_disjoint(&paths) { self.until(deadline, both).await } else { None };
+            match both {
+                Some((lock, commit)) => {
+                    locks.push(lock);
+                    commits.push(commit);
+                }
+                None => silent.extend(paths),
+            }
+        }
+        (locks, commits, silent)
+    }
+
+    /// Nobody else may take these disks into a group meanwhile.
+    pub(super) fn claim_all(&self, paths: &[String]) -> Result<Vec<Claim<'_>>, Failure> {
+        let paths: BTreeSet<&String> = paths.iter().collect();
+        paths.into_iter().map(|path| self.locks.claim(path)).collect()
+    }
+
+    fn unless_stopping(&self, lock: Held) -> Result<Held, Failure> {
+        match self.stopping.get() {
+            true => Err(Failure::new(Code::Stopping, "the daemon is stopping")),
+            false => Ok(lock),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Disks taken out of a group, lost ones above all; and whom that leaves without what they lie over.
+//!
+//! Invariant LOST1: whoever gives up what others lie over is told who they are, and what is to be done with them.
+
+use super::Control;
+use super::change::{Commits, shown};
+use super::groups::few;
+use super::known_group::KnownGroup;
+use crate::failures;
+use uuid::Uuid;
+use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupReduce};
+use varve_vg::{Change, Group};
+use varve_volume::origins::Above;
+use varve_volume::snapshot_facts::Target;
+
+impl Control {
+    /// Takes an unused disk, or all missing ones, out of a group.
+    pub async fn reduce_group(
+        &self,
+        name: &str,
+        request: GroupReduce,
+    ) -> Result<Changed<ShownGroup>, Failure> {
+        let _lock = self.lock_of(name).await?;
+        let id = self.find_group(name)?;
+        let (change, words) = match (&request.path, request.missing) {
+            (Some(path), false) => {
+                let disk = self.member(id, path)?;
+                (Change::RemoveDisk { id: disk }, format!("vg reduce {name} {path}"))
+            }
+            (None, true) => {
+                let with_volumes = request.with_volumes;
+                (Change::RemoveMissing { with_volumes }, format!("vg reduce {name} --missing"))
+            }
+            _ => return Err(Failure::new(Code::Usage, "name either a disk or --missing")),
+        };
+        let commits = self.commits(id).await;
+        let left = if request.missing { self.left_adrift(id, &commits).await? } else { Vec::new() };
+        let planned = commits.plan(id, change, &words).map_err(|failure| with_left(failure, &left))?;
+        if request.dry_run {
+            let mut plan = shown(&planned);
+            plan.steps.extend(
+                in_words(&left).map(|words| format!("would leave without what they lie over: {words}")),
+            );
+            return Ok(Changed::Planned(plan));
+        }
+        let before = commits.group(id)?;
+        let all = before.logical_volumes().iter().map(|volume| volume.id);
+        let gone: Vec<Uuid> = all.filter(|volume| !has(&planned.after, *volume)).collect();
+        commits.commit(id, planned, Vec::new()).await?;
+        drop(commits);
+        self.reconcile(id).await; // What lay on them in part may be served still.
+        if self.forget_flattening(|target| gone.contains(&target.store)) {
+            self.save_or_warn().await;
+        }
+        self.refresh_labels().await;
+        self.attach_origins(id).await; // Who is adrift learns why.
+        if let Some(words) = in_words(&left) {
+            self.warn(name, &format!("what they lie over is lost for good: {words}"));
+        }
+        self.show_group(&id.to_string()).await.map(Changed::Done)
+    }
+
+    /// `VG/LV` and `VG/LV@SNAP` of all that lies over what goes with the missing disks, though its own pool stays.
+    async fn left_adrift(&self, group: Uuid, commits: &Commits<'_>) -> Result<Vec<String>, Failure> {
+        let change = Change::RemoveMissing { with_volumes: true };
+        // A change that cannot be made leaves nobody without anything.
+        let Ok(planned) = commits.plan(group, change, "vg reduce --missing") else { return Ok(Vec::new()) };
+        let mut above = Vec::new();
+        for (pool, home) in self.with_group(group, KnownGroup::pools_in_use)? {
+            if has(&planned.after, pool) {
+                let all = home.pool(pool).all_above().await;
+                above.extend(all.map_err(failures::gone)?);
+            }
+        }
+        let name = |above: Above| format!("{}/{}", planned.after.name(), above.name);
+        Ok(lost(above, &planned.after).into_iter().map(name).collect())
+    }
+}
+
+impl KnownGroup {
+    /// Volumes that cannot be used because what they lie over is not there, if there are any.
+    pub(super) fn adrift_in_words(&self) -> Option<String> {
+        let adrift = self.thin_volumes().filter(|thin| !thin.is_served);
+        let names: Vec<String> = adrift.map(|thin| format!("{}/{}", self.group.name(), thin.name)).collect();
+        let first = names.first()?;
+        Some(format!("what they lie over is not there: {}; varve lv show {first}", few(&names)))
+    }
+}
+
+/// Whether a group has a volume, pool, store or image with this identity.
+fn has(group: &Group, id: Uuid) -> bool {
+    let mut volumes = group.logical_volumes().iter();
+    volumes.any(|volume| volume.id == id || volume.stores().any(|store| store.id == id))
+        || group.images().iter().any(|image| image.id == id)
+}
+
+/// Those of `above` that lie over something that `after` has not, or over one of them.
+fn lost(above: Vec<Above>, after: &Group) -> Vec<Above> {
+    let (mut lost, mut rest): (Vec<Above>, Vec<Above>) =
+        above.into_iter().partition(|one| !has(after, one.origin.backing.id()));
+    loop {
+        let is_over = |one: &Above| {
+            let below = Target::of(one.origin.backing);
+            lost.iter().any(|known| Some(Target { store: known.pool, number: known.number }) == below)
+        };
+        let (more, others): (Vec<Above>, Vec<Above>) = rest.into_iter().partition(is_over);
+        if more.is_empty() {
+            return lost;
+        }
+        lost.extend(more);
+        rest = others;
+    }
+}
+
+/// Who is left, and the next command: snapshots go before their volumes.
+fn in_words(left: &[String]) -> Option<String> {
+    let next = match left.iter().find(|name| name.contains('@')) {
+        Some(snapshot) => format!("varve snap remove {snapshot}"),
+        None => format!("varve lv remove {}", left.first()?),
+    };
+    Some(format!("{}; {next}", few(left)))
+}
+
+/// LOST1, when nothing is done yet.
+fn with_left(failure: Failure, left: &[String]) -> Failure {
+    if left.is_empty() {
+        return failure;
+    }
+    let message = format!("{}; without what they lie over would be {}", failure.message, few(left));
+    Failure { message, ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_named_as_the_first_to_go() {
+        let words =
+            |names: &[&str]| in_words(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(words(&[]), None);
+        assert_eq!(words(&["a/b"]).as_deref(), Some("a/b; varve lv remove a/b"));
+        assert_eq!(words(&["a/b", "a/b@c"]).as_deref(), Some("a/b, a/b@c; varve snap remove a/b@c"));
+    }
+}

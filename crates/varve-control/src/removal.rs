@@ -1,0 +1,392 @@
+//! The jobs that remove snapshots: gone at once as far as anybody can see, given back bit by bit.
+//!
+//! Invariants:
+//! - REMOVAL1. A removal is taken up again after a restart: what is remembered of it are numbers that no other snapshot ever
+//!   has, and what was begun already is not begun again.
+//! - REMOVAL2. A removal that was begun is finished even if nothing is remembered of it: its store knows.
+//! - REMOVAL3. A job ends well only when all of its snapshots have gone, or their whole volume: never because a volume could
+//!   not be asked, or because what they leave behind cannot be given back.
+
+use super::Control;
+use super::find::Located;
+use super::jobs::{REMOVE, Started};
+use super::known_group::KnownGroup;
+use super::snapshots::{Batch, snapshot_name};
+use crate::failures;
+use crate::remembered::{RememberedJob, RememberedTarget};
+use futures_util::future::select;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Changed, Code, Failure, Job, Plan, SnapshotRemove};
+use varve_target::snapshot::StoreError;
+use varve_vg::names::{SnapshotRange, VolumeName};
+use varve_vg::size::format_size;
+use varve_volume::ShardHandle;
+use varve_volume::progress::Progress as JobProgress;
+use varve_volume::snapshot_facts::{SnapshotFacts, Target};
+
+/// How long a command goes on beginning removals before it leaves the rest to its job.
+const BEGIN_MAX: Duration = Duration::from_millis(4);
+/// How long it then waits for the job's number to be durable.
+const SAVE_MAX: Duration = Duration::from_millis(5);
+/// How long it then waits for a job that is short.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// Snapshots of one volume that are to go.
+struct Going {
+    home: ShardHandle,
+    volume: Uuid,
+    targets: Vec<(Target, u64)>,
+}
+
+impl Control {
+    /// Removes snapshots; the answer is a job.
+    pub async fn remove_snapshots(&self, request: SnapshotRemove) -> Result<Changed<Job>, Failure> {
+        let lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
+        let batches = self.ranges(&request.names).await?;
+        let mut removable = Vec::with_capacity(batches.len());
+        for batch in &batches {
+            removable.push(self.removable(batch).await?);
+        }
+        if request.dry_run {
+            return self.plan_removals(&batches, &removable).await.map(Changed::Planned);
+        }
+        for (batch, snapshots) in batches.iter().zip(&removable) {
+            if snapshots.iter().any(|facts| facts.is_base) {
+                self.settle_all_below(batch.located.group).await; // What lay over it has just gone (BELOW2).
+            }
+        }
+        let going = batches.iter().zip(&removable).map(|(batch, snapshots)| Going {
+            home: batch.located.home.clone(),
+            volume: batch.located.volume.id,
+            targets: snapshots.iter().map(|facts| (facts.target, facts.size)).collect(),
+        });
+        let going: Vec<Going> = going.collect();
+        let names: Vec<String> =
+            batches.iter().flat_map(|batch| batch.names.iter().map(|name| batch.full(name))).collect();
+        let subject = names.join(" ");
+        let id = self.remember_removal(&subject, remembered(&going));
+        let mut saved = Some(self.save_soon());
+        // REMOVAL3: the first is not gone before it is durable that the others are to go.
+        if names.len() > 1
+            && let Some(saved) = saved.take()
+        {
+            let _ = saved.await;
+        }
+        let begun = match self.begin(&going, Some(BEGIN_MAX), &JobProgress::default()).await {
+            Ok(begun) => begun,
+            Err(failure) => {
+                self.forget_job(id);
+                return Err(failure);
+            }
+        };
+        for name in &names[..begun] {
+            self.event(name, "snapshot removed");
+        }
+        if let Some(saved) = saved {
+            // The store knows (REMOVAL2): what is remembered serves only to keep the job's number.
+            drop(select(saved, self.context.clock().sleep(SAVE_MAX)).await);
+        }
+        let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
+        self.spawn_removal(going, None, started);
+        drop(lock);
+        self.job_soon(id, SHORT).await.map(Changed::Done)
+    }
+
+    async fn plan_removals(
+        &self,
+        batches: &[Batch],
+        removable: &[Vec<SnapshotFacts>],
+    ) -> Result<Plan, Failure> {
+        let mut plan = Plan::of_steps(Vec::new());
+        for (batch, snapshots) in batches.iter().zip(removable) {
+            let (volume, home) = (batch.located.volume.id, &batch.located.home);
+            let targets: Vec<Target> = snapshots.iter().map(|facts| facts.target).collect();
+            let frees = home.volume(volume).removals_free(targets).await.map_err(failures::gone)?;
+            let frees = frees.unwrap_or(Err(StoreError::NotFound));
+            let frees = frees.map_err(|error| failures::store(&batch.volume.to_string(), &error))?;
+            plan.steps
+                .extend(snapshots.iter().map(|facts| format!("would remove {}", batch.full(&facts.name))));
+            let place = if batch.located.thin.is_some() { "pool" } else { "snapshot store" };
+            let size = format_size(frees);
+            plan.steps.push(format!("would free {size} in the {place} of {}", batch.volume));
+            plan.bytes_freed += frees;
+            for store in self.emptied(&batch.located, snapshots).await? {
+                plan.steps.push(format!(
+                    "would give a snapshot store of {} of {} back to the group",
+                    format_size(store),
+                    batch.volume
+                ));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Sizes of the volume's stores that hold none but `snapshots`.
+    async fn emptied(&self, located: &Located, snapshots: &[SnapshotFacts]) -> Result<Vec<u64>, Failure> {
+        let all = self.facts(located).await;
+        let stays = |store: Uuid| {
+            all.iter().any(|facts| {
+                facts.target.store == store && !snapshots.iter().any(|gone| gone.target == facts.target)
+            })
+        };
+        let volume = self.refreshed(located)?;
+        let emptied = volume.stores().filter(|store| !stays(store.id));
+        Ok(emptied.map(|store| store.extents * located.extent_size).collect())
+    }
+
+    /// The names and ranges of a command, by volume, each snapshot once.
+    async fn ranges(&self, texts: &[String]) -> Result<Vec<Batch>, Failure> {
+        if texts.is_empty() {
+            return Err(Failure::new(Code::Usage, "no snapshot is named"));
+        }
+        let mut batches: Vec<Batch> = Vec::new();
+        for text in texts {
+            let range: SnapshotRange = text.parse().map_err(|error| failures::bad_name(&error))?;
+            let volume =
+                VolumeName { group: range.group.clone(), volume: range.volume.clone(), snapshot: None };
+            let located = self.find_family(&volume)?;
+            let known = match range.first == range.last {
+                true => self.facts_called(&located, std::slice::from_ref(&range.first)).await,
+                false => self.facts(&located).await,
+            };
+            let known: Vec<String> = known.into_iter().map(|facts| facts.name).collect();
+            let names = within(&range, &known, text)?;
+            match batches.iter_mut().find(|batch| batch.volume == volume) {
+                Some(batch) => names.into_iter().for_each(|name| {
+                    if !batch.names.contains(&name) {
+                        batch.names.push(name);
+                    }
+                }),
+                None => batches.push(Batch { located, volume, names, stores: Vec::new(), of: None }),
+            }
+        }
+        Ok(batches)
+    }
+
+    /// The snapshots of a batch, if all of them may be removed.
+    async fn removable(&self, batch: &Batch) -> Result<Vec<SnapshotFacts>, Failure> {
+        let wanted = self.facts_called(&batch.located, &batch.names).await;
+        for facts in &wanted {
+            let full = batch.full(&facts.name);
+            if facts.held || facts.is_base {
+                self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // BELOW2 of `origins.rs`
+            }
+            if facts.held {
+                return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
+                    .help(format!("varve snap release {full}")));
+            }
+            if facts.is_merging {
+                let message = format!("the volume is being rolled back to {full}");
+                return Err(Failure::new(Code::SnapshotMergesNow, message).help("varve job list"));
+            }
+            self.refuse_if_exported(batch.located.volume.id, &snapshot_name(&full)?, false)?;
+        }
+        Ok(wanted)
+    }
+
+    /// Begins removals in their order until `patience` is over; how many were begun.
+    async fn begin(
+        &self,
+        going: &[Going],
+        patience: Option<Duration>,
+        progress: &JobProgress,
+    ) -> Result<usize, Failure> {
+        let clock = self.context.clock();
+        let begun_at = clock.now();
+        let mut begun = 0;
+        for Going { home, volume, targets } in going {
+            for (target, _) in targets.iter().copied() {
+                if patience.is_some_and(|patience| begun > 0 && clock.now().since(begun_at) > patience) {
+                    return Ok(begun);
+                }
+                if progress.is_cancelled() {
+                    return Err(Failure::new(Code::JobCancelled, "cancelled before all removals had begun"));
+                }
+                let volume = *volume;
+                let removed = home.volume(volume).remove_snapshot(target);
+                match removed.await.map_err(failures::gone)? {
+                    // REMOVAL1: it was begun already, or has gone in another way.
+                    Some(Ok(()) | Err(StoreError::NotFound)) => begun += 1,
+                    Some(Err(error)) => return Err(failures::store("the removal", &error)),
+                    None if self.is_gone(volume, target.store) => begun += 1, // REMOVAL3: with its volume
+                    None => return Err(self.not_asked(volume, target.store)),
+                }
+            }
+        }
+        Ok(begun)
+    }
+
+    /// REMOVAL3: whether a volume was removed with its snapshots. Of a thin one only a pool that is served can tell.
+    fn is_gone(&self, volume: Uuid, store: Uuid) -> bool {
+        let groups = self.groups.borrow();
+        let is_silent = groups.values().any(|known| {
+            let mut own = known.group.logical_volumes().iter();
+            own.any(|entry| entry.id == store && entry.is_pool()) && !known.thin.contains_key(&store)
+        });
+        !is_silent && self.name_of(volume).is_none()
+    }
+
+    /// REMOVAL3: why the snapshots of a volume cannot be removed now.
+    fn not_asked(&self, volume: Uuid, store: Uuid) -> Failure {
+        let subject = self.subject(volume);
+        let failure = self.unusable(volume).or_else(|| self.unusable(store));
+        let why = failure.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
+        let message = format!("{subject} is not in use, and its snapshots cannot be removed{why}");
+        Failure::new(Code::VolumeUnusable, message)
+            .help("varve lv list; when the volume is in use, varve snap list shows what is left")
+    }
+
+    /// Removes what is `going`; what was `left` out is said in the end.
+    fn spawn_removal(&self, going: Vec<Going>, left: Option<Failure>, started: Started) {
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            let Some(control) = me.upgrade() else { return };
+            let result = control.remove_all(going, &started.progress).await;
+            let result = result.and(left.map_or(Ok(()), Err));
+            if result.is_err() && control.stopping.get() {
+                return; // REMOVAL1: it is remembered, and taken up again
+            }
+            control.finish_job(started.id, result).await;
+        });
+    }
+
+    async fn remove_all(&self, going: Vec<Going>, progress: &Arc<JobProgress>) -> Result<(), Failure> {
+        let size = |going: &Going| going.targets.iter().map(|(_, size)| size).sum::<u64>();
+        let total = going.iter().map(size).sum();
+        progress.report(0, total);
+        self.begin(&going, None, progress).await?;
+        progress.settle();
+        let mut before = 0;
+        for part in &going {
+            let (volume, targets, progress) = (part.volume, part.targets.clone(), Arc::clone(progress));
+            let followed = part.home.volume(volume).follow_removals(targets, before, progress);
+            match (followed.await.map_err(failures::gone)?, part.targets.first()) {
+                (Some(followed), _) => {
+                    followed.map_err(|error| failures::store("what they leave behind", &error))?;
+                }
+                (None, Some((target, _))) if !self.is_gone(volume, target.store) => {
+                    return Err(self.not_asked(volume, target.store)); // REMOVAL3
+                }
+                (None, _) => {}
+            }
+            before += size(part);
+        }
+        for part in &going {
+            self.drop_empty_stores(part.volume).await?;
+        }
+        self.settle_below_removed(&going).await;
+        progress.report(total, total);
+        Ok(())
+    }
+
+    /// Snapshots in pools have gone: what they lay over may be free now.
+    async fn settle_below_removed(&self, going: &[Going]) {
+        let stores: BTreeSet<Uuid> =
+            going.iter().flat_map(|part| &part.targets).map(|(target, _)| target.store).collect();
+        let groups: Vec<Uuid> = {
+            let groups = self.groups.borrow();
+            let has_one = |known: &KnownGroup| stores.iter().any(|store| known.thin.contains_key(store));
+            groups.iter().filter(|(_, known)| has_one(known)).map(|(id, _)| *id).collect()
+        };
+        for group in groups {
+            let _lock = self.lock_group(group).await;
+            self.settle_below(group).await;
+        }
+    }
+
+    /// Takes up a removal that a restart interrupted (REMOVAL1).
+    pub(super) fn resume_removal(&self, job: RememberedJob) {
+        let (mut going, mut left): (Vec<Going>, Option<Failure>) = (Vec::new(), None);
+        for RememberedTarget { volume, store, number, size } in job.targets {
+            let target = (Target { store, number }, size);
+            match (going.iter_mut().find(|going| going.volume == volume), self.home_of(volume)) {
+                (Some(going), _) => going.targets.push(target),
+                (None, Some(home)) => going.push(Going { home, volume, targets: vec![target] }),
+                (None, None) => left = left.or_else(|| Some(self.not_asked(volume, store))), // REMOVAL3
+            }
+        }
+        let started = self.register_job(job.id, REMOVE, &job.subject, "bytes", &[], job.started);
+        self.spawn_removal(going, left, started);
+    }
+
+    /// Takes up removals of which nothing is remembered (REMOVAL2), and gives back stores that a crash left empty.
+    pub(super) async fn resume_leaving(&self) {
+        let known: Vec<RememberedTarget> =
+            self.remembered.borrow().jobs.iter().flat_map(|job| job.targets.clone()).collect();
+        for name in self.all_volumes() {
+            let Ok(Located { volume, home, .. }) = self.find_volume(&name) else { continue };
+            let volume = volume.id;
+            let asked = home.volume(volume).leaving();
+            let Ok(Some((leaving, is_empty))) = asked.await else { continue };
+            let is_known = |target: Target| {
+                known.iter().any(|known| (known.store, known.number) == (target.store, target.number))
+            };
+            let (mut names, mut targets) = (Vec::new(), Vec::new());
+            for leaving in leaving.into_iter().filter(|leaving| !is_known(leaving.target)) {
+                names.push(format!("{name}@{}", leaving.name));
+                targets.push((leaving.target, leaving.size));
+            }
+            if targets.is_empty() && !is_empty {
+                continue;
+            }
+            if names.is_empty() {
+                names.push(name.to_string());
+            }
+            let going = vec![Going { home, volume, targets }];
+            let subject = names.join(" ");
+            let id = self.remember_removal(&subject, remembered(&going));
+            let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
+            self.spawn_removal(going, None, started);
+        }
+    }
+}
+
+fn remembered(going: &[Going]) -> Vec<RememberedTarget> {
+    let target = |volume: Uuid, (target, size): &(Target, u64)| RememberedTarget {
+        volume,
+        store: target.store,
+        number: target.number,
+        size: *size,
+    };
+    going.iter().flat_map(|going| going.targets.iter().map(|one| target(going.volume, one))).collect()
+}
+
+/// The names of `known`, the oldest first, that lie in `range`.
+fn within(range: &SnapshotRange, known: &[String], text: &str) -> Result<Vec<String>, Failure> {
+    let place = |name: &str| known.iter().position(|known| known == name);
+    let missing = |name: &str| {
+        let (group, volume) = (&range.group, &range.volume);
+        Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {group}/{volume}@{name}"))
+            .help(format!("varve snap list {group}/{volume}"))
+    };
+    let first = place(&range.first).ok_or_else(|| missing(&range.first))?;
+    let last = place(&range.last).ok_or_else(|| missing(&range.last))?;
+    if first > last {
+        let message = format!("{text}: {} is newer than {}", range.first, range.last);
+        let (group, volume) = (&range.group, &range.volume);
+        return Err(Failure::new(Code::BadSnapshotRange, message)
+            .help(format!("write the older one first: {group}/{volume}@{}..@{}", range.last, range.first)));
+    }
+    Ok(known[first..=last].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str) -> Result<Vec<String>, Code> {
+        let known: Vec<String> = ["mon", "tue", "wed"].map(str::to_owned).to_vec();
+        within(&text.parse().expect("a range"), &known, text).map_err(|failure| failure.code)
+    }
+
+    #[test]
+    fn ranges_go_from_the_older_to_the_newer_and_include_both() {
+        assert_eq!(range("a/b@mon..@tue"), Ok(vec!["mon".to_owned(), "tue".to_owned()]));
+        assert_eq!(range("a/b@wed"), Ok(vec!["wed".to_owned()]));
+        assert_eq!(range("a/b@wed..@mon"), Err(Code::BadSnapshotRange));
+        assert_eq!(range("a/b@mon..@sun"), Err(Code::SnapshotNotFound));
+    }
+}

@@ -1,0 +1,238 @@
+//! The job that makes a volume's content that of a snapshot.
+//!
+//! Invariants:
+//! - ROLLBACK1. It is taken up again after a restart, and then it is known whether it had begun: of a thin volume by its mark,
+//!   which changes in the same commit; else by what is remembered, for no store ends a rollback before that is. So one
+//!   that had not begun is not taken for done, and one that had is not done once more, over what was written since.
+//! - ROLLBACK2. A rollback that was begun is finished even if nothing is remembered of it: its store knows.
+//! - ROLLBACK3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
+
+use super::Control;
+use super::find::Located;
+use super::jobs::{Details, ROLLBACK, SHORT, Started};
+use super::snapshots::snapshot_name;
+use crate::failures;
+use crate::remembered::{RememberedJob, RememberedRollback, RememberedTarget};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Changed, Code, Failure, Job, JobState, Plan, SnapshotRollback};
+use varve_vg::names::VolumeName;
+use varve_volume::fault;
+use varve_volume::progress::Progress as JobProgress;
+use varve_volume::snapshot_facts::{RollbackPoint, Target};
+
+/// How often progress is told.
+const TICK: Duration = Duration::from_millis(2);
+/// How long a rollback rests after an error: at first, and at most.
+const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+impl Control {
+    /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
+    /// answered from that snapshot; the job copies what is not yet on the volume's own place.
+    pub async fn rollback_snapshot(&self, request: SnapshotRollback) -> Result<Changed<Job>, Failure> {
+        let lock = self.lock_of(&request.name).await?;
+        let name = snapshot_name(&request.name)?;
+        let located = self.find_volume(&name)?;
+        self.refuse_if_busy(located.volume.id)?;
+        self.check_snapshot(&located, &name).await?;
+        self.refuse_siblings(&located, &name)?;
+        self.refuse_read_only_origin(&located, &name.origin()).await?;
+        if request.dry_run {
+            let origin = name.origin();
+            let mut steps =
+                vec![format!("would make {origin} what {name} shows; what was written since is lost")];
+            steps.extend(self.lost_beyond(&located, &name).await?);
+            steps.extend(self.clients_of(&name));
+            return Ok(Changed::Planned(Plan::of_steps(steps)));
+        }
+        if located.thin.is_some() {
+            self.refuse_if_pool_waits(&name.origin(), &located).await?;
+        }
+        let point = self.rollback_point(&located, &name).await?;
+        let rollback = remembered(located.volume.id, point);
+        let volumes = [located.volume.id];
+        let details = Details { rollback: Some(rollback), ..Details::default() };
+        let started = self.start_job(ROLLBACK, &request.name, &volumes, Vec::new(), details).await;
+        let (id, progress) = (started.id, Arc::clone(&started.progress));
+        fault::die_at("rollback-remembered");
+        self.event(&request.name, "rollback begins");
+        self.spawn_rollback(Some(rollback), &located, &started);
+        drop(lock);
+        self.until_begun(id, &progress).await;
+        self.job_soon(id, SHORT).await.map(Changed::Done)
+    }
+
+    /// A volume with several stores cannot be rolled back in place: no store would know what the others need.
+    fn refuse_siblings(&self, located: &Located, name: &VolumeName) -> Result<(), Failure> {
+        if self.refreshed(located)?.stores().count() <= 1 {
+            return Ok(());
+        }
+        let origin = name.origin();
+        let message = format!("{origin} has independent snapshots, and cannot be rolled back beside them");
+        let help = format!("varve snap list {origin} shows them; remove all but {name}, or copy {name} back");
+        Err(Failure::new(Code::RollbackBesideIndependent, message).help(help))
+    }
+
+    /// What a rollback to a snapshot from before the volume grew does beyond its end.
+    async fn lost_beyond(&self, located: &Located, name: &VolumeName) -> Result<Option<String>, Failure> {
+        let (origin, kept) = (name.origin(), self.rollback_point(located, name).await?.bytes);
+        let volume = located.volume.id;
+        let size = located.home.volume(volume).size();
+        let size = size.await.map_err(failures::gone)?.ok_or_else(inactive)?;
+        let lost = size.saturating_sub(kept);
+        let step = format!(
+            "would keep the size of {origin}, and make its last {lost} bytes, from byte {kept} to {size}, zeros: {name} has \
+             only {kept} bytes"
+        );
+        Ok((lost > 0).then_some(step))
+    }
+
+    /// The snapshot for good, and what tells whether the rollback to it has happened.
+    async fn rollback_point(&self, located: &Located, name: &VolumeName) -> Result<RollbackPoint, Failure> {
+        let (volume, snapshot) = (located.volume.id, name.snapshot.clone().unwrap_or_default());
+        located.home.volume(volume).rollback_point(snapshot).await.map_err(failures::gone)?
+    }
+
+    /// Begins a rollback unless it has begun, then finishes the one that is under way.
+    fn spawn_rollback(&self, rollback: Option<RememberedRollback>, located: &Located, started: &Started) {
+        let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
+        let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
+        let progress = Arc::clone(&started.progress);
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            let (mut rollback, mut rest) = (rollback.filter(|rollback| !rollback.begun), REST[0]);
+            loop {
+                let progress = Arc::clone(&progress);
+                let work = match rollback {
+                    Some(rollback) => home.volume(volume).begin_rollback(point_of(rollback), progress),
+                    None => home.volume(volume).finish_rollback(progress),
+                };
+                let result = work.await.map_err(failures::gone).and_then(|done| done);
+                let Some(control) = me.upgrade() else { return };
+                match result {
+                    Ok(()) if rollback.is_some() => {
+                        fault::die_at("rollback-begun");
+                        let begun = rollback.take().map(|one| RememberedRollback { begun: true, ..one });
+                        if let Some(begun) = begun {
+                            control.remember_rollback(id, begun).await; // ROLLBACK1
+                        }
+                        control.learn_of_rollback(group, pool).await;
+                        continue;
+                    }
+                    Err(failure) if control.may_go_on(volume, &failure).await => {
+                        control.rest(id, volume, failure, rest).await;
+                    }
+                    Err(_) if control.stopping.get() => return, // it is remembered, and taken up again
+                    result => return control.finish_job(id, result).await,
+                }
+                rest = (2 * rest).min(REST[1]);
+            }
+        });
+    }
+
+    /// What a thin volume lies over may be another snapshot after its rollback.
+    async fn learn_of_rollback(&self, group: Uuid, pool: Option<Uuid>) {
+        if let Some(pool) = pool
+            && let Err(failure) = self.look_at_pool(group, pool).await
+        {
+            tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
+        }
+    }
+
+    /// ROLLBACK3: whether a rollback that met an error was begun and can be tried again. One whose log failed cannot before
+    /// the log is read anew.
+    async fn may_go_on(&self, volume: Uuid, failure: &Failure) -> bool {
+        if matches!(failure.code, Code::VolumeUnusable | Code::Stopping) {
+            return false;
+        }
+        let Some(home) = self.home_of(volume) else { return false };
+        home.volume(volume).is_rolling_back().await == Ok(Some(true))
+    }
+
+    /// Says what a rollback met, and lets time pass.
+    async fn rest(&self, id: u64, volume: Uuid, failure: Failure, rest: Duration) {
+        let known = self.jobs.show(&id.to_string()).is_ok_and(|job| job.error.as_ref() == Some(&failure));
+        if !known {
+            let message = format!("job {id}: the rollback rests and tries again: {failure}");
+            self.warn(&self.subject(volume), &message);
+        }
+        self.jobs.say_trouble(id, Some(failure));
+        self.context.clock().sleep(rest).await;
+    }
+
+    /// Takes up rollbacks that no job works on (ROLLBACK2).
+    pub(super) async fn resume_rollbacks(&self) {
+        for name in self.all_volumes() {
+            let Ok(located) = self.find_volume(&name) else { continue };
+            let volume = located.volume.id;
+            if self.refuse_if_busy(volume).is_err() {
+                continue;
+            }
+            let facts = self.facts(&located).await;
+            let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
+            let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
+            let started = self.start_job(ROLLBACK, &subject, &[volume], Vec::new(), Details::default()).await;
+            self.event(&subject, "a rollback that had been begun goes on");
+            self.spawn_rollback(None, &located, &started);
+        }
+    }
+
+    /// Waits until the volume shows the old state, or the job has ended.
+    async fn until_begun(&self, id: u64, progress: &JobProgress) {
+        let clock = self.context.clock();
+        let running = || self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
+        while running() && !progress.has_total() {
+            clock.sleep(TICK).await;
+        }
+    }
+
+    /// Takes up a job that a restart interrupted (ROLLBACK1).
+    pub(super) fn resume_rollback(&self, job: &RememberedJob) {
+        let volume = job.rollback.and_then(|rollback| self.name_of(rollback.target.volume));
+        let located = match volume {
+            // It may have another name by now.
+            Some((group, volume)) => self.find_volume(&VolumeName { group, volume, snapshot: None }),
+            None => snapshot_name(&job.subject).and_then(|name| self.find_volume(&name)),
+        };
+        let volumes: Vec<Uuid> = located.iter().map(|located| located.volume.id).collect();
+        let started = self.register_job(job.id, &job.kind, &job.subject, "bytes", &volumes, job.started);
+        let Ok(located) = located else {
+            return self.fail_later(started.id, &job.subject);
+        };
+        self.spawn_rollback(job.rollback, &located, &started);
+    }
+
+    /// Ends a job whose volume is not there.
+    pub(super) fn fail_later(&self, id: u64, subject: &str) {
+        let result =
+            Err(Failure::new(Code::JobFailed, format!("{subject} cannot be used")).help("varve lv list"));
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            if let Some(control) = me.upgrade() {
+                control.finish_job(id, result).await;
+            }
+        });
+    }
+
+    /// Who would see a rollback happen.
+    fn clients_of(&self, name: &VolumeName) -> Vec<String> {
+        let warning = |id: String| format!("would change what the clients of export {id} see");
+        self.exports_of(&name.origin()).into_iter().map(warning).collect()
+    }
+}
+
+fn remembered(volume: Uuid, point: RollbackPoint) -> RememberedRollback {
+    let RollbackPoint { target: Target { store, number }, bytes, mark } = point;
+    let target = RememberedTarget { volume, store, number, size: bytes };
+    RememberedRollback { target, mark, begun: false }
+}
+
+fn inactive() -> Failure {
+    Failure::new(Code::VolumeUnusable, "the volume is not active").help("varve lv list")
+}
+
+fn point_of(rollback: RememberedRollback) -> RollbackPoint {
+    let RememberedTarget { store, number, size, .. } = rollback.target;
+    RollbackPoint { target: Target { store, number }, bytes: size, mark: rollback.mark }
+}

@@ -1,0 +1,275 @@
+//! One life of a daemon on a simulated host: begun, looked at, used, ended.
+
+use super::host::{Host, Imported};
+use super::model::{Lists, Model};
+use crate::failures;
+use crate::known_group::KnownGroup;
+use crate::{ControlHandle, ControlOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+use varve_api::{
+    Failure, GroupExtend, GroupReduce, Job, JobState, PhysicalVolumeRemove, PhysicalVolumeScan,
+    PhysicalVolumeState, VolumeState,
+};
+use varve_block::{Device, Extent, IoError};
+use varve_vg::model::{Area, Layout};
+use varve_vg::names::VolumeName;
+
+/// How long jobs may take once nothing goes wrong any more, in the time of the world.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+/// Bytes that are compared at a time.
+const SECTOR: usize = 512;
+/// How often they are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A daemon that runs.
+pub(super) struct Daemon {
+    pub(super) handle: ControlHandle,
+    pub(super) host: Rc<Host>,
+}
+
+impl Daemon {
+    /// Begins with what the host's files hold.
+    pub(super) async fn start(host: &Rc<Host>) -> Self {
+        host.mappers.lose_connections(true);
+        let (shards, events) = host.begin_shards();
+        let remembered = host.files.remembered();
+        let image_dirs = vec![PathBuf::from("/images")];
+        let options = ControlOptions { image_dirs, ..ControlOptions::for_tests(Path::new("/")) };
+        let started = ControlHandle::start(shards, events, options, remembered).await;
+        Self { handle: started.expect("a daemon can always start"), host: Rc::clone(host) }
+    }
+
+    /// What it shows.
+    pub(super) async fn lists(&self) -> Result<Lists, Failure> {
+        let lists = self.handle.call(async |control| {
+            let mut lists = Lists::default();
+            for group in control.list_groups() {
+                let paths = group.physical_volumes.iter().filter_map(|disk| disk.path.clone()).collect();
+                lists.groups.insert(group.name, (paths, group.state));
+            }
+            for volume in control.list_volumes(None).await? {
+                // A sound volume may wait for its mapper.
+                let is_waiting = volume.state == VolumeState::Waiting;
+                let state = if is_waiting { VolumeState::Active } else { volume.state };
+                lists.volumes.insert(volume.name, (volume.size, volume.layout, state));
+            }
+            for pool in control.list_pools(None).await? {
+                // It is served while a member of its array catches up.
+                let is_degraded = pool.state == VolumeState::Degraded;
+                lists.pools.insert(pool.name, if is_degraded { VolumeState::Active } else { pool.state });
+            }
+            for snapshot in control.list_snapshots(None).await? {
+                lists.snapshots.insert(snapshot.name, (snapshot.size, snapshot.read_only, snapshot.held));
+            }
+            for export in control.list_exports().await? {
+                lists.exports.insert(export.address, (export.volume, export.state));
+            }
+            Ok(lists)
+        });
+        lists.await
+    }
+
+    /// Jobs that run, or ended lately.
+    pub(super) async fn jobs(&self) -> Vec<Job> {
+        self.handle.call(async |control| Ok(control.jobs().list())).await.expect("it runs")
+    }
+
+    /// In how many regions members of arrays may differ since a crash.
+    async fn unsynced(&self) -> u64 {
+        let unsynced = self.handle.call(async |control| {
+            let mut sum = 0;
+            for shard in &control.shards {
+                let there = shard.unsynced_regions().await;
+                sum += there.map_err(failures::gone)?;
+            }
+            Ok(sum)
+        });
+        unsynced.await.expect("it runs")
+    }
+
+    /// Waits until no job runs, members of arrays are equal after a crash, and none catches up any more; then everything is well.
+    /// A member that is lost before it is equal to the others may have had what was read of it: those are two failures at once.
+    pub(super) async fn idle(&self) {
+        let clock = self.host.world.clock();
+        let limit = clock.now().after(IDLE_MAX);
+        let problems = loop {
+            let jobs = self.jobs().await;
+            let running: Vec<_> = jobs.iter().filter(|job| job.state == JobState::Running).collect();
+            let status = self.handle.call(async |control| control.status_with_problems().await).await;
+            let problems = status.expect("it runs").problems;
+            let is_passing =
+                |problem: &String| problem.contains("catching up") || problem.contains("its mapper is away");
+            let are_behind = problems.iter().any(is_passing);
+            if running.is_empty() && !are_behind && self.unsynced().await == 0 {
+                break problems;
+            }
+            assert!(clock.now() < limit, "jobs end: {running:?}, {problems:?}");
+            clock.sleep(LOOK).await;
+        };
+        let (unused, problems): (Vec<_>, Vec<_>) = {
+            // What was to become the disk of a group when the crash came is nobody's: its label may be torn, or say too much.
+            let groups = self.lists().await.expect("it runs").groups;
+            let is_used = |path: &str| groups.values().any(|(disks, _)| disks.contains(path));
+            problems.into_iter().partition(|problem| disk_of(problem).is_some_and(|path| !is_used(path)))
+        };
+        // A member that has failed is away until its disk is opened anew; its array serves all the same.
+        let is_degraded = |problem: &String| problem.contains("is degraded: members of its array: ");
+        assert!(problems.iter().all(is_degraded), "everything is well: {problems:?}");
+        for path in unused.iter().filter_map(|problem| disk_of(problem)) {
+            let request = PhysicalVolumeRemove { path: path.to_owned(), ..PhysicalVolumeRemove::default() };
+            let removed = self.handle.call(async move |control| control.remove_disk(request).await.map(drop));
+            removed.await.unwrap_or_else(|failure| panic!("{path} can be given up: {failure:?}"));
+        }
+    }
+
+    /// Waits for the end of a job. It is not remembered any more soon afterwards.
+    pub(super) async fn wait_for_job(&self, id: &str) -> Result<(), Failure> {
+        let id = id.to_owned();
+        let ended = self.handle.call(async move |control| control.jobs().ended(&id)).await?;
+        let _ = ended.await;
+        Ok(())
+    }
+
+    /// How a job has ended.
+    pub(super) async fn outcome_of_job(&self, id: String) -> Result<(), Failure> {
+        let job = self.handle.call(async move |control| control.jobs().show(&id)).await?;
+        job.error.map_or(Ok(()), Err)
+    }
+
+    /// Has disks looked at again: those that are named, or all that are remembered.
+    pub(super) async fn scan(&self, paths: Vec<String>) -> Result<(), Failure> {
+        let scan = PhysicalVolumeScan { paths, ..PhysicalVolumeScan::default() };
+        self.handle.call(async move |control| control.scan_disks(scan).await.map(drop)).await
+    }
+
+    /// The same; images that the texts of groups name may be opened.
+    pub(super) async fn scan_and_trust(&self, paths: Vec<String>) -> Result<(), Failure> {
+        let scan = PhysicalVolumeScan { paths, trust_images: true, ..PhysicalVolumeScan::default() };
+        self.handle.call(async move |control| control.scan_disks(scan).await.map(drop)).await
+    }
+
+    /// Has a group give up the disks that are missing.
+    pub(super) async fn reduce_missing(&self, group: String) -> Result<(), Failure> {
+        let request = GroupReduce { missing: true, ..GroupReduce::default() };
+        self.handle.call(async move |control| control.reduce_group(&group, request).await.map(drop)).await
+    }
+
+    /// Has groups count again on disks that were away while the groups changed, as far as one of `models` has them.
+    pub(super) async fn take_back_stale_disks(&self, models: &[Model]) {
+        let disks = self.handle.call(async |control| Ok(control.list_disks())).await.expect("it runs");
+        for disk in disks.into_iter().filter(|disk| disk.state == PhysicalVolumeState::Stale) {
+            let (Some(group), Some(path)) = (disk.group, disk.path) else { continue };
+            let is_wanted =
+                |model: &Model| model.groups.get(&group).is_some_and(|disks| disks.contains(&path));
+            if !models.iter().any(is_wanted) {
+                continue;
+            }
+            let request = GroupExtend { paths: vec![path], ..GroupExtend::default() };
+            let taken = self.handle.call(async move |control| control.extend_group(&group, request).await);
+            super::log(format_args!("vg extend with a stale disk: {:?}", taken.await.map(drop)));
+        }
+    }
+
+    /// A volume, `VG/LV`, or a snapshot, `VG/LV@SNAP`, as its doors see it.
+    pub(super) async fn device(&self, name: &str) -> Result<Device, Failure> {
+        let name: VolumeName = name.parse().expect("a name");
+        let portal = self.handle.call(async move |control| {
+            let located = control.find_volume(&name)?;
+            control.portal(&located, name.snapshot, false).await
+        });
+        Ok(Device::new(Imported { portal: portal.await? }))
+    }
+
+    /// The image in which a volume lies, if it lies in one.
+    pub(super) async fn image_of(&self, name: &str) -> Option<String> {
+        let name: VolumeName = name.parse().expect("a name");
+        let found = self.handle.call(async move |control| control.find_volume(&name)).await.ok()?;
+        match found.volume.layout {
+            Layout::Image { path, .. } if found.thin.is_none() => Some(path),
+            _ => None,
+        }
+    }
+
+    /// All bytes of all volumes and snapshots of a model.
+    pub(super) async fn contents(&self, model: &Model) -> BTreeMap<String, Vec<u8>> {
+        let mut contents = BTreeMap::new();
+        for name in model.contents().into_keys() {
+            let device = self.device(&name).await.expect("it is served");
+            let bytes = self.read_all(&device).await;
+            contents
+                .insert(name.clone(), bytes.unwrap_or_else(|error| panic!("{name} can be read: {error}")));
+        }
+        contents
+    }
+
+    /// HISTORY7: every extent is owned once, by volumes, stores and what jobs hold, and the rest is free.
+    pub(super) async fn check_space(&self) {
+        let looked = self.handle.call(async |control| {
+            let owned = |known: &KnownGroup| {
+                let mut areas: Vec<Area> = known.group.owned_areas().collect();
+                areas.sort_unstable();
+                (known.group.name().to_owned(), (areas, known.group.extent_size()))
+            };
+            let owned: BTreeMap<_, _> = control.groups.borrow().values().map(owned).collect();
+            Ok((
+                control.list_groups(),
+                owned,
+                control.list_volumes(None).await?,
+                control.list_pools(None).await?,
+            ))
+        });
+        let (groups, owned, volumes, pools) = looked.await.expect("it runs");
+        for group in &groups {
+            let (areas, extent_size) = &owned[&group.name];
+            let taken: u64 = areas.iter().map(|area| area.count * extent_size).sum();
+            assert_eq!(group.free + taken, group.size, "HISTORY7: the space of {} adds up", group.name);
+            for pair in areas.windows(2) {
+                let is_apart = pair[0].pv != pair[1].pv || pair[0].end() <= pair[1].start;
+                assert!(is_apart, "HISTORY7: {} and {}", pair[0], pair[1]);
+            }
+        }
+        let mut shown = BTreeSet::new();
+        let segments = volumes.iter().map(|volume| &volume.segments);
+        for segment in segments.chain(pools.iter().map(|pool| &pool.segments)).flatten() {
+            for area in &segment.areas {
+                assert!(shown.insert(area), "HISTORY7: {area} is owned once");
+            }
+        }
+    }
+
+    /// HISTORY8: whatever two states of a volume differ in is named as a difference.
+    pub(super) async fn check_difference(&self, from: &str, to: &str, contents: &BTreeMap<String, Vec<u8>>) {
+        let (one, other) = (from.to_owned(), to.to_owned());
+        let diff = self.handle.call(async move |control| control.diff_snapshots(&one, Some(&other)).await);
+        let extents = diff.await.unwrap_or_else(|failure| panic!("{from} to {to}: {failure:?}")).extents;
+        let pairs = contents[from].chunks(SECTOR).zip(contents[to].chunks(SECTOR));
+        for (number, _) in pairs.enumerate().filter(|(_, (one, other))| one != other) {
+            let offset = (number * SECTOR) as u64;
+            let is_named =
+                extents.iter().any(|named| (named.offset..named.offset + named.length).contains(&offset));
+            assert!(is_named, "HISTORY8: {from} and {to} differ at {offset}, named are {extents:?}");
+        }
+    }
+
+    async fn read_all(&self, device: &Device) -> Result<Vec<u8>, IoError> {
+        let mut bytes = Vec::new();
+        for (_, piece) in Extent::new(0, device.shape().size).pieces(64 << 10) {
+            let length = usize::try_from(piece.length).expect("a piece is small");
+            bytes.extend_from_slice(&device.read(piece.offset, self.host.world.arena().take(length)).await?);
+        }
+        Ok(bytes)
+    }
+
+    /// Ends in order.
+    pub(super) async fn stop(self) {
+        self.handle.stop().await.expect("nothing has gone wrong");
+    }
+}
+
+/// The disk that a problem is about, if it is one.
+fn disk_of(problem: &str) -> Option<&str> {
+    problem.strip_prefix("pv ")?.split(' ').next()
+}

@@ -1,0 +1,650 @@
+//! A simulated host: files that are disks, sockets, and shards, all in one simulated world.
+//!
+//! What is on the disks and in the state directory outlives a crash; whatever else there is does not.
+
+use super::mapper::{MAPPERS, MapperLink, Mappers};
+use super::model::base_content;
+use crate::remembered::Remembered;
+use futures_channel::{mpsc, oneshot};
+use futures_util::StreamExt;
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use uuid::Uuid;
+use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError};
+use varve_block::{
+    Arena, BlockDevice, Checked, Clock, Completion, Device, Done, Durability, Extent, Io, IoError,
+    LocalFuture, Outcome, Portal, Shape, Spawner, StatusFuture, StatusRun, Stream, Submit,
+};
+use varve_export::fuse::{FuseError, FuseOptions};
+use varve_format::qcow2::Backing;
+use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Oracle, Random, SimDisk};
+use varve_target::qcow2::{NewImage, create, read_header};
+use varve_volume::events::{EventReceiver, event_channel};
+use varve_volume::world::{
+    DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World,
+};
+use varve_volume::{ShardHandle, shard_channel};
+
+/// The shards of a daemon.
+const SHARDS: usize = 2;
+
+/// A file that is a disk, or holds an image of one.
+#[derive(Clone, Copy)]
+struct Entry {
+    disk: u64,
+    /// Bytes that it may have at most.
+    size: u64,
+    /// Bytes that it has.
+    length: u64,
+    /// Since it was used last it was as short as this: what was behind is zeros.
+    cut: Option<u64>,
+    is_image: bool,
+    /// Whether it cannot be opened now.
+    is_gone: bool,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: BTreeMap<PathBuf, Entry>,
+    last_disk: u64,
+    /// Processes that have ended.
+    ended: u64,
+    /// Disks that the process that runs has locked.
+    locked: BTreeSet<u64>,
+    /// What the state directory holds.
+    remembered: Option<String>,
+}
+
+/// The files of the host.
+#[derive(Default)]
+pub(crate) struct SimFiles(Mutex<Table>);
+
+impl SimFiles {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What the state directory holds.
+    pub(crate) fn remembered(&self) -> Remembered {
+        let text = self.table().remembered.clone();
+        text.map_or_else(Remembered::default, |text| Remembered::parse(&text).expect("what was saved"))
+    }
+
+    /// The state directory is lost.
+    pub(crate) fn lose_state(&self) {
+        self.table().remembered = None;
+    }
+
+    /// The process has ended: the kernel takes its locks away.
+    pub(crate) fn process_ended(&self) {
+        let mut table = self.table();
+        table.ended += 1;
+        table.locked.clear();
+    }
+
+    /// Paths of all disks that are there.
+    pub(crate) fn disks(&self) -> Vec<String> {
+        let table = self.table();
+        let there = table.entries.iter().filter(|(_, entry)| !entry.is_gone && !entry.is_image);
+        there.map(|(path, _)| path.display().to_string()).collect()
+    }
+
+    /// Bytes of a file.
+    fn length(&self, path: &Path) -> u64 {
+        self.table().entries.get(path).map_or(0, |entry| entry.length)
+    }
+
+    fn set_length(&self, path: &Path, bytes: u64) {
+        let mut table = self.table();
+        let Some(entry) = table.entries.get_mut(path) else { return };
+        assert!(bytes <= entry.size, "an image has the room that it may need");
+        if bytes < entry.length {
+            entry.cut = Some(entry.cut.map_or(bytes, |cut| cut.min(bytes)));
+        }
+        entry.length = bytes;
+    }
+}
+
+impl Table {
+    /// A new file, of `length` bytes now.
+    fn add(&mut self, path: &Path, size: u64, length: u64, is_image: bool) -> Entry {
+        self.last_disk += 1;
+        let entry = Entry { disk: self.last_disk, size, length, cut: None, is_image, is_gone: false };
+        self.entries.insert(path.to_owned(), entry);
+        entry
+    }
+}
+
+/// A disk that is open and locked.
+struct SimOpenDisk {
+    files: Arc<SimFiles>,
+    path: PathBuf,
+    entry: Entry,
+    /// Processes that had ended when it was opened.
+    process: u64,
+    /// Whether nobody else may use it meanwhile.
+    is_alone: bool,
+    has_lost_writes: AtomicBool,
+}
+
+impl Drop for SimOpenDisk {
+    fn drop(&mut self) {
+        let mut table = self.files.table();
+        if self.is_alone && table.ended == self.process {
+            table.locked.remove(&self.entry.disk);
+        }
+    }
+}
+
+impl OpenDisk for SimOpenDisk {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(self.size(), 512)
+    }
+
+    fn size(&self) -> u64 {
+        self.length() / 512 * 512
+    }
+
+    fn length(&self) -> u64 {
+        self.files.length(&self.path)
+    }
+
+    fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
+        self.files.set_length(&self.path, bytes);
+        Ok(())
+    }
+
+    fn state(&self) -> DiskState {
+        if self.has_lost_writes.load(Ordering::Relaxed) { DiskState::WritesLost } else { DiskState::InUse }
+    }
+
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn counters(&self) -> DiskCounters {
+        DiskCounters::default()
+    }
+
+    fn has_abandoned(&self) -> bool {
+        false
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// The files as the world's work sees them.
+struct SimFilesRef(Arc<SimFiles>);
+
+impl SimFilesRef {
+    fn opened(&self, path: &Path, entry: Entry, process: u64, is_alone: bool) -> DiskRef {
+        let (files, path, has_lost_writes) = (Arc::clone(&self.0), path.to_owned(), AtomicBool::new(false));
+        Arc::new(SimOpenDisk { files, path, entry, process, is_alone, has_lost_writes })
+    }
+}
+
+impl Files for SimFilesRef {
+    fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        let mut table = self.0.table();
+        match (options.create_size, table.entries.get(path)) {
+            (Some(_), Some(_)) => return Err(OpenError::Exists(path.to_owned())),
+            (Some(size), None) => drop(table.add(path, size, size, false)),
+            (None, _) => {}
+        }
+        let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
+        let entry = entry.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
+        if !table.locked.insert(entry.disk) {
+            return Err(OpenError::InUse(path.to_owned()));
+        }
+        Ok(self.opened(path, entry, table.ended, true))
+    }
+
+    fn open_image(&self, path: &Path, _: DiskOptions) -> Result<OpenImage, OpenError> {
+        let table = self.0.table();
+        let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
+        let entry = entry.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
+        assert!(entry.length.is_multiple_of(512), "an image that is read is made of sectors");
+        let disk = self.opened(path, entry, table.ended, false);
+        Ok(OpenImage { disk, tail: Vec::new().into(), modified_ns: None })
+    }
+
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        self.open(path, options)
+    }
+
+    fn modified_ns(&self, _: &Path) -> Option<u64> {
+        None
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.table().entries.remove(path).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.0.table().entries.get(path).is_some_and(|entry| !entry.is_gone)
+    }
+
+    fn is_folder(&self, _: &Path) -> bool {
+        true
+    }
+
+    fn own_export_below(&self, _: &Path, _: &[PathBuf]) -> Option<PathBuf> {
+        None
+    }
+
+    fn save(&self, remembered: &str) -> io::Result<()> {
+        self.0.table().remembered = Some(remembered.to_owned());
+        Ok(())
+    }
+
+    fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
+        Err(FuseError::NotAFile(path.to_owned()))
+    }
+
+    fn mount(
+        &self,
+        _: &Portal,
+        _: &Arena,
+        path: &Path,
+        _: &FuseOptions,
+    ) -> Result<Box<dyn FileDoor>, FuseError> {
+        Err(FuseError::NotAFile(path.to_owned()))
+    }
+}
+
+/// The raw image that an image lies over, if it lies over one.
+pub(crate) fn base_of(image: &str) -> String {
+    format!("{image}-base")
+}
+
+/// The image over a raw image that is made for it.
+pub(crate) fn image_over(base: &str) -> Option<&str> {
+    base.strip_suffix("-base")
+}
+
+/// Listening sockets, by the texts of their places; each with the connections that wait.
+type Sockets = RefCell<BTreeMap<String, mpsc::UnboundedSender<Stream>>>;
+
+/// The host. It outlives crashes.
+pub(crate) struct Host {
+    pub(crate) world: varve_sim::World,
+    pub(crate) files: Arc<SimFiles>,
+    disks: RefCell<BTreeMap<u64, SimDisk>>,
+    sockets: Sockets,
+    pub(crate) mappers: Mappers,
+    random: RefCell<Random>,
+    block_size: u32,
+    latency_max: Duration,
+}
+
+impl Host {
+    /// A host without disks in the world of `seed`; its disks take so long for a request at most.
+    pub(crate) fn new(seed: u64, latency_max: Duration) -> Rc<Self> {
+        let world = varve_sim::World::new(seed);
+        let mut random = world.random();
+        let block_size = *random.pick(&[512, 4096]);
+        Rc::new(Self {
+            files: Arc::default(),
+            disks: RefCell::default(),
+            sockets: RefCell::default(),
+            mappers: Mappers::default(),
+            random: RefCell::new(random),
+            block_size,
+            latency_max,
+            world,
+        })
+    }
+
+    fn disk(&self, entry: Entry) -> SimDisk {
+        let new = || {
+            SimDisk::with(SimOptions {
+                block_size: self.block_size,
+                latency_max: self.latency_max,
+                ..SimOptions::sized(entry.size)
+            })
+        };
+        self.disks.borrow_mut().entry(entry.disk).or_insert_with(new).clone()
+    }
+
+    /// The disk at `path`.
+    pub(crate) fn disk_at(&self, path: &str) -> SimDisk {
+        let entry = self.files.table().entries[Path::new(path)];
+        self.disk(entry)
+    }
+
+    /// Lets requests to a disk fail by `plan`.
+    pub(crate) fn set_faults(&self, path: &str, plan: FaultPlan) {
+        if path.starts_with(MAPPERS) {
+            return; // A mapper only comes and goes.
+        }
+        self.disk_at(path).set_faults(plan, FaultBudget::unlimited());
+    }
+
+    /// A disk or a mapper goes away, or comes back.
+    pub(crate) fn set_gone(&self, path: &str, is_gone: bool) {
+        if path.starts_with(MAPPERS) {
+            return self.mappers.set_gone(Path::new(path), is_gone);
+        }
+        let disk = self.disk_at(path);
+        if let Some(entry) = self.files.table().entries.get_mut(Path::new(path)) {
+            entry.is_gone = is_gone;
+        }
+        if is_gone { disk.vanish() } else { disk.reappear() }
+    }
+
+    /// Makes an image in clusters of so many bytes if it is a qcow2 one: of a disk of zeros, or over a raw image with the base
+    /// content of the volume of a number.
+    pub(crate) async fn make_image(
+        &self,
+        path: &str,
+        size: u64,
+        cluster_size: Option<u64>,
+        below: Option<u16>,
+    ) {
+        let backing = below.map(|number| {
+            self.make_base(&base_of(path), size, number);
+            Backing { name: base_of(path), format: Some("raw".to_owned()) }
+        });
+        let path = Path::new(path);
+        let Some(cluster_size) = cluster_size else {
+            self.files.table().add(path, size, size, true);
+            return;
+        };
+        let image = NewImage { cluster_size, backing, ..NewImage::new(size) };
+        let room =
+            image.room().expect("a size that is possible").next_multiple_of(u64::from(self.block_size));
+        let entry = self.files.table().add(path, room, room, true);
+        let device = self.disk(entry).device(&self.world);
+        let end = create(device.clone(), self.world.arena(), &image).await.expect("a sound disk");
+        device.flush().await.expect("a sound disk");
+        self.files.set_length(path, end);
+    }
+
+    /// Makes the raw image that an image lies over.
+    fn make_base(&self, path: &str, size: u64, number: u16) {
+        let room = size.next_multiple_of(u64::from(self.block_size));
+        let disk = self.disk(self.files.table().add(Path::new(path), room, size, true));
+        let mut oracle = Oracle::new(number, size);
+        for write in base_content(&mut oracle) {
+            disk.poke(write.extent.offset, &Oracle::data(&self.world.arena(), &write));
+        }
+    }
+
+    /// Whether an image lies over another one.
+    pub(crate) async fn lies_over(&self, image: &str) -> bool {
+        let header = read_header(self.disk_at(image).device(&self.world), self.world.arena()).await;
+        header.is_ok_and(|header| header.backing.is_some())
+    }
+
+    /// Nothing needs the file at `path` any more, so it may be anything.
+    pub(crate) fn spoil(&self, path: &str) {
+        let entry = self.files.table().entries.get(Path::new(path)).copied();
+        if let Some(entry) = entry {
+            self.disk(entry).poke(0, &vec![0xA5; usize::try_from(entry.length).expect("an image is small")]);
+        }
+    }
+
+    /// What was cut off a file reads as zeros.
+    fn clear_cut(&self, path: &Path) {
+        let cut = {
+            let mut table = self.files.table();
+            table.entries.get_mut(path).and_then(|entry| Some((entry.cut.take()?, *entry)))
+        };
+        if let Some((from, entry)) = cut {
+            let length = usize::try_from(entry.size - from).expect("an image is small");
+            self.disk(entry).poke(from, &vec![0; length]);
+        }
+    }
+
+    /// A daemon's shards, and what their volumes tell.
+    pub(crate) fn begin_shards(self: &Rc<Self>) -> (Vec<ShardHandle>, EventReceiver) {
+        self.sockets.borrow_mut().clear();
+        let (sender, events) = event_channel();
+        let begin = |index| {
+            let (handle, inbox) = shard_channel(index);
+            let world = SimShard { index, host: Rc::clone(self) };
+            self.world.spawner().spawn(inbox.serve(Rc::new(world), sender.clone()));
+            handle
+        };
+        ((0..SHARDS).map(begin).collect(), events)
+    }
+
+    /// Lets some time pass, as a call of the system does.
+    pub(crate) async fn delay(&self) {
+        let micros = self.random.borrow_mut().below(300);
+        self.world.clock().sleep(Duration::from_micros(micros)).await;
+    }
+}
+
+/// One shard of the host.
+pub(crate) struct SimShard {
+    pub(crate) index: usize,
+    pub(crate) host: Rc<Host>,
+}
+
+impl SimShard {
+    fn work(&self, work: FileWork) {
+        let host = Rc::clone(&self.host);
+        self.spawner().spawn(async move {
+            host.delay().await;
+            work(&SimFilesRef(Arc::clone(&host.files)));
+        });
+    }
+}
+
+impl World for SimShard {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn clock(&self) -> Clock {
+        self.host.world.clock()
+    }
+
+    fn spawner(&self) -> Spawner {
+        self.host.world.spawner()
+    }
+
+    fn arena(&self) -> Arena {
+        self.host.world.arena()
+    }
+
+    fn new_id(&self) -> Uuid {
+        let mut random = self.host.random.borrow_mut();
+        Uuid::from_u64_pair(random.below(u64::MAX), random.below(u64::MAX))
+    }
+
+    fn device(&self, disk: &DiskRef) -> Device {
+        let file = Arc::clone(disk).into_any().downcast::<SimOpenDisk>().expect("a disk of this world");
+        self.host.clear_cut(&file.path);
+        let device = self.host.disk(file.entry).device(&self.host.world);
+        let shape = Shape { size: file.size(), ..device.shape() };
+        Device::new(Watched { device, shape, file })
+    }
+
+    fn portal(&self, device: &Device) -> Portal {
+        let (requests, mut asked) = mpsc::unbounded();
+        let (device, shape, spawner) = (device.clone(), device.shape(), self.spawner());
+        self.spawner().spawn(async move {
+            while let Some(request) = asked.next().await {
+                spawner.spawn(answer(device.clone(), request));
+            }
+        });
+        Portal::new(shape, Arc::new(Remote { requests }))
+    }
+
+    fn import(&self, portal: &Portal) -> Device {
+        Device::new(Imported { portal: portal.clone() })
+    }
+
+    fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
+        let place = match place {
+            Place::Unix(path) => path.display().to_string(),
+            Place::Tcp(address) => address.to_string(),
+        };
+        let mut sockets = self.host.sockets.borrow_mut();
+        if sockets.get(&place).is_some_and(|socket| !socket.is_closed()) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let (sender, connections) = mpsc::unbounded();
+        sockets.insert(place, sender);
+        Ok(Box::new(SimListener { connections: RefCell::new(connections) }))
+    }
+
+    fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>> {
+        Box::pin(async move {
+            self.host.delay().await;
+            let is_mapper = path.starts_with(MAPPERS) && !self.host.mappers.is_gone(path);
+            let random = self.host.random.borrow_mut().fork();
+            match is_mapper {
+                true => Ok(Box::new(MapperLink::new(&self.host, path, random)) as Box<dyn FileLink>),
+                false => Err(ConnectError::NobodyListens(path.to_owned())),
+            }
+        })
+    }
+
+    fn is_draining(&self) -> bool {
+        false
+    }
+
+    fn work_at(&self, _: &Path, work: FileWork) {
+        self.work(work);
+    }
+
+    fn work_alone(&self, work: FileWork) -> io::Result<()> {
+        self.work(work);
+        Ok(())
+    }
+}
+
+struct SimListener {
+    connections: RefCell<mpsc::UnboundedReceiver<Stream>>,
+}
+
+impl Listener for SimListener {
+    fn accept(&self) -> LocalFuture<'_, io::Result<Stream>> {
+        Box::pin(std::future::poll_fn(|context| {
+            self.connections
+                .borrow_mut()
+                .poll_next_unpin(context)
+                .map(|next| next.ok_or_else(|| io::ErrorKind::NotConnected.into()))
+        }))
+    }
+}
+
+/// A disk that is out of use once it has lost writes that others count on, as a file of the real host is.
+struct Watched {
+    device: Device,
+    shape: Shape,
+    file: Arc<SimOpenDisk>,
+}
+
+impl BlockDevice for Watched {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let io = io.into_io();
+        let is_counted_on = matches!(io, Io::Flush | Io::Write { durability: Durability::Durable, .. });
+        if matches!(io, Io::Read { .. }) {
+            return self.device.submit(io);
+        }
+        if self.file.has_lost_writes.load(Ordering::Relaxed) {
+            return Completion::failed(IoError::Medium);
+        }
+        let completion = self.device.submit(io);
+        Completion::pending(async move {
+            let outcome = completion.await;
+            if is_counted_on && outcome.is_err() {
+                self.file.has_lost_writes.store(true, Ordering::Relaxed);
+            }
+            outcome
+        })
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}
+
+enum Request {
+    Io(Io, Done<Outcome>),
+    Status(Extent, Done<Result<Vec<StatusRun>, IoError>>),
+}
+
+async fn answer(device: Device, request: Request) {
+    match request {
+        Request::Io(io, done) => done(device.submit(io).await),
+        Request::Status(extent, done) => done(device.status(extent).await),
+    }
+}
+
+struct Remote {
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+impl Remote {
+    fn send(&self, request: Request) {
+        if let Err(unsent) = self.requests.unbounded_send(request) {
+            match unsent.into_inner() {
+                Request::Io(_, done) => done(Err(IoError::Gone)),
+                Request::Status(_, done) => done(Err(IoError::Gone)),
+            }
+        }
+    }
+}
+
+impl Submit for Remote {
+    fn submit(&self, io: Io, done: Done<Outcome>) {
+        self.send(Request::Io(io, done));
+    }
+
+    fn status(&self, extent: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
+        self.send(Request::Status(extent, done));
+    }
+}
+
+/// A device of another shard.
+pub(crate) struct Imported {
+    pub(crate) portal: Portal,
+}
+
+impl BlockDevice for Imported {
+    fn shape(&self) -> Shape {
+        self.portal.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let (sender, answer) = oneshot::channel();
+        self.portal.submit(io.into_io(), move |outcome| {
+            let _ = sender.send(outcome);
+        });
+        Completion::pending(async { answer.await.unwrap_or(Err(IoError::Gone)) })
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        let (sender, answer) = oneshot::channel();
+        self.portal.status(extent, move |runs| {
+            let _ = sender.send(runs);
+        });
+        Box::pin(async { answer.await.unwrap_or(Err(IoError::Gone)) })
+    }
+}

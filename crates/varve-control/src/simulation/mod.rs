@@ -1,0 +1,509 @@
+//! Histories of a whole daemon below HTTP on a simulated host: random commands and requests, with crashes at any step, disks
+//! that go away, come back as they were, fail or answer late, and state directories that are lost.
+//!
+//! Invariants:
+//! - HISTORY1. After a crash the lists show the model as it was before the command that was under way, or as it is after it.
+//! - HISTORY2. Every volume and snapshot reads what the model says: what was flushed is there, also if the disk has failed and was
+//!   opened anew between a write and the flush of the same client.
+//! - HISTORY3. Once nothing goes wrong any more, all jobs end, and everything is well.
+//! - HISTORY4. A command that is refused has changed nothing.
+//! - HISTORY5. A disk that fails harms its own group only; once it is sound again `pv scan` brings everything back.
+//! - HISTORY6. A job that was begun when its command was answered goes on over crashes, unless the state directory is lost: then a
+//!   removal of several snapshots may have removed some of them.
+//! - HISTORY7. Every extent of a group is owned once, and what is owned and what is free add up to its size.
+//! - HISTORY8. Whatever two states of a volume differ in is named by `snap diff`.
+
+mod daemon;
+pub(crate) mod host;
+mod mapper;
+mod model;
+mod trouble;
+mod verbs;
+
+use crate::injected_bug::{self, InjectedBug};
+use daemon::Daemon;
+use host::{Host, base_of, image_over};
+use model::{Lists, Model};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use trouble::Trouble;
+use varve_api::Code;
+use varve_block::IoError;
+use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, TestName, caught_share, run_seeds, test_name};
+use varve_vg::injected_bug::InjectedBug as GroupBug;
+use varve_volume::injected_bug::InjectedBug as VolumeBug;
+use verbs::Verb;
+
+/// Lives of the daemon in a history; the last one is not cut short.
+const LIVES: usize = 6;
+/// Commands and batches of requests in a life, at most.
+const STEPS_MAX: u64 = 40;
+
+/// Requests without a flush among them.
+const UNFLUSHED: Mix = Mix {
+    reads: 2,
+    writes: 10,
+    durable_writes: 0,
+    zeros: 1,
+    discards: 0,
+    flushes: 0,
+    length_max: 16 << 10,
+    depth: 4,
+    overlaps: 25,
+};
+
+/// Errors that a command may end with though nothing went wrong: there is not always room, and some things exclude others.
+const REFUSALS: [Code; 15] = [
+    Code::NoSpaceInGroup,
+    Code::SnapshotsFull,
+    Code::NoSpaceForSnapshots,
+    Code::PoolFull,
+    Code::VolumeBusy,
+    Code::SnapshotMergesNow,
+    Code::VolumeExported,
+    Code::RollbackBesideIndependent,
+    Code::PhysicalVolumeInGroup,
+    Code::SnapshotIsOrigin,
+    Code::SnapshotExported,
+    Code::SnapshotHeld,
+    Code::DiskHoldsExtents,
+    Code::DiskIsEmpty,
+    Code::LastDisk,
+];
+/// Histories in which an injected bug is looked for.
+const CONTROLS: u64 = 100;
+
+/// What happened over all histories.
+#[derive(Default)]
+struct Counts {
+    commands: AtomicU64,
+    refused: AtomicU64,
+    requests: AtomicU64,
+    crashes: AtomicU64,
+    in_commands: AtomicU64,
+    in_jobs: AtomicU64,
+    troubles: AtomicU64,
+    lost_states: AtomicU64,
+}
+
+/// Tells what happens if `VARVE_SIM_LOG` is set: for a seed that is repeated.
+fn log(words: std::fmt::Arguments<'_>) {
+    if std::env::var_os("VARVE_SIM_LOG").is_some() {
+        eprintln!("{words}");
+    }
+}
+
+impl Counts {
+    fn report(&self) {
+        let now = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let (commands, refused, requests) = (now(&self.commands), now(&self.refused), now(&self.requests));
+        let (crashes, in_commands, in_jobs) =
+            (now(&self.crashes), now(&self.in_commands), now(&self.in_jobs));
+        let (troubles, states) = (now(&self.troubles), now(&self.lost_states));
+        eprintln!(
+            "sim: daemon: {commands} commands ({refused} refused), {requests} batches of requests, {crashes} crashes \
+             ({in_commands} in commands, {in_jobs} in jobs), {troubles} disks in trouble, {states} lost state directories"
+        );
+    }
+}
+
+fn count(number: &AtomicU64) {
+    number.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What a history is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// A bit of everything.
+    Plain,
+    /// Jobs that take long, on slow disks.
+    Jobs,
+    /// Disks that are in trouble again and again, just when there is much that was not flushed, and nobody uses it meanwhile.
+    Troubles,
+    /// Disks that go away and are given up, and come back when nobody counts on them any more.
+    Away,
+}
+
+impl Kind {
+    fn latency_max(self) -> Duration {
+        match self {
+            Kind::Plain | Kind::Troubles | Kind::Away => Duration::from_micros(400),
+            Kind::Jobs => Duration::from_millis(200),
+        }
+    }
+}
+
+struct History<'a> {
+    host: Rc<Host>,
+    random: RefCell<Random>,
+    /// What there may be: one model, or what a command that was cut short was to lead from and to.
+    models: RefCell<Vec<Model>>,
+    /// The job that ran when the crash came.
+    job: RefCell<Option<String>>,
+    /// The model before the command that began it.
+    accepted: RefCell<Option<Model>>,
+    trouble: RefCell<Option<Trouble>>,
+    life: Cell<usize>,
+    /// The state directory was lost, and nobody has shown the daemon its disks since.
+    is_new_host: Cell<bool>,
+    kind: Kind,
+    /// Clients that stay connected to volumes, while these keep their names and sizes.
+    clients: RefCell<BTreeMap<String, Client>>,
+    counts: &'a Counts,
+}
+
+impl<'a> History<'a> {
+    fn new(seed: u64, kind: Kind, counts: &'a Counts) -> Self {
+        let host = Host::new(seed, kind.latency_max());
+        let random = RefCell::new(host.world.random());
+        let (models, trouble) = (RefCell::new(vec![Model::default()]), RefCell::default());
+        Self {
+            host,
+            random,
+            models,
+            job: RefCell::default(),
+            accepted: RefCell::default(),
+            life: Cell::new(0),
+            is_new_host: Cell::new(false),
+            kind,
+            trouble,
+            clients: RefCell::default(),
+            counts,
+        }
+    }
+
+    fn run(&self) {
+        for life in 1..=LIVES {
+            let is_last = life == LIVES;
+            self.life.set(life);
+            let kind =
+                *self.random.borrow_mut().pick(&[CrashKind::Power, CrashKind::Power, CrashKind::Process]);
+            if life > 1 && !is_last {
+                let events_max = *self.random.borrow_mut().pick(&[30, 300, 3000]);
+                let at = CrashAt::Event(self.random.borrow_mut().between(1, events_max));
+                self.host.world.schedule(at, kind);
+            }
+            let ran = self.host.world.run_until_crash(self.live(is_last));
+            log(format_args!("life {life} ends: {ran:?}, {kind:?}"));
+            if ran.crashed() {
+                count(&self.counts.crashes);
+            } else {
+                self.host.world.crash(kind);
+            }
+            if self.models.borrow().len() > 1 {
+                count(&self.counts.in_commands);
+            }
+            self.clients.borrow_mut().clear();
+            model::crashed(&self.models.borrow());
+            self.host.files.process_ended();
+            self.after_crash();
+        }
+    }
+
+    /// One life of a daemon.
+    async fn live(&self, is_last: bool) {
+        let job = self.job.take();
+        let daemon = Daemon::start(&self.host).await;
+        self.find_disks(&daemon).await;
+        if let Some(job) = job {
+            count(&self.counts.in_jobs);
+            let listed = daemon.jobs().await;
+            assert!(listed.iter().any(|known| known.id == job), "HISTORY6: job {job} goes on: {listed:?}");
+        }
+        if self.trouble.borrow().is_some() {
+            self.work_in_trouble(&daemon).await;
+        }
+        daemon.idle().await; // HISTORY3
+        self.settle(&daemon).await;
+        let steps = self.random.borrow_mut().below(STEPS_MAX);
+        for _ in 0..steps {
+            let step = self.random.borrow_mut().below(24);
+            match step {
+                0 => self.begin_trouble(),
+                18.. if self.kind == Kind::Away => self.begin_trouble(),
+                20.. if self.kind == Kind::Troubles => {
+                    for _ in 0..4 {
+                        self.requests(&daemon, &UNFLUSHED).await;
+                    }
+                    self.begin_trouble();
+                }
+                1..=12 => {
+                    let model = self.models.borrow()[0].clone();
+                    self.command(&daemon, &model).await;
+                }
+                _ => self.requests(&daemon, &Mix::default()).await,
+            }
+            if self.trouble.borrow().is_some() {
+                self.work_in_trouble(&daemon).await;
+                daemon.idle().await;
+                self.settle(&daemon).await;
+            }
+        }
+        if is_last || self.random.borrow_mut().chance(1, 4) {
+            self.host.mappers.lose_connections(false);
+            daemon.idle().await;
+            self.settle(&daemon).await;
+            daemon.stop().await;
+            model::stopped(&self.models.borrow());
+        }
+    }
+
+    /// Finds out which of the models is true (HISTORY1, HISTORY2).
+    async fn settle(&self, daemon: &Daemon) {
+        let shown = daemon.lists().await.expect("it runs");
+        let mut models = self.models.borrow().clone();
+        let wanted: Vec<Lists> = models.iter().map(Model::lists).collect();
+        models.retain(|model| model.lists() == shown);
+        assert!(!models.is_empty(), "HISTORY1: it shows {shown:#?}, and is to show one of {wanted:#?}");
+        let contents = daemon.contents(&models[0]).await;
+        let mut wrong = Vec::new();
+        models.retain(|model| match compare(model, &contents) {
+            Ok(()) => true,
+            Err(problem) => {
+                wrong.push(problem);
+                false
+            }
+        });
+        assert!(!models.is_empty(), "HISTORY2: {wrong:#?}");
+        models.truncate(1);
+        for (name, oracle) in models[0].contents() {
+            oracle.borrow_mut().check(0, &contents[&name]).expect("it was compared");
+        }
+        daemon.check_space().await;
+        self.spoil_what_nobody_needs(daemon, &mut models[0]).await;
+        for (name, volume) in &models[0].volumes {
+            let states: Vec<String> = volume.snapshots.keys().map(|own| format!("{name}@{own}")).collect();
+            let Some(from) = states.first() else { continue };
+            let to = states.get(1).unwrap_or(name);
+            daemon.check_difference(from, to, &contents).await;
+        }
+        self.models.replace(models);
+        self.accepted.take();
+    }
+
+    /// What lay below images that were flattened is anything from now on, and so is an image that was committed. A job that was lost
+    /// with the state directory has done neither.
+    async fn spoil_what_nobody_needs(&self, daemon: &Daemon, model: &mut Model) {
+        for (name, volume) in &mut model.volumes {
+            let Some(image) = daemon.image_of(name).await else { continue };
+            volume.has_origin = self.host.lies_over(&image).await;
+            if !volume.has_origin {
+                self.host.spoil(&base_of(&image));
+            }
+            if let Some(committed) = image_over(&image) {
+                self.host.spoil(committed);
+            }
+            volume.image = Some(image);
+        }
+    }
+
+    fn pick(&self, part: &Model) -> Verb {
+        let mut random = self.random.borrow_mut();
+        let mut verb = Verb::pick(part, &mut random);
+        for _ in 0..4 {
+            if self.kind == Kind::Jobs && !verb.starts_a_job() {
+                verb = Verb::pick(part, &mut random);
+            }
+        }
+        verb
+    }
+
+    /// Gives a command that `part` of the model allows; the model follows.
+    async fn command(&self, daemon: &Daemon, part: &Model) {
+        let before = self.models.borrow()[0].clone();
+        let verb = self.pick(part);
+        if verb.makes_what_is_in(&before) {
+            return;
+        }
+        self.disconnect(part).await;
+        let after = verb.apply(&before);
+        self.models.replace(vec![before.clone(), after.clone()]);
+        let issued = verb.clone().issue(daemon).await;
+        log(format_args!("{verb:?}: {issued:?}"));
+        let outcome = match issued {
+            Ok(Some(job)) => {
+                // HISTORY6.
+                self.models.replace(vec![after.clone()]);
+                self.job.replace(Some(job.clone()));
+                self.accepted.replace(Some(before.clone()));
+                self.cut_short_soon();
+                match daemon.wait_for_job(&job).await {
+                    Ok(()) => {
+                        self.job.take(); // Whether a crash finds it remembered is a matter of moments.
+                        daemon.outcome_of_job(job).await
+                    }
+                    unknown => unknown,
+                }
+            }
+            Ok(None) => Ok(()),
+            Err(failure) => Err(failure),
+        };
+        self.job.take();
+        self.accepted.take();
+        count(&self.counts.commands);
+        self.models.replace(vec![match outcome {
+            Ok(()) => {
+                if let Verb::Flatten { name } = &verb
+                    && let Some(image) = &after.volumes[name].image
+                {
+                    assert!(!self.host.lies_over(image).await, "HISTORY3: {verb:?}");
+                }
+                if let Verb::CommitImage { name } = &verb {
+                    assert_eq!(daemon.image_of(name).await, after.volumes[name].image, "HISTORY3: {verb:?}");
+                }
+                after
+            }
+            Err(failure) if REFUSALS.contains(&failure.code) => {
+                count(&self.counts.refused);
+                before
+            }
+            Err(failure) => panic!("{verb:?} fails: {failure:?}"),
+        }]);
+        if self.trouble.borrow().is_none() {
+            let (shown, model) = (daemon.lists().await.expect("it runs"), self.models.borrow()[0].lists());
+            assert_eq!(shown, model, "HISTORY1, HISTORY4, after {verb:?}");
+        }
+    }
+
+    /// Lets a crash come in the middle of a job, now and then.
+    fn cut_short_soon(&self) {
+        let mut random = self.random.borrow_mut();
+        if self.life.get() < LIVES && random.chance(2, 3) {
+            self.host.world.schedule(CrashAt::Event(random.between(1, 30)), CrashKind::Power);
+        }
+    }
+
+    /// Lets a client use a volume or snapshot.
+    async fn requests(&self, daemon: &Daemon, mix: &Mix) {
+        if self.models.borrow().len() > 1 {
+            return; // It is not known yet what there is.
+        }
+        let model = self.models.borrow()[0].clone();
+        let writable = |name: &String| match name.split_once('@') {
+            Some((volume, own)) => !model.volumes[volume].snapshots[own].read_only,
+            None => true,
+        };
+        let names: Vec<String> = model.contents().into_keys().filter(writable).collect();
+        if names.is_empty() {
+            return;
+        }
+        let name = self.random.borrow_mut().pick(&names).clone();
+        let is_hurt = self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.hurts(&name));
+        let Some(client) = self.connect(daemon, &model, &name, is_hurt).await else { return };
+        let mut random = self.random.borrow_mut().fork();
+        let number = random.between(1, 30);
+        count(&self.counts.requests);
+        let used = client.exercise_to_the_end(mix, number, &mut random).await;
+        log(format_args!("{number} requests to {name}: {used:?}"));
+        match used {
+            Ok(()) | Err(IoError::NoSpace) => {}
+            Err(_) if is_hurt => {}
+            Err(error) => panic!("{name} can be used: {error}"),
+        }
+        if name.contains('@') {
+            let _ = client.flush().await;
+        } else {
+            self.clients.borrow_mut().insert(name, client);
+        }
+    }
+
+    /// A client of a volume or snapshot, if it is served; the one that is connected already, if one is.
+    async fn connect(&self, daemon: &Daemon, model: &Model, name: &str, is_hurt: bool) -> Option<Client> {
+        let connected = self.clients.borrow().get(name).cloned();
+        if connected.is_some() {
+            return connected;
+        }
+        let device = match daemon.device(name).await {
+            Ok(device) => device,
+            Err(_) if is_hurt => return None,
+            Err(failure) => panic!("{name} can be used: {failure:?}"),
+        };
+        let oracle = Rc::clone(&model.contents()[name]);
+        if device.shape().size != oracle.borrow().size() {
+            assert!(is_hurt, "{name} has its size");
+            return None;
+        }
+        Some(Client::new(device, self.host.world.arena(), oracle))
+    }
+
+    /// Clients of volumes of `part` of the model make everything durable, and go.
+    async fn disconnect(&self, part: &Model) {
+        for name in part.volumes.keys() {
+            let client = self.clients.borrow_mut().remove(name);
+            if let Some(client) = client {
+                let _ = client.flush().await;
+            }
+        }
+    }
+}
+
+/// Whether a model allows these contents.
+fn compare(model: &Model, contents: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+    for (name, oracle) in model.contents() {
+        let checked = oracle.borrow().fork().check(0, &contents[&name]);
+        checked.map_err(|mismatch| format!("{name}: {mismatch}"))?;
+    }
+    Ok(())
+}
+
+/// Runs histories of one kind and tells what happened.
+fn run_histories(name: TestName, kind: Kind, seeds: u64) {
+    if std::env::var_os("VARVE_SIM_LOG").is_some() {
+        let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().try_init();
+    }
+    let counts = Counts::default();
+    run_seeds(name, seeds, |seed| History::new(seed, kind, &counts).run());
+    counts.report();
+}
+
+#[test]
+fn histories_of_a_daemon_with_crashes() {
+    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 2000);
+}
+
+#[test]
+fn histories_of_jobs_with_crashes() {
+    run_histories(test_name!("histories_of_jobs_with_crashes"), Kind::Jobs, 500);
+}
+
+#[test]
+fn histories_of_disks_in_trouble() {
+    run_histories(test_name!("histories_of_disks_in_trouble"), Kind::Troubles, 300);
+}
+
+#[test]
+fn histories_of_disks_that_are_given_up() {
+    run_histories(test_name!("histories_of_disks_that_are_given_up"), Kind::Away, 100);
+}
+
+/// With at least how many percent of the histories the oracle notices a bug that `inject` puts in and takes out.
+fn control_of(bug: &str, kind: Kind, percent_min: u64, inject: impl Fn(bool)) {
+    let counts = Counts::default();
+    caught_share(&format!("daemon, {bug}"), CONTROLS, percent_min, |seed| {
+        inject(true);
+        let noticed = catch_unwind(AssertUnwindSafe(|| History::new(seed, kind, &counts).run()));
+        inject(false);
+        if let Err(payload) = noticed {
+            resume_unwind(payload);
+        }
+    });
+}
+
+#[test]
+fn bugs_of_the_control_are_noticed() {
+    let inject = |bug| move |is_in: bool| injected_bug::inject(is_in.then_some(bug));
+    control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
+    control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
+    control_of("doors hear nothing of lost writes", Kind::Troubles, 3, |is_in| {
+        varve_volume::injected_bug::inject(is_in.then_some(VolumeBug::HideLoss));
+    });
+    control_of("a mapped volume keeps a lost device", Kind::Away, 1, inject(InjectedBug::KeepDevice));
+    let inject = |bug| move |is_in: bool| varve_vg::injected_bug::inject(is_in.then_some(bug));
+    let text = "a group's text is acknowledged before it is durable";
+    control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));
+    control_of("a stale disk is believed", Kind::Away, 5, inject(GroupBug::BelieveStale));
+}

@@ -1,0 +1,37 @@
+//! Tests of conversions that fail.
+
+use super::*;
+use varve_api::{Convert, JobState, Layout as ShownLayout};
+
+#[test]
+fn a_disk_of_the_new_layout_that_fails_ends_a_conversion_and_the_volume_is_as_it_was() {
+    with_disks(3, "64M", async |control, disks| {
+        make_linear(&control, "data/v", "16M").await;
+        write_block(&control, "data/v", 4096, 7).await.expect("it is served");
+        let before = control.show_volume("data/v").await.expect("it is there").segments;
+        let request = Convert {
+            layout: Some(ShownLayout::Linear),
+            on: vec![disks[2].clone()],
+            rate: Some("2M".into()),
+            ..Default::default()
+        };
+        let begun = control.convert_volume("data/v", request).await;
+        let Ok(Changed::Done(job)) = begun else { panic!("{begun:?}") };
+        set_refusing(&disks[2], true);
+        while control.jobs.show(&job.id).expect("it is known").error.is_none() {
+            control.context.clock().sleep(Duration::from_millis(20)).await;
+        }
+        write_block(&control, "data/v", 8 * MIB, 8).await.expect("it is served all the time");
+        set_refusing(&disks[2], false);
+        scan(&control).await;
+        let _ = control.jobs.ended(&job.id).expect("it is known").await;
+        let job = control.jobs.show(&job.id).expect("it is known");
+        assert_eq!(job.state, JobState::Failed, "{job:?}");
+        assert_eq!(control.show_volume("data/v").await.expect("it is there").segments, before);
+        let found = content(&control, "data/v").await;
+        assert_eq!((found[4096], found[8 << 20]), (7, 8));
+        let group = control.find_group("data").expect("it is there");
+        let owned = control.with_group(group, |known| known.group.owned_areas().count());
+        assert_eq!(owned, Ok(before.len()), "nothing else is owned");
+    });
+}

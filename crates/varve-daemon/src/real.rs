@@ -1,0 +1,244 @@
+//! The real host: its files, its sockets, and the shards of `varve-os`.
+
+use crate::own_exports::find_own;
+use crate::real_disk::RealDisk;
+use crate::{file_link, state};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
+use uuid::Uuid;
+use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
+use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
+use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
+use varve_volume::world::{DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World};
+use varve_volume::{EventReceiver, ShardHandle, event_channel, shard_channel};
+
+/// Who may connect to a Unix socket.
+const SOCKET_MODE: u32 = 0o600;
+
+/// The files of this host.
+struct RealFiles {
+    /// Where what is remembered is kept.
+    state_dir: PathBuf,
+    /// Where devices were mounted as files; some may be so no more.
+    mounted: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl RealFiles {
+    /// The file that this daemon exports on which `path` lies, if it does.
+    fn own_mount_below(&self, path: &Path) -> Option<PathBuf> {
+        let own: Vec<PathBuf> = self.mounts().iter().cloned().collect();
+        if own.is_empty() { None } else { find_own(path, &own) }
+    }
+
+    fn mounts(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Files for RealFiles {
+    fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        DiskFile::open(path, options).map(RealDisk::on)
+    }
+
+    fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError> {
+        let file = DiskFile::open(path, options)?;
+        file.keep_unwritten()?;
+        let (tail, modified_ns) = (file.tail()?.into(), file.modified_ns()?);
+        Ok(OpenImage { disk: RealDisk::on(file), tail, modified_ns })
+    }
+
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        let file = DiskFile::open(path, options)?;
+        file.keep_for_writing()?;
+        Ok(RealDisk::on(file))
+    }
+
+    fn modified_ns(&self, path: &Path) -> Option<u64> {
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        let since = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_nanos()).ok()
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        std::fs::canonicalize(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn is_folder(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf> {
+        find_own(path, own)
+    }
+
+    fn save(&self, remembered: &str) -> io::Result<()> {
+        state::save(&self.state_dir, remembered)
+    }
+
+    fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
+        check_file(path).map(drop)
+    }
+
+    /// Where nobody but the owner may be let in, for the owner alone.
+    fn mount(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        options: &FuseOptions,
+    ) -> Result<Box<dyn FileDoor>, FuseError> {
+        let open = |options: &FuseOptions| FuseDoor::open(portal.clone(), arena.clone(), path, options);
+        // Root sees every mount of its own; others need root to be let in for losetup.
+        let wanted =
+            if rustix::process::geteuid().is_root() { Audience::Owner } else { Audience::OwnerAndRoot };
+        let door = match open(&FuseOptions { audience: wanted, ..options.clone() }) {
+            Err(FuseError::Failed { .. }) if wanted != Audience::Owner => open(options),
+            result => result,
+        };
+        let door = door?;
+        self.mounts().insert(path.to_owned());
+        Ok(Box::new(RealFileDoor(door)))
+    }
+}
+
+/// A device that is mounted as a file of this host.
+struct RealFileDoor(FuseDoor);
+
+impl FileDoor for RealFileDoor {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn replace(&self, portal: Portal) {
+        self.0.replace(portal);
+    }
+
+    fn is_serving(&self) -> bool {
+        self.0.is_serving()
+    }
+
+    fn counters(&self) -> FuseCounters {
+        self.0.counters()
+    }
+
+    fn detach(&mut self) {
+        self.0.detach();
+    }
+
+    fn close(&mut self) -> Result<(), FuseError> {
+        self.0.close()
+    }
+}
+
+struct RealListener {
+    context: ShardContext,
+    listener: varve_os::Listener,
+}
+
+impl Listener for RealListener {
+    fn accept(&self) -> LocalFuture<'_, io::Result<Stream>> {
+        Box::pin(async { self.listener.accept().await.map(|descriptor| self.context.adopt(descriptor)) })
+    }
+}
+
+/// One shard of this host.
+struct RealWorld {
+    context: ShardContext,
+    files: Arc<RealFiles>,
+}
+
+/// Lets shards of `varve-os` take work; the handles through which they get it, and what their volumes tell.
+pub(crate) fn begin(
+    shards: impl IntoIterator<Item = varve_os::ShardHandle>,
+    state_dir: &Path,
+) -> (Vec<ShardHandle>, EventReceiver) {
+    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned(), mounted: Mutex::default() });
+    let (sender, events) = event_channel();
+    let begin = |shard: varve_os::ShardHandle| {
+        let (handle, inbox) = shard_channel(shard.index());
+        let (files, sender) = (Arc::clone(&files), sender.clone());
+        drop(shard.run(move |context: ShardContext| {
+            let world = RealWorld { context, files };
+            inbox.serve(Rc::new(world), sender)
+        }));
+        handle
+    };
+    (shards.into_iter().map(begin).collect(), events)
+}
+
+impl World for RealWorld {
+    fn index(&self) -> usize {
+        self.context.index()
+    }
+
+    fn clock(&self) -> Clock {
+        self.context.clock()
+    }
+
+    fn spawner(&self) -> Spawner {
+        self.context.spawner()
+    }
+
+    fn arena(&self) -> Arena {
+        self.context.arena()
+    }
+
+    fn new_id(&self) -> Uuid {
+        Uuid::new_v4()
+    }
+
+    fn device(&self, disk: &DiskRef) -> Device {
+        let disk = Arc::clone(disk).into_any().downcast::<RealDisk>();
+        self.context.disk(&disk.expect("every disk of this world is a file").0)
+    }
+
+    fn portal(&self, device: &Device) -> Portal {
+        self.context.portal(device)
+    }
+
+    fn import(&self, portal: &Portal) -> Device {
+        self.context.import(portal)
+    }
+
+    fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
+        let listener = match place {
+            Place::Unix(path) => self.context.listen_unix(path, SOCKET_MODE)?,
+            Place::Tcp(address) => self.context.listen_tcp(*address)?,
+        };
+        Ok(Box::new(RealListener { context: self.context.clone(), listener }))
+    }
+
+    fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>> {
+        let files = Arc::clone(&self.files);
+        let own_export = Arc::new(move |path: &Path| files.own_mount_below(path));
+        Box::pin(file_link::connect(self.context.clone(), own_export, path))
+    }
+
+    fn is_draining(&self) -> bool {
+        self.context.is_draining()
+    }
+
+    fn work_at(&self, path: &Path, work: FileWork) {
+        let (context, path, files) = (self.context.clone(), path.to_owned(), Arc::clone(&self.files));
+        self.context.spawner().spawn(async move {
+            let _ = context.blocking_at(path, move || work(&*files)).await;
+        });
+    }
+
+    fn work_alone(&self, work: FileWork) -> io::Result<()> {
+        let files = Arc::clone(&self.files);
+        std::thread::Builder::new().name("varve-path".to_owned()).spawn(move || work(&*files)).map(drop)
+    }
+}

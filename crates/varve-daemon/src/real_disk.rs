@@ -1,0 +1,61 @@
+//! Disks of the real host: files and block devices that `varve-os` has opened.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use varve_block::Shape;
+use varve_os::{DiskCounters, DiskFile, DiskState, OpenError};
+use varve_volume::world::{DiskRef, OpenDisk};
+
+/// A disk of this host.
+pub(crate) struct RealDisk(pub(crate) Arc<DiskFile>);
+
+impl RealDisk {
+    /// The disk on an open file.
+    pub(crate) fn on(file: Arc<DiskFile>) -> DiskRef {
+        Arc::new(Self(file))
+    }
+}
+
+impl OpenDisk for RealDisk {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+
+    fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
+        self.0.set_length(bytes)
+    }
+
+    fn state(&self) -> DiskState {
+        self.0.state()
+    }
+
+    fn silence(&self) -> Duration {
+        self.0.silence()
+    }
+
+    fn counters(&self) -> DiskCounters {
+        self.0.counters()
+    }
+
+    fn has_abandoned(&self) -> bool {
+        self.0.has_abandoned()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}

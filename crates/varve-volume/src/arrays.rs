@@ -1,0 +1,166 @@
+//! The arrays in use on a shard, each with what lies on it.
+//!
+//! Invariant ARRAYS1: an array is open once.
+
+use crate::failures;
+use futures_util::future::AbortHandle;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::IoError;
+use varve_target::array::{Array, ArrayStatus, MemberState};
+use varve_vg::model::PvName;
+use varve_vg::table::Table;
+
+/// On which disks each member of an array lies.
+pub(super) type MemberDisks = Rc<RefCell<Vec<Vec<PvName>>>>;
+
+/// The arrays of one shard, by their ids.
+#[derive(Default)]
+pub struct Arrays {
+    open: RefCell<BTreeMap<Uuid, OpenArray>>,
+}
+
+/// An array in use.
+pub(super) struct OpenArray {
+    /// The volume or pool whose bytes, or whose stores, it holds.
+    pub(super) subject: Uuid,
+    pub(super) array: Rc<Array>,
+    /// On which disks its members lie.
+    pub(super) disks: MemberDisks,
+    /// What works for it.
+    pub(super) tasks: Vec<AbortHandle>,
+}
+
+impl Arrays {
+    /// How many are open.
+    #[cfg(any(test, feature = "injected-bugs"))]
+    pub fn count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// In how many regions of all arrays members may differ, which are made equal now.
+    #[cfg(any(test, feature = "injected-bugs"))]
+    pub fn unsynced(&self) -> u64 {
+        let open = self.open.borrow();
+        let status = open.values().map(|open| open.array.status());
+        status.filter(|status| !status.is_content_lost).map(|status| status.unsynced).sum()
+    }
+
+    /// How the array does, if it is open.
+    pub fn status(&self, id: Uuid) -> Option<ArrayStatus> {
+        self.get(id).map(|array| array.status())
+    }
+
+    /// The places of the members that are away of the array at `table`, if there is one and it is open.
+    pub(super) fn away(&self, table: &Table) -> Vec<usize> {
+        let status = table.array().and_then(|array| self.status(array.id));
+        let members = status.map(|status| status.members).unwrap_or_default();
+        let away = members.iter().enumerate().filter(|(_, member)| member.state == MemberState::Away);
+        away.map(|(place, _)| place).collect()
+    }
+
+    /// The members of an array lie on these disks from now on, if it is open.
+    pub(super) fn set_disks(&self, id: Uuid, disks: Vec<Vec<PvName>>) {
+        if let Some(open) = self.open.borrow().get(&id) {
+            open.disks.replace(disks);
+        }
+    }
+
+    /// The array, if it is open.
+    pub(super) fn get(&self, id: Uuid) -> Option<Rc<Array>> {
+        self.open.borrow().get(&id).map(|open| Rc::clone(&open.array))
+    }
+
+    /// The arrays of a volume or pool, those of its stores included.
+    pub(super) fn of(&self, subject: Uuid) -> Vec<(Uuid, Rc<Array>)> {
+        let open = self.open.borrow();
+        let own = open.iter().filter(|(_, open)| open.subject == subject);
+        own.map(|(id, open)| (*id, Rc::clone(&open.array))).collect()
+    }
+
+    /// The array is open from now on.
+    pub(super) fn insert(&self, id: Uuid, open: OpenArray) {
+        let replaced = self.open.borrow_mut().insert(id, open);
+        assert!(replaced.is_none(), "ARRAYS1: {id}");
+    }
+
+    /// Takes a member of an array out of use, if it is open: nothing of it is read or written any more, and that is durable on the
+    /// others.
+    pub async fn fail_member(&self, id: Uuid, place: usize) -> Result<(), Failure> {
+        let Some(array) = self.get(id) else { return Ok(()) };
+        let failed = match array.status().members.get(place) {
+            Some(member) if member.state != MemberState::Away => array.fail_member(place).await,
+            _ => array.await_ejections().await,
+        };
+        failed.map_err(|error| failures::array(&error))
+    }
+
+    /// Takes a member of an array out of use, if it is open: it is filled anew when it returns.
+    pub async fn disown_member(&self, id: Uuid, place: usize) -> Result<(), Failure> {
+        self.fail_member(id, place).await?;
+        let Some(array) = self.get(id) else { return Ok(()) };
+        array.disown_member(place).await.map_err(|error| failures::array(&error))
+    }
+
+    /// The loss of these regions of an array is accepted, as far as they wait for a member that is missing, if it is open. Returns how
+    /// many did.
+    pub async fn accept_loss(&self, id: Uuid, regions: &BTreeSet<u64>) -> Result<u64, Failure> {
+        let Some(array) = self.get(id) else { return Ok(0) };
+        let accepted = array.accept_loss(|region| regions.contains(&region)).await;
+        accepted.map(|regions| regions.len() as u64).map_err(|error| failures::array(&error))
+    }
+
+    /// Closes the arrays of a volume or pool, of which nothing is used any more; what was acknowledged is durable afterwards.
+    pub(super) async fn close(&self, subject: Uuid) -> Result<(), IoError> {
+        let mut outcome = Ok(());
+        for open in self.take(|_, open| open.subject == subject) {
+            outcome = outcome.and(open.close().await);
+        }
+        outcome
+    }
+
+    /// Closes one array, if it is open.
+    pub(super) async fn close_one(&self, array: Uuid) -> Result<(), IoError> {
+        let mut outcome = Ok(());
+        for open in self.take(|id, _| *id == array) {
+            outcome = open.close().await;
+        }
+        outcome
+    }
+
+    /// What the array `new` holds is what `id` is called from now on, if there is one. Closes the array that was called so, of which
+    /// nothing is used any more.
+    pub(super) async fn replace(&self, id: Uuid, new: Option<Uuid>) -> Result<(), IoError> {
+        let old = self.open.borrow_mut().remove(&id);
+        if let Some(new) = new.and_then(|new| self.open.borrow_mut().remove(&new)) {
+            self.insert(id, new);
+        }
+        match old {
+            Some(old) => old.close().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Lets go of the arrays of a volume or pool in which something has panicked: nothing of them is touched again.
+    pub(super) fn abandon(&self, subject: Uuid) {
+        for open in self.take(|_, open| open.subject == subject) {
+            open.tasks.iter().for_each(AbortHandle::abort);
+        }
+    }
+
+    fn take(&self, is_taken: impl Fn(&Uuid, &OpenArray) -> bool) -> Vec<OpenArray> {
+        let mut open = self.open.borrow_mut();
+        open.extract_if(.., |id, open| is_taken(id, open)).map(|(_, open)| open).collect()
+    }
+}
+
+impl OpenArray {
+    async fn close(self) -> Result<(), IoError> {
+        let closed = self.array.close().await;
+        self.tasks.iter().for_each(AbortHandle::abort);
+        closed
+    }
+}

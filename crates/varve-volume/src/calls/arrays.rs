@@ -1,0 +1,41 @@
+//! Calls that concern the array of a volume, a store or a pool.
+
+use crate::context::ShardContext;
+use crate::handle::{Answer, ShardHandle};
+use std::collections::BTreeSet;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_target::array::ArrayStatus;
+
+/// Calls that concern one array.
+#[derive(Clone, Copy)]
+pub struct ArrayCalls<'a> {
+    pub(super) shard: &'a ShardHandle,
+    pub(super) id: Uuid,
+}
+
+impl ArrayCalls<'_> {
+    /// How it is; none if it is not open.
+    pub fn status(&self) -> Answer<Option<ArrayStatus>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.arrays.status(id))
+    }
+
+    /// Lets it go on without the member at `place`.
+    pub fn fail_member(&self, place: usize) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.arrays.fail_member(id, place).await)
+    }
+
+    /// Forgets what the member at `place` holds: all of it is to be written again.
+    pub fn disown_member(&self, place: usize) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.arrays.disown_member(id, place).await)
+    }
+
+    /// Accepts that what these regions held is lost; how many were.
+    pub fn accept_loss(&self, regions: BTreeSet<u64>) -> Answer<Result<u64, Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.arrays.accept_loss(id, &regions).await)
+    }
+}

@@ -1,0 +1,93 @@
+//! Calls that concern the NBD exports at one address.
+//!
+//! Invariant EXPORTCALL1: a socket whose last export is gone is closed.
+
+use crate::context::ShardContext;
+use crate::export_target::{ReachedFrom, Target};
+use crate::handle::{Answer, ShardHandle};
+use crate::nbd::{DoorResources, NbdSocket};
+use crate::world::Place;
+use std::io;
+use std::rc::Rc;
+use varve_api::Traffic;
+
+/// Calls that concern the exports at one address.
+#[derive(Clone)]
+pub struct ExportCalls<'a> {
+    pub(super) shard: &'a ShardHandle,
+    pub(super) address: String,
+}
+
+/// An export that is to be opened.
+pub struct NewExport {
+    /// The name to which it answers.
+    pub name: String,
+    /// Where its socket listens.
+    pub place: Place,
+    /// What its clients share with those of others.
+    pub resources: DoorResources,
+    /// Where it leads.
+    pub target: Target,
+}
+
+impl ExportCalls<'_> {
+    /// Opens an export, and the socket if it is the first there; whether the name was free.
+    pub fn open(&self, export: NewExport) -> Answer<io::Result<bool>> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| {
+            let NewExport { name, place, resources, target } = export;
+            let socket = match here.state().socket(&address) {
+                Some(socket) => socket,
+                None => {
+                    let activity = here.state().activity.clone();
+                    let socket = NbdSocket::open(here.host(), &place, resources, activity)?;
+                    here.state().sockets.borrow_mut().insert(address, Rc::clone(&socket));
+                    socket
+                }
+            };
+            let target = ReachedFrom { context: here.apart(), target };
+            Ok(socket.add(&name, Rc::new(target)))
+        })
+    }
+
+    /// Closes the export `name`; when this answers, no request of it is under way.
+    pub fn close(&self, name: String) -> Answer<()> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| {
+            let Some(socket) = here.state().socket(&address) else { return };
+            if !socket.remove(&name).await {
+                here.state().sockets.borrow_mut().remove(&address); // EXPORTCALL1
+                socket.close().await;
+            }
+        })
+    }
+
+    /// Closes the socket with all its exports.
+    pub fn close_all(&self) -> Answer<()> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| {
+            let socket = here.state().sockets.borrow_mut().remove(&address);
+            if let Some(socket) = socket {
+                socket.close().await;
+            }
+        })
+    }
+
+    /// Lets an export answer to another name.
+    pub fn rename(&self, from: String, to: String) -> Answer<()> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| {
+            if let Some(socket) = here.state().socket(&address) {
+                socket.rename(&from, &to);
+            }
+        })
+    }
+
+    /// Open connections of the export `name`, and what was done through them.
+    pub fn counters(&self, name: String) -> Answer<Option<(u64, Traffic)>> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| {
+            here.state().socket(&address).and_then(|socket| socket.counters(&name))
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! What may be asked of a shard from any thread: typed calls, grouped by what they concern. Plain data goes in and out.
+//!
+//! A call begins when its method returns, whether its [`Answer`] is awaited or not, and goes on if that is dropped.
+
+mod arrays;
+mod exports;
+mod moves;
+mod pools;
+mod rollbacks;
+mod snapshots;
+mod volumes;
+
+pub use crate::instant::NewSnapshots;
+pub use arrays::ArrayCalls;
+pub use exports::{ExportCalls, NewExport};
+pub use pools::PoolCalls;
+pub use snapshots::Difference;
+pub use volumes::VolumeCalls;
+
+use crate::context::ShardContext;
+use crate::handle::{Answer, ShardHandle};
+use crate::host::Host;
+use crate::metadata;
+use crate::movable::MovingRun;
+use crate::moves as moving;
+use crate::placement::Standing;
+use crate::quota::CacheQuota;
+use crate::reconcile::{self, Wanted};
+use crate::reopen;
+use crate::retire;
+use crate::spec::ActivationSpec;
+use uuid::Uuid;
+use varve_api::{Failure, MetadataMemory};
+
+impl ShardHandle {
+    /// Calls that concern a volume of the shard, thick or thin; those that any volume or pool answers, too.
+    pub fn volume(&self, id: Uuid) -> VolumeCalls<'_> {
+        VolumeCalls { shard: self, id }
+    }
+
+    /// Calls that concern a thin pool of the shard.
+    pub fn pool(&self, id: Uuid) -> PoolCalls<'_> {
+        PoolCalls { shard: self, id }
+    }
+
+    /// Calls that concern the array of a volume, a store or a pool of the shard.
+    pub fn array(&self, id: Uuid) -> ArrayCalls<'_> {
+        ArrayCalls { shard: self, id }
+    }
+
+    /// Calls that concern the NBD exports at one address.
+    pub fn exports(&self, address: &str) -> ExportCalls<'_> {
+        ExportCalls { shard: self, address: address.to_owned() }
+    }
+
+    /// Lets something live on the shard beside the volumes: it is given the host, and reaches volumes by calls only.
+    pub fn settle<T, F, W>(&self, begin: W) -> Answer<T>
+    where
+        W: FnOnce(Host) -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        self.run(move |here: ShardContext| begin(here.host().clone()))
+    }
+
+    /// Whether the shard lives: it answers at once, or never if it hangs.
+    pub fn is_alive(&self) -> Answer<()> {
+        self.run(async |_: ShardContext| ())
+    }
+
+    /// Answers when the shard has ended.
+    pub fn ended(&self) -> Answer<()> {
+        self.run(async |_: ShardContext| std::future::pending::<()>().await)
+    }
+
+    /// Takes a volume or pool into use.
+    pub fn activate(&self, spec: ActivationSpec) -> Answer<Result<(), Failure>> {
+        self.run(async move |here: ShardContext| retire::activate(&here, &spec).await)
+    }
+
+    /// Leads the doors whose requests wait to volumes that were opened anew.
+    pub fn resume_doors(&self) -> Answer<()> {
+        self.run(async move |here: ShardContext| reopen::resume_all(&here))
+    }
+
+    /// Lets all requests that wait for space fail, now and from now on.
+    pub fn fail_waiting(&self) -> Answer<()> {
+        self.run(async move |here: ShardContext| {
+            here.state().pools.borrow().values().for_each(|pool| pool.let_writes_fail(true));
+            here.state().families.borrow().values().for_each(|family| family.let_writes_fail(true));
+        })
+    }
+
+    /// Takes those of `served` out of use that are not served as all versions of them say; how each stands.
+    pub fn fence(&self, served: Vec<(Uuid, Vec<Option<Wanted>>)>) -> Answer<Vec<(Uuid, Standing)>> {
+        self.run(async move |here: ShardContext| {
+            let fence = |(id, versions): (Uuid, Vec<_>)| (id, reconcile::fence(&here, id, &versions));
+            served.into_iter().map(fence).collect::<Vec<_>>()
+        })
+    }
+
+    /// Gives the metadata of volumes and pools other shares of the memory.
+    pub fn give_quotas(&self, shares: Vec<(Uuid, CacheQuota)>) -> Answer<()> {
+        self.run(async move |here: ShardContext| metadata::give(&here, shares).await)
+    }
+
+    /// What the metadata of volumes and pools takes in memory.
+    pub fn metadata_memory(&self, volumes: Vec<Uuid>) -> Answer<MetadataMemory> {
+        self.run(async move |here: ShardContext| metadata::figures(&here, &volumes))
+    }
+
+    /// In how many regions members of arrays may differ since a crash.
+    #[cfg(any(test, feature = "injected-bugs"))]
+    pub fn unsynced_regions(&self) -> Answer<u64> {
+        self.run(async |here: ShardContext| here.arrays.unsynced())
+    }
+
+    /// Begins to move a run of extents.
+    pub fn begin_move(&self, run: MovingRun) -> Answer<Result<(), Failure>> {
+        self.run(async move |here: ShardContext| moving::begin(&here, run).await)
+    }
+}

@@ -1,0 +1,73 @@
+//! Calls that concern what moves: runs of a volume's extents to another disk, its whole content to another layout, a mirror
+//! that is split.
+
+use super::volumes::VolumeCalls;
+use crate::context::ShardContext;
+use crate::conversions::{self, Part};
+use crate::handle::Answer;
+use crate::reconcile::Wanted;
+use crate::spec::Disks;
+use crate::{moves, split};
+use varve_api::Failure;
+use varve_vg::model::PvName;
+
+impl VolumeCalls<'_> {
+    /// Copies up to `bytes` of the run that moves off `disk`; bytes that are left.
+    pub fn copy_move(&self, disk: PvName, bytes: u64) -> Answer<Result<u64, Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| moves::copy(&here, id, disk, bytes).await)
+    }
+
+    /// Makes all durable before the move off `disk` is committed.
+    pub fn prepare_move(&self, disk: PvName, wanted: Wanted) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| moves::prepare(&here, id, disk, &wanted).await)
+    }
+
+    /// Leads requests to where the run that moves off `disk` is now, and forgets the move if it was the last of the volume.
+    pub fn settle_move(&self, disk: PvName, is_switched: bool, is_last: bool) -> Answer<()> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            moves::settle(&here, id, disk, is_switched).await;
+            if is_last {
+                moves::leave(&here, id, disk).await;
+            }
+        })
+    }
+
+    /// Begins to convert the volume: its parts with their new tables.
+    pub fn begin_conversion(&self, parts: Vec<Part>, disks: Disks) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| conversions::begin(&here, id, parts, disks).await)
+    }
+
+    /// Copies up to `bytes` to the new layout; bytes that are left.
+    pub fn copy_conversion(&self, bytes: u64) -> Answer<Result<u64, Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| conversions::copy(&here, id, bytes).await)
+    }
+
+    /// Makes all durable before the new layout is committed.
+    pub fn prepare_conversion(&self, wanted: Wanted) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| conversions::prepare(&here, id, &wanted).await)
+    }
+
+    /// Leads requests to the layout that counts.
+    pub fn settle_conversion(&self, is_switched: bool) -> Answer<()> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| conversions::settle(&here, id, is_switched).await)
+    }
+
+    /// Holds the requests of a mirror that is about to lose a member.
+    pub fn hold_for_split(&self, wanted: Wanted) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| split::hold(&here, id, &wanted).await)
+    }
+
+    /// Lets the requests of a mirror go on after a split, or after none.
+    pub fn release_after_split(&self, is_split: bool, wanted: Wanted) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| split::release(&here, id, is_split, &wanted).await)
+    }
+}

@@ -1,0 +1,282 @@
+//! Calls that concern a volume as a whole: whether it is in use, its size, its stores, its image, its array.
+
+use crate::context::ShardContext;
+use crate::family::{Family, FamilyFacts};
+use crate::handle::{Answer, ShardHandle};
+use crate::image_jobs::{self, Below, ImageWork};
+use crate::mappers::MapperFacts;
+use crate::origins;
+use crate::progress::Progress;
+use crate::reconcile::{self, Wanted};
+use crate::scrub::{self, Scrubbed};
+use crate::snapshot_facts::Target;
+use crate::spec::{ActivationSpec, Disks};
+use crate::{failures, open, reopen, retire};
+use std::rc::Rc;
+use std::sync::Arc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::Portal;
+use varve_target::array::ScrubOptions;
+use varve_target::thin::Origin;
+use varve_vg::model::{PvName, StorePolicy};
+use varve_vg::tree::StoreNode;
+
+/// Calls that concern one volume.
+#[derive(Clone, Copy)]
+pub struct VolumeCalls<'a> {
+    pub(super) shard: &'a ShardHandle,
+    pub(super) id: Uuid,
+}
+
+impl VolumeCalls<'_> {
+    /// Asks the volume, if it is active.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Family) -> T + Send + 'static,
+    ) -> Answer<Option<T>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.family(id).map(|family| ask(&family)))
+    }
+
+    /// Does `work` on the volume, if it is active.
+    pub(super) fn work<T, F, W>(&self, work: W) -> Answer<Option<T>>
+    where
+        W: FnOnce(Rc<Family>) -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| match here.family(id) {
+            Some(family) => Some(work(family).await),
+            None => None,
+        })
+    }
+
+    /// Does `work` on the volume, or says that it is not active.
+    pub(super) fn work_if_active<T, F, W>(&self, work: W) -> Answer<Result<T, Failure>>
+    where
+        W: FnOnce(Rc<Family>) -> F + Send + 'static,
+        F: Future<Output = Result<T, Failure>> + 'static,
+        T: Send + 'static,
+    {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| match here.family(id) {
+            Some(family) => work(family).await,
+            None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active").help("varve lv list")),
+        })
+    }
+
+    /// Takes the volume or pool out of use; what was written is durable then.
+    pub fn deactivate(&self) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| retire::deactivate(&here, id).await)
+    }
+
+    /// Closes the volume or pool to be opened anew; its doors hold their requests meanwhile.
+    pub fn set_aside(&self) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| reopen::set_aside(&here, id).await)
+    }
+
+    /// Whether the volume or pool takes no changes any more.
+    pub fn is_failing(&self) -> Answer<bool> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| reopen::is_failing(&here, id))
+    }
+
+    /// Lets go of a volume or pool that was taken out of use.
+    pub fn retire(&self) -> Answer<()> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| reconcile::retire(&here, id).await)
+    }
+
+    /// Takes the volume or pool out of use at once and lets go of it.
+    pub fn cut_off(&self) -> Answer<()> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            reconcile::fence(&here, id, &[None]);
+            reconcile::retire(&here, id).await;
+        })
+    }
+
+    /// Takes members on `disk` back into the arrays of the volume or pool.
+    pub fn take_back(&self, wanted: Wanted, disk: PvName) -> Answer<()> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| reconcile::take_back(&here, id, &wanted, disk).await)
+    }
+
+    /// Makes the volume or pool as large as its group says.
+    pub fn grow(&self, wanted: Wanted) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| reconcile::grow(&here, id, &wanted).await)
+    }
+
+    /// The way from any thread to the volume or a snapshot; none if it is not active.
+    pub fn portal(&self, snapshot: Option<String>, read_only: bool) -> Answer<Option<Portal>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            let device = open::device(&here, id, snapshot.as_deref())?;
+            let device = if read_only { varve_block::read_only(device) } else { device };
+            Some(here.portal(&device))
+        })
+    }
+
+    /// What is told of the volume.
+    pub fn facts(&self) -> Answer<FamilyFacts> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| match here.family(id) {
+            Some(family) => family.facts().await,
+            None => FamilyFacts::default(),
+        })
+    }
+
+    /// Bytes; none if it is not active.
+    pub fn size(&self) -> Answer<Option<u64>> {
+        self.ask(Family::size)
+    }
+
+    /// Makes all durable that was written; nothing if it is not active.
+    pub fn flush(&self) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| match here.family(id) {
+            Some(family) => family.flush().await.map_err(|error| failures::io("the flush", error)),
+            None => Ok(()),
+        })
+    }
+
+    /// Lets the volume or pool keep another policy.
+    pub fn set_policy(&self, policy: StorePolicy) -> Answer<()> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            if let Some(family) = here.family(id) {
+                family.set_policy(policy);
+            }
+            if let Some(pool) = here.pool(id) {
+                pool.set_policy(policy);
+            }
+        })
+    }
+
+    /// Lets requests of the volume that wait for space fail, or wait again.
+    pub fn let_writes_fail(&self, fail: bool) -> Answer<Option<()>> {
+        self.ask(move |family| family.let_writes_fail(fail))
+    }
+
+    /// Tells the stores of the volume, or the pool, that the group has space.
+    pub fn group_has_space(&self) -> Answer<()> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            if let Some(family) = here.family(id) {
+                family.group_has_space();
+            }
+            if let Some(pool) = here.pool(id) {
+                pool.group_has_space();
+            }
+        })
+    }
+
+    /// Whether writes wait for space for its snapshots; not if it is not active.
+    pub fn is_paused(&self) -> Answer<Option<bool>> {
+        self.ask(Family::is_paused)
+    }
+
+    /// Its stores that hold no snapshot.
+    pub fn empty_stores(&self) -> Answer<Option<Vec<Uuid>>> {
+        self.ask(Family::empty_stores)
+    }
+
+    /// Opens a new store.
+    pub fn add_store(&self, store: StoreNode, disks: Disks) -> Answer<Result<(), Failure>> {
+        self.work_if_active(async move |family: Rc<Family>| family.add_store(&store, &disks).await)
+    }
+
+    /// Lets go of a store that holds no snapshot.
+    pub fn remove_store(&self, store: Uuid) -> Answer<Option<Result<(), Failure>>> {
+        self.work(async move |family: Rc<Family>| family.remove_store(store).await)
+    }
+
+    /// Lets a store of the volume, or the pool itself, be as large as `spec` says.
+    pub fn grow_store(&self, store: Uuid, spec: ActivationSpec) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            if let Some(pool) = here.pool(id) {
+                return pool.grown(&spec.node.table, &spec.disks).await;
+            }
+            match (here.family(id), spec.node.store(store)) {
+                (Some(family), Some(known)) => family.grow_store(store, &known.table, &spec.disks).await,
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Lets the store of dependent snapshots grow beyond the `seen` bytes that were too few; whether it did.
+    pub fn grow_dependent(&self, seen: u64) -> Answer<bool> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            match here.family(id).and_then(|family| family.dependent()) {
+                Some(open) => open.grow(seen).await,
+                None => false,
+            }
+        })
+    }
+
+    /// Gives a thin volume another size.
+    pub fn resize_thin(&self, bytes: u64) -> Answer<Result<(), Failure>> {
+        self.work_if_active(async move |family: Rc<Family>| family.resize_thin(bytes).await)
+    }
+
+    /// Snapshots of the volume, or of the pool's volumes, that others lie over.
+    pub fn bases(&self) -> Answer<Vec<Target>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| origins::bases(&here, id))
+    }
+
+    /// Notes that others lie over a snapshot, or that they do no more.
+    pub fn set_base(&self, target: Target, is_base: bool) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| origins::set_base(&here, id, target, is_base).await)
+    }
+
+    /// The name of what others lie over.
+    pub fn origin_name(&self, origin: Origin) -> Answer<Option<String>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| origins::name(&here, id, &origin))
+    }
+
+    /// What is asked of the volume's image before a job.
+    pub fn image_below(&self) -> Answer<Option<Below>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| image_jobs::below(&here, id))
+    }
+
+    /// Works on the volume's image.
+    pub fn work_on_image(&self, work: ImageWork, progress: Arc<Progress>) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| image_jobs::run(&here, id, work, &progress).await)
+    }
+
+    /// How the program that maps the volume is.
+    pub fn mapper_facts(&self) -> Answer<Option<MapperFacts>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.mappers.facts(id))
+    }
+
+    /// Bytes that a scrub of the volume or pool, called `name`, compares.
+    pub fn scrub_size(&self, name: String) -> Answer<Result<u64, Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| scrub::ask(&here, id, &name))
+    }
+
+    /// Compares the members of the arrays of the volume or pool.
+    pub fn scrub(
+        &self,
+        name: String,
+        options: ScrubOptions,
+        progress: Arc<Progress>,
+    ) -> Answer<Result<Scrubbed, Failure>> {
+        let id = self.id;
+        self.shard
+            .run(async move |here: ShardContext| scrub::scrub(&here, id, &name, options, &progress).await)
+    }
+}

@@ -1,0 +1,137 @@
+//! Errors of the mapping layer and of disks as errors of the control plane: a code, the sentence, and the command that helps.
+
+use crate::no_answer::NoAnswer;
+use varve_api::{Code, Failure};
+use varve_block::IoError;
+use varve_block::host::OpenError;
+use varve_target::array::ArrayError;
+use varve_target::snapshot::StoreError;
+use varve_target::thin::PoolError;
+
+/// A shard that does not answer: it has ended, or a volume on it has failed meanwhile.
+pub fn gone(error: impl Into<NoAnswer>) -> Failure {
+    match error.into() {
+        NoAnswer::Gone => Failure::new(Code::Stopping, "the daemon is stopping"),
+        NoAnswer::Failed => Failure::new(Code::VolumeFailed, "the volume failed while it was worked on")
+            .help("varve status says which; varve lv activate VG/LV, varve pool activate VG/POOL"),
+    }
+}
+
+/// A volume or pool that is out of use since something in it panicked.
+pub fn failed(name: &str, is_pool: bool, reason: &str) -> Failure {
+    let noun = if is_pool { "pool" } else { "lv" };
+    Failure::new(Code::VolumeFailed, format!("{name} failed and is out of use: {reason}")).help(format!(
+        "report this with the daemon's log; varve {noun} activate {name} takes it into use again"
+    ))
+}
+
+/// A request to a disk or a volume that failed.
+pub fn io(what: &str, error: IoError) -> Failure {
+    let code = match error {
+        IoError::Corrupt => Code::DataCorrupt,
+        IoError::NoSpace => Code::NoSpaceOnHost,
+        IoError::ReadOnly => Code::DiskReadOnly,
+        IoError::Medium | IoError::Fenced | IoError::Gone | IoError::Unsupported => Code::MediumFailed,
+    };
+    Failure::new(code, format!("{what}: {error}")).help("the daemon's log has the place")
+}
+
+/// A disk that cannot be opened.
+pub fn open(error: &OpenError) -> Failure {
+    let code = match error {
+        OpenError::NotFound(_) => Code::DiskNotFound,
+        OpenError::Exists(_) => Code::DiskExists,
+        OpenError::InUse(_) => Code::DiskInUse,
+        OpenError::ReadOnly(_) => Code::DiskReadOnly,
+        OpenError::TooSmall { .. } => Code::DiskTooSmall,
+        OpenError::NoSpace(_) => Code::NoSpaceOnHost,
+        OpenError::Permission(_) | OpenError::NotADisk(_) | OpenError::System { .. } => Code::DiskUnusable,
+    };
+    let text = error.to_string();
+    // These errors name their remedy after a semicolon.
+    match text.rsplit_once("; ") {
+        Some((message, help)) if !matches!(error, OpenError::System { .. }) => {
+            let help = match error {
+                OpenError::NotFound(path) => {
+                    format!("{help}; varve pv create {} --size SIZE makes a file", path.display())
+                }
+                OpenError::ReadOnly(_) => {
+                    "make it writable (blockdev --setrw), or use another disk".to_owned()
+                }
+                _ => help.to_owned(),
+            };
+            Failure::new(code, message).help(help)
+        }
+        _ => Failure::new(code, text),
+    }
+}
+
+/// A thin pool that refuses.
+pub fn pool(what: &str, error: &PoolError) -> Failure {
+    let (code, help) = match error {
+        PoolError::Io(error) => return io(what, *error),
+        PoolError::NoSpace => (Code::PoolFull, "varve pool extend VG/POOL --size +SIZE"),
+        PoolError::NotFound => (Code::VolumeNotFound, "varve lv list"),
+        PoolError::Exists => (Code::VolumeExists, "choose another name"),
+        PoolError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
+        PoolError::Name => (Code::BadName, "varve explain V0008"),
+        PoolError::TooSmall(_) => (Code::BadVolumeSize, "make the pool larger"),
+        PoolError::OriginMissing => {
+            (Code::VolumeUnusable, "varve lv show VG/LV; bring back what it lies over")
+        }
+        PoolError::Misfit(what) if what.contains("smaller than the pool") => (
+            Code::VolumeUnusable,
+            "varve vg history VG; varve vg restore VG FILE of when the pool had its size",
+        ),
+        PoolError::Misfit(_) => (Code::BadVolumeSize, "varve explain V0306"),
+        PoolError::Format(_) | PoolError::Corrupt(_) => (
+            Code::VolumeUnusable,
+            "varve check PATH… of the group's disks, then varve repair --store VG/POOL PATH…",
+        ),
+    };
+    Failure::new(code, format!("{what}: {error}")).help(help)
+}
+
+/// A mirror or ddraid array that refuses.
+pub fn array(error: &ArrayError) -> Failure {
+    let (code, help) = match error {
+        ArrayError::Io(error) => return io("the array", *error),
+        ArrayError::TooFew { .. } => (Code::VolumeUnusable, "bring its disks back, then varve pv scan"),
+        ArrayError::MaybeStale => (
+            Code::VolumeUnusable,
+            "bring the missing disks back, then varve pv scan; or varve lv activate VG/LV --accept-missing",
+        ),
+        ArrayError::Exchanged { .. } | ArrayError::Format { .. } | ArrayError::Mismatch(_) => {
+            (Code::VolumeUnusable, "varve vg history VG")
+        }
+        ArrayError::Member { .. } => (Code::VolumeUnusable, "varve lv show VG/LV"),
+    };
+    Failure::new(code, format!("the array: {error}")).help(help)
+}
+
+/// A snapshot store that refuses.
+pub fn store(what: &str, error: &StoreError) -> Failure {
+    let (code, help) = match error {
+        StoreError::Io(error) => return io(what, *error),
+        StoreError::NoSpace => (Code::SnapshotsFull, "varve vg extend VG PATH…, or remove snapshots"),
+        StoreError::NotFound => (Code::SnapshotNotFound, "varve snap list"),
+        StoreError::Exists => (Code::SnapshotExists, "choose another name"),
+        StoreError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
+        StoreError::HalfRolledBack => {
+            (Code::VolumeUnusable, "start the daemon again, which reads the log of the snapshots")
+        }
+        StoreError::Busy => (Code::SnapshotMergesNow, "varve job list"),
+        StoreError::Name => (Code::BadName, "varve explain V0008"),
+        StoreError::TooSmall(_) => (Code::NoSpaceForSnapshots, "varve vg extend VG PATH…"),
+        StoreError::Misfit(what) if what.contains("shorter than it was") => (
+            Code::VolumeUnusable,
+            "varve vg history VG; varve vg restore VG FILE of when the store had its size",
+        ),
+        StoreError::Misfit(_) => (Code::BadChunkSize, ""),
+        StoreError::Format(_) | StoreError::Corrupt(_) => {
+            (Code::DataCorrupt, "varve check PATH… of the group's disks")
+        }
+    };
+    let message = if what.is_empty() { error.to_string() } else { format!("{what}: {error}") };
+    Failure::new(code, message).help(help)
+}

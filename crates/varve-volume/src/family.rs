@@ -1,0 +1,445 @@
+//! A volume on its shard: its table as a device, its snapshots and their store, and the switch at the top.
+//!
+//! ```text
+//! doors ──► switch ──► counted ──► widened ──► origin of the stores ──► base (the table)
+//!                                   (or base itself, while there is no store)
+//! ```
+//!
+//! Invariants:
+//! - FAMILY1. All doors of a volume or snapshot go through one widened device, so that ragged edges exclude each other.
+//! - FAMILY2. While there is a store, nobody but the stores touches the base.
+//! - FAMILY3. At most one store is that of the dependent snapshots.
+//! - FAMILY4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
+//!   while the widened device merges nothing (W2 of `widen.rs`).
+//!
+//! What is done with snapshots is in `snapshots.rs`, what a store does by itself in `open_store.rs`.
+
+use super::gate::Gate;
+use super::health::Health;
+use super::host::Host;
+use super::images;
+use super::mappers::MapperFacts;
+use super::open_array::{Owner, device_of};
+use super::open_store::{OpenStore, StoreFacts};
+use super::placement::Placement;
+use super::quota::CacheQuota;
+use super::spec::{Accepts, ActivationSpec, Disks};
+use super::thin::{Thin, ThinFacts};
+use super::top::Top;
+use super::traffic::{Counters, counted};
+use crate::failures;
+use futures_util::future::{Either, select};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Code, Failure, Traffic};
+use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
+use varve_target::ErrorTarget;
+use varve_target::array::ArrayStatus;
+use varve_target::snapshot::{SnapshotStore, StoreOptions, side_by_side};
+use varve_target::thin::PoolError;
+use varve_vg::StoreKind;
+use varve_vg::model::StorePolicy;
+use varve_vg::table::Table;
+use varve_vg::tree::StoreNode;
+
+/// How often it is asked whether requests that are waited for wait for space.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A volume in use.
+pub struct Family {
+    id: Uuid,
+    pub(super) host: Host,
+    health: Health,
+    counters: Counters,
+    policy: Cell<StorePolicy>,
+    /// How its stores keep their metadata.
+    pub(super) quota: Cell<CacheQuota>,
+    /// Where its doors lead.
+    top: Top,
+    /// Held alone while a rollback begins (FAMILY4).
+    pub(super) shown: Shown,
+    /// Below its stores and its base, unless it is a thin volume.
+    pub(super) gate: Gate,
+    /// Where its base lies, unless it is a thin volume.
+    pub(super) placement: RefCell<Option<Placement>>,
+    base: RefCell<Device>,
+    pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
+    /// Devices of snapshots in use, by their stores and numbers (FAMILY1).
+    pub(super) views: RefCell<BTreeMap<(Uuid, u64), Device>>,
+    /// Where it is in its pool, if it is a thin volume.
+    pub(super) thin: Option<Thin>,
+    /// As [`ActivationSpec::accepts`].
+    accepts: Accepts,
+}
+
+/// What a volume is like now.
+#[derive(Default)]
+pub struct FamilyFacts {
+    /// What was done through it.
+    pub traffic: Traffic,
+    /// Snapshots that there are.
+    pub snapshots: u32,
+    /// Its snapshot stores.
+    pub stores: Vec<StoreFacts>,
+    /// If it is thin: what it has in its pool.
+    pub thin: Option<ThinFacts>,
+    /// How its array does, if it is one.
+    pub array: Option<ArrayStatus>,
+    /// How its mapper does, if a program maps it.
+    pub mapper: Option<MapperFacts>,
+    /// Why it takes no changes any more, if so.
+    pub failure: Option<IoError>,
+}
+
+impl Family {
+    /// A volume whose bytes lie at `base`, behind `gate`, where `spec` says; without its stores as yet.
+    pub(super) fn thick(
+        spec: &ActivationSpec,
+        (gate, base): (Gate, Device),
+        top: Top,
+        host: &Host,
+        health: &Health,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            policy: Cell::new(spec.policy),
+            quota: Cell::new(spec.quota),
+            gate,
+            placement: RefCell::new(Some(Placement::at(&spec.node.table, &spec.disks))),
+            accepts: spec.accepts,
+            ..Self::new(spec.node.id, base, top, host, health)
+        })
+    }
+
+    /// A thin volume, served through `base`.
+    pub(super) fn thin(id: Uuid, thin: Thin, base: Device, top: Top, host: &Host) -> Rc<Self> {
+        let health = thin.open.health.clone();
+        Rc::new(Self { thin: Some(thin), ..Self::new(id, base, top, host, &health) })
+    }
+
+    fn new(id: Uuid, base: Device, top: Top, host: &Host, health: &Health) -> Self {
+        Self {
+            id,
+            host: host.clone(),
+            health: health.clone(),
+            counters: Counters::new(host),
+            policy: Cell::default(),
+            quota: Cell::default(),
+            top,
+            shown: Shown::default(),
+            gate: Gate::default(),
+            placement: RefCell::default(),
+            base: RefCell::new(base),
+            stores: RefCell::default(),
+            views: RefCell::default(),
+            thin: None,
+            accepts: Accepts::default(),
+        }
+    }
+
+    /// A device for one door onto the volume; any byte can be addressed.
+    pub(super) fn door(&self) -> Device {
+        self.top.losses.door(self.top.switch.device())
+    }
+
+    /// Whether it is a thin volume.
+    pub fn is_thin(&self) -> bool {
+        self.thin.is_some()
+    }
+
+    /// Whether it is a thin volume, and what it lies over is not there (POOLSERVE1 of `pool_serving.rs`).
+    pub(super) fn is_adrift(&self) -> bool {
+        self.thin.as_ref().is_some_and(|thin| thin.is_adrift.get())
+    }
+
+    /// Changes a thin volume as a whole by `change`, between two requests.
+    pub(super) async fn change_thin<T, E>(
+        &self,
+        change: impl AsyncFnOnce(&Thin) -> Result<T, E>,
+        failed: impl Fn(PoolError) -> E,
+    ) -> Result<T, E> {
+        let thin = self.thin.as_ref().expect("only a thin volume is changed so");
+        let suspended = self.suspend_unless_paused(thin).await.ok_or_else(|| failed(PoolError::NoSpace))?;
+        let changed = change(thin).await;
+        // Even what failed may have changed its size.
+        let base = thin.device().map_err(failed)?;
+        self.base.replace(base.clone());
+        suspended.replace(self.contained(base));
+        changed
+    }
+
+    /// Holds back requests of a thin volume when those under way have ended; not if they wait for space, perhaps for
+    /// what holding them back would keep from coming.
+    async fn suspend_unless_paused(&self, thin: &Thin) -> Option<Suspended> {
+        let (mut suspended, clock) = (Box::pin(self.top.switch.suspend()), self.host.clock());
+        loop {
+            match select(suspended, clock.sleep(PATIENCE)).await {
+                Either::Left((suspended, _)) => return Some(suspended),
+                Either::Right(((), _)) if thin.is_paused() => return None,
+                Either::Right(((), still)) => suspended = still,
+            }
+        }
+    }
+
+    /// Gives a thin volume another size.
+    pub async fn resize_thin(&self, bytes: u64) -> Result<(), Failure> {
+        let failed = |error| failures::pool("the volume", &error);
+        self.change_thin(async |thin: &Thin| thin.resize(bytes).await.map_err(failed), failed).await
+    }
+
+    /// What goes below the switch now.
+    fn below(&self) -> Result<Device, Failure> {
+        let stores: Vec<Rc<SnapshotStore>> =
+            self.stores.borrow().iter().map(|open| Rc::clone(&open.store)).collect();
+        let refused = |error| failures::store("its snapshot stores", &error);
+        let inner = match stores.as_slice() {
+            [] => self.base.borrow().clone(),
+            // One that is alone may have had siblings.
+            [alone] => side_by_side(&stores).map(|_| alone.origin()).map_err(refused)?,
+            _ => side_by_side(&stores).map_err(refused)?,
+        };
+        Ok(self.contained(inner))
+    }
+
+    /// What doors see of `device` (FAMILY1, FAMILY4), a part of the volume: what panics there takes the volume out of use.
+    fn contained(&self, device: Device) -> Device {
+        let widened = widen_shown(device, self.host.arena(), self.shown.clone());
+        counted(widened, self.counters.clone(), self.health.clone())
+    }
+
+    /// A snapshot of the volume, as doors see it, whose requests are not counted.
+    pub(super) fn contained_view(&self, device: Device) -> Device {
+        let counters = Counters::new(&self.host);
+        counted(widen(device, self.host.arena()), counters, self.health.clone())
+    }
+
+    /// Whether something in the volume, or in its pool, has panicked.
+    pub(super) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Where the doors of the volume lead.
+    pub(super) fn top(&self) -> &Switch {
+        &self.top.switch
+    }
+
+    /// A thin volume lies at `base` from now on.
+    pub(super) async fn lead_to(&self, base: Device) -> Result<(), Failure> {
+        self.base.replace(base);
+        self.turn_top().await
+    }
+
+    /// Writes that were not flushed may be lost (LOSSES1 of `losses.rs`).
+    pub(super) fn note_loss(&self) {
+        self.top.losses.add();
+    }
+
+    /// Doors get `error` from now on, in the size that they see.
+    pub(super) fn lead_to_error(&self, suspended: &Suspended, error: IoError) {
+        let shape = self.top.switch.current().shape();
+        suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, error)));
+    }
+
+    /// Leads the switch to what is below it now, between two requests.
+    pub(super) async fn turn_top(&self) -> Result<(), Failure> {
+        let suspended = self.top.switch.suspend().await;
+        suspended.replace(self.below()?);
+        Ok(())
+    }
+
+    pub(super) async fn open_store(
+        &self,
+        spec: &StoreNode,
+        disks: &Disks,
+        options: StoreOptions,
+    ) -> Result<(), Failure> {
+        let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
+        assert!(!dependent || spec.kind == StoreKind::Independent, "FAMILY3");
+        let device = self.device_of(spec.id, &spec.table, disks).await?;
+        let (arena, clock) = (self.host.arena(), self.host.clock());
+        let base = self.base.borrow().clone();
+        let opened = SnapshotStore::open(base, device, arena, clock, options).await;
+        let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
+        // It may have become another one meanwhile.
+        let mut given = None;
+        while given != Some(self.quota.get()) {
+            let quota = self.quota.get();
+            quota.give(&store).await;
+            given = Some(quota);
+        }
+        let placement = Placement::at(&spec.table, disks);
+        let what = (spec.id, spec.kind, placement);
+        let owner = (self.id, &self.host, &self.health);
+        let open = OpenStore::new(what, store, owner, self.policy.get());
+        let mut stores = self.stores.borrow_mut();
+        match spec.kind {
+            StoreKind::Dependent => stores.insert(0, open),
+            StoreKind::Independent => stores.push(open),
+        }
+        Ok(())
+    }
+
+    /// Lets all requests of a volume without stores fail from now on.
+    #[cfg(any(test, feature = "injected-bugs"))]
+    pub async fn fail(&self) {
+        let broken = ErrorTarget::new(self.size(), 4096, IoError::Medium);
+        self.base.replace(Device::new(broken));
+        self.turn_top().await.expect("there are no stores");
+    }
+
+    /// Bytes of the volume.
+    pub fn size(&self) -> u64 {
+        self.base.borrow().shape().size
+    }
+
+    /// Ends what works in the background, and the arrays below.
+    pub(super) async fn close(&self) {
+        let stores = self.stores.take();
+        for open in stores {
+            open.close().await;
+        }
+        if let Err(error) = self.host.arrays.close(self.id).await {
+            tracing::warn!(volume = %self.id, %error, "an array could not be closed in order");
+        }
+        if let Err(failure) = images::close(&self.host, self.id).await {
+            tracing::warn!(volume = %self.id, %failure, "an image could not be closed in order");
+        }
+        self.host.mappers.close(self.id);
+    }
+
+    /// The device of `table`, where the bytes of `of` lie, below the volume's gate.
+    async fn device_of(&self, of: Uuid, table: &Table, disks: &Disks) -> Result<Device, Failure> {
+        let (gate, health, accepts) = (&self.gate, &self.health, self.accepts);
+        let owner = Owner { subject: self.id, gate, health, accepts };
+        device_of(&self.host, owner, of, table, disks).await
+    }
+
+    /// The volume.
+    pub(super) fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// Puts the store that was made just now, where the spec says, between the volume and its doors.
+    pub async fn add_store(&self, spec: &StoreNode, disks: &Disks) -> Result<(), Failure> {
+        // FAMILY2: nothing may reach the base from the moment at which the store looks at it.
+        let suspended = self.top.switch.suspend().await;
+        let options = StoreOptions { flush_first: false, ..self.quota.get().store_options() };
+        self.open_store(spec, disks, options).await?;
+        suspended.replace(self.below()?);
+        Ok(())
+    }
+
+    /// Takes a store that holds no snapshot any more out of the way. Nothing happens if there is no such store.
+    pub async fn remove_store(&self, id: Uuid) -> Result<(), Failure> {
+        let Some(open) = self.open(id) else { return Ok(()) };
+        let suspended = self.top.switch.suspend().await;
+        if !open.store.list().is_empty() {
+            return Err(Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots"));
+        }
+        self.views.borrow_mut().retain(|(store, _), _| *store != id);
+        // First, so that nobody begins to work on it while it is waited for those who do.
+        self.stores.borrow_mut().retain(|open| open.id != id);
+        open.close().await;
+        let closed = self.host.arrays.close_one(id).await;
+        suspended.replace(self.below()?);
+        closed.map_err(|error| failures::io("the last flush", error))
+    }
+
+    /// A store lies where `table` says now, which is more than before. Nothing happens if there is no such store.
+    pub async fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
+        let Some(open) = self.open(id) else { return Ok(()) };
+        let device = self.device_of(id, table, disks).await?;
+        open.store.grown(device).map_err(|error| failures::store("", &error))?;
+        open.placement.replace(Placement::at(table, disks));
+        open.group_has_space();
+        Ok(())
+    }
+
+    /// The volume lies where `table` says now.
+    pub async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
+        let (base, suspended) = if table.mapper().is_some() {
+            // A mapper has one connection, with one size: what it knows is durable before it is told another one.
+            let suspended = self.top.switch.suspend().await;
+            let base = self.base.borrow().clone();
+            base.flush().await.map_err(|error| failures::io("its mapper", error))?;
+            self.host.mappers.close(self.id);
+            (self.device_of(self.id, table, disks).await?, suspended)
+        } else {
+            (self.device_of(self.id, table, disks).await?, self.top.switch.suspend().await)
+        };
+        for open in self.stores.borrow().iter() {
+            open.store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;
+        }
+        self.base.replace(base);
+        self.placement.replace(Some(Placement::at(table, disks)));
+        suspended.replace(self.below()?);
+        Ok(())
+    }
+
+    /// The volume declares what is done when its stores fill.
+    pub fn set_policy(&self, policy: StorePolicy) {
+        self.policy.set(policy);
+        self.stores.borrow().iter().for_each(|open| open.set_policy(policy));
+    }
+
+    /// The group has more free space than before.
+    pub fn group_has_space(&self) {
+        self.stores.borrow().iter().for_each(|open| open.group_has_space());
+    }
+
+    /// The store with this id.
+    pub fn open(&self, id: Uuid) -> Option<Rc<OpenStore>> {
+        self.stores.borrow().iter().find(|open| open.id == id).cloned()
+    }
+
+    /// The store of the dependent snapshots, if there is one.
+    pub fn dependent(&self) -> Option<Rc<OpenStore>> {
+        self.stores.borrow().iter().find(|open| open.kind == StoreKind::Dependent).cloned()
+    }
+
+    /// Whether writes of the volume wait for space.
+    pub fn is_paused(&self) -> bool {
+        self.stores.borrow().iter().any(|open| open.store.is_paused())
+    }
+
+    /// The stores that hold no snapshot.
+    pub fn empty_stores(&self) -> Vec<Uuid> {
+        let stores = self.stores.borrow();
+        stores.iter().filter(|open| open.store.list().is_empty()).map(|open| open.id).collect()
+    }
+
+    /// What the volume is like now.
+    pub async fn facts(&self) -> FamilyFacts {
+        let thin = match &self.thin {
+            Some(thin) => Some(thin.facts().await),
+            None => None,
+        };
+        let stores = self.stores.borrow();
+        FamilyFacts {
+            traffic: self.counters.now(),
+            snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
+            stores: stores.iter().map(|open| open.facts()).collect(),
+            thin,
+            array: self.host.arrays.status(self.id),
+            mapper: self.host.mappers.facts(self.id),
+            failure: self.failure(),
+        }
+    }
+
+    /// Makes everything that was acknowledged durable.
+    pub async fn flush(&self) -> Result<(), IoError> {
+        if self.is_adrift() {
+            return Ok(()); // Nobody could write to it.
+        }
+        let views: Vec<Device> = self.views.borrow().values().cloned().collect();
+        for view in views {
+            match view.flush().await {
+                Err(IoError::Gone) | Ok(_) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.top.switch.device().flush().await.map(drop)
+    }
+}

@@ -1,0 +1,108 @@
+//! Takes volumes into use on their shard, and out of use.
+
+use super::family::Family;
+use super::gate::Gate;
+use super::health::Health;
+use super::host::Host;
+use super::open_array::{Owner, device_of, make};
+use super::spec::{ActivationSpec, Disks, MapperDevice};
+use super::{ShardContext, images, pool_serving, reconcile};
+use crate::failures;
+use crate::fault;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::Device;
+use varve_target::snapshot::{FormatOptions, SnapshotStore};
+use varve_vg::table::Table;
+
+/// Takes a volume or pool into use on this shard. If that fails nothing of it is in use.
+pub(super) async fn open(
+    context: &ShardContext,
+    spec: &ActivationSpec,
+    health: &Health,
+) -> Result<(), Failure> {
+    fault::panic_at(&spec.name, "open");
+    let id = spec.node.id;
+    reconcile::retire(context, id).await; // What is there cannot be used.
+    let opened = match spec.node.is_pool() {
+        true => pool_serving::activate(context, spec, health).await,
+        false => open_thick(context, spec, health).await,
+    };
+    if opened.is_err() {
+        reconcile::retire(context, id).await;
+        let _closed = context.arrays.close(id).await; // Why it cannot be used is told already.
+        let _closed = images::close(context, id).await;
+        context.mappers.close(id);
+    }
+    opened
+}
+
+async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Health) -> Result<(), Failure> {
+    let gate = Gate::default();
+    let accepts = spec.accepts;
+    let owner = Owner { subject: spec.node.id, gate: &gate, health, accepts };
+    if let Some(image) = &spec.image {
+        images::open(context, spec.node.id, image).await?;
+    }
+    let imported = |device: &MapperDevice| (device.name.clone(), context.host().world.import(&device.portal));
+    context.mappers.give(spec.node.id, spec.devices.iter().map(imported).collect());
+    let base = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
+    let base = fault::with_injected_bug(base, &spec.name);
+    let top = context.state().top(spec.node.id, &base);
+    let family = Family::thick(spec, (gate, base), top, context, health);
+    for store in &spec.node.stores {
+        let options = family.quota.get().store_options();
+        if let Err(failure) = family.open_store(store, &spec.disks, options).await {
+            family.close().await;
+            return Err(failure);
+        }
+    }
+    family.turn_top().await?;
+    let replaced = context.state().families.borrow_mut().insert(spec.node.id, family);
+    assert!(replaced.is_none(), "a volume is activated once");
+    Ok(())
+}
+
+/// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
+pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
+    context.moves.forget(volume);
+    let pool = context.state().pools.borrow_mut().remove(&volume);
+    if let Some(pool) = pool {
+        return pool_serving::deactivate(context, &pool).await;
+    }
+    let family = context.state().families.borrow_mut().remove(&volume);
+    match family {
+        Some(family) => {
+            let flushed = family.flush().await;
+            family.close().await;
+            family.gate.close();
+            flushed.map_err(|error| failures::io("the last flush", error))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A device for one door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
+pub fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
+    let family = context.family(volume)?;
+    match snapshot {
+        None => Some(family.door()),
+        Some(name) => family.view(name).ok(),
+    }
+}
+
+/// Makes an empty store where `table` says, which nobody uses yet.
+pub async fn format_store(
+    host: &Host,
+    table: &Table,
+    disks: &Disks,
+    id: Uuid,
+    chunk_size: u64,
+) -> Result<(), Failure> {
+    let options = FormatOptions { chunk_size, ..FormatOptions::new(id) };
+    make(host, table, disks, async |device| {
+        let made = SnapshotStore::format(device, &host.arena(), options).await;
+        made.map_err(|error| failures::store("", &error))
+    })
+    .await
+}

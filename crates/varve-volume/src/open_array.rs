@@ -1,0 +1,296 @@
+//! Takes arrays into use with what lies on them, and makes new ones.
+//!
+//! Invariant OPENARRAY1: the gate of what lies on an array stands below it, too: behind a closed gate nothing of the array, its
+//! metadata included, reaches a disk.
+
+use super::arrays::{MemberDisks, OpenArray};
+use super::events::VolumeEvent;
+use super::gate::Gate;
+use super::health::Health;
+use super::host::Host;
+use super::open_mapper;
+use super::spec::{Accepts, Disks};
+use crate::failures;
+use futures_util::future::{AbortHandle, abortable};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Device, Extent, IoError, ZeroOptions};
+use varve_target::array::{Array, ArrayError, ArrayOptions, Member, MemberState, MemberStatus, Rates};
+use varve_vg::activate::{array_members, array_spec, build, members};
+use varve_vg::model::PvName;
+use varve_vg::table::{ArrayMember, ArrayTarget, ImageTarget, Table};
+
+/// Whose array it is, or whose mapper.
+#[derive(Clone, Copy)]
+pub(super) struct Owner<'a> {
+    pub(super) subject: Uuid,
+    pub(super) gate: &'a Gate,
+    pub(super) health: &'a Health,
+    pub(super) accepts: Accepts,
+}
+
+/// The device of `table`, where the bytes of `of` lie, behind the gate of its owner. An array is opened, or has grown if it is open
+/// already.
+pub(super) async fn device_of(
+    host: &Host,
+    owner: Owner<'_>,
+    of: Uuid,
+    table: &Table,
+    disks: &Disks,
+) -> Result<Device, Failure> {
+    let inside = inside(host, owner, None, table, disks).await?;
+    Ok(owner.gate.guard(host.moves.trees.add(of, inside)))
+}
+
+/// The inside of a new tree at `table`, where nothing is yet. An array is made, and is in use under `key`.
+pub(super) async fn new_inside(
+    host: &Host,
+    owner: Owner<'_>,
+    key: Uuid,
+    table: &Table,
+    disks: &Disks,
+) -> Result<Device, Failure> {
+    if let Some(target) = table.array() {
+        // The log of an array that had this id, and these extents, before would be taken for that of the new one.
+        for device in devices(owner.gate, target, &on_host(host, disks)).into_iter().flatten() {
+            let log = Extent::new(0, target.metadata_size);
+            let zeroed = device.zero(log, ZeroOptions::default()).await;
+            zeroed.map_err(|error| failures::io("a disk of the new layout", error))?;
+        }
+        create(host, target, disks).await?;
+    }
+    inside(host, owner, Some(key), table, disks).await
+}
+
+/// The inside of a tree; an array is in use under `key`, or its id, and what a program maps under its own.
+pub(super) async fn inside(
+    host: &Host,
+    owner: Owner<'_>,
+    key: Option<Uuid>,
+    table: &Table,
+    disks: &Disks,
+) -> Result<Device, Failure> {
+    let disks = host.moves.disks_of(owner.subject, disks, |file| host.disk(file));
+    let mut opened = BTreeMap::new();
+    if let Some(target) = table.image() {
+        opened.extend(image_of(host, target, table.size())?);
+    }
+    if let Some(target) = table.array() {
+        opened.insert(target.id, open(host, owner, key.unwrap_or(target.id), target, &disks).await?);
+    }
+    if let Some(target) = table.mapper() {
+        let spawn = |task| spawn(host, owner.health, task);
+        let device = open_mapper::open(host, (owner.subject, owner.gate), target, table.size(), spawn);
+        opened.insert(target.id, device);
+    }
+    build(table, &disks, &opened).map_err(|error| failures::io("the volume's disks", error))
+}
+
+/// The device of an image that is open, if it has the size that its volume is to have.
+fn image_of(host: &Host, target: &ImageTarget, size: u64) -> Result<Option<(Uuid, Device)>, Failure> {
+    let Some(device) = host.images.device(target.id) else { return Ok(None) };
+    let now = device.shape().size;
+    if now != size {
+        let message = format!("the image {} holds a disk of {now} bytes, and not of {size}", target.path);
+        return Err(Failure::new(Code::VolumeUnusable, message).help("varve lv show VG/LV"));
+    }
+    Ok(Some((target.id, device)))
+}
+
+/// Makes something new where `table` says, which nobody uses yet.
+pub(super) async fn make<T>(
+    host: &Host,
+    table: &Table,
+    disks: &Disks,
+    make: impl AsyncFnOnce(&Device) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let failed = |error| failures::io("the volume's disks", error);
+    let Some(target) = table.array() else {
+        return make(&build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?).await;
+    };
+    create(host, target, disks).await?;
+    let members = array_members(target, devices(&Gate::default(), target, &on_host(host, disks)));
+    let array = Array::open(array_spec(target), members, options(host, target)).await;
+    let array = array.map_err(|error| failures::array(&error))?;
+    let made = make(&array.device()).await;
+    array.close().await.map_err(failed)?;
+    made
+}
+
+/// Where `extent` of what lies at `table` lies: of an array on each of its members.
+pub fn places(
+    host: &Host,
+    table: &Table,
+    disks: &Disks,
+    extent: Extent,
+) -> Result<Vec<(Device, Extent)>, Failure> {
+    let failed = |error| failures::io("the volume's disks", error);
+    let Some(target) = table.array() else {
+        return Ok(vec![(build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?, extent)]);
+    };
+    let run = target.layout.on_members(extent);
+    let on_member = |device: Option<Device>| {
+        let device = device.ok_or(IoError::Gone).map_err(failed)?;
+        Ok((device, Extent::new(target.metadata_size + run.offset, run.length)))
+    };
+    members(target, &on_host(host, disks)).into_iter().map(on_member).collect()
+}
+
+/// The device of `target`: its array is opened, or has grown if it is open already.
+async fn open(
+    host: &Host,
+    owner: Owner<'_>,
+    key: Uuid,
+    target: &ArrayTarget,
+    disks: &BTreeMap<PvName, Device>,
+) -> Result<Device, Failure> {
+    let devices = devices(owner.gate, target, disks);
+    let failed = |error: ArrayError| failures::array(&error);
+    if let Some(array) = host.arrays.get(key) {
+        let wanted = options(host, target);
+        array.set_policy(wanted.slow_after, wanted.rates);
+        array.grow(target.size(), devices.clone()).await.map_err(failed)?;
+        host.arrays.set_disks(key, disks_of(target));
+        take_back(&array, array_members(target, devices)).await;
+        return Ok(array.device());
+    }
+    let (spec, members) = (array_spec(target), array_members(target, devices));
+    let options = ArrayOptions { accept_missing: owner.accepts.missing, ..options(host, target) };
+    let array = Array::open(spec, members, options).await.map_err(failed)?;
+    if owner.accepts.stale {
+        array.accept_loss(|_| true).await.map_err(failed)?;
+    }
+    let disks_of_members = Rc::new(RefCell::new(disks_of(target)));
+    let tasks = vec![
+        spawn(host, owner.health, {
+            let array = Rc::clone(&array);
+            async move { array.background().await }
+        }),
+        spawn(
+            host,
+            owner.health,
+            watch(host.clone(), owner.subject, Rc::clone(&disks_of_members), Rc::clone(&array)),
+        ),
+    ];
+    let device = array.device();
+    host.arrays.insert(key, OpenArray { subject: owner.subject, array, disks: disks_of_members, tasks });
+    Ok(device)
+}
+
+/// The members of an array in use that lie on `disk` and are away catch up.
+pub(super) async fn take_back_from(
+    host: &Host,
+    (volume, gate): (Uuid, &Gate),
+    target: &ArrayTarget,
+    disks: &Disks,
+    disk: PvName,
+) {
+    let Some(array) = host.arrays.get(target.id) else { return };
+    let devices = devices(gate, target, &host.moves.disks_of(volume, disks, |file| host.disk(file)));
+    let is_there = |disks: Vec<PvName>| disks.contains(&disk);
+    let devices = devices.into_iter().zip(disks_of(target));
+    let devices = devices.map(|(device, disks)| device.filter(|_| is_there(disks))).collect();
+    take_back(&array, array_members(target, devices)).await;
+}
+
+/// Members that are away and whose disks are here again catch up.
+async fn take_back(array: &Array, members: Vec<Member>) {
+    for (place, member) in members.into_iter().enumerate() {
+        let is_away = array.status().members[place].state == MemberState::Away;
+        if is_away
+            && member.device.is_some()
+            && let Err(error) = array.attach(place, member).await
+        {
+            tracing::warn!(member = place, %error, "a member of an array cannot be taken back");
+        }
+    }
+}
+
+/// Makes an array where nothing is yet, of disks that are all there.
+pub async fn create(host: &Host, target: &ArrayTarget, disks: &Disks) -> Result<(), Failure> {
+    let devices = devices(&Gate::default(), target, &on_host(host, disks));
+    let members = array_members(target, devices);
+    let made = Array::create(&array_spec(target), &members, &host.arena()).await;
+    made.map_err(|error| failures::array(&error))
+}
+
+/// The members' devices, behind the gate (OPENARRAY1).
+fn devices(gate: &Gate, target: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Vec<Option<Device>> {
+    let members = members(target, disks);
+    members.into_iter().map(|device| device.map(|device| gate.guard(device))).collect()
+}
+
+fn on_host(host: &Host, disks: &Disks) -> BTreeMap<PvName, Device> {
+    disks.iter().map(|(name, file)| (*name, host.disk(file))).collect()
+}
+
+fn options(host: &Host, target: &ArrayTarget) -> ArrayOptions {
+    let ArrayTarget { read_policy, policy, .. } = *target;
+    let slow_after = Duration::from_millis(policy.slow_after_ms);
+    let rates = Rates { floor: policy.resync_rate_min, ceiling: policy.resync_rate_max.unwrap_or(u64::MAX) };
+    ArrayOptions { read_policy, slow_after, rates, ..ArrayOptions::new(host.arena(), host.clock()) }
+}
+
+/// On which disks each member lies.
+fn disks_of(target: &ArrayTarget) -> Vec<Vec<PvName>> {
+    let disks = |member: &ArrayMember| {
+        let mut disks: Vec<PvName> = member.runs.iter().map(|run| run.pv).collect();
+        disks.dedup();
+        disks
+    };
+    target.members.iter().map(disks).collect()
+}
+
+fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static) -> AbortHandle {
+    let (task, handle) = abortable(health.contain(Box::pin(task)));
+    host.spawner().spawn(async move {
+        let _ = task.await;
+    });
+    handle
+}
+
+/// Tells the control of members that are away, and that are back.
+async fn watch(host: Host, subject: Uuid, disks: MemberDisks, array: Rc<Array>) {
+    let mut known: Vec<MemberState> = vec![MemberState::InSync; disks.borrow().len()];
+    let mut has_failed = false;
+    loop {
+        let (changes, status) = (array.changes(), array.status());
+        for (place, member) in status.members.iter().enumerate() {
+            if known[place] != member.state {
+                let disks = disks.borrow()[place].clone();
+                let message = news(&disks, place, member);
+                host.tell(VolumeEvent::Warning { volume: subject, message });
+                if member.state == MemberState::Away {
+                    host.tell(VolumeEvent::Ejected { volume: subject, disks });
+                }
+            }
+            known[place] = member.state;
+        }
+        if status.failure.is_some() && !std::mem::replace(&mut has_failed, true) {
+            let message =
+                "too many members have failed: it is out of use until varve pv scan finds its disks again";
+            host.tell(VolumeEvent::Warning { volume: subject, message: message.to_owned() });
+        }
+        array.changed(changes).await;
+    }
+}
+
+/// What is told of a member that has another state.
+fn news(disks: &[PvName], place: usize, member: &MemberStatus) -> String {
+    let disks: Vec<String> = disks.iter().map(PvName::to_string).collect();
+    let disk = disks.join(", ");
+    match member.state {
+        MemberState::InSync => format!("member {place} ({disk}) is in sync again"),
+        MemberState::Away if member.is_slow => {
+            format!(
+                "member {place} ({disk}) took too long to answer and is away; the others go on without it"
+            )
+        }
+        MemberState::Away => format!("member {place} ({disk}) is away; the others go on without it"),
+        MemberState::CatchingUp => format!("member {place} ({disk}) catches up"),
+    }
+}

@@ -1,0 +1,221 @@
+//! An exception store in use: it grows before it is full, its owner hears of what happens to it, and what removed
+//! snapshots leave behind is given back in small doses.
+//!
+//! How a store grows is in `growth.rs`, how doses are taken in `background.rs`.
+
+use super::background::{Background, Dose};
+use super::events::VolumeEvent;
+use super::growth::{Growth, Vessel, Words};
+use super::health::Health;
+use super::host::Host;
+use super::placement::Placement;
+use futures_util::future::LocalBoxFuture;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_block::TrackerGuard;
+use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, Usage};
+use varve_vg::StoreKind;
+use varve_vg::model::{StorePolicy, WhenFull};
+
+/// Entries of a dose.
+const DOSE_ENTRIES: usize = 128;
+/// A store in use. It works in the background until it is closed.
+pub struct OpenStore {
+    /// Its id in the group.
+    pub id: Uuid,
+    /// Whose snapshots it serves.
+    pub kind: StoreKind,
+    /// The store itself.
+    pub store: Rc<SnapshotStore>,
+    /// Where it lies.
+    pub(super) placement: RefCell<Placement>,
+    volume: Uuid,
+    host: Host,
+    growth: Rc<Growth<SnapshotStore>>,
+    background: Background,
+    dropped: Cell<u64>,
+}
+
+/// What a store is like now.
+#[derive(Clone, Debug)]
+pub struct StoreFacts {
+    /// The store's identity.
+    pub id: Uuid,
+    /// Bytes of the store.
+    pub size: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that are copied at a time.
+    pub chunk_size: u64,
+    /// Whether writes wait for space.
+    pub is_paused: bool,
+    /// Snapshots that were let go for want of space.
+    pub dropped: u64,
+    /// Writes that waited for space for too long.
+    pub timed_out: u64,
+}
+
+impl OpenStore {
+    /// `store`, which belongs to `volume`, kept from now on.
+    pub(super) fn new(
+        what: (Uuid, StoreKind, Placement),
+        store: Rc<SnapshotStore>,
+        owner: (Uuid, &Host, &Health),
+        policy: StorePolicy,
+    ) -> Rc<Self> {
+        let ((id, kind, placement), (volume, host, health)) = (what, owner);
+        let growth = Growth::new(Rc::clone(&store), volume, id, host, policy);
+        let open = Rc::new(Self {
+            id,
+            kind,
+            store,
+            placement: RefCell::new(placement),
+            volume,
+            host: host.clone(),
+            growth,
+            background: Background::new(host, health),
+            dropped: Cell::new(0),
+        });
+        open.background.listen(Rc::clone(&open.growth).watch());
+        open.background.listen(Rc::clone(&open).listen());
+        if !open.store.removals().is_empty() {
+            open.sweep_on();
+        }
+        open
+    }
+
+    /// Keeps the store from being let go of while somebody works on it.
+    pub(super) fn enter(&self) -> TrackerGuard {
+        self.background.enter()
+    }
+
+    /// Works no more; lets go of the store as soon as nobody else holds it.
+    pub(super) async fn close(&self) {
+        self.background.close().await;
+    }
+
+    /// Why removed snapshots are not given back, if they are not.
+    pub(super) fn trouble(&self) -> Option<StoreError> {
+        self.background.trouble()
+    }
+
+    /// What it is like now.
+    pub fn facts(&self) -> StoreFacts {
+        let Usage { size, free, pending } = self.store.usage();
+        StoreFacts {
+            id: self.id,
+            size,
+            used: size - free - pending,
+            chunk_size: self.store.chunk_size(),
+            is_paused: self.store.is_paused(),
+            dropped: self.dropped.get(),
+            timed_out: self.growth.timed_out(),
+        }
+    }
+
+    /// The volume declares something else from now on.
+    pub(super) fn set_policy(&self, policy: StorePolicy) {
+        self.growth.set_policy(policy);
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again.
+    pub(super) fn let_writes_fail(&self, fail: bool) {
+        self.growth.let_fail(fail);
+    }
+
+    /// The group has more free space than before.
+    pub(super) fn group_has_space(&self) {
+        self.growth.group_has_space();
+    }
+
+    /// Has the store made larger than `seen` bytes, if it may grow. Whether it is.
+    pub async fn grow(&self, seen: u64) -> bool {
+        self.growth.grow(seen).await
+    }
+
+    /// Passes on what the store says happened to it.
+    async fn listen(self: Rc<Self>) {
+        loop {
+            match self.store.next_event().await {
+                StoreEvent::Paused => self.growth.paused(),
+                StoreEvent::Resumed => self.growth.resumed(),
+                StoreEvent::TimedOut => self.growth.waited_in_vain(),
+                StoreEvent::Dropped(snapshot) => {
+                    self.dropped.set(self.dropped.get() + 1);
+                    self.sweep_on();
+                    let (volume, store, snapshot) = (self.volume, self.id, snapshot.name);
+                    self.host.tell(VolumeEvent::SnapshotDropped { volume, store, snapshot });
+                }
+            }
+        }
+    }
+
+    /// Gives back, bit by bit, what removed snapshots leave behind. The first dose is taken at once.
+    pub(super) async fn sweep(self: &Rc<Self>) {
+        if self.background.is_sweeping() {
+            return;
+        }
+        match self.dose().await {
+            Dose::Done => {}
+            Dose::Failed(error) => self.background.fail(error),
+            Dose::More | Dose::NoRoom => self.sweep_on(),
+        }
+    }
+
+    /// The same, but all of it in the background.
+    fn sweep_on(self: &Rc<Self>) {
+        let open = Rc::clone(self);
+        self.background.sweep(async move || open.dose().await);
+    }
+
+    /// Takes a dose.
+    async fn dose(&self) -> Dose {
+        match self.store.reclaim(DOSE_ENTRIES).await {
+            Ok(true) => Dose::More,
+            Ok(false) => Dose::Done,
+            Err(StoreError::NoSpace) => Dose::NoRoom,
+            Err(error) => {
+                tracing::error!(%error, "what removed snapshots leave behind cannot be given back");
+                Dose::Failed(error)
+            }
+        }
+    }
+}
+
+impl Vessel for SnapshotStore {
+    fn size(&self) -> u64 {
+        self.usage().size
+    }
+
+    fn percent(&self) -> u64 {
+        self.usage().percent()
+    }
+
+    fn is_paused(&self) -> bool {
+        SnapshotStore::is_paused(self)
+    }
+
+    fn declare(&self, when_full: WhenFull, timeout: Duration) {
+        self.set_full_policy(match when_full {
+            WhenFull::Pause => FullPolicy::Pause { timeout },
+            WhenFull::DropOldest => FullPolicy::DropOldest,
+            WhenFull::Error => FullPolicy::Error,
+        });
+    }
+
+    fn filled(&self, percent: u64) -> LocalBoxFuture<'_, ()> {
+        Box::pin(async move {
+            SnapshotStore::filled(self, percent).await;
+        })
+    }
+
+    fn words(&self) -> Words {
+        Words {
+            vessel: "its snapshot store",
+            changes: "writes that need a copy",
+            command: "varve lv change VG/LV",
+        }
+    }
+}

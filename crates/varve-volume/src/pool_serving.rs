@@ -1,0 +1,135 @@
+//! Pools and their volumes, taken into use on their shard and out of use.
+//!
+//! Invariant POOLSERVE1: every volume of a pool in use has a stack, even if its external origin is missing. Its pool tells what
+//! there is of it all the same, and removes it and its snapshots; requests to it fail.
+
+use super::ShardContext;
+use super::family::Family;
+use super::gate::Gate;
+use super::health::Health;
+use super::host::Host;
+use super::open_array::{Owner, device_of, make};
+use super::open_pool::OpenPool;
+use super::placement::Placement;
+use super::spec::{ActivationSpec, Disks};
+use super::thin::{Thin, is_volume, volume_id};
+use crate::failures;
+use crate::fault;
+use std::cell::Cell;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Device, IoError};
+use varve_target::ErrorTarget;
+use varve_target::thin::{Pool, PoolError, PoolFormat};
+use varve_vg::table::Table;
+
+/// The shape of what stands in the place of a volume that is adrift.
+const UNIT: u64 = 4096;
+const BLOCK_SIZE: u32 = 4096;
+
+/// Makes a pool where `table` says, in which nothing is.
+pub async fn format(
+    host: &Host,
+    table: &Table,
+    disks: &Disks,
+    id: Uuid,
+    block_size: u64,
+) -> Result<(), Failure> {
+    let format = PoolFormat { block_size, ..PoolFormat::new(id) };
+    make(host, table, disks, async |device| {
+        let made = Pool::format(device, &host.arena(), format).await;
+        made.map_err(|error| failures::pool("the pool", &error))
+    })
+    .await
+}
+
+/// Takes a pool and its volumes into use on this shard.
+pub(super) async fn activate(
+    context: &ShardContext,
+    spec: &ActivationSpec,
+    health: &Health,
+) -> Result<(), Failure> {
+    let gate = Gate::default();
+    let accepts = spec.accepts;
+    let owner = Owner { subject: spec.node.id, gate: &gate, health, accepts };
+    let device = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
+    let device = fault::with_injected_bug(device, &spec.name);
+    let opened = Pool::open(device, context.arena(), context.clock(), spec.quota.pool_options()).await;
+    let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
+    if pool.id() != spec.node.id {
+        let message = "another pool lies where this one should be";
+        return Err(Failure::new(Code::VolumeUnusable, message).help("varve vg history VG"));
+    }
+    let place = (gate, Placement::at(&spec.node.table, &spec.disks));
+    let open = OpenPool::new(spec, pool, place, context, health);
+    context.state().pools.borrow_mut().insert(spec.node.id, Rc::clone(&open));
+    // Some are adrift until what they lie over is there (POOLSERVE1).
+    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
+        enter(&open, context, volume.id).await?;
+    }
+    Ok(())
+}
+
+/// Serves one volume of a pool from now on, or knows it at least (POOLSERVE1).
+pub(super) async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
+    let (base, is_adrift) = match open.pool.volume(number) {
+        Ok(base) => (base, false),
+        Err(PoolError::OriginMissing) => (nowhere(), true),
+        Err(error) => return Err(failures::pool("the volume", &error)),
+    };
+    let base = fault::with_injected_bug(base, &open.full_name(number));
+    let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
+    let id = volume_id(open.id, number);
+    let top = context.state().top(id, &base);
+    let family = Family::thin(id, thin, base, top, context);
+    family.turn_top().await?;
+    let replaced = context.state().families.borrow_mut().insert(id, family);
+    assert!(replaced.is_none(), "THINVOL1: a volume is served once");
+    Ok(())
+}
+
+/// What stands in the place of a volume that is adrift (POOLSERVE1): nobody can open it, and every request to it fails.
+fn nowhere() -> Device {
+    Device::new(ErrorTarget::new(UNIT, BLOCK_SIZE, IoError::Gone))
+}
+
+/// Serves a volume of a pool if it can be used now: one that is new, or was adrift (POOLSERVE1).
+pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
+    let Some(family) = context.family(volume_id(open.id, number)) else {
+        return enter(open, context, number).await;
+    };
+    match (open.pool.volume(number), &family.thin) {
+        (Ok(base), Some(thin)) if thin.is_adrift.get() => {
+            family.lead_to(base).await?;
+            thin.is_adrift.set(false);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
+pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    for family in context.state().take_families(open.id) {
+        let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
+        outcome = outcome.and(flushed);
+    }
+    open.close().await;
+    // What is in the log need not be done again at the next start; without room for that it is.
+    let settled = match open.pool.checkpoint().await {
+        Err(PoolError::NoSpace) => open.pool.commit().await,
+        other => other,
+    };
+    open.pool.let_go_of_origins();
+    let closed = context.arrays.close(open.id).await.map_err(|error| failures::io("the last flush", error));
+    open.gate.close();
+    outcome.and(closed).and(settled.map_err(|error| failures::pool("the last commit", &error)))
+}
+
+/// A pool on this shard.
+pub(super) fn pool(context: &ShardContext, id: Uuid) -> Result<Rc<OpenPool>, Failure> {
+    let found = context.pool(id);
+    found.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the pool is not active").help("varve pool list"))
+}

@@ -1,0 +1,60 @@
+//! How far a long piece of work is, and whether it is to end: the one thing that its owner and its shard share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How far a long piece of work is; shared with the shard that does it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    done: AtomicU64,
+    total: AtomicU64,
+    cancelled: AtomicBool,
+    settled: AtomicBool,
+}
+
+impl Progress {
+    /// Says how far the work is.
+    pub fn report(&self, done: u64, total: u64) {
+        self.done.store(done, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
+    }
+
+    /// Says how far the work is, of what is known to be in all.
+    pub fn report_done(&self, done: u64) {
+        self.done.store(done, Ordering::Relaxed);
+    }
+
+    /// How far the work is.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// How much there is to do, as far as that is known.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is known how much there is to do.
+    pub fn has_total(&self) -> bool {
+        self.total.load(Ordering::Relaxed) > 0
+    }
+
+    /// From now on the work cannot leave things as they were.
+    pub fn settle(&self) {
+        self.settled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the work cannot leave things as they were any more.
+    pub fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Asks the work to end.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody wants the work to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,51 @@
+//! What a volume is to be made of: from the control to the volume's shard.
+
+use super::layers::Image;
+use super::quota::CacheQuota;
+use crate::world::DiskRef;
+use std::collections::BTreeMap;
+use varve_block::Portal;
+use varve_vg::model::{PvName, StorePolicy};
+use varve_vg::tree::VolumeNode;
+
+/// The disks of a group, by the names that its tables use.
+pub type Disks = BTreeMap<PvName, DiskRef>;
+
+/// All that a volume is made of; goes from the control to the volume's shard.
+#[derive(Clone)]
+pub struct ActivationSpec {
+    /// What it is called: `VG/LV`.
+    pub name: String,
+    /// What it is made of.
+    pub node: VolumeNode,
+    /// What is done when its stores, or the pool, fill.
+    pub policy: StorePolicy,
+    /// How the metadata of each of its stores, or of the pool, is kept.
+    pub quota: CacheQuota,
+    /// The group's disks.
+    pub disks: Disks,
+    /// The image in which it lies, if it lies in one, open to be written.
+    pub image: Option<Image>,
+    /// The volumes that its mapper may name.
+    pub devices: Vec<MapperDevice>,
+    /// What a person has accepted of its arrays.
+    pub accepts: Accepts,
+}
+
+/// A volume of the group that a mapper may name.
+#[derive(Clone)]
+pub struct MapperDevice {
+    /// What the mapper is told that it is: its identity.
+    pub name: String,
+    /// The way to it.
+    pub portal: Portal,
+}
+
+/// What a person has accepted of arrays that are taken into use.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accepts {
+    /// That members are missing that may know better: they do not.
+    pub missing: bool,
+    /// That regions are lost which nobody can know without a member that is missing.
+    pub stale: bool,
+}

@@ -1,0 +1,76 @@
+//! A copy of a mirror goes as a volume of its own: the mirror is held while its group's text is changed.
+//!
+//! Invariant SPLIT1: between the last flush of all copies and the moment when it is known what the text says, nothing is written.
+
+use super::ShardContext;
+use super::family::Family;
+use super::open_array::{Owner, inside};
+use super::reconcile::Wanted;
+use super::spec::Accepts;
+use crate::failures;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Device, IoError};
+use varve_target::ErrorTarget;
+use varve_target::array::{ArrayStatus, MemberState};
+
+/// Holds back the requests of a mirror, all copies of which are equal and durable then, and closes it. Afterwards it may lie as
+/// `wanted` says, too. If this fails, the mirror goes on.
+pub async fn hold(context: &ShardContext, volume: Uuid, wanted: &Wanted) -> Result<(), Failure> {
+    let family = family(context, volume)?;
+    let array = context.arrays.get(volume).ok_or_else(out_of_use)?;
+    check_equal(&array.status())?;
+    let suspended = context.moves.trees.suspend(volume).await;
+    array.device().flush().await.map_err(|error| failures::io("the mirror", error))?;
+    check_equal(&array.status())?;
+    if let Some(placement) = family.placement.borrow_mut().as_mut() {
+        placement.prepare(&wanted.node.table, &wanted.disks);
+    }
+    context.moves.trees.hold(volume, suspended);
+    if let Err(error) = context.arrays.close_one(volume).await {
+        tracing::warn!(%volume, %error, "an array could not be closed in order");
+    }
+    Ok(())
+}
+
+/// The volume goes on where `wanted` says, which is without a copy if it `is_split`. One that cannot is to be opened anew.
+pub async fn release(
+    context: &ShardContext,
+    volume: Uuid,
+    is_split: bool,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    let family = family(context, volume)?;
+    if let Some(placement) = family.placement.borrow_mut().as_mut() {
+        placement.settle(is_split);
+    }
+    let (gate, health) = (&family.gate, family.health());
+    let owner = Owner { subject: volume, gate, health, accepts: Accepts::default() };
+    let opened = inside(context, owner, None, &wanted.node.table, &wanted.disks).await;
+    let inside = opened.as_ref().ok().cloned().unwrap_or_else(|| {
+        family.gate.close();
+        let shape = family.door().shape();
+        Device::new(ErrorTarget::new(shape.size, 1, IoError::Gone))
+    });
+    context.moves.trees.release(volume, &inside);
+    opened.map(drop)
+}
+
+fn check_equal(status: &ArrayStatus) -> Result<(), Failure> {
+    let is_in_sync = status.members.iter().all(|member| member.state == MemberState::InSync);
+    if is_in_sync && status.unsynced == 0 && status.failure.is_none() {
+        return Ok(());
+    }
+    let message = "the copies of the mirror are not equal now";
+    Err(Failure::new(Code::VolumeBusy, message)
+        .help("varve array show VG/LV; try again when all are in sync"))
+}
+
+fn family(context: &ShardContext, volume: Uuid) -> Result<Rc<Family>, Failure> {
+    context.family(volume).ok_or_else(out_of_use)
+}
+
+fn out_of_use() -> Failure {
+    Failure::new(Code::VolumeUnusable, "the volume is out of use").help("varve status")
+}

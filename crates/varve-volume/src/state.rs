@@ -1,0 +1,48 @@
+//! The things of one shard: volumes and pools in use, where their doors lead, and listening sockets.
+
+use super::family::Family;
+use super::nbd::NbdSocket;
+use super::open_pool::OpenPool;
+use super::top::Top;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_block::{Device, Suspended};
+use varve_export::nbd::Activity;
+
+/// The things of one shard.
+#[derive(Default)]
+pub struct ShardState {
+    /// Volumes, by identity.
+    pub families: RefCell<BTreeMap<Uuid, Rc<Family>>>,
+    /// Thin pools, by identity.
+    pub pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
+    /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
+    pub tops: RefCell<BTreeMap<Uuid, Top>>,
+    /// Doors whose requests wait until their volumes are opened anew.
+    pub held: RefCell<Vec<(Uuid, Suspended)>>,
+    /// Listening NBD sockets, by address.
+    pub sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
+    /// Which of their exports are active.
+    pub activity: Activity,
+}
+
+impl ShardState {
+    /// Takes away a volume, or all volumes of a pool: they are served no more.
+    pub fn take_families(&self, subject: Uuid) -> Vec<Rc<Family>> {
+        let is_of = |family: &Rc<Family>| family.id() == subject || family.pool() == Some(subject);
+        let mut families = self.families.borrow_mut();
+        families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
+    }
+
+    /// Where the doors of a volume lead: to `base` if it is new.
+    pub(super) fn top(&self, volume: Uuid, base: &Device) -> Top {
+        self.tops.borrow_mut().entry(volume).or_insert_with(|| Top::new(base)).clone()
+    }
+
+    /// The socket that listens at `address`, if it is one of this shard.
+    pub fn socket(&self, address: &str) -> Option<Rc<NbdSocket>> {
+        self.sockets.borrow().get(address).cloned()
+    }
+}

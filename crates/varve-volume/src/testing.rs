@@ -1,0 +1,80 @@
+//! A shard of a simulated world for tests of what lives on one. It has time and tasks, and neither disks nor sockets.
+
+use crate::world::{DiskRef, FileLink, FileWork, Listener, Place, World};
+use crate::{ShardContext, ShardHandle, event_channel, shard_channel};
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_block::host::ConnectError;
+use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner};
+
+struct TestWorld(Rc<varve_sim::World>);
+
+impl World for TestWorld {
+    fn index(&self) -> usize {
+        0
+    }
+
+    fn clock(&self) -> Clock {
+        self.0.clock()
+    }
+
+    fn spawner(&self) -> Spawner {
+        self.0.spawner()
+    }
+
+    fn arena(&self) -> Arena {
+        self.0.arena()
+    }
+
+    fn new_id(&self) -> Uuid {
+        Uuid::nil()
+    }
+
+    fn device(&self, _: &DiskRef) -> Device {
+        unreachable!("there are no disks")
+    }
+
+    fn portal(&self, _: &Device) -> Portal {
+        unreachable!("there is no other shard")
+    }
+
+    fn import(&self, _: &Portal) -> Device {
+        unreachable!("there is no other shard")
+    }
+
+    fn listen(&self, _: &Place) -> io::Result<Box<dyn Listener>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>> {
+        Box::pin(async { Err(ConnectError::NobodyListens(path.to_owned())) })
+    }
+
+    fn is_draining(&self) -> bool {
+        false
+    }
+
+    fn work_at(&self, _: &Path, _: FileWork) {}
+
+    fn work_alone(&self, _: FileWork) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A world with one shard, and its handle.
+pub(crate) fn shard() -> (Rc<varve_sim::World>, ShardHandle) {
+    let world = Rc::new(varve_sim::World::new(1));
+    let ((handle, inbox), (sender, _)) = (shard_channel(0), event_channel());
+    world.spawner().spawn(inbox.serve(Rc::new(TestWorld(Rc::clone(&world))), sender));
+    (world, handle)
+}
+
+/// Does `work` on a shard of its own.
+pub(crate) fn on_a_shard<T: Send + 'static, W: Future<Output = T> + 'static>(
+    work: impl FnOnce(ShardContext) -> W + Send + 'static,
+) -> T {
+    let (world, handle) = shard();
+    world.run(handle.run(work)).expect("it runs")
+}

@@ -1,0 +1,185 @@
+//! What volumes, and what decides about them, need of the host that they run on: a real one, or a simulated one.
+//!
+//! Nothing above this module knows in which of them it lives.
+//!
+//! Invariant WORLD1: what may wait for a file system is done on a thread that no shard waits for; the answer comes back as a
+//! future.
+
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError, Peer};
+use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
+use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
+
+/// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
+pub trait OpenDisk: Send + Sync {
+    /// Where it is.
+    fn path(&self) -> &Path;
+    /// The shape of a device on it.
+    fn shape(&self) -> Shape;
+    /// Bytes, in whole sectors.
+    fn size(&self) -> u64;
+    /// Bytes, all of them.
+    fn length(&self) -> u64;
+    /// Gives a file another length, durably; nothing may use it behind that any more. A block device keeps its own. May wait for
+    /// ever.
+    fn set_length(&self, bytes: u64) -> Result<(), OpenError>;
+    /// Whether it can be used still.
+    fn state(&self) -> DiskState;
+    /// For how long none of its requests has been answered.
+    fn silence(&self) -> Duration;
+    /// What was counted of its requests.
+    fn counters(&self) -> DiskCounters;
+    /// Whether requests are under way of which nobody awaits the answer any more.
+    fn has_abandoned(&self) -> bool;
+    /// Itself, for the world that opened it.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// A disk that is open.
+pub type DiskRef = Arc<dyn OpenDisk>;
+
+/// Whether both are one opening of a disk.
+pub fn is_same_disk(one: &DiskRef, other: &DiskRef) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+/// An image that is open, and that nobody else is to write.
+pub struct OpenImage {
+    /// The image.
+    pub disk: DiskRef,
+    /// What lies behind its last whole sector.
+    pub tail: Arc<[u8]>,
+    /// When it was last written, in nanoseconds since 1970, as far as its file system says.
+    pub modified_ns: Option<u64>,
+}
+
+/// Where a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At a file.
+    Unix(PathBuf),
+    /// At a TCP address.
+    Tcp(SocketAddr),
+}
+
+/// The files of the host. Its calls may wait for ever (WORLD1).
+pub trait Files: Send + Sync {
+    /// Opens and locks a disk.
+    fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
+    /// Opens an image that is not to be written.
+    fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError>;
+    /// Opens an image that nobody else is to use, to be written.
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
+    /// When the file at `path` was last written, in nanoseconds since 1970; of a block device nobody knows.
+    fn modified_ns(&self, path: &Path) -> Option<u64>;
+    /// Where `path` leads: absolute, without links.
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Whether there is anything at `path`.
+    fn exists(&self, path: &Path) -> bool;
+    /// Whether there is a folder at `path`.
+    fn is_folder(&self, path: &Path) -> bool;
+    /// The one of the exported files `own` on which `path` lies, if it does.
+    fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
+    /// Makes what is remembered durable: the text takes the place of the one before.
+    fn save(&self, remembered: &str) -> io::Result<()>;
+    /// Whether a device can be mounted at `path`.
+    fn check_mount(&self, path: &Path) -> Result<(), FuseError>;
+    /// Mounts a device as a file at `path`.
+    fn mount(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        options: &FuseOptions,
+    ) -> Result<Box<dyn FileDoor>, FuseError>;
+}
+
+/// A device that is mounted as a file.
+pub trait FileDoor: Send {
+    /// Where.
+    fn path(&self) -> &Path;
+    /// Leads it to a device of another size.
+    fn replace(&self, portal: Portal);
+    /// Whether it is mounted still.
+    fn is_serving(&self) -> bool;
+    /// What was done through it.
+    fn counters(&self) -> FuseCounters;
+    /// Unmounts it, whoever has it open.
+    fn detach(&mut self);
+    /// Unmounts it, unless somebody has it open.
+    fn close(&mut self) -> Result<(), FuseError>;
+}
+
+/// Takes connections in.
+pub trait Listener {
+    /// The next connection.
+    fn accept(&self) -> LocalFuture<'_, io::Result<Stream>>;
+}
+
+/// Why a connection to a program that passes files is of no use any more.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkEnd {
+    /// It was closed, or broke.
+    #[error("the connection was lost")]
+    Lost,
+    /// The program passed a file that is no disk, or that somebody uses.
+    #[error("it passed a file that cannot be used: {0}")]
+    Refused(OpenError),
+    /// The program passed a file that lies on an export of this daemon.
+    #[error("it passed a file that lies on {0}, which this daemon exports")]
+    OwnExport(PathBuf),
+}
+
+/// Bytes, and the files that came with them.
+pub type WithFiles = (Vec<u8>, Vec<DiskRef>);
+
+/// A connection to a program that may pass open files.
+pub trait FileLink {
+    /// Who is at the other end.
+    fn peer(&self) -> Peer;
+    /// Sends bytes after those that were sent before.
+    fn send(&self, bytes: Vec<u8>) -> LocalFuture<'_, Result<(), LinkEnd>>;
+    /// The next bytes, at least one, and the files that came with them.
+    fn receive(&self) -> LocalFuture<'_, Result<WithFiles, LinkEnd>>;
+}
+
+/// Work on files, for a thread that may wait.
+pub type FileWork = Box<dyn FnOnce(&dyn Files) + Send>;
+
+/// The host, as one shard sees it.
+pub trait World {
+    /// The number of the shard, from zero.
+    fn index(&self) -> usize;
+    /// Time.
+    fn clock(&self) -> Clock;
+    /// The right to start tasks on the shard.
+    fn spawner(&self) -> Spawner;
+    /// Memory for requests.
+    fn arena(&self) -> Arena;
+    /// A new identity.
+    fn new_id(&self) -> Uuid;
+    /// A device on a disk that this world opened, with the shape that the disk has now.
+    fn device(&self, disk: &DiskRef) -> Device;
+    /// The way from any thread to a device of this shard.
+    fn portal(&self, device: &Device) -> Portal;
+    /// A device that lives on another shard.
+    fn import(&self, portal: &Portal) -> Device;
+    /// Listens at `place`.
+    fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>>;
+    /// Connects to the program that listens at the Unix socket `path`.
+    fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>>;
+    /// Whether nothing new is taken in any more, because the program is about to end.
+    fn is_draining(&self) -> bool;
+    /// Does `work` where only what is done at `path` waits for it (WORLD1). If it is dropped undone the program ends.
+    fn work_at(&self, path: &Path, work: FileWork);
+    /// Does `work` on a thread of its own (WORLD1).
+    fn work_alone(&self, work: FileWork) -> io::Result<()>;
+}
