@@ -1,21 +1,24 @@
-//! The copying of a run: the next pieces are read while one is written, so that both places are busy all the time.
+//! The copying of a run: the next pieces are read while others are written, so that both places are busy all the time.
 //!
-//! Invariant MOVE5: pieces are written in their order, and each is held alone from before it is read until it counts as copied, so
-//! what is read and not written yet is not changed meanwhile.
+//! Invariant MOVE5: pieces count as copied in their order, and each is held alone from before it is read until it counts, so what is
+//! read and not written yet is not changed meanwhile.
 
 use super::{InjectedBug, Move, MoveError};
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryFutureExt, stream};
+use std::pin::pin;
 use varve_block::{
     Arena, Buffer, Durability, Extent, IoError, KIB, LockMode, RangeGuard, ZeroOptions, align_up,
 };
 
 /// Most bytes of a piece, of which changes wait while it is copied.
-const PIECE_MAX: u64 = 256 * KIB;
-/// Pieces that are copied at the same time: while one is written, the next ones are read.
-const PIECES: usize = 3;
+const PIECE_MAX: u64 = 128 * KIB;
+/// Pieces that are read at the same time while others are written.
+const READS: usize = 3;
+/// Pieces that are written at the same time: what a disk takes before it answers does not stand between two of them.
+const WRITES: usize = 2;
 
-/// A piece that was read, held alone.
-type Read = (Extent, Buffer, Option<RangeGuard>);
+/// A piece, held alone.
+type Held = (Extent, Option<RangeGuard>);
 
 impl Move {
     /// Copies the next `length` bytes at most, in pieces of which changes wait meanwhile. Nobody else copies, and every change of the
@@ -26,20 +29,21 @@ impl Move {
         // Less than a block of an array would have the rest of it read, which nobody has written yet.
         let unit = u64::from(self.shape.block_size.max(self.new.0.shape().optimal_size));
         let piece = align_up(all.length.div_ceil(4), unit).min(PIECE_MAX.max(unit));
-        let pieces = all.pieces(piece).map(|(_, piece)| self.read_piece(arena, piece));
-        let mut pieces = stream::iter(pieces).buffered(PIECES);
+        let reads = all.pieces(piece).map(|(_, piece)| self.read_piece(arena, piece));
+        let writes = stream::iter(reads).buffered(READS).map(|read| self.write_piece(read));
+        let mut written = pin!(writes.buffered(WRITES));
         let mut outcome = Ok(());
-        while let Some(read) = pieces.next().await {
+        while let Some(piece) = written.next().await {
             // What was submitted runs to its end.
-            outcome = match (outcome, read) {
-                (Ok(()), Ok(read)) => self.write_piece(read).await,
+            outcome = match (outcome, piece) {
+                (Ok(()), Ok(held)) => self.count_piece(held),
                 (Ok(()), Err(error)) | (Err(error), _) => Err(error),
             };
         }
         outcome
     }
 
-    async fn read_piece(&self, arena: &Arena, piece: Extent) -> Result<Read, MoveError> {
+    async fn read_piece(&self, arena: &Arena, piece: Extent) -> Result<(Held, Buffer), MoveError> {
         assert!(piece.offset >= self.copied.get() && piece.end() <= self.shape.size, "MOVE5: {piece:?}");
         let guard = match self.has(InjectedBug::CopyBesideWriters) {
             true => None,
@@ -48,18 +52,25 @@ impl Move {
         self.check_copying()?;
         let length = usize::try_from(piece.length).expect("a piece is small");
         let data = self.old.0.read(self.old.1 + piece.offset, arena.take(length)).await;
-        Ok((piece, data.map_err(|error| self.fail(MoveError::Old(error)))?, guard))
+        Ok(((piece, guard), data.map_err(|error| self.fail(MoveError::Old(error)))?))
     }
 
-    async fn write_piece(&self, (piece, data, guard): Read) -> Result<(), MoveError> {
+    async fn write_piece(&self, read: Result<(Held, Buffer), MoveError>) -> Result<Held, MoveError> {
+        let (held, data) = read?;
+        self.check_copying()?;
+        let piece = held.0;
+        assert!(piece.offset >= self.copied.get(), "MOVE5: {piece:?}");
+        if !self.has(InjectedBug::SkipLastPiece) || piece.end() < self.shape.size {
+            self.put_piece(piece, data).map_err(|error| self.fail(MoveError::New(error))).await?;
+        }
+        Ok(held)
+    }
+
+    /// A piece was written, and all before it.
+    fn count_piece(&self, (piece, _alone): Held) -> Result<(), MoveError> {
         self.check_copying()?;
         assert_eq!(self.copied.get(), piece.offset, "MOVE5");
-        if !self.has(InjectedBug::SkipLastPiece) || piece.end() < self.shape.size {
-            self.put_piece(piece, data).await.map_err(|error| self.fail(MoveError::New(error)))?;
-            self.check_copying()?;
-        }
         self.copied.set(piece.end());
-        drop(guard);
         Ok(())
     }
 
