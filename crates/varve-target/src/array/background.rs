@@ -18,7 +18,7 @@ const REST: Duration = Duration::from_secs(2);
 const LOOK_MIN: Duration = Duration::from_millis(1);
 /// How much is caught up between two superblocks that remember it.
 const CAUGHT_UP_MAX: usize = 256;
-/// Regions that are made equal or caught up at the same time, so that all members are busy.
+/// Regions that are made equal or caught up at the same time, a chunk of each: while some are read, others are written.
 const REGIONS_AT_ONCE: usize = 4;
 
 /// What is left to do.

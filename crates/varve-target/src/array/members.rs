@@ -253,6 +253,11 @@ impl Members {
         self.slots.borrow().iter().any(|slot| slot.requests.is_waited_for())
     }
 
+    /// Waits until nobody waits for a member.
+    pub(super) async fn rest(&self) {
+        self.watch.rest(|| !self.is_waited_for()).await;
+    }
+
     /// Whether a request on member `place`, which is not away, takes too long.
     pub(super) fn is_slow(&self, place: usize) -> bool {
         let slot = &self.slots.borrow()[place];

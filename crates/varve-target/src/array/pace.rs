@@ -1,9 +1,13 @@
 //! How fast an array works beside its requests: at most at one rate, and at another one while clients are served.
 //!
-//! Invariant PACE1: steps of so many bytes follow each other no faster than the ceiling allows, but for what was slept too long.
+//! Invariants:
+//! - PACE1. Steps of so many bytes follow each other no faster than the ceiling allows, but for what was slept too long.
+//! - PACE2. A step waits for a moment without requests no longer than it takes at the floor.
 
 use super::options::Rates;
+use futures_util::future::select;
 use std::cell::Cell;
+use std::pin::pin;
 use std::time::Duration;
 use varve_block::{Clock, Extent, LockMode, Moment, RangeLock};
 
@@ -15,6 +19,9 @@ const BUSY: Duration = Duration::from_millis(20);
 const WINDOW: Duration = Duration::from_secs(4);
 /// What was slept too long is made up for up to this.
 const LATE_MAX: Duration = Duration::from_millis(100);
+
+/// The longest wait for a moment in which no member has a request.
+const GAP_WAIT_MAX: Duration = Duration::from_millis(5);
 
 /// The pace of one piece of work.
 pub(super) struct Pace {
@@ -104,12 +111,25 @@ impl Pace {
         self.is_busy.get()
     }
 
-    /// When a step may follow that had so many bytes.
-    fn due(&self, bytes: u64, is_busy: bool) -> Moment {
+    /// How long a step of so many bytes takes.
+    fn step_time(&self, bytes: u64, is_busy: bool) -> Duration {
         let Rates { floor, ceiling } = self.rates.get();
         let rate = if is_busy { floor.min(ceiling) } else { ceiling };
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
-        self.begun.get().after(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// When a step may follow that had so many bytes.
+    fn due(&self, bytes: u64, is_busy: bool) -> Moment {
+        self.begun.get().after(self.step_time(bytes, is_busy))
+    }
+
+    /// Waits, while clients are served, until `idle`: no member has a request, so that a step of `bytes` bytes does not lengthen a queue.
+    pub(super) async fn gap(&self, clock: &Clock, bytes: u64, idle: impl Future<Output = ()>) {
+        if self.is_busy() {
+            let wait = self.step_time(bytes, true).min(GAP_WAIT_MAX); // PACE2
+            select(pin!(idle), clock.sleep_until(clock.now().after(wait))).await;
+        }
     }
 
     /// Waits until a step may begin that follows one of `bytes` bytes, or until the work is not wanted any more. `requests` counts
@@ -154,6 +174,25 @@ mod tests {
         capped.set_rates(Rates { floor: 1, ceiling: 20 });
         assert_eq!(capped.due(20, false), Moment(1_000_000_000), "PACE1: at other rates");
         assert_eq!(Pace::new(Rates::default()).due(MAX, false), Moment(0), "nothing holds it up");
+    }
+
+    #[test]
+    fn a_step_waits_for_a_moment_without_requests_and_no_longer_than_it_takes() {
+        let world = varve_sim::World::steady(1);
+        let clock = world.clock();
+        let pace = Pace::new(Rates { floor: 1 << 20, ceiling: u64::MAX });
+        let waited = |pace: &Pace, idle_after: u64| {
+            world.run(async {
+                let start = clock.now();
+                let idle = clock.sleep_until(start.after(Duration::from_micros(idle_after)));
+                pace.gap(&clock, 4096, idle).await;
+                clock.now().since(start)
+            })
+        };
+        assert_eq!(waited(&pace, 100), Duration::from_micros(100));
+        assert_eq!(waited(&pace, 10_000), Duration::from_nanos(3_906_250), "PACE2: 4 KiB at 1 MiB/s");
+        assert!(!pace.look(0, Moment(1)));
+        assert_eq!(waited(&pace, 10_000), Duration::ZERO, "nobody is served");
     }
 
     #[test]

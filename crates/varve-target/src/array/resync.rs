@@ -10,20 +10,16 @@ use super::election::lacks_only_missed;
 use super::find::read_superblock;
 use super::recover::{clear_slot, unfit};
 use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, Uuid, combine};
-use futures_util::{StreamExt, stream};
-use std::cell::Cell;
 use varve_block::{
     Buffer, Bytes, Device, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
 use varve_format::array::{MemberState, SLOT_SIZE, fragment_checksum};
 
-/// Bytes of the array that are made equal while their writers wait.
-const CHUNK: u64 = 128 * KIB;
-/// As [`CHUNK`] while clients are served: a request of theirs that comes behind a chunk waits for so much less.
-const CHUNK_BUSY: u64 = 32 * KIB;
-/// Chunks of a region that are made equal at the same time: while one is written, the next one is read.
-const CHUNKS: usize = 2;
-
+/// Bytes of a member that are made equal at a time, while their writers wait. The first requests of a client wait behind all chunks that
+/// are under way.
+const CHUNK: u64 = 64 * KIB;
+/// Bytes of the array instead while clients are served: a request of theirs that comes behind a chunk waits for so much less.
+const CHUNK_BUSY: u64 = 16 * KIB;
 /// How work on a region ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
@@ -184,33 +180,39 @@ impl Array {
         region: u64,
         is_wanted: impl Fn() -> bool,
     ) -> Result<Step, IoError> {
-        let outcome = Cell::new(Ok(Step::Done));
-        let goes_on = || outcome.get() == Ok(Step::Done) && is_wanted();
         let mut rest = self.regions.extent(region, self.size());
         // How long a chunk is is decided when it is its turn.
-        let chunks = std::iter::from_fn(|| {
-            let chunk = self.chunk_of(rest)?;
+        while let Some(chunk) = self.chunk_of(rest) {
             rest = Extent::between(chunk.end(), rest.end());
-            Some(chunk)
-        });
-        let mut steps = stream::iter(chunks.map(|chunk| self.restore_chunk(place, chunk, &goes_on)))
-            .buffer_unordered(CHUNKS);
-        while let Some(step) = steps.next().await {
-            // What was submitted runs to its end, and the first that does not end well is the outcome.
-            if outcome.get() == Ok(Step::Done) {
-                outcome.set(step);
+            if self.restore_chunk(place, chunk, &is_wanted).await? == Step::Stuck {
+                return Ok(Step::Stuck);
             }
         }
-        outcome.get()
+        Ok(Step::Done)
     }
 
     /// The chunk at the beginning of `rest`, if there is anything left: whole blocks.
     fn chunk_of(&self, rest: Extent) -> Option<Extent> {
-        let heeds_clients = !self.has_bug(InjectedBug::ResyncBesideWriters);
-        let length = if self.pace.is_busy() && heeds_clients { CHUNK_BUSY } else { CHUNK };
+        let length = match self.pace.is_busy() {
+            _ if !self.heeds_clients() => rest.length,
+            true => CHUNK_BUSY,
+            false => CHUNK * self.spec.layout.data_members(),
+        };
         let length = length.max(self.spec.layout.block_size()).min(rest.length);
         assert!(rest.is_aligned(self.spec.layout.block_size()), "GEOMETRY2: {rest:?}");
         (length > 0).then(|| Extent::new(rest.offset, length))
+    }
+
+    /// Waits for a moment in which no member has a request, while clients are served.
+    async fn await_gap(&self, chunk: Extent) {
+        if self.heeds_clients() {
+            self.pace.gap(&self.options.clock, chunk.length, self.members.rest()).await;
+        }
+    }
+
+    /// Always, but for a fault for tests, which is to meet as many of them as it can.
+    fn heeds_clients(&self) -> bool {
+        !self.has_bug(InjectedBug::ResyncBesideWriters)
     }
 
     /// As [`Array::restore`], of one chunk.
@@ -222,6 +224,7 @@ impl Array {
     ) -> Result<Step, IoError> {
         let (clock, requests) = (&self.options.clock, &self.counters.requests);
         self.pace.keep(clock, requests, chunk.length, &is_wanted).await;
+        self.await_gap(chunk).await;
         let _alone = self.lock_alone(chunk).await;
         let inside = self.gate.enter().await;
         if !is_wanted() {
@@ -233,6 +236,7 @@ impl Array {
             return Ok(Step::Stuck);
         };
         let at = self.members.on_device(self.spec.layout.on_members(chunk));
+        self.await_gap(chunk).await; // What was read meanwhile is held alone.
         let device = self.members.device(place);
         let written = device.write(at, run, Durability::Volatile);
         self.change_member(place, written, inside).await

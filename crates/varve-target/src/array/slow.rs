@@ -32,6 +32,8 @@ pub(super) struct Watch {
     /// Ticks are of another length from now on.
     is_retimed: Cell<bool>,
     changed: Notify,
+    /// Nobody waits for one of the members any more.
+    rests: Notify,
 }
 
 impl Watch {
@@ -71,6 +73,11 @@ impl Watch {
                 || (for_end && self.is_over.get())
         };
         self.changed.until(is_changed).await;
+    }
+
+    /// Waits until `is_idle`, which is asked when nobody waits for a member any more.
+    pub(super) async fn rest(&self, is_idle: impl FnMut() -> bool) {
+        self.rests.until(is_idle).await;
     }
 
     /// Nothing is asked of members any more.
@@ -195,6 +202,9 @@ impl Requests {
         let left = self.waiting.borrow_mut()[place].take();
         assert!(left.is_some(), "SLOW1: a request leaves its place once");
         self.free.borrow_mut().push(place);
+        if !self.is_waited_for() {
+            self.watch.rests.notify_all();
+        }
     }
 }
 
