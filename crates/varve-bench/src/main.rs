@@ -168,10 +168,10 @@ fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
 }
 
 fn arrays(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    if options.wants("work") {
+    if options.wants("work") || options.wants("ratios") {
         tables::array_work::measure(options, sheet)?;
     }
-    if options.wants("exact") || options.wants("loads") {
+    if ["exact", "loads", "unthrottled"].iter().any(|part| options.wants(part)) {
         tables::arrays::measure(options, sheet)
     } else {
         Ok(())

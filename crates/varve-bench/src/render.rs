@@ -90,7 +90,7 @@ target/release/varve-bench snapshots --only bonnie         # through ext4, as ro
 target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
 target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name
 target/release/varve-bench arrays                 # mirrors and ddraid beside one raw member
-target/release/varve-bench arrays --only work     # one part: loads, exact (in virtual time), or work (rebuild, move)
+target/release/varve-bench arrays --only work     # one part: loads, unthrottled, exact (in virtual time), ratios (as well), or work (rebuild, move)
 target/release/varve-bench images                 # qcow2 beside QEMU, chains, volumes with a mapper
 target/release/varve-bench images --only chains   # one part: mappers, chains, thin, opening, peers
 target/release/varve-bench neighbour              # reads of a volume beside floods on another one

@@ -1,6 +1,7 @@
 //! The measurements themselves, one module a table.
 
 mod array_cases;
+pub(crate) mod array_ratios;
 pub(crate) mod array_work;
 pub(crate) mod arrays;
 pub(crate) mod bonnie;

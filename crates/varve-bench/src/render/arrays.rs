@@ -21,7 +21,8 @@ pub(super) fn text(results: &Results) -> String {
         "goal",
         "",
     ]);
-    part.rows.iter().for_each(|row| table.row(&cells(row)));
+    let is_measured = |row: &&ArrayRow| row.exact.is_some() || !row.array_speed.is_empty();
+    part.rows.iter().filter(is_measured).for_each(|row| table.row(&cells(row)));
     let mut processor = Table::new(&["what is done", "s a GiB"]);
     part.processor.iter().for_each(|row| processor.row(&processor_cells(row)));
     format!(

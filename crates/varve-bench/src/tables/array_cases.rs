@@ -27,6 +27,17 @@ pub(super) enum State {
     WithoutParity,
 }
 
+/// What the log does while an array is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogUse {
+    /// What was marked before stays marked, and it has nothing to do.
+    Warm,
+    /// Regions are clean again after this time without a write, and are marked anew.
+    Released(Duration),
+    /// Nothing is marked: after a crash nobody would know where members differ. Only to see what the log costs.
+    Off,
+}
+
 /// One row of the table.
 #[derive(Clone, Copy)]
 pub(super) struct Case {
@@ -34,10 +45,11 @@ pub(super) struct Case {
     pub(super) policy: ReadPolicy,
     pub(super) state: State,
     pub(super) checksums: bool,
-    /// After what time a region is clean again; none: what was marked before stays so, and the log has nothing to do.
-    pub(super) release: Option<Duration>,
+    pub(super) log: LogUse,
     /// Whether it is measured on real members, too.
     pub(super) is_real: bool,
+    /// Whether members are slowed down. If they are not, the processor is measured, which takes no virtual time.
+    pub(super) is_slow: bool,
     pub(super) load: Load,
     pub(super) goal: Option<f64>,
 }
@@ -49,8 +61,9 @@ impl Case {
             policy,
             state: State::Warm,
             checksums: false,
-            release: None,
+            log: LogUse::Warm,
             is_real: true,
+            is_slow: true,
             load,
             goal: Some(goal),
         }
@@ -70,11 +83,14 @@ impl Case {
             State::WithoutParity => ", parity away",
         };
         let checksums = if self.checksums { ", checksums" } else { "" };
-        let release = self
-            .release
-            .map_or_else(String::new, |after| format!(", log released after {} s", after.as_secs()));
+        let log = match self.log {
+            LogUse::Warm => String::new(),
+            LogUse::Released(after) => format!(", log released after {} s", after.as_secs()),
+            LogUse::Off => ", no log".to_owned(),
+        };
         let policy = format!("{:?}", self.policy).to_lowercase();
-        format!("{layout}, {policy}{checksums}{state}{release}")
+        let speed = if self.is_slow { "" } else { ", members as fast as memory" };
+        format!("{layout}, {policy}{checksums}{state}{log}{speed}")
     }
 
     pub(super) fn load_name(&self) -> String {
@@ -122,26 +138,42 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(MIRROR, ReadPolicy::Rotate, sequential(write, 4), 0.97),
         Case::new(MIRROR, ReadPolicy::Rotate, sequential(write, 1024), 0.97),
     ]);
+    cases.extend(fast_members());
     cases
 }
 
 /// The seed's four combinations of log and parity, in virtual time. With the log the regions become clean again while the load runs,
-/// at once or after a second, and are marked anew; without it they stay marked. Without parity the member that has it is away.
+/// at once or after a second, and are marked anew; without it nothing is marked. Without parity the member that has it is away.
 fn logs_and_parity() -> Vec<Case> {
-    let releases = [None, Some(Duration::ZERO), Some(Duration::from_secs(1))];
+    let logs = [LogUse::Released(Duration::from_secs(1)), LogUse::Released(Duration::ZERO), LogUse::Off];
     let mut cases = Vec::new();
-    for (state, release) in [State::Warm, State::WithoutParity]
-        .into_iter()
-        .flat_map(|state| releases.map(|release| (state, release)))
-        .filter(|row| *row != (State::Warm, None))
+    for (state, log) in
+        [State::Warm, State::WithoutParity].into_iter().flat_map(|state| logs.map(|log| (state, log)))
     {
-        for kib in [4, 8, 32, 64, 1024] {
+        for kib in [4, 8, 32, 64, 256, 1024] {
             let load = load(Direction::Write, Order::Sequential, kib);
-            let case = Case::new(ORDER_1, ReadPolicy::Verify, load, 0.0);
-            cases.push(Case { state, release, is_real: false, goal: None, ..case });
+            let case = Case::new(ORDER_1, ReadPolicy::Verify, load, if kib < 32 { 1.0 } else { 1.9 });
+            let goal = case.goal.filter(|_| state == State::Warm);
+            cases.push(Case { state, log, is_real: false, goal, ..case });
         }
     }
     cases
+}
+
+/// Members as fast as memory: what the processor does is all that takes time.
+fn fast_members() -> Vec<Case> {
+    let (read, write) = (Direction::Read, Direction::Write);
+    let loads = [
+        load(write, Order::Sequential, 4),
+        load(write, Order::Sequential, 64),
+        load(write, Order::Sequential, 1024),
+        load(read, RANDOM, 4),
+        load(read, Order::Sequential, 1024),
+    ];
+    let arrays = [(MIRROR, ReadPolicy::Rotate), (ORDER_1, ReadPolicy::Verify), (ORDER_1, ReadPolicy::Rotate)];
+    let case = |(layout, policy), load| Case::new(layout, policy, load, 0.0);
+    let cases = arrays.into_iter().flat_map(|array| loads.map(|load| case(array, load)));
+    cases.map(|case| Case { is_slow: false, goal: None, ..case }).collect()
 }
 
 pub(super) fn layout_name(layout: ArrayLayout) -> String {

@@ -3,6 +3,7 @@
 //! time, what it costs to copy fragments instead of writing them from where they lie.
 
 use super::array_cases::{Case, MIRROR, ORDER_1, SIZE, layout_name, load};
+use super::array_ratios;
 use super::arrays::{MEMBER, build, processor, throttled};
 use crate::machine::Machine;
 use crate::memory::memory;
@@ -29,6 +30,8 @@ const IDLE_GOAL: Goal = Goal::AtLeast(0.95);
 const BESIDE_GOAL: Goal = Goal::AtMost(1.5);
 /// Bytes of a client's request beside a rebuild.
 const REQUEST: u64 = 16 * KIB;
+/// Bytes of a record of the log, but for what is written.
+const RECORD: u64 = 4 * KIB;
 /// Requests of a client.
 const REQUESTS: u64 = 6000;
 /// Bytes that the daemon has copied at a time.
@@ -53,15 +56,11 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
             Some(IDLE_GOAL),
             share,
         );
-        for direction in [Direction::Read, Direction::Write] {
-            let (quiet, beside) = (p99(layout, direction, false)?, p99(layout, direction, true)?);
-            let what = format!(
-                "{name}, {} of 16 KiB at half of a member's bandwidth",
-                if direction == Direction::Read { "random reads" } else { "random writes" }
-            );
-            part.record(&format!("{what}: p99 alone"), "us", None, quiet);
+        for client in clients(layout) {
+            let (quiet, beside) = (p99(&client, false)?, p99(&client, true)?);
+            part.record(&format!("{}: p99 alone", client.name), "us", None, quiet);
             part.record(
-                &format!("{what}: p99 during a rebuild, over that"),
+                &format!("{}: p99 during a rebuild, over that", client.name),
                 "x",
                 Some(BESIDE_GOAL),
                 beside / quiet,
@@ -80,6 +79,15 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         let name = format!("conversion of a linear volume to a {}", layout_name(layout));
         part.record(&format!("{name}, share of a disk's bandwidth"), "x", Some(IDLE_GOAL), share);
         part.record(&name, "MiB/s", None, rate / MIB as f64);
+    }
+    array_ratios::measure(&mut part)?;
+    if !options.wants("work") {
+        // What was measured in real time stays what it was.
+        if let Some(old) = sheet.results().array_work.clone() {
+            part.machine = old.machine.clone();
+            part.keep_rows_of(Some(old));
+        }
+        return sheet.keep(|results| results.array_work = Some(part));
     }
     let mut processors = Vec::new();
     for _ in 0..options.runs() {
@@ -113,13 +121,10 @@ impl Bed {
         Ok(Self { world, disks: slow, array })
     }
 
-    /// The first member fails, and a new disk takes its place.
-    async fn replace(&self) -> Result<(), String> {
-        let failed = |error: varve_target::array::ArrayError| error.to_string();
-        self.array.fail_member(0).await.map_err(failed)?;
-        let device = self.disks.last().cloned();
-        let member = Member { id: Uuid::from_u128(99), device };
-        self.array.attach(0, member).await.map_err(failed)
+    /// A new disk takes the place of a member that is away.
+    async fn attach(&self, place: usize) -> Result<(), String> {
+        let member = Member { id: Uuid::from_u128(99), device: self.disks.last().cloned() };
+        self.array.attach(place, member).await.map_err(|error| error.to_string())
     }
 
     async fn rebuilt(&self) {
@@ -134,7 +139,8 @@ fn rebuild_share(layout: ArrayLayout) -> Result<f64, String> {
     let bed = Bed::new(layout)?;
     let clock = bed.world.clock();
     let work = async {
-        bed.replace().await?;
+        bed.array.fail_member(0).await.map_err(|error| error.to_string())?;
+        bed.attach(0).await?;
         let start = clock.now();
         bed.rebuilt().await;
         let time = clock.now().since(start);
@@ -145,14 +151,53 @@ fn rebuild_share(layout: ArrayLayout) -> Result<f64, String> {
     Ok(rate? / MEMBER.bandwidth as f64)
 }
 
-/// The 99th percentile in microseconds of a client's requests, which come at random moments, half of a member's bandwidth.
-fn p99(layout: ArrayLayout, direction: Direction, beside_rebuild: bool) -> Result<f64, String> {
-    let bed = Bed::new(layout)?;
-    let (clock, arena) = (bed.world.clock(), bed.world.arena());
-    let device = bed.array.device();
+/// A client beside a rebuild.
+struct Client {
+    name: String,
+    layout: ArrayLayout,
+    direction: Direction,
+    /// The mean time from one request to the next.
+    interval: Duration,
+    /// The member that is rebuilt.
+    place: usize,
+    /// Whether it is away when nothing is rebuilt.
+    is_away: bool,
+}
+
+/// The clients of an array of `layout`. While a data member of ddraid is away or rebuilt, two of the others take what is written once more,
+/// whole, in their log: of half of a member's bandwidth more comes to them then than they take, however slow the rebuild is.
+fn clients(layout: ArrayLayout) -> Vec<Client> {
     // Of an array that stripes a member has a part of each request.
     let on_member = layout.on_members(Extent::new(0, REQUEST)).length;
-    let interval = Duration::from_secs_f64(on_member as f64 / (MEMBER.bandwidth as f64 / 2.0));
+    let half = |bytes: u64| Duration::from_secs_f64(bytes as f64 / (MEMBER.bandwidth as f64 / 2.0));
+    let client = |direction, what: &str| {
+        let verb = if direction == Direction::Read { "reads" } else { "writes" };
+        Client {
+            name: format!("{}, random {verb} of 16 KiB at half of {what}", layout_name(layout)),
+            layout,
+            direction,
+            interval: half(on_member),
+            place: 0,
+            is_away: false,
+        }
+    };
+    let mut clients =
+        Vec::from([Direction::Read, Direction::Write].map(|it| client(it, "a member's bandwidth")));
+    if layout == ORDER_1 {
+        let parity = client(Direction::Write, "a member's bandwidth (the member of the parity)");
+        let away = client(Direction::Write, "what an array without a data member takes");
+        clients.push(Client { place: layout.members() - 1, ..parity });
+        clients.push(Client { interval: half(on_member + REQUEST + RECORD), is_away: true, ..away });
+    }
+    clients
+}
+
+/// The 99th percentile in microseconds of a client's requests, which come at random moments.
+fn p99(client: &Client, beside_rebuild: bool) -> Result<f64, String> {
+    let bed = Bed::new(client.layout)?;
+    let (clock, arena) = (bed.world.clock(), bed.world.arena());
+    let (interval, direction) = (client.interval, client.direction);
+    let device = bed.array.device();
     let mut random = Random::new(11);
     let mut due = Duration::ZERO;
     let times: Vec<(Duration, u64)> = (0..REQUESTS)
@@ -164,8 +209,11 @@ fn p99(layout: ArrayLayout, direction: Direction, beside_rebuild: bool) -> Resul
         })
         .collect();
     let work = async {
+        if beside_rebuild || client.is_away {
+            bed.array.fail_member(client.place).await.map_err(|error| error.to_string())?;
+        }
         if beside_rebuild {
-            bed.replace().await?;
+            bed.attach(client.place).await?;
         }
         let start = clock.now();
         let request = async |(due, offset): (Duration, u64)| {
@@ -182,7 +230,7 @@ fn p99(layout: ArrayLayout, direction: Direction, beside_rebuild: bool) -> Resul
             outcome.map(|()| clock.now().since(begun).as_secs_f64() * 1e6)
         };
         let outcomes = join_all(times.into_iter().map(request)).await;
-        let is_rebuilding = bed.array.status().members.iter().any(|it| it.state != MemberState::InSync);
+        let is_rebuilding = bed.array.status().members.iter().any(|it| it.state == MemberState::CatchingUp);
         bed.array.close().await.map_err(|error| error.to_string())?;
         if is_rebuilding != beside_rebuild {
             return Err("the rebuild ended before the load".to_owned());
@@ -280,12 +328,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_notices_little_of_a_rebuild() {
+        // Writes of ddraid wait for the log while a data member is rebuilt, and miss the goal (0134).
+        let is_judged = |client: &Client| client.direction == Direction::Read || client.layout == MIRROR;
+        for client in [MIRROR, ORDER_1].into_iter().flat_map(clients).filter(is_judged) {
+            let alone = p99(&client, false).expect("it is served");
+            let beside = p99(&client, true).expect("it is served");
+            eprintln!("{}: {alone:.0} us alone, {:.3} x beside a rebuild", client.name, beside / alone);
+            assert!(BESIDE_GOAL.holds(beside / alone), "{}: {}", client.name, beside / alone);
+        }
+    }
+
+    #[test]
     fn a_rebuild_and_a_move_have_nearly_all_of_a_member() {
         for layout in [MIRROR, ORDER_1] {
             let share = rebuild_share(layout).expect("it is rebuilt");
             assert!(share >= 0.95, "{}: {share}", layout_name(layout));
         }
-        let (share, _) = moved(None).expect("it is moved");
-        assert!(share >= 0.92, "a move: {share}");
+        for layout in [None, Some(MIRROR), Some(ORDER_1)] {
+            let (share, _) = moved(layout).expect("it is moved");
+            eprintln!("a move to {layout:?}: {share:.3}");
+            assert!(IDLE_GOAL.holds(share), "a move to {layout:?}: {share}");
+        }
     }
 }

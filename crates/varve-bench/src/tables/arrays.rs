@@ -3,7 +3,7 @@
 //!
 //! In each round a raw member and the array are measured one right after the other under the same load.
 
-use super::array_cases::{Case, MIRROR, ORDER_1, ORDER_2, SIZE, State, cases, layout_name, load};
+use super::array_cases::{Case, LogUse, MIRROR, ORDER_1, ORDER_2, SIZE, State, cases, layout_name, load};
 use crate::cpu;
 use crate::machine::{Machine, file_system};
 use crate::memory::memory;
@@ -25,7 +25,7 @@ use varve_os::{
 use varve_sim::{Direction, ModelDisk, Order, Random, World, measure as run};
 use varve_target::Linear;
 use varve_target::array::{
-    Array, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN, Member, ReadPolicy, Uuid,
+    Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member, ReadPolicy, Uuid,
 };
 
 /// What a member is like.
@@ -57,28 +57,48 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         rows: cases.iter().map(row).collect(),
         processor: Vec::new(),
     };
-    let members = ORDER_2.members() as u64;
-    let place = Place::new(parent, members * (SIZE + METADATA_SIZE_MIN))?;
-    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let open = |member: u64| {
-        let path = place.file(&format!("member{member}"), SIZE + METADATA_SIZE_MIN)?;
-        DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
-    };
-    for (case, row) in cases.iter().zip(&mut part.rows) {
+    for (case, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| case.is_slow) {
         row.exact = Some(exact(case).map_err(|error| format!("{}, {}: {error}", row.array, row.load))?);
     }
-    let files = (0..members).map(open).collect::<Result<Vec<_>, String>>()?;
-    let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() })
-        .map_err(|error| error.to_string())?;
     if !options.wants("loads") {
         // Speeds in real time stay what they were, and so do the machine and the day.
         if let Some(old) = sheet.results().arrays.clone() {
             part = with_speeds_of(part, old);
         }
-        return sheet.keep(|results| results.arrays = Some(part));
     }
+    for (_, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| is_wanted(options, case)) {
+        (row.array_speed, row.raw_speed) = (Vec::new(), Vec::new());
+    }
+    match ["loads", "unthrottled"].iter().any(|rows| options.wants(rows)) {
+        true => in_real_time(options, &cases, &mut part, sheet),
+        false => sheet.keep(|results| results.arrays = Some(part)),
+    }
+}
+
+/// Whether the speeds of `case` are measured in real time.
+fn is_wanted(options: &Options, case: &Case) -> bool {
+    case.is_real && options.wants(if case.is_slow { "loads" } else { "unthrottled" })
+}
+
+/// Measures the rows that are wanted on files in memory.
+fn in_real_time(
+    options: &Options,
+    cases: &[Case],
+    part: &mut ArrayPart,
+    sheet: &mut Sheet,
+) -> Result<(), String> {
+    let members = ORDER_2.members() as u64;
+    let place = Place::new(options.directory(Medium::Memory), members * (SIZE + METADATA_SIZE_MIN))?;
+    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
+    let open = |member: u64| {
+        let path = place.file(&format!("member{member}"), SIZE + METADATA_SIZE_MIN)?;
+        DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
+    };
+    let files = (0..members).map(open).collect::<Result<Vec<_>, String>>()?;
+    let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() })
+        .map_err(|error| error.to_string())?;
     for round in 0..options.runs() {
-        for (case, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| case.is_real) {
+        for (case, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| is_wanted(options, case)) {
             let (case, files) = (*case, files.clone());
             let speeds = shards.handle(0).run_and_wait(move |context| speeds(context, files, case));
             let (array, raw) = speeds
@@ -87,7 +107,9 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
             row.array_speed.push(array);
             row.raw_speed.push(raw);
         }
-        processor(&mut part.processor, options.is_quick())?;
+        if options.wants("loads") {
+            processor(&mut part.processor, options.is_quick())?;
+        }
         sheet.keep(|results| results.arrays = Some(part.clone()))?;
         eprintln!("arrays: round {} of {}", round + 1, options.runs());
     }
@@ -113,7 +135,7 @@ async fn speeds(context: ShardContext, files: Vec<Arc<DiskFile>>, case: Case) ->
 }
 
 /// As [`speeds`], as a ratio and in virtual time: the throttle is all that takes any.
-fn exact(case: &Case) -> Result<f64, String> {
+pub(super) fn exact(case: &Case) -> Result<f64, String> {
     let world = World::steady(1);
     let size = SIZE + case.metadata_size();
     let plain: Vec<Device> = (0..case.layout.members()).map(|_| memory(size)).collect();
@@ -127,14 +149,14 @@ async fn measure_case(
     arena: &Arena,
     case: &Case,
 ) -> Result<(f64, f64), String> {
-    let slow = |disk: &Device| throttled(disk, clock);
+    let slow = |disk: &Device| if case.is_slow { throttled(disk, clock) } else { disk.clone() };
     let slow: Vec<Device> = plain.iter().map(slow).collect();
     let member = Device::new(Linear::new(vec![(SIZE, slow[0].clone(), METADATA_SIZE_MIN)]));
     let failed = |error| format!("{error}");
     let array = build(case, plain, &slow, arena, clock).await?;
     let device = array.device();
     let background = async {
-        if case.release.is_some() {
+        if matches!(case.log, LogUse::Released(_)) {
             array.background().await;
         }
     };
@@ -176,7 +198,11 @@ pub(super) async fn build(
     };
     let mut options =
         ArrayOptions { read_policy: case.policy, ..ArrayOptions::new(arena.clone(), clock.clone()) };
-    options.release_delay = case.release.unwrap_or(options.release_delay);
+    match case.log {
+        LogUse::Warm => {}
+        LogUse::Released(after) => options.release_delay = after,
+        LogUse::Off => options.injected_bug = Some(InjectedBug::WriteBeforeMark),
+    }
     Array::create(&spec, &members(plain), arena).await.map_err(|error| error.to_string())?;
     if case.state != State::Cold {
         let array =
@@ -185,15 +211,15 @@ pub(super) async fn build(
         array.close().await.map_err(|error| error.to_string())?;
     }
     let array = Array::open(spec, members(slow), options).await.map_err(|error| error.to_string())?;
-    if matches!(case.state, State::Warm | State::WithoutParity) && case.load.direction != Direction::Read {
-        fill(&array, arena, 64 * KIB).await?;
-    }
     if case.state == State::Degraded {
         array.fail_member(0).await.map_err(|error| error.to_string())?;
     }
     if case.state == State::WithoutParity {
         let parity = layout.members() - 1;
         array.fail_member(parity).await.map_err(|error| error.to_string())?;
+    }
+    if matches!(case.state, State::Warm | State::WithoutParity) && case.load.direction != Direction::Read {
+        fill(&array, arena, 64 * KIB).await?;
     }
     Ok(array)
 }
