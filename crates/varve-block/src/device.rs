@@ -19,107 +19,68 @@ use crate::buffer::{Buffer, Bytes};
 use crate::clock::LocalFuture;
 use crate::error::IoError;
 use crate::io::{Durability, Io, Outcome, ZeroOptions};
+use crate::shape::{Allocation, Rejected, Shape};
 use crate::tracker::TrackerGuard;
 use crate::units::Extent;
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// Whether a device may be written.
+/// What somebody who asks where bytes lie is about to do with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// It may.
-    ReadWrite,
-    /// It may not.
-    ReadOnly,
+pub enum MapIntent {
+    /// To know what lies where: whether there are holes is asked of the leaves, too.
+    Inspect,
+    /// To read them.
+    Read,
+    /// To overwrite them where they lie. What nobody else holds leads on; a request must be sent for the rest.
+    Overwrite,
 }
 
-/// What a device is like. Constant for its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
-    /// Bytes; a multiple of `block_size`.
-    pub size: u64,
-    /// Smallest unit of a request in bytes, a power of two; 1 if any byte can be addressed.
-    pub block_size: u32,
-    /// Unit in bytes below which a write costs more; a power of two, at least `block_size`.
-    pub optimal_size: u32,
-    /// Whether it may be written.
-    pub access: Access,
-    /// Whether discard does anything.
-    pub discard: bool,
-    /// Whether zeros can be written without moving data.
-    pub fast_zero: bool,
+/// Where a run of bytes lies.
+#[derive(Clone)]
+pub enum Location {
+    /// On another device, from `offset` on.
+    On {
+        /// That device.
+        device: Device,
+        /// The first byte there.
+        offset: u64,
+    },
+    /// Nowhere: they are zeros.
+    Zeros,
+    /// Where the device that was asked puts them: a request must be sent to it.
+    Sent,
 }
 
-impl Shape {
-    /// A writable device of `size` bytes and blocks of `block_size` that can do nothing special.
-    pub const fn new(size: u64, block_size: u32) -> Self {
-        assert!(block_size.is_power_of_two() && size.is_multiple_of(block_size as u64));
-        Self {
-            size,
-            block_size,
-            optimal_size: block_size,
-            access: Access::ReadWrite,
-            discard: false,
-            fast_zero: false,
-        }
-    }
-
-    /// All of the device.
-    pub const fn extent(&self) -> Extent {
-        Extent::new(0, self.size)
-    }
-
-    /// Whether `io` keeps the contract; doors ask before they submit what a client sent.
-    pub fn check(&self, io: &Io) -> Result<(), Rejected> {
-        let extent = io.extent();
-        if extent.end() > self.size {
-            return Err(Rejected::OutOfBounds);
-        }
-        if !extent.is_aligned(u64::from(self.block_size)) {
-            return Err(Rejected::Misaligned);
-        }
-        if io.is_change() && self.access == Access::ReadOnly {
-            return Err(Rejected::ReadOnly);
-        }
-        Ok(())
-    }
-}
-
-/// Why a request does not fit a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rejected {
-    /// It reaches beyond the end.
-    OutOfBounds,
-    /// It is not made of whole blocks.
-    Misaligned,
-    /// It would change a read-only device.
-    ReadOnly,
-}
-
-/// What a run of bytes holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Allocation {
-    /// Data.
-    Data,
-    /// Zeros, with space allocated.
-    Zero,
-    /// Zeros, without space.
-    Hole,
-}
-
-/// A run of bytes and what it holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StatusRun {
+/// A run of bytes and where it lies.
+#[derive(Clone)]
+pub struct MapPiece {
     /// Bytes.
     pub length: u64,
-    /// What they hold.
-    pub allocation: Allocation,
+    /// Where they lie.
+    pub location: Location,
+    /// What they hold; none where only the device that they lie on could tell.
+    pub holds: Option<Allocation>,
 }
 
-/// The answer to a question about allocation: runs that cover the extent in order, at least one.
-pub type StatusFuture<'a> = LocalFuture<'a, Result<Vec<StatusRun>, IoError>>;
+/// Keeps an answer true while it is held (MAP2).
+#[derive(Default)]
+pub struct MapGuard(pub(crate) Vec<Box<dyn Any>>);
+
+/// Where the beginning of a range lies, and what keeps it there.
+#[derive(Default)]
+pub struct MapAnswer {
+    /// Runs in order (MAP1).
+    pub pieces: Vec<MapPiece>,
+    /// To be held as long as the pieces are used (MAP2).
+    pub guard: MapGuard,
+}
+
+/// The answer to a question where bytes lie.
+pub type MapFuture<'a> = LocalFuture<'a, Result<MapAnswer, IoError>>;
 
 /// The implementor's side of a device.
 pub trait BlockDevice {
@@ -130,10 +91,12 @@ pub trait BlockDevice {
     /// when the world that runs it ends.
     fn submit(&self, io: Checked) -> Completion<'_>;
 
-    /// Which parts of `extent`, inside the device, hold data. The answer may cover less than was asked.
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        let run = StatusRun { length: extent.length, allocation: Allocation::Data };
-        Box::pin(std::future::ready(Ok(vec![run])))
+    /// Where the beginning of `extent`, some bytes of the device, lies, by the contract in `map.rs`. A device that cannot tell wants
+    /// a request.
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
+        let piece = MapPiece { length: extent.length, location: Location::Sent, holds: None };
+        let answer = MapAnswer { pieces: vec![piece], guard: MapGuard::default() };
+        Box::pin(std::future::ready(Ok(answer)))
     }
 }
 
@@ -336,9 +299,8 @@ impl Device {
         self.submit(Io::Flush)
     }
 
-    /// Which parts of `extent` hold data; the answer may cover less than was asked, never more, never nothing.
-    pub fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        assert!(self.shape.extent().contains(extent) && !extent.is_empty(), "DEVICE1: status of {extent:?}");
-        self.inner.status(extent)
+    /// The implementor's answer (`map.rs`).
+    pub(crate) fn ask(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        self.inner.map(extent, intent)
     }
 }

@@ -17,10 +17,12 @@ mod gate;
 pub mod host;
 mod io;
 mod lock;
+mod map;
 mod notify;
 mod overlay;
 mod portal;
 mod read_only;
+mod shape;
 mod spawn;
 mod stream;
 mod switch;
@@ -35,8 +37,8 @@ mod tests;
 pub use buffer::{Arena, ArenaUse, Buffer, Bytes, HeapMemory, Memory};
 pub use clock::{Clock, ClockSource, LocalFuture, Moment, UnixTime, timeout};
 pub use device::{
-    Access, Allocation, BlockDevice, Checked, Completion, Device, Forwarded, Rejected, Shape, StatusFuture,
-    StatusRun,
+    BlockDevice, Checked, Completion, Device, Forwarded, Location, MapAnswer, MapFuture, MapGuard, MapIntent,
+    MapPiece,
 };
 pub use error::IoError;
 pub use event_limit::EventLimit;
@@ -47,6 +49,7 @@ pub use notify::Notify;
 pub use overlay::overlay;
 pub use portal::{Done, Portal, Submit};
 pub use read_only::read_only;
+pub use shape::{Access, Allocation, Rejected, Shape, StatusRun};
 pub use spawn::{Spawn, Spawner};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use switch::{Suspended, Switch};

@@ -3,9 +3,10 @@
 //! Invariant OVERLAY1: no change reaches the device below, and what was changed reads as it was changed.
 
 use crate::buffer::Buffer;
-use crate::device::{Access, BlockDevice, Checked, Completion, Device, Shape};
+use crate::device::{BlockDevice, Checked, Completion, Device};
 use crate::error::IoError;
 use crate::io::{Io, Outcome};
+use crate::shape::{Access, Shape};
 use crate::units::Extent;
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! A device that lives on another thread, reached by sending requests as data.
 
-use crate::device::{Shape, StatusRun};
 use crate::error::IoError;
 use crate::io::{Io, Outcome};
+use crate::shape::{Shape, StatusRun};
 use crate::units::Extent;
 use std::sync::Arc;
 

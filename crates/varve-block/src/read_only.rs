@@ -2,7 +2,8 @@
 //!
 //! Invariant READONLY1: no change reaches the device below: the shape says so, and the checked door goes by the shape.
 
-use crate::device::{Access, BlockDevice, Checked, Completion, Device, Shape, StatusFuture};
+use crate::device::{BlockDevice, Checked, Completion, Device, MapAnswer, MapFuture, MapIntent};
+use crate::shape::{Access, Shape};
 use crate::units::Extent;
 
 /// `device` without the right to write; `device` itself if it may not be written anyway.
@@ -26,7 +27,8 @@ impl BlockDevice for ReadOnly {
         self.device.submit(io.into_io())
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        assert!(intent != MapIntent::Overwrite, "READONLY1");
+        MapAnswer::through(&self.device, extent.offset, extent.length).ready()
     }
 }

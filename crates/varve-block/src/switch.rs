@@ -1,13 +1,17 @@
 //! A device whose inside can be exchanged while it is in use: how a volume grows or gets its first snapshot.
 //!
 //! Invariants:
-//! - SWITCH1. While suspended no request is inside; new ones wait at the gate in the order in which they came.
+//! - SWITCH1. While suspended no request is inside, nor anybody who holds a guard of what it led to; new ones wait at the gate in
+//!   the order in which they came.
 //! - SWITCH2. A request that waited while the device shrank below it is answered `Gone`, and reaches nothing.
 
-use crate::device::{BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture};
+use crate::device::{
+    BlockDevice, Checked, Completion, Device, MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece,
+};
 use crate::error::IoError;
 use crate::gate::Gate;
 use crate::io::Io;
+use crate::shape::{Rejected, Shape};
 use crate::tracker::TrackerGuard;
 use crate::units::Extent;
 use std::cell::RefCell;
@@ -92,14 +96,15 @@ impl BlockDevice for Switch {
         })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
         Box::pin(async move {
-            let _inside = self.inner.gate.enter().await;
+            let inside = self.inner.gate.enter().await;
             let device = self.current();
             if !device.shape().extent().contains(extent) {
-                return Err(IoError::Gone);
+                return Err(IoError::Gone); // SWITCH2
             }
-            device.status(extent).await
+            let piece = MapPiece::on(&device, extent.offset, extent.length);
+            Ok(MapAnswer::new(piece, MapGuard::holding(inside))) // SWITCH1: its holder is inside
         })
     }
 }

@@ -8,10 +8,13 @@
 //! Invariant WIDEN3: a discard gives up whole blocks only; one that holds none does nothing.
 
 use crate::buffer::Arena;
-use crate::device::{BlockDevice, Checked, Completion, Device, Shape, StatusFuture, StatusRun};
+use crate::device::{
+    BlockDevice, Checked, Completion, Device, MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece,
+};
 use crate::error::IoError;
 use crate::io::{Durability, Io, Outcome};
 use crate::lock::{LockMode, RangeGuard, RangeLock, RangeWait};
+use crate::shape::Shape;
 use crate::units::Extent;
 
 /// The lock on what a device shows (WIDEN2). Cloning shares it.
@@ -123,6 +126,25 @@ impl Widened {
     }
 }
 
+impl Widened {
+    /// Whole blocks lead to the device itself; whoever overwrites them keeps merges out meanwhile (WIDEN1).
+    async fn lead(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
+        if intent == MapIntent::Inspect {
+            return Ok(MapAnswer::through(&self.device, extent.offset, extent.length));
+        }
+        let inner = extent.align_in(self.block());
+        if inner.is_empty() || inner.offset > extent.offset {
+            let ragged = self.block() - extent.offset % self.block();
+            return Ok(MapAnswer::sent(ragged.min(extent.length)));
+        }
+        let guard = match intent {
+            MapIntent::Overwrite => MapGuard::holding(self.lock.lock(inner, LockMode::Exclusive).await),
+            MapIntent::Read | MapIntent::Inspect => MapGuard::none(),
+        };
+        Ok(MapAnswer::new(MapPiece::on(&self.device, inner.offset, inner.length), guard))
+    }
+}
+
 fn index(length: u64) -> usize {
     usize::try_from(length).expect("a request in memory is shorter than the address space")
 }
@@ -146,26 +168,7 @@ impl BlockDevice for Widened {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        Box::pin(async move {
-            let whole = extent.align_out(self.block());
-            let runs = self.device.status(whole).await?;
-            Ok(clip(&runs, extent.offset - whole.offset, extent.length))
-        })
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        Box::pin(self.lead(extent, intent))
     }
-}
-
-/// Cuts `skip` bytes off the front of `runs`, and everything after `length` more.
-fn clip(runs: &[StatusRun], skip: u64, length: u64) -> Vec<StatusRun> {
-    let wanted = Extent::new(skip, length);
-    let mut at = 0;
-    let mut clipped = Vec::with_capacity(runs.len());
-    for run in runs {
-        let here = Extent::new(at, run.length);
-        at = here.end();
-        if let Some(part) = here.intersect(wanted) {
-            clipped.push(StatusRun { length: part.length, allocation: run.allocation });
-        }
-    }
-    clipped
 }

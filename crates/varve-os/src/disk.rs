@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use varve_block::host::CacheMode;
 use varve_block::{
-    Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
-    Outcome, Shape, StatusFuture, StatusRun, ZeroOptions,
+    BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError, MapAnswer,
+    MapFuture, MapIntent, Outcome, Shape, ZeroOptions,
 };
 
 /// Zeros are written in pieces of this many bytes where the kernel cannot do it better.
@@ -361,16 +361,16 @@ impl BlockDevice for Disk {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        if self.file.kind() == DiskKind::BlockDevice {
-            let run = StatusRun { length: extent.length, allocation: Allocation::Data };
-            return Box::pin(std::future::ready(Ok(vec![run])));
+    /// The disk is where its bytes lie; of a file it can be asked what it holds.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        if intent != MapIntent::Inspect || self.file.kind() == DiskKind::BlockDevice {
+            return MapAnswer::sent(extent.length).ready();
         }
         let file = Arc::clone(&self.file);
         Box::pin(async move {
             let place = Place::of(&file);
             let asked = self.context.blocking_in(place, move || attempt::status(&file, extent)).await;
-            asked.unwrap_or(Err(IoError::Gone))
+            asked.unwrap_or(Err(IoError::Gone)).map(|runs| MapAnswer::of_status(&runs))
         })
     }
 }

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Done, Extent, Io, IoError, Outcome, Portal, Shape,
-    StatusFuture, StatusRun, Submit,
+    BlockDevice, Checked, Completion, Device, Done, Extent, Io, IoError, MapAnswer, MapFuture, MapIntent,
+    Outcome, Portal, Shape, StatusRun, Submit,
 };
 
 /// The sending side.
@@ -77,7 +77,11 @@ impl BlockDevice for Imported {
         })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    /// Where the bytes lie only the other shard can use; what they hold is told.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        if intent != MapIntent::Inspect {
+            return MapAnswer::sent(extent.length).ready();
+        }
         let (sender, receiver) = oneshot::channel();
         self.portal.status(extent, move |answer| {
             let _ = sender.send(answer);
@@ -85,7 +89,8 @@ impl BlockDevice for Imported {
         let pending = RemotePending::enter(&self.remote_pending);
         Box::pin(async move {
             let _pending = pending;
-            receiver.await.unwrap_or(Err(IoError::Gone))
+            let answer = receiver.await.unwrap_or(Err(IoError::Gone));
+            answer.map(|runs| MapAnswer::of_status(&runs))
         })
     }
 }

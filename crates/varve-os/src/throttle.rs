@@ -2,7 +2,10 @@
 
 use std::cell::Cell;
 use std::time::Duration;
-use varve_block::{BlockDevice, Checked, Clock, Completion, Device, Extent, Io, Moment, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Clock, Completion, Device, Extent, Io, MapAnswer, MapFuture, MapIntent, Moment,
+    Shape,
+};
 
 /// How slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,7 +73,8 @@ impl BlockDevice for Throttled {
         })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    /// Whoever moved bytes himself would pass unthrottled.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }

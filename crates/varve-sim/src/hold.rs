@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, Notify, Shape, StatusFuture,
+    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, MapAnswer, MapFuture, MapIntent,
+    Notify, Shape,
 };
 
 /// Which requests are kept back.
@@ -116,8 +117,9 @@ impl BlockDevice for InFront {
         })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.inner.device.status(extent)
+    /// Whoever moved bytes himself could not be held.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.inner.device, extent, intent).ready()
     }
 }
 

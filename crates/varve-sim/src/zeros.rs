@@ -1,7 +1,8 @@
 //! A device below which zeros are left out: for what is about the metadata above it and not about content.
 
 use varve_block::{
-    BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, Io, Shape, StatusFuture,
+    BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, Io, MapAnswer, MapFuture,
+    MapIntent, Shape,
 };
 
 /// Writes that begin with eight zero bytes, unless they are to be durable, are done at once and leave nothing; all else goes
@@ -22,7 +23,7 @@ impl BlockDevice for LeaveOutZeros {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.0.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.0, extent, intent).ready()
     }
 }

@@ -1,7 +1,8 @@
 //! Devices that need no storage: one that is all zeros, and one on which everything fails.
 
 use varve_block::{
-    Allocation, BlockDevice, Checked, Completion, Extent, Io, IoError, Shape, StatusFuture, StatusRun,
+    BlockDevice, Checked, Completion, Extent, Io, IoError, MapAnswer, MapFuture, MapGuard, MapIntent,
+    MapPiece, Shape,
 };
 
 /// Reads as zeros; what is written to it is forgotten.
@@ -34,9 +35,12 @@ impl BlockDevice for ZeroTarget {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        let run = StatusRun { length: extent.length, allocation: Allocation::Hole };
-        Box::pin(std::future::ready(Ok(vec![run])))
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        let piece = match intent {
+            MapIntent::Inspect | MapIntent::Read => MapPiece::hole(extent.length),
+            MapIntent::Overwrite => MapPiece::sent(extent.length),
+        };
+        MapAnswer::new(piece, MapGuard::none()).ready()
     }
 }
 
@@ -72,7 +76,7 @@ impl BlockDevice for ErrorTarget {
         }
     }
 
-    fn status(&self, _extent: Extent) -> StatusFuture<'_> {
+    fn map(&self, _extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
         Box::pin(std::future::ready(Err(self.error)))
     }
 }
@@ -81,7 +85,7 @@ impl BlockDevice for ErrorTarget {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use varve_block::{Arena, Device};
+    use varve_block::{Allocation, Arena, Device, StatusRun};
 
     #[test]
     fn zeros_are_read_whatever_was_written() {

@@ -1,7 +1,7 @@
 //! One request in several pieces: all run at the same time, all run to their end, and the first error is the answer.
 
 use futures_util::future::join_all;
-use varve_block::{Buffer, Completion, Device, Io, IoError, Outcome};
+use varve_block::{Buffer, Completion, Device, Io, IoError, Location, MapPiece, Outcome};
 
 /// Submits `pieces` and joins their answers: the buffers of reads, which must be neighbours in memory and in this
 /// order, become one again. If some fail, the answer is the error of the first of them in this order, but only
@@ -43,6 +43,32 @@ pub(crate) fn join_pieces(mut children: Vec<Completion<'_>>) -> Completion<'_> {
         return Completion::ready(join(outcomes));
     }
     Completion::pending(async move { join(join_all(children).await) })
+}
+
+/// Reads what lies where `pieces` say into `buffer`, as long as they are together. None of them wants a request.
+pub fn read_pieces<'a>(pieces: &'a [MapPiece], buffer: Buffer) -> Completion<'a> {
+    join_pieces(submit_reads(pieces, buffer))
+}
+
+/// As [`read_pieces`], one completion for each piece.
+pub(crate) fn submit_reads(pieces: &[MapPiece], mut buffer: Buffer) -> Vec<Completion<'_>> {
+    let mut reads = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        assert!(piece.length <= buffer.len() as u64, "MAP1: pieces cover the buffer once");
+        let length = usize::try_from(piece.length).expect("MAP1: the piece is no longer than the buffer");
+        let rest = buffer.split_off(length);
+        reads.push(match &piece.location {
+            Location::On { device, offset } => device.read(*offset, buffer),
+            Location::Zeros => {
+                buffer.fill(0);
+                Completion::ready(Ok(buffer))
+            }
+            Location::Sent => panic!("MAP3: a request must be sent for this piece"),
+        });
+        buffer = rest;
+    }
+    assert!(buffer.is_empty(), "MAP1: pieces cover all of the buffer");
+    reads
 }
 
 /// Flushes every device once, however often it occurs.

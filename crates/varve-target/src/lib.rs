@@ -21,7 +21,7 @@ pub mod thin;
 mod waiting_room;
 
 pub use constant::{ErrorTarget, ZeroTarget};
-pub use fan_out::{fan_out, flush_all};
+pub use fan_out::{fan_out, flush_all, read_pieces};
 pub use linear::Linear;
 pub use padded::Padded;
 pub use striped::Striped;

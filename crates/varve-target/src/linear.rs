@@ -6,8 +6,12 @@
 
 use crate::fan_out::{cut, flush_all};
 use varve_block::{
-    Access, BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture, is_aligned,
+    Access, BlockDevice, Checked, Completion, Device, Extent, Io, MapAnswer, MapFuture, MapIntent, MapPiece,
+    Shape, is_aligned,
 };
+
+/// How many segments one answer about places names at most: it may cover less than was asked.
+const SEGMENTS_MAX: usize = 1024;
 
 /// Runs of devices in a row.
 pub struct Linear {
@@ -89,9 +93,15 @@ impl BlockDevice for Linear {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        let (index, offset, run) = self.locate(extent.offset);
-        self.segments[index].device.status(Extent::new(offset, extent.length.min(run)))
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
+        let (mut answer, mut at) = (MapAnswer::default(), extent.offset);
+        while at < extent.end() && answer.pieces.len() < SEGMENTS_MAX {
+            let (index, offset, run) = self.locate(at);
+            let length = run.min(extent.end() - at);
+            answer.push(MapPiece::on(&self.segments[index].device, offset, length));
+            at += length;
+        }
+        answer.ready()
     }
 }
 

@@ -26,8 +26,8 @@ use futures_util::future::join;
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{
-    BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, Outcome, RangeLock,
-    Shape, StatusFuture, ZeroOptions,
+    BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, MapAnswer, MapFuture,
+    MapIntent, Outcome, RangeLock, Shape, ZeroOptions,
 };
 
 /// How far a move is.
@@ -259,8 +259,14 @@ impl BlockDevice for MovingRun {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    /// Reads go to the place that counts. As long as there are two, both must hear of a change (MOVE2). Whoever holds the guard of
+    /// the disk as its volume sees it keeps the run from being led elsewhere, and from moving again.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        let has_two = matches!(self.0.state(), MoveState::Copying | MoveState::Prepared);
+        if intent == MapIntent::Overwrite && has_two {
+            return MapAnswer::sent(extent.length).ready();
+        }
         let (device, offset) = self.0.counts();
-        device.status(Extent::new(offset + extent.offset, extent.length))
+        MapAnswer::through(device, offset + extent.offset, extent.length).ready()
     }
 }

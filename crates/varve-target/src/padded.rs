@@ -7,8 +7,8 @@
 use crate::fan_out::join_pieces;
 use std::sync::Arc;
 use varve_block::{
-    Access, Allocation, BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, Shape,
-    StatusFuture, StatusRun, is_aligned, read_only,
+    Access, BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, MapAnswer, MapFuture,
+    MapIntent, Shape, is_aligned, read_only,
 };
 
 /// A device with an end in memory.
@@ -76,13 +76,12 @@ impl BlockDevice for Padded {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        let here = self.below_from(extent.offset);
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
+        let here = self.below_from(extent.offset).min(extent.length);
         if here > 0 {
-            return self.below.status(Extent::new(extent.offset, extent.length.min(here)));
+            return MapAnswer::through(&self.below, extent.offset, here).ready();
         }
-        let run = StatusRun { length: extent.length, allocation: Allocation::Data };
-        Box::pin(std::future::ready(Ok(vec![run])))
+        MapAnswer::sent(extent.length).ready()
     }
 }
 
@@ -94,7 +93,7 @@ fn index(length: u64) -> usize {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use varve_block::{Arena, Durability, Rejected};
+    use varve_block::{Allocation, Arena, Durability, Rejected};
 
     /// Each byte says where it is.
     struct Counting;

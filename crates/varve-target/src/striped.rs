@@ -7,11 +7,12 @@
 use crate::fan_out::{cut, fan_out, flush_all};
 use crate::linear::common_shape;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture, StatusRun, is_aligned,
+    BlockDevice, Checked, Completion, Device, Extent, Io, MapAnswer, MapFuture, MapIntent, MapPiece, Shape,
+    is_aligned,
 };
 
-/// How many stripes one question about allocation looks at: the answer may cover less than was asked.
-const STATUS_STRIPES: usize = 1024;
+/// How many stripes one answer about places names at most: it may cover less than was asked.
+const MAP_STRIPES: usize = 1024;
 
 /// Members in stripes.
 pub struct Striped {
@@ -85,25 +86,6 @@ impl Striped {
         });
         fan_out(pieces)
     }
-
-    async fn status_runs(&self, extent: Extent) -> Result<Vec<StatusRun>, varve_block::IoError> {
-        let mut runs: Vec<StatusRun> = Vec::new();
-        for (_, piece) in extent.pieces(self.geometry.stripe_size).take(STATUS_STRIPES) {
-            let (member, offset, _) = self.locate(piece.offset);
-            let answer = self.members[member].0.status(Extent::new(offset, piece.length)).await?;
-            let covered: u64 = answer.iter().map(|run| run.length).sum();
-            for run in answer {
-                match runs.last_mut() {
-                    Some(last) if last.allocation == run.allocation => last.length += run.length,
-                    _ => runs.push(run),
-                }
-            }
-            if covered < piece.length {
-                break;
-            }
-        }
-        Ok(runs)
-    }
 }
 
 impl BlockDevice for Striped {
@@ -123,8 +105,13 @@ impl BlockDevice for Striped {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        Box::pin(self.status_runs(extent))
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
+        let mut answer = MapAnswer::default();
+        for (_, piece) in extent.pieces(self.geometry.stripe_size).take(MAP_STRIPES) {
+            let (member, offset, _) = self.locate(piece.offset);
+            answer.push(MapPiece::on(&self.members[member].0, offset, piece.length));
+        }
+        answer.ready()
     }
 }
 

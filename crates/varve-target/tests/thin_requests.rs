@@ -9,7 +9,8 @@ use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::time::Duration;
 use varve_block::{
-    Allocation, BlockDevice, Checked, Completion, Device, Extent, KIB, MIB, Shape, StatusFuture, StatusRun,
+    BlockDevice, Checked, Completion, Device, Extent, KIB, MIB, MapAnswer, MapFuture, MapGuard, MapIntent,
+    MapPiece, Shape,
 };
 use varve_sim::{CrashKind, FaultBudget, FaultPlan, Holder, Holds, SimDisk, World};
 use varve_target::thin::{Backing, Discards, NewVolume, Origin, Uuid};
@@ -154,13 +155,13 @@ impl BlockDevice for Ragged {
     fn submit(&self, io: Checked) -> Completion<'_> {
         self.0.submit(io.into_io())
     }
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
         let hole = Extent::new(0, 6 * KIB).intersect(extent).map_or(0, |hole| hole.length);
-        let run = match hole {
-            0 => StatusRun { length: extent.length, allocation: Allocation::Data },
-            length => StatusRun { length, allocation: Allocation::Hole },
+        let piece = match hole {
+            0 => MapPiece::sent(extent.length),
+            length => MapPiece::hole(length),
         };
-        Box::pin(std::future::ready(Ok(vec![run])))
+        MapAnswer::new(piece, MapGuard::none()).ready()
     }
 }
 

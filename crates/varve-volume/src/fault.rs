@@ -3,7 +3,9 @@
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
-use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, MapAnswer, MapFuture, MapIntent, Shape,
+};
 
 /// What is injected.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +90,7 @@ impl BlockDevice for Injected {
         Completion::pending(async move { panic!("an injected bug: {verb}") })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }

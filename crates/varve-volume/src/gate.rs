@@ -7,7 +7,9 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use varve_block::{BlockDevice, Checked, Completion, Device, Extent, IoError, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, IoError, MapAnswer, MapFuture, MapIntent, Shape,
+};
 
 /// Whether requests of a volume reach its disks. Cloning shares it.
 #[derive(Clone, Default)]
@@ -49,10 +51,11 @@ impl BlockDevice for Guarded {
         self.device.submit(io.into_io())
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    /// Q1: whoever moved bytes himself would not see that the gate is closed.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         if self.gate.is_closed() {
             return Box::pin(std::future::ready(Err(IoError::Gone)));
         }
-        self.device.status(extent)
+        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }

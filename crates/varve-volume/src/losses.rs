@@ -9,7 +9,9 @@
 use crate::injected_bug::{InjectedBug, has};
 use std::cell::Cell;
 use std::rc::Rc;
-use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, MapAnswer, MapFuture, MapIntent, Shape,
+};
 
 /// How often a volume may have lost writes. Cloning shares it.
 #[derive(Clone, Default)]
@@ -52,8 +54,8 @@ impl BlockDevice for Door {
         self.device.submit(io)
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::through(&self.device, extent.offset, extent.length).ready()
     }
 }
 

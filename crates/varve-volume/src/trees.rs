@@ -10,7 +10,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use uuid::Uuid;
-use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Shape, StatusFuture, Suspended, Switch};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, MapFuture, MapIntent, Shape, Suspended, Switch,
+};
 use varve_target::moving::{Move, MoveState};
 
 /// The trees of a shard, and their conversions.
@@ -128,7 +130,7 @@ impl BlockDevice for Top {
         self.0.submit(io)
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.0.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        self.0.map(extent, intent)
     }
 }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError};
 use varve_block::{
     Arena, BlockDevice, Checked, Clock, Completion, Device, Done, Durability, Extent, Io, IoError,
-    LocalFuture, Outcome, Portal, Shape, Spawner, StatusFuture, StatusRun, Stream, Submit,
+    LocalFuture, MapAnswer, MapFuture, MapIntent, Outcome, Portal, Shape, Spawner, StatusRun, Stream, Submit,
 };
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_format::qcow2::Backing;
@@ -580,8 +580,8 @@ impl BlockDevice for Watched {
         })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }
 
@@ -640,11 +640,17 @@ impl BlockDevice for Imported {
         Completion::pending(async { answer.await.unwrap_or(Err(IoError::Gone)) })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        if intent != MapIntent::Inspect {
+            return MapAnswer::sent(extent.length).ready();
+        }
         let (sender, answer) = oneshot::channel();
         self.portal.status(extent, move |runs| {
             let _ = sender.send(runs);
         });
-        Box::pin(async { answer.await.unwrap_or(Err(IoError::Gone)) })
+        Box::pin(async {
+            let runs = answer.await.unwrap_or(Err(IoError::Gone))?;
+            Ok(MapAnswer::of_status(&runs))
+        })
     }
 }

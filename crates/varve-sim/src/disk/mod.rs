@@ -31,8 +31,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{
-    Access, Allocation, BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Shape, StatusFuture,
-    StatusRun,
+    Access, Allocation, BlockDevice, Checked, Completion, Device, Extent, Io, IoError, MapAnswer, MapFuture,
+    MapIntent, Shape, StatusRun,
 };
 
 /// What a simulated disk is like.
@@ -405,9 +405,12 @@ impl BlockDevice for Attached {
         Completion::pending(answer)
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        let runs = self.hardware.state.borrow().status(extent);
-        Box::pin(std::future::ready(Ok(runs)))
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        match intent {
+            MapIntent::Inspect => MapAnswer::of_status(&self.hardware.state.borrow().status(extent)),
+            MapIntent::Read | MapIntent::Overwrite => MapAnswer::sent(extent.length),
+        }
+        .ready()
     }
 }
 

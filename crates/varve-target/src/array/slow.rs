@@ -12,10 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Notify, Outcome, Shape, StatusFuture,
-    Tracker,
-};
+use varve_block::{BlockDevice, Checked, Completion, Device, Io, IoError, Notify, Outcome, Shape, Tracker};
 
 /// Ticks in the time after which a request is slow.
 pub(super) const TICKS: u32 = 4;
@@ -235,10 +232,6 @@ impl BlockDevice for OnMember {
                 Completion::pending(Request { under_way: Some(under_way), requests, place: None })
             }
         }
-    }
-
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
     }
 }
 

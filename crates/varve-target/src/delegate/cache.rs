@@ -29,6 +29,8 @@ pub(super) struct Found {
     pub(super) place: Place,
     /// How many they are.
     pub(super) run: u64,
+    /// Whether that is for one request alone.
+    pub(super) is_once: bool,
 }
 
 impl RemapCache {
@@ -95,7 +97,8 @@ impl RemapCache {
         let (range, entry) = self.live(intent, extent.offset)?;
         let inside = extent.offset - range.offset;
         assert!(inside < range.length, "REMAP1");
-        Some(Found { place: entry.place.further(inside), run: extent.length.min(range.length - inside) })
+        let run = extent.length.min(range.length - inside);
+        Some(Found { place: entry.place.further(inside), run, is_once: entry.once })
     }
 
     /// Whether it is known where the byte at `at` lies.

@@ -35,10 +35,7 @@ pub use options::{DelegateOptions, DelegateStatus, InjectedBug};
 
 use state::State;
 use std::rc::Rc;
-use varve_block::{
-    Allocation, Arena, BlockDevice, Checked, Clock, Completion, Extent, Io, Shape, StatusFuture, StatusRun,
-};
-use varve_mapper::wire::Intent;
+use varve_block::{Arena, BlockDevice, Checked, Clock, Completion, Extent, Io, MapFuture, MapIntent, Shape};
 
 /// The device. Cloning shares it.
 #[derive(Clone)]
@@ -116,21 +113,9 @@ impl BlockDevice for Delegate {
         }
     }
 
-    /// Zeros of which the mapper has spoken are a hole; of the rest nothing is known.
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        let found = self.0.cache.borrow().look(Intent::Read, extent);
-        let run = match found {
-            Some(found) => match found.place {
-                range_map::Place::Zero => StatusRun { length: found.run, allocation: Allocation::Hole },
-                range_map::Place::Data { .. } => {
-                    StatusRun { length: found.run, allocation: Allocation::Data }
-                }
-            },
-            None => {
-                let gap = self.0.cache.borrow().gap(Intent::Read, extent);
-                StatusRun { length: gap.length, allocation: Allocation::Data }
-            }
-        };
-        Box::pin(std::future::ready(Ok(vec![run])))
+    /// What the mapper has spoken of lies where it said; whoever uses that is waited for by invalidations (DELEGATE4). Of the rest
+    /// nothing is known.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        self.0.lead(extent, intent).ready()
     }
 }

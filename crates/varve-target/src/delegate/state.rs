@@ -3,14 +3,14 @@
 use super::cache::RemapCache;
 use super::options::{DelegateOptions, DelegateStatus, InjectedBug};
 use super::question::{Connection, Outstanding};
-use super::range_map::Target;
+use super::range_map::{Place, Target};
 use super::unsettled::Unsettled;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{
-    Access, Arena, Clock, Completion, Device, Durability, Extent, Gate, Io, Notify, RangeLock, Shape,
-    Tracker, TrackerGuard,
+    Access, Allocation, Arena, Clock, Completion, Device, Durability, Extent, Gate, Io, MapAnswer, MapGuard,
+    MapIntent, MapPiece, Notify, RangeLock, Shape, Tracker, TrackerGuard,
 };
 use varve_mapper::wire::{self, Intent, Welcome};
 
@@ -149,6 +149,28 @@ impl State {
                 tracker.empty().await;
             }
         }
+    }
+
+    /// Where the first bytes of `extent` lie, if that is known. An answer for one request alone is kept for a request.
+    pub(super) fn lead(&self, extent: Extent, intent: MapIntent) -> MapAnswer {
+        let wanted = if intent == MapIntent::Overwrite { Intent::Write } else { Intent::Read };
+        let cache = self.cache.borrow();
+        let Some(found) = cache.look(wanted, extent) else {
+            return MapAnswer::sent(cache.gap(wanted, extent).length);
+        };
+        assert!(found.run > 0 && found.run <= extent.length, "MAP1: {extent:?}");
+        let piece = match found.place {
+            _ if found.is_once => MapPiece::sent(found.run).holding(Allocation::Data),
+            Place::Zero => MapPiece::hole(found.run),
+            Place::Data { target, offset } => {
+                if intent == MapIntent::Overwrite {
+                    assert!(target.may_be_written(), "DELEGATE1");
+                    self.mark_written(&target);
+                }
+                MapPiece::on(&target.device, offset, found.run).holding(Allocation::Data)
+            }
+        };
+        MapAnswer::new(piece, MapGuard::holding(self.enter()))
     }
 
     /// The request where all of it lies on one device of which that is known, and nothing else is to be done.

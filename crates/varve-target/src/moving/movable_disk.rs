@@ -8,7 +8,9 @@ use crate::{ErrorTarget, Linear};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{BlockDevice, Checked, Completion, Device, Extent, IoError, Shape, StatusFuture, Switch};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, IoError, MapFuture, MapIntent, Shape, Switch,
+};
 
 /// A disk as one volume sees it.
 pub struct MovableDisk {
@@ -116,8 +118,8 @@ impl BlockDevice for MovableDisk {
         self.switch.submit(io)
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.switch.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        self.switch.map(extent, intent)
     }
 }
 

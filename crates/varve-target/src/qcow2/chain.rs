@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{
     Access, Allocation, Arena, BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, MIB,
-    Outcome, Shape, StatusFuture, StatusRun, widen,
+    MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece, Outcome, Shape, widen,
 };
 
 /// The most runs that are remembered.
@@ -239,18 +239,21 @@ impl BlockDevice for Chain {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
         Box::pin(async move {
-            let run = self.run_at(extent.offset, extent.length).await?;
-            let allocation = match run.place {
-                Place::Data { layer, offset } => match self.layer(layer) {
-                    Layer::Raw(device) => return device.status(Extent::new(offset, run.length)).await,
-                    Layer::Image(_) => Allocation::Data,
-                },
-                Place::Layer(_) => Allocation::Data,
-                Place::Zero => Allocation::Hole,
+            let Run { length, place } = self.run_at(extent.offset, extent.length).await?;
+            let piece = match place {
+                Place::Data { layer, offset } => {
+                    let piece = MapPiece::on(self.layer(layer).device(), offset, length);
+                    match self.layer(layer) {
+                        Layer::Raw(_) => piece,
+                        Layer::Image(_) => piece.holding(Allocation::Data),
+                    }
+                }
+                Place::Layer(_) => MapPiece::sent(length).holding(Allocation::Data),
+                Place::Zero => MapPiece::hole(length),
             };
-            Ok(vec![StatusRun { length: run.length, allocation }])
+            Ok(MapAnswer::new(piece, MapGuard::none())) // QCHAIN1
         })
     }
 }

@@ -2,10 +2,11 @@
 
 use super::Image;
 use super::mapping::Mapping;
+use super::read::Place;
 use std::rc::Rc;
 use varve_block::{
-    Access, Allocation, BlockDevice, Buffer, Checked, Completion, Extent, Io, IoError, KIB, Shape,
-    StatusFuture, StatusRun,
+    Access, Allocation, BlockDevice, Buffer, Checked, Completion, Extent, Io, IoError, KIB, MapAnswer,
+    MapFuture, MapGuard, MapIntent, MapPiece, Shape,
 };
 use varve_format::qcow2::SECTOR;
 
@@ -55,22 +56,48 @@ impl BlockDevice for ImageDevice {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        Box::pin(async move {
-            let here = self.image.lookup(extent.offset, extent.length).await?;
-            let run = |allocation| Ok(vec![StatusRun { length: here.length, allocation }]);
-            match (here.mapping, &self.image.backing) {
-                (Mapping::Data { .. } | Mapping::Compressed { .. }, _) => run(Allocation::Data),
-                (Mapping::Unallocated, Some(backing)) => {
-                    let asked = Extent::new(extent.offset, here.length);
-                    match asked.intersect(backing.shape().extent()) {
-                        Some(there) => backing.status(there).await,
-                        None => run(Allocation::Hole),
-                    }
-                }
-                (Mapping::Zero | Mapping::Unallocated, _) => run(Allocation::Hole),
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        match intent {
+            MapIntent::Inspect | MapIntent::Read => Box::pin(self.image.lead_reader(extent)),
+            MapIntent::Overwrite => Box::pin(self.image.lead_writer(extent)),
+        }
+    }
+}
+
+impl Image {
+    /// Where the first bytes of `extent` are read.
+    async fn lead_reader(&self, extent: Extent) -> Result<MapAnswer, IoError> {
+        let reading = self.readers.enter();
+        let here = self.lookup(extent.offset, extent.length).await?;
+        let (place, length) = self.place_of(extent.offset, here);
+        let piece = match (place, &self.backing) {
+            (Place::File(there), _) => {
+                let piece = MapPiece::on(self.file.device(), there, length).holding(Allocation::Data);
+                return Ok(MapAnswer::new(piece, MapGuard::holding(reading))); // QWRITE2
             }
-        })
+            (Place::Below, Some(backing)) => MapPiece::on(backing, extent.offset, length),
+            (Place::Zeros, _) => MapPiece::hole(length),
+            (Place::Apart(_) | Place::Below, _) => MapPiece::sent(length).holding(Allocation::Data),
+        };
+        Ok(MapAnswer::new(piece, MapGuard::none()))
+    }
+
+    /// Where the first bytes of `extent` are overwritten in place (QWRITE2).
+    async fn lead_writer(&self, extent: Extent) -> Result<MapAnswer, IoError> {
+        self.check_writable()?;
+        if self.taker().is_some() {
+            return Ok(MapAnswer::sent(extent.length));
+        }
+        let reading = self.readers.enter();
+        let here = self.lookup(extent.offset, extent.length).await?;
+        match (here.mapping, self.place_of(extent.offset, here)) {
+            (Mapping::Data { copied: true, .. }, (Place::File(there), length)) => {
+                self.refuse_metadata(Extent::new(there, length)).await?;
+                let piece = MapPiece::on(self.file.device(), there, length);
+                Ok(MapAnswer::new(piece, MapGuard::holding(reading)))
+            }
+            (_, (_, length)) => Ok(MapAnswer::sent(length)),
+        }
     }
 }
 

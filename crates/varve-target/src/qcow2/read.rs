@@ -5,8 +5,21 @@ use super::file::index;
 use super::mapping::{Mapped, Mapping, locate};
 use super::{Image, InjectedBug};
 use futures_util::future::join_all;
-use varve_block::{Access, Buffer, Completion, Device, Extent, IoError, LocalFuture, Outcome};
+use varve_block::{Access, Buffer, Completion, Extent, IoError, LocalFuture, Outcome};
 use varve_format::qcow2::{Qcow2Error, table_offset};
+
+/// Where a run of bytes is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// In the file, from this byte on.
+    File(u64),
+    /// In the same place of what lies below.
+    Below,
+    /// Nowhere: it is zeros.
+    Zeros,
+    /// Not as it lies there: it is compressed, or reaches behind the file's end; or what lies below is not there.
+    Apart(Mapping),
+}
 
 /// Where the L2 entry of a byte is.
 enum EntryAt {
@@ -84,46 +97,61 @@ impl Image {
         if here.length < length {
             return Err(buffer);
         }
-        match (here.mapping, &self.backing) {
-            (Mapping::Data { offset, .. }, _) if self.file.has(Extent::new(offset, length)) => {
-                let read = self.file.device().read(offset, buffer);
+        match (self.place_of(offset, here), &self.backing) {
+            ((Place::File(there), here), _) if here == length => {
+                let read = self.file.device().read(there, buffer);
                 let places_stay =
                     self.access() == Access::ReadOnly || self.has_bug(InjectedBug::ReadUnguarded);
                 Ok(if places_stay { read } else { read.keeping(self.readers.enter()) }) // QWRITE2
             }
-            (Mapping::Unallocated, Some(backing))
-                if backing.shape().extent().contains(Extent::new(offset, length)) =>
-            {
-                Ok(backing.read(offset, buffer))
-            }
+            ((Place::Below, here), Some(backing)) if here == length => Ok(backing.read(offset, buffer)),
             _ => Err(buffer),
+        }
+    }
+
+    /// Where the bytes from `at` on are read of which a lookup says this, and how many of them that are.
+    pub(super) fn place_of(&self, at: u64, here: Mapped) -> (Place, u64) {
+        let Mapped { mapping, length } = here;
+        assert!(length > 0, "a lookup is of a byte at least");
+        match (mapping, &self.backing) {
+            (Mapping::Data { offset, .. }, _) if self.file.has(Extent::new(offset, length)) => {
+                (Place::File(offset), length)
+            }
+            (Mapping::Unallocated, Some(backing)) => match backing.shape().size.saturating_sub(at) {
+                0 => (Place::Zeros, length),
+                there => (Place::Below, length.min(there)),
+            },
+            (Mapping::Unallocated, None) if self.header.backing.is_some() => (Place::Apart(mapping), length),
+            (Mapping::Zero | Mapping::Unallocated, _) => (Place::Zeros, length),
+            (Mapping::Data { .. } | Mapping::Compressed { .. }, _) => (Place::Apart(mapping), length),
         }
     }
 
     /// Fills `buffer` from `offset` on; behind the image's end are zeros.
     pub(super) async fn read(&self, offset: u64, buffer: Buffer) -> Outcome {
         let _reading = self.readers.enter();
-        let locate = async |at, length| self.lookup(at, length).await.map(|here| (here.mapping, here.length));
-        gather(offset, buffer, locate, |at, mapping, part| self.read_mapped(at, mapping, part)).await
+        let locate = async |at, length| self.lookup(at, length).await.map(|here| self.place_of(at, here));
+        gather(offset, buffer, locate, |at, place, part| self.read_place(at, place, part)).await
     }
 
-    fn read_mapped(&self, at: u64, mapping: Mapping, mut buffer: Buffer) -> LocalFuture<'_, Outcome> {
-        match (mapping, &self.backing) {
-            (Mapping::Data { offset, .. }, _) => self.file.read_into(offset, buffer),
-            (Mapping::Unallocated, Some(backing)) => read_backing(backing, at, buffer),
-            (Mapping::Unallocated, None) if self.header.backing.is_some() => {
-                Box::pin(std::future::ready(Err(IoError::Gone)))
-            }
-            (Mapping::Zero | Mapping::Unallocated, _) => {
-                buffer.fill(0);
-                Box::pin(std::future::ready(Ok(buffer)))
-            }
-            (Mapping::Compressed { offset, length }, _) => Box::pin(async move {
+    fn read_place(&self, at: u64, place: Place, mut buffer: Buffer) -> LocalFuture<'_, Outcome> {
+        match (place, &self.backing) {
+            (Place::File(there), _) => self.file.device().read(there, buffer).boxed(),
+            (Place::Below, Some(backing)) => backing.read(at, buffer).boxed(),
+            (Place::Apart(Mapping::Data { offset, .. }), _) => self.file.read_into(offset, buffer),
+            (Place::Apart(Mapping::Compressed { offset, length }), _) => Box::pin(async move {
                 let cluster = self.decompress(offset, length).await?;
                 let (start, length) = (index(at % self.header.cluster_size()), buffer.len());
                 buffer.copy_from_slice(&cluster[start..start + length]);
                 Ok(buffer)
             }),
+            (Place::Apart(Mapping::Unallocated | Mapping::Zero) | Place::Below, _) => {
+                Box::pin(std::future::ready(Err(IoError::Gone)))
+            }
+            (Place::Zeros, _) => {
+                buffer.fill(0);
+                Box::pin(std::future::ready(Ok(buffer)))
+            }
         }
     }
 
@@ -171,23 +199,4 @@ pub(super) async fn gather<'a, Place>(
         }
     }
     failure.map_or(Ok(whole), Err)
-}
-
-/// Reads below an image; behind the end of what is below are zeros.
-fn read_backing(backing: &Device, at: u64, mut buffer: Buffer) -> LocalFuture<'_, Outcome> {
-    let wanted = Extent::new(at, buffer.len() as u64);
-    let Some(there) = wanted.intersect(backing.shape().extent()) else {
-        buffer.fill(0);
-        return Box::pin(std::future::ready(Ok(buffer)));
-    };
-    let mut behind = buffer.split_off(index(there.length));
-    if behind.is_empty() {
-        return backing.read(at, buffer).boxed();
-    }
-    behind.fill(0);
-    Box::pin(async move {
-        let mut whole = backing.read(at, buffer).await?;
-        whole.join(behind);
-        Ok(whole)
-    })
 }

@@ -9,13 +9,15 @@
 //!   or two stores that are frozen for one instant would wait for each other.
 //! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
 
+use super::places::first_of;
 use super::{SnapshotStore, StoreError};
 use crate::fan_out::fan_out;
 use crate::waiting_room::Patience;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Outcome, Shape, StatusFuture, TrackerGuard,
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, MapAnswer, MapFuture, MapGuard, MapIntent,
+    MapPiece, Outcome, Shape, TrackerGuard,
 };
 use varve_format::store::PART_SIZE;
 
@@ -71,6 +73,16 @@ impl SideBySide {
             }
         }
         Ok(false)
+    }
+
+    /// V1: what no store misses is overwritten on the device, inside the gates of all.
+    async fn lead_writer(&self, extent: Extent) -> Result<MapAnswer, IoError> {
+        let inside = self.enter().await;
+        if self.needs_a_copy(extent).await? {
+            return Ok(MapAnswer::sent(extent.length));
+        }
+        let piece = MapPiece::on(&self.device, extent.offset, extent.length);
+        Ok(MapAnswer::new(piece, MapGuard::holding(inside)))
     }
 
     /// Gives up what no snapshot needs of `extent`.
@@ -152,7 +164,12 @@ impl BlockDevice for SideBySide {
         self.device.submit(io).keeping(inside)
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        match intent {
+            MapIntent::Inspect | MapIntent::Read => {
+                MapAnswer::through(&self.device, extent.offset, extent.length).ready()
+            }
+            MapIntent::Overwrite => Box::pin(self.lead_writer(first_of(extent))),
+        }
     }
 }

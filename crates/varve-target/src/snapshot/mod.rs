@@ -54,6 +54,7 @@ mod manage;
 mod map;
 mod options;
 mod origin;
+mod places;
 mod recover;
 mod removal;
 mod report;

@@ -1,15 +1,16 @@
 //! The origin's front: lets requests through, and preserves what a change is about to overwrite.
 
 use super::batch::Work;
-use super::rollback::{ORIGIN, Overwriting};
+use super::places::first_of;
+use super::rollback::Overwriting;
 use super::{Sabotage, SnapshotStore, index};
 use crate::fan_out::fan_out;
 use crate::waiting_room::Patience;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
-    BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, MIB, Outcome, Shape,
-    StatusFuture, TrackerGuard,
+    BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, MIB, MapAnswer,
+    MapFuture, MapGuard, MapIntent, MapPiece, Outcome, Shape, TrackerGuard,
 };
 use varve_format::store::PART_SIZE;
 
@@ -220,6 +221,37 @@ impl Origin {
         store.preserve(extent).await.map(|()| None)
     }
 
+    /// The device itself, or what is to be restored there.
+    async fn lead_reader(&self, extent: Extent) -> Result<MapAnswer, IoError> {
+        if self.store.half_rolled_back.get() {
+            return Err(IoError::Medium); // K6
+        }
+        if self.store.shows_device(extent) {
+            return Ok(MapAnswer::through(&self.device, extent.offset, extent.length));
+        }
+        Ok(self.store.find_origin(first_of(extent)).await?.answer())
+    }
+
+    /// What is preserved, or need not be, is overwritten on the device, inside the gate for changes (S2).
+    async fn lead_writer(&self, extent: Extent) -> Result<MapAnswer, IoError> {
+        let store = &*self.store;
+        let inside = store.changes.enter().await;
+        if store.half_rolled_back.get() {
+            return Err(IoError::Medium); // K6
+        }
+        if !store.shows_device(extent) {
+            return Ok(MapAnswer::sent(extent.length));
+        }
+        let missing = store.missing(extent).await?.map(|(_, missing)| missing).unwrap_or_default();
+        let first = missing.first().map_or(extent.end(), |missing| missing.offset.max(extent.offset));
+        if first == extent.offset {
+            let length = missing.first().map_or(extent.length, |missing| missing.end() - extent.offset);
+            return Ok(MapAnswer::sent(length.min(extent.length)));
+        }
+        let piece = MapPiece::on(&self.device, extent.offset, first - extent.offset);
+        Ok(MapAnswer::new(piece, MapGuard::holding(inside)))
+    }
+
     async fn read_later(&self, io: Io) -> Outcome {
         if self.store.half_rolled_back.get() {
             return Err(IoError::Medium); // K6
@@ -259,10 +291,10 @@ impl BlockDevice for Origin {
         self.device.submit(io).keeping(inside)
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        match self.store.shows_device(extent) {
-            true => self.device.status(extent),
-            false => Box::pin(self.store.status_shown(ORIGIN, extent)),
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        match intent {
+            MapIntent::Inspect | MapIntent::Read => Box::pin(self.lead_reader(extent)),
+            MapIntent::Overwrite => Box::pin(self.lead_writer(first_of(extent))),
         }
     }
 }

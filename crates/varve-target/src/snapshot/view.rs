@@ -2,16 +2,17 @@
 
 use super::batch::Work;
 use super::map::{Run, Source};
+use super::places::first_of;
 use super::removal::DOSE_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index, of_device};
-use crate::fan_out::join_pieces;
+use crate::fan_out::read_pieces;
 use crate::pdata::{Pace, Pages, Room, Stop};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::yield_now;
 use varve_block::{
     Access, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
-    LockMode, Outcome, Shape, StatusFuture, StatusRun,
+    LockMode, MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece, Outcome, Shape,
 };
 use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 
@@ -47,37 +48,8 @@ impl SnapshotStore {
 
     /// Reads what snapshot `id` shows from `offset` on.
     pub(super) async fn read_snapshot(&self, id: u64, offset: u64, buffer: Buffer) -> Outcome {
-        let extent = Extent::new(offset, buffer.len() as u64);
-        let _held = self.hold_target(id, extent).await; // K5: before `falls`
-        let (mut runs, mut _in_use) = self.shown(id, extent).await?;
-        let mut _shared = None;
-        if runs.iter().any(|run| run.source == Source::Below) {
-            // S2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
-            _shared = Some(self.falls.lock(extent.align_out(PART_SIZE), LockMode::Shared).await);
-            (runs, _in_use) = self.shown(id, extent).await?;
-        }
-        self.read_runs(&runs, buffer).await
-    }
-
-    /// Reads `runs`, which follow each other, into `buffer`.
-    pub(super) async fn read_runs(&self, runs: &[Run], mut buffer: Buffer) -> Outcome {
-        let (origin, store) = (self.origin_device(), self.store_device());
-        let mut pieces = Vec::with_capacity(runs.len());
-        for run in runs {
-            assert!(run.extent.length <= buffer.len() as u64, "runs cover the request once");
-            let rest = buffer.split_off(index(run.extent.length));
-            pieces.push(match run.source {
-                Source::Store(place) => store.read(place, buffer),
-                Source::Below => origin.read(run.extent.offset, buffer),
-                Source::Zeros => {
-                    buffer.fill(0);
-                    Completion::ready(Ok(buffer))
-                }
-            });
-            buffer = rest;
-        }
-        assert!(buffer.is_empty(), "runs cover all of the request");
-        join_pieces(pieces).await.map_err(of_device)
+        let found = self.find_snapshot(id, Extent::new(offset, buffer.len() as u64)).await?;
+        read_pieces(&found.pieces, buffer).await.map_err(of_device)
     }
 
     /// Makes durable what was written to any snapshot.
@@ -301,12 +273,38 @@ impl View {
         Ok(Buffer::empty())
     }
 
-    async fn status_runs(&self, extent: Extent) -> Result<Vec<StatusRun>, IoError> {
-        let _inside = self.state.gate.enter().await;
+    /// The answer to a question where bytes lie. Whoever uses it is inside the snapshot's gate, as a request is.
+    async fn lead(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
+        let inside = self.state.gate.enter().await;
         if self.state.gone.get() {
             return Err(IoError::Gone);
         }
-        self.store.status_shown(self.id, extent).await
+        let answer = match intent {
+            MapIntent::Inspect | MapIntent::Read => {
+                self.store.find_snapshot(self.id, first_of(extent)).await?.answer()
+            }
+            MapIntent::Overwrite => self.lead_writer(first_of(extent)).await?,
+        };
+        assert!(answer.length() <= extent.length, "MAP1: {extent:?}");
+        Ok(answer.keeping(MapGuard::holding(inside)))
+    }
+
+    /// S4: what is the snapshot's own is overwritten in place. What a rollback still reads in it is not (K2).
+    async fn lead_writer(&self, extent: Extent) -> Result<MapAnswer, IoError> {
+        let parts = extent.align_out(PART_SIZE);
+        let alone = self.state.lock.lock(parts, LockMode::Exclusive).await;
+        if self.store.is_target(self.id) && !self.store.shows_device(extent) {
+            return Ok(MapAnswer::sent(extent.length));
+        }
+        let runs = self.store.map.resolve_written(self.id, parts).await?;
+        let mut answer = MapAnswer::default();
+        for run in runs.into_iter().filter_map(|run| run.clip(extent)) {
+            answer.push(match run.source {
+                Source::Store(_) => self.store.piece_of(run),
+                Source::Below | Source::Zeros => MapPiece::sent(run.extent.length),
+            });
+        }
+        Ok(answer.keeping(MapGuard::holding(alone)))
     }
 }
 
@@ -319,7 +317,7 @@ impl BlockDevice for View {
         Completion::pending(self.carry_out(io.into_io()))
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        Box::pin(self.status_runs(extent))
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        Box::pin(self.lead(extent, intent))
     }
 }

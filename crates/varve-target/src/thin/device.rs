@@ -4,18 +4,17 @@
 //! them. So nothing is ever read, copied or zeroed first, and what is not written is not there.
 
 use super::mapping::Target;
-use super::runs::Segment;
+use super::places::{Found, Places, parts};
 use super::space::Attempt;
 use super::volume::Volume;
 use super::{Pool, Sabotage, index};
-use crate::fan_out::{fan_out, join_pieces};
+use crate::fan_out::{fan_out, read_pieces, submit_reads};
 use crate::pdata::{MapError, Pages, Stop};
-use crate::reader_epochs::EpochGuard;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
-    Access, Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io,
-    IoError, Outcome, Shape, StatusFuture, StatusRun, ZeroOptions,
+    Access, BlockDevice, Buffer, Bytes, Checked, Completion, Durability, Extent, Io, IoError, MapFuture,
+    MapIntent, Outcome, Shape, ZeroOptions,
 };
 use varve_format::text::Discards;
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
@@ -35,11 +34,6 @@ struct Piece {
     fresh: bool,
 }
 
-fn parts(extent: Extent) -> (u64, u64) {
-    assert!(extent.is_aligned(PART_SIZE), "D2: {extent:?}");
-    (extent.offset / PART_SIZE, extent.end() / PART_SIZE)
-}
-
 impl Front {
     pub(super) fn new(pool: Rc<Pool>, volume: Rc<Volume>) -> Self {
         let read_only = volume.has(VolumeFlags::READ_ONLY);
@@ -53,6 +47,10 @@ impl Front {
         Self { pool, volume, shape }
     }
 
+    fn places(&self) -> Places<'_> {
+        Places { pool: &self.pool, volume: &self.volume }
+    }
+
     fn told(&self, error: MapError) -> IoError {
         self.pool.told(&self.volume, error)
     }
@@ -62,48 +60,33 @@ impl Front {
     }
 
     async fn read(&self, offset: u64, buffer: Buffer) -> Outcome {
-        if self.is_gone() {
-            return Err(IoError::Gone);
+        let found = self.places().find(parts(Extent::new(offset, buffer.len() as u64))).await?;
+        if found.pieces.iter().any(|piece| found.is_below(piece)) {
+            return self.read_apart(found, buffer).await;
         }
-        let guard = self.pool.readers.enter();
-        let (from, to) = parts(Extent::new(offset, buffer.len() as u64));
-        let resolve = |pages: &mut Pages| self.pool.attempt_resolve(pages, &self.volume, from, to);
-        let segments = self.pool.map.run(resolve).await.map_err(|error| self.told(error))?;
-        let (device, origin) = (self.pool.device(), self.volume.shown()?);
-        let (mut rest, mut pieces) = (buffer, Vec::with_capacity(segments.len()));
-        let shows =
-            |segment: &Segment| segment.mapping.is_none() && segment.start < self.volume.origin_parts();
-        let is_over = segments.iter().any(shows);
-        let below: Vec<bool> = if is_over { segments.iter().map(shows).collect() } else { Vec::new() };
-        for segment in segments {
-            let after = rest.split_off(index(segment.count * PART_SIZE));
-            let piece = std::mem::replace(&mut rest, after);
-            pieces.push(read_segment(&device, origin.as_ref(), segment, piece)?);
-        }
-        if is_over {
-            return self.join_apart(pieces, &below, guard).await;
-        }
-        let outcome = join_pieces(pieces).await;
-        drop(guard);
+        let outcome = read_pieces(&found.pieces, buffer).await;
+        drop(found.guard);
         outcome
     }
 
-    /// Joins pieces of a read of which some, those `below`, are read from the origin: they hold no epoch guard of the
-    /// pool, but one of those who read there (G2 and G3 of `flatten.rs`).
-    async fn join_apart(&self, pieces: Vec<Completion<'_>>, below: &[bool], guard: EpochGuard) -> Outcome {
-        assert_eq!(pieces.len(), below.len(), "of each piece it is known where it is read");
-        let (guard, reader) = (Rc::new(guard), Rc::new(self.volume.readers.enter()));
+    /// Reads pieces of which some lie below: these hold no epoch guard of the pool, but one of those who read there (G2 and G3 of
+    /// `flatten.rs`).
+    async fn read_apart(&self, found: Found, buffer: Buffer) -> Outcome {
+        let reads = submit_reads(&found.pieces, buffer);
+        assert_eq!(reads.len(), found.pieces.len(), "of each piece it is known where it is read");
+        let below: Vec<bool> = found.pieces.iter().map(|piece| found.is_below(piece)).collect();
+        let (guard, reader) = (Rc::new(found.guard), Rc::new(self.volume.readers.enter()));
         let held = below.iter().map(|below| if *below { Rc::clone(&reader) } else { Rc::clone(&guard) });
-        let pieces = pieces.into_iter().zip(held).map(|(piece, held)| async move {
-            let outcome = piece.await;
+        let reads = reads.into_iter().zip(held).map(|(read, held)| async move {
+            let outcome = read.await;
             drop(held);
             outcome
         });
-        let pieces: Vec<_> = pieces.collect();
+        let reads: Vec<_> = reads.collect();
         drop((guard, reader));
         let mut whole = Buffer::empty();
-        for piece in join_all(pieces).await {
-            whole.join(piece?);
+        for read in join_all(reads).await {
+            whole.join(read?);
         }
         Ok(whole)
     }
@@ -120,8 +103,7 @@ impl Front {
                 return Err(IoError::Gone);
             }
             let guard = self.pool.readers.enter();
-            let plan = |pages: &mut Pages| self.pool.attempt_plan(pages, &self.volume, from, to);
-            let targets = self.pool.map.run(plan).await.map_err(|error| self.told(error))?;
+            let targets = self.places().plan((from, to)).await?;
             attempt.needed = needed(&targets);
             match self.place(&targets).await {
                 Ok(pieces) => {
@@ -282,31 +264,6 @@ impl Front {
         self.pool.is_sound()?;
         self.pool.device().flush().await
     }
-
-    async fn allocation(&self, extent: Extent) -> Result<Vec<StatusRun>, IoError> {
-        let _guard = self.pool.readers.enter();
-        let whole = extent.align_out(PART_SIZE);
-        // One leaf at most, so that the answer is short.
-        let (from, to) = parts(whole);
-        let resolve = |pages: &mut Pages| self.pool.attempt_resolve_some(pages, &self.volume, from, to);
-        let segments = self.pool.map.run(resolve).await.map_err(|error| self.told(error))?;
-        let shown = self.volume.origin_parts();
-        let mut runs: Vec<StatusRun> = Vec::new();
-        for segment in segments.into_iter().flat_map(|segment| segment.cut(shown)) {
-            let here = Extent::new(segment.start * PART_SIZE, segment.count * PART_SIZE);
-            let Some(part) = here.intersect(extent) else { continue };
-            let allocation = match segment.mapping {
-                Some(mapping) if mapping.place != 0 => Allocation::Data,
-                None if segment.start < shown => Allocation::Data,
-                _ => Allocation::Hole,
-            };
-            match runs.last_mut() {
-                Some(last) if last.allocation == allocation => last.length += part.length,
-                _ => runs.push(StatusRun { length: part.length, allocation }),
-            }
-        }
-        Ok(runs)
-    }
 }
 
 /// How many blocks are to be taken.
@@ -318,33 +275,6 @@ fn needed(targets: &[(u64, u64, Target)]) -> u64 {
 fn untake(pages: &mut Pages, pieces: &[Piece]) -> bool {
     let fresh = pieces.iter().filter(|piece| piece.fresh);
     fresh.map(|piece| pages.untake_loose((piece.place, piece.count))).count() > 0
-}
-
-/// Reads one run: from the pool, as zeros without any request, or from below (T6).
-fn read_segment<'a>(
-    device: &'a Device,
-    origin: Option<&'a (Device, u64)>,
-    segment: Segment,
-    mut buffer: Buffer,
-) -> Result<Completion<'a>, IoError> {
-    let offset = segment.start * PART_SIZE;
-    assert_eq!(segment.count * PART_SIZE, buffer.len() as u64, "every part is read once");
-    match (segment.mapping, origin) {
-        (Some(mapping), _) if mapping.place != 0 => Ok(device.read(mapping.place * PART_SIZE, buffer)),
-        (None, Some((origin, shown))) if offset < *shown => {
-            let here = index((shown - offset).min(buffer.len() as u64));
-            if here == buffer.len() {
-                return Ok(origin.read(offset, buffer));
-            }
-            let mut behind = buffer.split_off(here);
-            behind.fill(0);
-            Ok(join_pieces(vec![origin.read(offset, buffer), Completion::ready(Ok(behind))]))
-        }
-        _ => {
-            buffer.fill(0);
-            Ok(Completion::ready(Ok(buffer)))
-        }
-    }
 }
 
 impl BlockDevice for Front {
@@ -364,7 +294,7 @@ impl BlockDevice for Front {
         }
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        Box::pin(self.allocation(extent))
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        Box::pin(self.places().lead(extent, intent))
     }
 }

@@ -65,6 +65,7 @@ mod offline;
 mod options;
 mod origin;
 mod overlay;
+mod places;
 mod read_view;
 mod recover;
 mod removal;

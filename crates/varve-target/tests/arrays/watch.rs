@@ -6,7 +6,9 @@ use std::io::Write;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use varve_block::{BlockDevice, Checked, Completion, Device, Durability, Extent, Io, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, MapAnswer, MapFuture, MapIntent, Shape,
+};
 use varve_sim::SimDisk;
 
 /// What is counted.
@@ -168,7 +170,7 @@ impl BlockDevice for Watched {
         })
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }

@@ -2,6 +2,7 @@
 
 mod verbs;
 
+use super::by_map::{Moves, by_map};
 use super::faults::{loses_nodes, random_faults};
 use super::stalls::{Held, Stalls, WrittenNames};
 use futures_util::StreamExt;
@@ -115,6 +116,13 @@ impl Rollbacks {
     }
 }
 
+fn faults_of(kind: Kind, faulty: bool, random: &mut Random) -> Option<FaultPlan> {
+    match kind {
+        Kind::LostNodes => Some(loses_nodes(250_000)),
+        _ => faulty.then(|| random_faults(2000, random)),
+    }
+}
+
 fn count(number: &AtomicU64) {
     number.fetch_add(1, Ordering::Relaxed);
 }
@@ -138,6 +146,9 @@ pub(crate) struct Host {
     /// Whether there are to be too many snapshots; then those that are refused are counted here.
     crowded: Option<&'static Refusals>,
     model: RefCell<Model>,
+    /// How clients move bytes by themselves; every other one does.
+    pub(crate) moves: Moves,
+    clients: Cell<u64>,
 }
 
 impl Host {
@@ -191,10 +202,7 @@ impl Host {
             origin_disk: disk(ORIGIN_SIZE_MAX),
             store_disk: disk(STORE_SIZE_MAX),
             options,
-            faults: match kind {
-                Kind::LostNodes => Some(loses_nodes(250_000)),
-                _ => faulty.then(|| random_faults(2000, &mut random)),
-            },
+            faults: faults_of(kind, faulty, &mut random),
             fails_at_boot: random.chance(1, 3),
             rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
@@ -202,6 +210,8 @@ impl Host {
             removals: matches!(kind, Kind::Removals),
             crowded: if let Kind::Crowded(counts) = kind { Some(counts) } else { None },
             model: RefCell::new(model),
+            moves: Moves::Guarded,
+            clients: Cell::new(0),
             world,
         };
         let chunk_size = *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB]);
@@ -214,6 +224,13 @@ impl Host {
 
     pub(crate) fn world(&self) -> &World {
         &self.world
+    }
+
+    /// `device` for one client.
+    fn for_client(&self, device: Device) -> Device {
+        let number = self.clients.replace(self.clients.get() + 1);
+        let by_itself = number % 2 == 1 || self.moves == Moves::Unguarded;
+        if by_itself { by_map(device, &self.world, self.moves) } else { device }
     }
 
     fn store_device(&self) -> Device {
@@ -440,7 +457,7 @@ impl Boot<'_> {
 
     pub(crate) fn origin_client(&self) -> Client {
         let oracle = Rc::clone(&self.host.model.borrow().origin);
-        Client::new(self.top.device(), self.host.world.arena(), oracle)
+        Client::new(self.host.for_client(self.top.device()), self.host.world.arena(), oracle)
     }
 
     pub(crate) fn client(&self, name: &str) -> Client {
@@ -449,7 +466,7 @@ impl Boot<'_> {
         let arena = self.host.world.arena();
         let view = || widen(self.store.snapshot(known.id).expect("known snapshots exist"), arena.clone());
         let device = self.views.borrow_mut().entry(known.id).or_insert_with(view).clone();
-        Client::new(device, arena, Rc::clone(&known.oracle))
+        Client::new(self.host.for_client(device), arena, Rc::clone(&known.oracle))
     }
 
     pub(crate) fn names(&self) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 mod verbs;
 
+use super::by_map::{Moves, by_map};
 use super::faults::{loses_nodes, random_faults};
 use super::watch::{Counts, Watched, count, count_if};
 use futures_util::StreamExt;
@@ -123,6 +124,9 @@ pub(crate) struct Host {
     held: RefCell<Option<(Holder, Device)>>,
     stall: u32,
     model: RefCell<Model>,
+    /// How clients move bytes by themselves; every other one does.
+    pub(crate) moves: Moves,
+    clients: Cell<u64>,
 }
 
 impl Host {
@@ -179,6 +183,8 @@ impl Host {
             fails_at_boot: random.chance(1, 3),
             stall,
             model: RefCell::new(model),
+            moves: Moves::Guarded,
+            clients: Cell::new(0),
             world,
         };
         let format = PoolFormat {
@@ -198,6 +204,13 @@ impl Host {
 
     pub(crate) fn world(&self) -> &World {
         &self.world
+    }
+
+    /// `device` for one client.
+    fn for_client(&self, device: Device) -> Device {
+        let number = self.clients.replace(self.clients.get() + 1);
+        let by_itself = number % 2 == 1 || self.moves == Moves::Unguarded;
+        if by_itself { by_map(device, &self.world, self.moves) } else { device }
     }
 
     fn device(&self) -> Device {
@@ -500,7 +513,7 @@ impl Boot<'_> {
 
     fn client(&self, name: &str) -> Client {
         let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
-        Client::new(self.volume(name), self.host.world.arena(), oracle)
+        Client::new(self.host.for_client(self.volume(name)), self.host.world.arena(), oracle)
     }
 
     async fn content(&self, name: &str) -> Vec<u8> {

@@ -1,11 +1,14 @@
 //! Thin pools in the simulated world: random histories, a crash at any moment, everything read and compared.
 
+#[path = "../common/by_map.rs"]
+mod by_map;
 #[path = "../common/faults.rs"]
 mod faults;
 mod host;
 mod watch;
 
 use host::{Host, Kind};
+use std::io::Write;
 use varve_sim::{CrashAt, CrashKind, caught_share, run_seeds, test_name};
 use varve_target::thin::Sabotage;
 use watch::Counts;
@@ -73,6 +76,9 @@ fn every_volume_survives_every_crash() {
     let name = test_name!("every_volume_survives_every_crash");
     run_seeds(name, 2000, |seed| history(seed, Kind::Plain, None, &COUNTS));
     COUNTS.say(name.function);
+    let [read, overwritten, _] = by_map::moved();
+    let _ = writeln!(std::io::stderr(), "sim: clients moved {read} bytes, overwrote {overwritten}, so far");
+    assert!(read > overwritten && overwritten > 0, "every other client moves bytes by itself");
 }
 
 #[test]
@@ -162,6 +168,16 @@ fn a_block_used_again_under_a_read_that_hangs_is_noticed() {
     // In fewer histories with more boots each: it shows only where a block is used again under a read that hangs.
     caught_share("ForgetReaders", 100, 5, |seed| {
         let host = Host::new(seed, Kind::Stalls, Some(Sabotage::ForgetReaders), &COUNTS);
+        live(&host, Kind::Stalls, (8, 13));
+    });
+}
+
+#[test]
+fn bytes_moved_without_the_guard_are_noticed() {
+    static COUNTS: Counts = Counts::new();
+    caught_share("bytes moved without the guard", 100, 5, |seed| {
+        let mut host = Host::new(seed, Kind::Stalls, None, &COUNTS);
+        host.moves = by_map::Moves::Unguarded;
         live(&host, Kind::Stalls, (8, 13));
     });
 }

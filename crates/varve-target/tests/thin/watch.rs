@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, MapAnswer, MapFuture, MapIntent, Shape,
+};
 
 /// Over all histories of this process.
 pub(crate) struct Counts {
@@ -107,7 +109,7 @@ impl BlockDevice for Watched {
         self.device.submit(io.into_io())
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }

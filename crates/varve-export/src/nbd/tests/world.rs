@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use varve_block::{
     Allocation, BlockDevice, Buffer, Bytes, Checked, Clock, ClockSource, Completion, Extent, Io, IoError,
-    LocalFuture, Moment, Notify, Received, Shape, StatusFuture, StatusRun, StreamError, Transfer, UnixTime,
-    ZeroOptions, yield_now,
+    LocalFuture, MapAnswer, MapFuture, MapIntent, Moment, Notify, Received, Shape, StatusRun, StreamError,
+    Transfer, UnixTime, ZeroOptions, yield_now,
 };
 
 struct Flag(AtomicBool);
@@ -352,7 +352,7 @@ impl BlockDevice for MemoryDevice {
         Completion::pending(self.later(io))
     }
 
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+    fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
         let mut at = 0;
         let mut found = Vec::new();
         for run in self.runs.borrow().iter() {
@@ -367,6 +367,6 @@ impl BlockDevice for MemoryDevice {
         }
         // A few at a time, to be asked again.
         found.truncate(2);
-        Box::pin(async move { Ok(found) })
+        MapAnswer::of_status(&found).ready()
     }
 }

@@ -1,20 +1,17 @@
 //! The origin in use while it is rolled back: what it shows, and how its parts are changed.
 
 use super::Rollback;
-use crate::pdata::{InUse, Pages, Stop};
+use crate::fan_out::read_pieces;
+use crate::pdata::{InUse, Pages, Stop, of_device};
 use crate::snapshot::map::{Run, Source, push_extent};
 use crate::snapshot::{Sabotage, SnapshotStore};
 use varve_block::{
-    Allocation, Buffer, Device, Durability, Extent, Io, IoError, LockMode, MIB, Outcome, RangeGuard,
-    StatusRun, ZeroOptions,
+    Buffer, Device, Durability, Extent, Io, IoError, LockMode, Outcome, RangeGuard, ZeroOptions,
 };
 use varve_format::store::PART_SIZE;
 
 /// Stands for the origin in the order of snapshots: newer than all of them.
 pub(in crate::snapshot) const ORIGIN: u64 = u64::MAX;
-/// How many bytes one question about allocation looks at: the answer may cover less than was asked, and takes a few
-/// thousand runs of memory and one look at the maps at most.
-const STATUS_BYTES: u64 = 16 * MIB;
 /// How much a change restores at least when many ranges are restored ahead of the doses, in chunks.
 const REGION_CHUNKS: u64 = 16;
 
@@ -139,45 +136,13 @@ impl SnapshotStore {
 
     /// Reads what the origin shows.
     pub(in crate::snapshot) async fn read_origin(&self, offset: u64, buffer: Buffer) -> Outcome {
-        let extent = Extent::new(offset, buffer.len() as u64);
-        let _held = self.hold_target(ORIGIN, extent).await;
-        let (runs, _in_use) = self.shown(ORIGIN, extent).await?;
-        self.read_runs(&runs, buffer).await
+        let found = self.find_origin(Extent::new(offset, buffer.len() as u64)).await?;
+        read_pieces(&found.pieces, buffer).await.map_err(of_device)
     }
 
-    /// Which parts of `extent` of the origin, or of a snapshot that `id` is, hold data.
-    pub(in crate::snapshot) async fn status_shown(
-        &self,
-        id: u64,
-        extent: Extent,
-    ) -> Result<Vec<StatusRun>, IoError> {
-        let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
-        let (before, mut answer) = (self.shown(id, extent).await?.0, Vec::new());
-        for run in &before {
-            let length = run.extent.length;
-            match run.source {
-                Source::Store(_) => answer.push(StatusRun { length, allocation: Allocation::Data }),
-                Source::Zeros => answer.push(StatusRun { length, allocation: Allocation::Hole }),
-                Source::Below => {
-                    let below = self.origin_device().status(run.extent).await?;
-                    let covered: u64 = below.iter().map(|run| run.length).sum();
-                    answer.extend(below);
-                    if covered < length {
-                        break;
-                    }
-                }
-            }
-        }
-        assert!(!answer.is_empty(), "the answer covers something");
-        let is_of_one_instant = before.iter().all(|run| run.source != Source::Below);
-        if is_of_one_instant {
-            return Ok(answer); // Nobody was asked, and nothing could change.
-        }
-        if self.shown(id, extent).await?.0 != before {
-            // Something was preserved and discarded below while that was asked: a hole there says nothing of the snapshot.
-            return Ok(vec![StatusRun { length: extent.length, allocation: Allocation::Data }]);
-        }
-        Ok(answer)
+    /// Whether snapshot `id` is what the origin is rolled back to.
+    pub(in crate::snapshot) fn is_target(&self, id: u64) -> bool {
+        self.target().is_some_and(|(target, _)| target == id)
     }
 
     /// What of `extent` is not restored: what is pending, and what the target does not have either.
@@ -332,12 +297,12 @@ impl SnapshotStore {
     /// Restores all of `extent`, which is about to be written in snapshot `id` (K2). The caller holds the snapshot's
     /// lock there, exclusively.
     pub(in crate::snapshot) async fn let_go(&self, id: u64, extent: Extent) -> Result<(), IoError> {
-        if self.target().is_none_or(|(target, _)| target != id) || self.shows_device(extent) {
+        if !self.is_target(id) || self.shows_device(extent) {
             return Ok(());
         }
         let parts = extent.align_out(PART_SIZE);
         let _copying = self.copies.lock(parts, LockMode::Exclusive).await;
-        if self.target().is_none_or(|(target, _)| target != id) {
+        if !self.is_target(id) {
             return Ok(()); // It has ended while we waited.
         }
         let (pending, plain) = self.unrestored(parts).await?;
