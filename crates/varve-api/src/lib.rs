@@ -13,6 +13,7 @@ mod job;
 mod metadata;
 mod nouns;
 mod requests;
+mod volume_map;
 mod words;
 
 pub use array::{Array, ArrayMember, RegionRun, Scrub, VolumeArray};
@@ -34,8 +35,9 @@ pub use requests::{
     Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
     Split, VolumeChange, VolumeCreate,
 };
+pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{
-    Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,
+    Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MapKind, MemberState,
     MetadataOrder, OverCommit, PhysicalVolumeState, ReadPolicy, SnapshotMode, SnapshotState, VolumeState,
     WhenFull,
 };

@@ -45,6 +45,16 @@ words! {
         Buffered = "buffered",
     }
 
+    /// What there is to say of where a run of bytes lies.
+    MapKind {
+        /// On one disk, as it is.
+        Disk = "disk",
+        /// Nowhere: it reads as zeros.
+        Zeros = "zeros",
+        /// Not in one place as it is: an array, an image or a program puts it somewhere.
+        Layout = "layout",
+    }
+
     /// What goes first when metadata finds no room in memory.
     CachePolicy {
         /// One after the other, whatever they are.

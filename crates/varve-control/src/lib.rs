@@ -85,6 +85,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod volume_map;
 mod volumes;
 
 pub use change::shown as shown_plan;

@@ -357,7 +357,7 @@ impl Control {
     }
 
     /// Where a disk of a group is.
-    fn path_of(&self, group: Uuid, name: PvName) -> String {
+    pub(super) fn path_of(&self, group: Uuid, name: PvName) -> String {
         let path = self.with_group(group, |known| {
             let disk = known.group.pv(name)?;
             Some(known.paths.get(&disk.id).unwrap_or(&disk.path).clone())

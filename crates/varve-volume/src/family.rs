@@ -19,6 +19,7 @@ use super::health::Health;
 use super::host::Host;
 use super::images;
 use super::mappers::MapperFacts;
+use super::movable::Moves;
 use super::open_array::{Owner, device_of};
 use super::open_store::{OpenStore, StoreFacts};
 use super::placement::Placement;
@@ -191,16 +192,20 @@ impl Family {
 
     /// What goes below the switch now.
     fn below(&self) -> Result<Device, Failure> {
+        Ok(self.contained(self.inner()?))
+    }
+
+    /// The volume with its stores, below all that doors pass.
+    pub(super) fn inner(&self) -> Result<Device, Failure> {
         let stores: Vec<Rc<SnapshotStore>> =
             self.stores.borrow().iter().map(|open| Rc::clone(&open.store)).collect();
         let refused = |error| failures::store("its snapshot stores", &error);
-        let inner = match stores.as_slice() {
-            [] => self.base.borrow().clone(),
+        match stores.as_slice() {
+            [] => Ok(self.base.borrow().clone()),
             // One that is alone may have had siblings.
-            [alone] => side_by_side(&stores).map(|_| alone.origin()).map_err(refused)?,
-            _ => side_by_side(&stores).map_err(refused)?,
-        };
-        Ok(self.contained(inner))
+            [alone] => side_by_side(&stores).map(|_| alone.origin()).map_err(refused),
+            _ => side_by_side(&stores).map_err(refused),
+        }
     }
 
     /// What doors see of `device` (FAMILY1, FAMILY4), a part of the volume: what panics there takes the volume out of use.
@@ -218,6 +223,11 @@ impl Family {
     /// Whether something in the volume, or in its pool, has panicked.
     pub(super) fn health(&self) -> &Health {
         &self.health
+    }
+
+    /// The disks below it, and the runs that move between them.
+    pub(super) fn moves(&self) -> Rc<Moves> {
+        Rc::clone(&self.host.moves)
     }
 
     /// Where the doors of the volume lead.

@@ -13,6 +13,7 @@ mod context;
 pub mod conversions;
 pub mod events;
 pub mod export_target;
+pub mod extents;
 pub mod failures;
 pub mod family;
 pub mod fault;

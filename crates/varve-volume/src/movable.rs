@@ -106,6 +106,13 @@ impl Moves {
         }
     }
 
+    /// The disk that `device` is, as some tree sees it.
+    pub(super) fn disk_of(&self, device: &Device) -> Option<PvName> {
+        let is_it =
+            |leaf: &&Leaf| leaf.disk.upgrade().is_some_and(|disk| Device::from_rc(disk).is_same(device));
+        self.leaves.borrow().iter().find(is_it).map(|leaf| leaf.pv)
+    }
+
     /// A disk as all trees of a volume see it.
     pub(super) fn leaves(&self, volume: Uuid, pv: PvName) -> Vec<(Leaf, Rc<MovableDisk>)> {
         let leaves = self.leaves.borrow();

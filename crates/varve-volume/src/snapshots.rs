@@ -72,6 +72,16 @@ impl Family {
         Ok(device)
     }
 
+    /// The volume, or one of its snapshots, below all that doors pass.
+    pub(super) fn bare(&self, snapshot: Option<&str>) -> Result<Device, Failure> {
+        let Some(name) = snapshot else { return self.inner() };
+        let found = match &self.thin {
+            Some(thin) => thin.view(name).map(|(_, device)| device),
+            None => self.find(name).and_then(|(open, number)| open.store.snapshot(number)),
+        };
+        found.map_err(|error| failures::store(name, &error))
+    }
+
     /// All snapshots, the oldest first. How much they use is not counted: that takes time.
     pub fn snapshots(&self) -> Vec<SnapshotFacts> {
         if let Some(thin) = &self.thin {

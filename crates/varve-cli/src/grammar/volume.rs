@@ -21,6 +21,8 @@ pub(crate) enum VolumeVerb {
         #[arg(value_name = "VG/LV")]
         name: String,
     },
+    /// List which bytes of a volume lie where: on which disk and where there, and which are zeros.
+    Map(VolumeMapOptions),
     /// Grow a volume, or the store of a snapshot, while it is in use.
     Extend {
         /// The volume; of a snapshot, VG/LV@SNAP, the store in which it keeps old content is meant.
@@ -198,4 +200,17 @@ pub(crate) struct VolumeCreateOptions {
     pub(crate) policy: PolicyOptions,
     #[command(flatten)]
     pub(crate) change: Change,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VolumeMapOptions {
+    /// The volume, or a snapshot of it.
+    #[arg(value_name = "VG/LV")]
+    pub(crate) name: String,
+    /// The first byte.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: String,
+    /// How many bytes; up to the end if not given.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<String>,
 }

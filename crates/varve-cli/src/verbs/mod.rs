@@ -11,6 +11,7 @@ mod pool;
 mod snapshot;
 mod status;
 mod volume;
+mod volume_map;
 
 pub(crate) use array::array;
 pub(crate) use export::export;

@@ -24,10 +24,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let volumes: Vec<LogicalVolume> = session.get(&format!("/v1/volumes{query}")).await?;
             Ok(Answer::new(&volumes, table(&volumes)))
         }
-        VolumeVerb::Show { name } => {
-            let volume: LogicalVolume = session.get(&url(&name, "")).await?;
-            Ok(Answer::new(&volume, show(&volume)))
-        }
+        VolumeVerb::Show { name } => show_one(session, &name).await,
+        VolumeVerb::Map(options) => super::volume_map::map(session, &options).await,
         VolumeVerb::Extend { name, size: wanted, disks, change } => {
             let request = Resize { size: wanted, on: disk_words(&disks)?, ..Resize::default() };
             let call = post(&name, "/extend", &request, change.dry_run);
@@ -85,6 +83,11 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             session.change(call, |_: &Empty| format!("removed {name}")).await
         }
     }
+}
+
+async fn show_one(session: &Session, name: &str) -> Result<Answer, Failure> {
+    let volume: LogicalVolume = session.get(&url(name, "")).await?;
+    Ok(Answer::new(&volume, show(&volume)))
 }
 
 async fn create(session: &Session, options: &VolumeCreateOptions) -> Result<Answer, Failure> {

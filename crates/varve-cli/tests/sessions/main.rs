@@ -16,6 +16,7 @@ mod layouts;
 mod losses;
 mod mapper;
 mod mapper_devices;
+mod maps;
 mod mending;
 mod moves;
 mod offline_arrays;

@@ -9,7 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
     Activate, Changed, Commit, Convert, Deactivate, Empty, Envelope, Flatten, Job, LogicalVolume, Remove,
-    Rename, Resize, Split, VolumeChange, VolumeCreate,
+    Rename, Resize, Split, VolumeChange, VolumeCreate, VolumeMap,
 };
 use varve_control::ControlHandle;
 
@@ -17,6 +17,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
         .routes(routes!(list_volumes, create_volume))
         .routes(routes!(show_volume, remove_volume))
+        .routes(routes!(map_volume))
         .routes(routes!(extend_volume))
         .routes(routes!(reduce_volume))
         .routes(routes!(rename_volume))
@@ -64,6 +65,29 @@ async fn show_volume(
     Path(volume): Path<String>,
 ) -> Reply<LogicalVolume> {
     Ok(Data(control.call(async move |control| control.show_volume(&volume).await).await?))
+}
+
+/// Which bytes are asked for.
+#[derive(Deserialize, IntoParams)]
+struct Bytes {
+    /// The first byte, as a size; the first of the volume if not given.
+    offset: Option<String>,
+    /// How many, as a size; all behind it if not given.
+    length: Option<String>,
+}
+
+/// List where the bytes of a volume or snapshot lie. There may be more than one answer lists: ask again from its end on.
+#[utoipa::path(get, path = "/v1/volumes/{volume}/map", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment"), Bytes),
+    responses((status = 200, body = Envelope<VolumeMap>)))]
+async fn map_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Query(query): Query<Bytes>,
+) -> Reply<VolumeMap> {
+    let map = async move |control: std::rc::Rc<varve_control::Control>| {
+        control.map_volume(&volume, query.offset.as_deref(), query.length.as_deref()).await
+    };
+    Ok(Data(control.call(map).await?))
 }
 
 /// Remove a volume and its content.

@@ -3,6 +3,7 @@
 use super::volumes::VolumeCalls;
 use crate::barrier::Barrier;
 use crate::context::ShardContext;
+use crate::extents::Extents;
 use crate::family::Family;
 use crate::handle::Answer;
 use crate::instant::{self, NewSnapshots};
@@ -11,6 +12,7 @@ use crate::snapshot_facts::{Leaving, SnapshotFacts, Target};
 use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
+use varve_api::Failure;
 use varve_block::Extent;
 use varve_target::snapshot::StoreError;
 
@@ -56,6 +58,15 @@ impl VolumeCalls<'_> {
     /// Where a snapshot and another one, or the volume, differ.
     pub fn diff(&self, from: String, to: Option<String>) -> Answer<Option<Result<Difference, StoreError>>> {
         self.work(async move |family: Rc<Family>| family.diff(&from, to.as_deref()).await)
+    }
+
+    /// Where the beginning of `wanted` of the volume, or of a snapshot, lies.
+    pub fn extents(
+        &self,
+        snapshot: Option<String>,
+        wanted: Extent,
+    ) -> Answer<Option<Result<Extents, Failure>>> {
+        self.work(async move |family: Rc<Family>| family.extents(snapshot.as_deref(), wanted).await)
     }
 
     /// Makes snapshots when all volumes of `barrier` are frozen, or none; an error comes with the size of the store.
