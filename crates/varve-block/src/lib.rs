@@ -30,6 +30,7 @@ mod tracker;
 mod units;
 mod widen;
 mod yield_now;
+mod zeros;
 
 #[cfg(test)]
 mod tests;
@@ -57,3 +58,4 @@ pub use tracker::{Tracker, TrackerGuard};
 pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
 pub use widen::{Shown, widen, widen_shown};
 pub use yield_now::yield_now;
+pub use zeros::is_zero;

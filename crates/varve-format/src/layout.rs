@@ -8,6 +8,7 @@
 
 use std::fmt::Write;
 use uuid::Uuid;
+use varve_block::is_zero;
 
 /// One field of an on-disk structure. Numbers are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl Field {
 
     /// Whether every byte of the field is zero, as reserved bytes must be.
     pub fn is_zero(&self, block: &[u8]) -> bool {
-        self.bytes(block).iter().all(|byte| *byte == 0)
+        is_zero(self.bytes(block))
     }
 
     /// Writes the CRC32C of all bytes before this field into it.

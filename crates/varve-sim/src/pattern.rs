@@ -3,7 +3,7 @@
 use crate::SECTOR_SIZE;
 use crate::random::mix;
 use std::fmt;
-use varve_block::{Arena, Bytes, Extent};
+use varve_block::{Arena, Bytes, Extent, is_zero};
 
 /// The first eight bytes of a patterned sector.
 const MAGIC: u64 = u64::from_le_bytes(*b"varvepat");
@@ -99,8 +99,11 @@ pub fn identify(bytes: &[u8]) -> Found {
         u64::from_le_bytes(*word)
     };
     if word(0) != MAGIC {
-        let zeros = bytes.iter().all(|byte| *byte == 0);
-        return if zeros { Found::Pattern { stamp: Stamp::ZEROS, sector: 0 } } else { Found::Garbage };
+        return if is_zero(bytes) {
+            Found::Pattern { stamp: Stamp::ZEROS, sector: 0 }
+        } else {
+            Found::Garbage
+        };
     }
     let (stamp, sector) = (Stamp(word(1)), word(2));
     let whole =

@@ -12,7 +12,7 @@
 
 use super::{ArrayFormatError, BLOCK_SIZE, NUMBER_MAX, checksum_without, require};
 use crate::layout::{Field, Layout};
-use varve_block::{Arena, Bytes, Extent};
+use varve_block::{Arena, Bytes, Extent, is_zero};
 
 const SIZE: usize = BLOCK_SIZE as usize;
 const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"VARR");
@@ -154,7 +154,7 @@ impl Record {
         }
         require(at == bytes.len(), "ARRAYLOG3: the content")?;
         let padding = &bytes[ENTRIES.offset + count * ENTRY_LAYOUT.size..entries_end(count)];
-        require(padding.iter().all(|byte| *byte == 0), "bytes behind the entries are not zero")?;
+        require(is_zero(padding), "bytes behind the entries are not zero")?;
         let (sequence, array) = (SEQUENCE.u64(bytes), ARRAY.u64(bytes));
         Ok(Record { sequence, array, epoch: EPOCH.u32(bytes), changes })
     }

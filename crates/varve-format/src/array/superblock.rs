@@ -16,6 +16,7 @@
 use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
+use varve_block::is_zero;
 
 /// The most members of an array.
 pub const MEMBERS_MAX: usize = 9;
@@ -318,8 +319,8 @@ impl Superblock {
         if CHECKSUM.u32(bytes) != checksum_without(bytes, CHECKSUM) {
             return Err(ArrayFormatError::Checksum);
         }
-        let is_zero = CHECKSUMS.u32(bytes) <= 1 && RESERVED_2.is_zero(bytes);
-        require(is_zero, "reserved bytes are not zero")?;
+        let is_sound = CHECKSUMS.u32(bytes) <= 1 && RESERVED_2.is_zero(bytes);
+        require(is_sound, "reserved bytes are not zero")?;
         let count = MEMBERS.u32(bytes) as usize;
         require(count <= MEMBERS_MAX, "ARRAY3: the number of members")?;
         let mut superblock = Superblock {
@@ -346,7 +347,7 @@ impl Superblock {
             superblock.members.push(member_of(entry)?);
         }
         let unused = &bytes[TABLE.offset + count * MEMBER_LAYOUT.size..TABLE.end()];
-        require(unused.iter().all(|byte| *byte == 0), "bytes behind the members are not zero")?;
+        require(is_zero(unused), "bytes behind the members are not zero")?;
         require(superblock.region_size > 0 && superblock.regions() <= REGIONS_MAX, "ARRAY4: regions")?;
         let length = BLOCKS.u32(bytes) as usize * BLOCK_SIZE as usize;
         require(superblock.length() == bytes.len() && length == bytes.len(), "ARRAY1: the number of blocks")?;

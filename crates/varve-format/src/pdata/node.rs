@@ -12,6 +12,7 @@
 use super::link::Link;
 use super::{BlockError, PDATA_BLOCK, checksum_without};
 use crate::layout::{Field, Layout};
+use varve_block::is_zero;
 
 /// A key of the map.
 pub type Key = u128;
@@ -196,7 +197,7 @@ fn decode_branch(block: &[u8], count: usize) -> Result<Entries, BlockError> {
 fn slots(block: &[u8], count: usize, size: usize) -> Result<impl Iterator<Item = &[u8]>, BlockError> {
     let room = ENTRIES.bytes(block);
     require(count <= room.len() / size, "more entries than a node can hold")?;
-    require(room[count * size..].iter().all(|byte| *byte == 0), "bytes behind the entries are not zero")?;
+    require(is_zero(&room[count * size..]), "bytes behind the entries are not zero")?;
     Ok(room.chunks_exact(size).take(count))
 }
 

@@ -9,6 +9,7 @@
 use super::{PoolFormatError, SIZE, require};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
+use varve_block::is_zero;
 
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTK";
 const VERSION_VALUE: u32 = 1;
@@ -90,7 +91,7 @@ impl Kept {
             .map(|block| u64::from_le_bytes(block.try_into().expect("8 bytes")));
         let (pool, end_block) = (POOL.uuid(bytes), END_BLOCK.u64(bytes));
         let kept = Kept { pool, end_block, blocks: blocks.collect() };
-        require(bytes[end..].iter().all(|byte| *byte == 0), "bytes behind the index are not zero")?;
+        require(is_zero(&bytes[end..]), "bytes behind the index are not zero")?;
         require(kept.blocks.windows(2).all(|pair| pair[0] < pair[1]), "the numbers do not rise")?;
         require(kept.blocks.last().is_none_or(|last| *last < end_block), "a block lies behind the pool")?;
         require(end_block < 1 << 48, "a pool is not that large")?;

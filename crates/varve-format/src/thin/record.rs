@@ -12,6 +12,7 @@
 
 use super::{NUMBER_MAX, ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
+use varve_block::is_zero;
 
 const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"VREC");
 
@@ -200,7 +201,7 @@ impl Record {
             at += length;
         }
         require(!changes.is_empty(), "RECORD2: no entry")?;
-        require(bytes[at..].iter().all(|byte| *byte == 0), "bytes behind the entries are not zero")?;
+        require(is_zero(&bytes[at..]), "bytes behind the entries are not zero")?;
         let (sequence, pool) = (SEQUENCE.u64(bytes), POOL.u64(bytes));
         Ok(Record { sequence, pool, epoch: EPOCH.u32(bytes), changes })
     }
@@ -246,7 +247,7 @@ fn encode_change(change: &Change, entry: &mut [u8]) {
 fn decode_change(entry: &[u8]) -> Result<Change, PoolFormatError> {
     let (volume, number, one, two) = (VOLUME.u64(entry), NUMBER.u32(entry), ONE.u64(entry), TWO.u64(entry));
     let (behind, padding) = entry[ENTRY_LAYOUT.size..].split_at(usize::from(entry[NAME_LENGTH.offset]));
-    let sound = RESERVED_2.is_zero(entry) && padding.iter().all(|byte| *byte == 0);
+    let sound = RESERVED_2.is_zero(entry) && is_zero(padding);
     require(sound, "reserved bytes are not zero")?;
     let of_origin = if entry[KIND.offset] == 13 { ORIGIN_LAYOUT.size } else { 0 };
     require(behind.len() >= of_origin, "an origin is cut short")?;

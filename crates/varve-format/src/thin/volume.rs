@@ -10,6 +10,7 @@ use super::{Origin, PoolFormatError, require};
 use crate::layout::{Field, Layout};
 use crate::pdata::link::Link;
 use crate::pdata::node::{Key, Value};
+use varve_block::is_zero;
 
 const ROOT: Field =
     Field::new(0, 8, "root", "entry 0: link to the root of the volume's map; 0 for an empty one");
@@ -162,7 +163,7 @@ impl VolumeRows {
         let (fixed, named) = bytes.split_at(unnamed * 16);
         require(named.len() == length.next_multiple_of(16), "VOLUME1: the length of the name")?;
         let (name, padding) = named.split_at(length);
-        require(padding.iter().all(|byte| *byte == 0), "reserved bytes are not zero")?;
+        require(is_zero(padding), "reserved bytes are not zero")?;
         let of = SNAPSHOT_OF.u64(fixed);
         let is_of_another = if is_snapshot { of != volume } else { of == 0 };
         require(is_of_another, "VOLUME3: what a volume is a snapshot of")?;

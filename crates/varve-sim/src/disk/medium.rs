@@ -10,6 +10,7 @@ use crate::chance::{Candidate, Chooser, CrashTally};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
+use varve_block::is_zero;
 
 /// Sectors in a page, the unit in which the medium is stored.
 const PAGE_SECTORS: u64 = 8;
@@ -45,7 +46,7 @@ impl Content {
         match (bytes(self), bytes(other)) {
             (None, None) => true,
             (Some(one), Some(two)) => one == two,
-            (None, Some(data)) | (Some(data), None) => data.iter().all(|byte| *byte == 0),
+            (None, Some(data)) | (Some(data), None) => is_zero(data),
         }
     }
 }

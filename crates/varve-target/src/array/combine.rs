@@ -2,7 +2,7 @@
 //!
 //! Invariant COMBINE1: the exclusive or of the fragments of a block on all members, parity included, is zero.
 
-use varve_block::{Arena, Buffer, Bytes};
+use varve_block::{Arena, Buffer, Bytes, is_zero};
 
 /// `data`, whole blocks, as what lies on each of `data_members` members, and the parity behind them.
 pub(super) fn fragments(
@@ -61,7 +61,7 @@ pub(super) fn xor_all(runs: &[&[u8]], arena: &Arena) -> Buffer {
 
 /// Whether COMBINE1 holds for the `runs` of all members.
 pub(super) fn is_consistent(runs: &[&[u8]], arena: &Arena) -> bool {
-    xor_all(runs, arena).iter().all(|byte| *byte == 0)
+    is_zero(&xor_all(runs, arena))
 }
 
 fn xor(sum: &mut [u8], other: &[u8]) {

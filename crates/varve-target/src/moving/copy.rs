@@ -7,7 +7,7 @@ use super::{InjectedBug, Move, MoveError};
 use futures_util::{StreamExt, TryFutureExt, stream};
 use std::pin::pin;
 use varve_block::{
-    Arena, Buffer, Durability, Extent, IoError, KIB, LockMode, RangeGuard, ZeroOptions, align_up,
+    Arena, Buffer, Durability, Extent, IoError, KIB, LockMode, RangeGuard, ZeroOptions, align_up, is_zero,
 };
 
 /// Most bytes of a piece, of which changes wait while it is copied.
@@ -77,7 +77,7 @@ impl Move {
     async fn put_piece(&self, piece: Extent, data: Buffer) -> Result<(), IoError> {
         assert_eq!(data.len() as u64, piece.length, "MOVE5");
         let at = self.new.1 + piece.offset;
-        if data.iter().all(|byte| *byte == 0) {
+        if is_zero(&data) {
             self.new.0.zero(Extent::new(at, piece.length), ZeroOptions::default()).await?;
         } else {
             self.new.0.write(at, data.freeze(), Durability::Volatile).await?;

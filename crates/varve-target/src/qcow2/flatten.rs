@@ -10,7 +10,7 @@
 use super::file::index;
 use super::mapping::Mapping;
 use super::{Image, InjectedBug};
-use varve_block::{Allocation, Device, Durability, Extent, IoError, KIB, LockMode};
+use varve_block::{Allocation, Device, Durability, Extent, IoError, KIB, LockMode, is_zero};
 use varve_format::qcow2::Header;
 
 /// Bytes that are looked at at once, but for large clusters.
@@ -91,7 +91,7 @@ impl Image {
         let all = Extent::new(at, data.len() as u64);
         let is_zero = |part: Extent| {
             let start = index(part.offset - at);
-            data[start..start + index(part.length)].iter().all(|byte| *byte == 0)
+            is_zero(&data[start..start + index(part.length)])
         };
         let mut parts = all.align_out(size).pieces(size).filter_map(|(_, cluster)| cluster.intersect(all));
         let first = parts.next().expect("there is something to copy");

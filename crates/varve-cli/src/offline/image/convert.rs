@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_api::Failure;
-use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, MIB};
+use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, MIB, is_zero};
 use varve_image::Selected;
 use varve_os::{DiskFile, ShardContext};
 use varve_target::qcow2::{Image, ImageDevice, NewImage, OpenError, Options, create};
@@ -147,7 +147,3 @@ pub(super) async fn copy_piece(
 
 /// Bytes of the unit that is left out if it is zeros.
 const PART: usize = 4096;
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
-}
