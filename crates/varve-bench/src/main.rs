@@ -168,7 +168,7 @@ fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
 }
 
 fn arrays(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    if options.wants("work") || options.wants("ratios") {
+    if ["work", "ratios", "files"].iter().any(|part| options.wants(part)) {
         tables::array_work::measure(options, sheet)?;
     }
     if ["exact", "loads", "unthrottled"].iter().any(|part| options.wants(part)) {

@@ -1,7 +1,8 @@
 //! The measurements themselves, one module a table.
 
 mod array_cases;
-pub(crate) mod array_ratios;
+mod array_files;
+mod array_ratios;
 pub(crate) mod array_work;
 pub(crate) mod arrays;
 pub(crate) mod bonnie;

@@ -18,9 +18,9 @@ const VERIFY_GOAL: Goal = Goal::AtLeast(0.95);
 /// What reads have at least while a data member is away.
 const DEGRADED_GOAL: Goal = Goal::AtLeast(0.9);
 /// What volumes on a mirror have at least, of a plain volume on one disk.
-const VOLUME_GOAL: Goal = Goal::AtLeast(0.9);
+pub(super) const VOLUME_GOAL: Goal = Goal::AtLeast(0.9);
 /// Bytes of a thin volume.
-const VOLUME: u64 = 64 * MIB;
+pub(super) const VOLUME: u64 = 64 * MIB;
 
 /// Measures all of them.
 pub(super) fn measure(part: &mut FigurePart) -> Result<(), String> {
@@ -120,7 +120,12 @@ fn speed(
 }
 
 /// A thin volume in a new pool on `device`, written in full if it `is_written`.
-async fn thin_volume(device: Device, clock: Clock, arena: Arena, is_written: bool) -> Result<Device, String> {
+pub(super) async fn thin_volume(
+    device: Device,
+    clock: Clock,
+    arena: Arena,
+    is_written: bool,
+) -> Result<Device, String> {
     let said = |error: varve_target::thin::PoolError| error.to_string();
     Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7))).await.map_err(said)?;
     let pool =

@@ -3,8 +3,8 @@
 //! time, what it costs to copy fragments instead of writing them from where they lie.
 
 use super::array_cases::{Case, MIRROR, ORDER_1, SIZE, layout_name, load};
-use super::array_ratios;
 use super::arrays::{MEMBER, build, processor, throttled};
+use super::{array_files, array_ratios};
 use crate::machine::Machine;
 use crate::memory::memory;
 use crate::options::Options;
@@ -40,8 +40,8 @@ const BATCH: u64 = 8 * MIB;
 /// Measures all of it.
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let description = format!(
-        "members in memory behind a throttle of {} MB/s and {} us a request in virtual time, arrays of {} MiB; the processor's \
-         part (copying and vectors) on a file in memory in real time",
+        "members in memory behind a throttle of {} MB/s and {} us a request in virtual time, arrays of {} MiB; what the \
+         processor does (copying and vectors) and files on ext4 in real time, on files in memory",
         MEMBER.bandwidth / 1_000_000,
         MEMBER.latency.as_micros(),
         SIZE / MIB
@@ -81,6 +81,9 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         part.record(&name, "MiB/s", None, rate / MIB as f64);
     }
     array_ratios::measure(&mut part)?;
+    if options.wants("files") {
+        array_files::measure(options, &mut part)?;
+    }
     if !options.wants("work") {
         // What was measured in real time stays what it was.
         if let Some(old) = sheet.results().array_work.clone() {
