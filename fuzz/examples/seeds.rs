@@ -67,6 +67,7 @@ fn array() -> Vec<Vec<u8>> {
         sequence: 7,
         epoch: 0,
         log_members: 0b101,
+        log_disk: Uuid::nil(),
         checksums: false,
         previous: 1,
         members: [(1, MemberState::InSync, 0), (2, MemberState::Away, 4), (3, MemberState::CatchingUp, 5)]

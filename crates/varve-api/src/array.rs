@@ -30,6 +30,9 @@ pub struct Array {
     pub checksums: bool,
     /// Its members, that of ddraid's parity last.
     pub members: Vec<ArrayMember>,
+    /// The disk that has its log; none if its members do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<ArrayLog>,
     /// Bytes in which members may differ if the power fails now.
     #[serde(default)]
     pub dirty: u64,
@@ -136,6 +139,22 @@ pub struct ArrayMember {
     /// Blocks of which it held something else than what was written to it, by their checksums.
     #[serde(default)]
     pub wrong: u64,
+}
+
+/// The disk that has the log of an array instead of its members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ArrayLog {
+    /// Its identity.
+    pub id: String,
+    /// The disk; no member lies there.
+    pub disk: String,
+    /// Whether it is missing.
+    pub missing: bool,
+    /// Whether the log lies there now; else members have it, until the disk is back.
+    pub in_use: bool,
+    /// How often it has failed since the volume was taken into use.
+    pub errors: u64,
 }
 
 /// An array of a volume or pool: its own, or that of a snapshot store.

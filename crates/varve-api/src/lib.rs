@@ -16,7 +16,7 @@ mod requests;
 mod volume_map;
 mod words;
 
-pub use array::{Array, ArrayMember, RegionRun, Scrub, VolumeArray};
+pub use array::{Array, ArrayLog, ArrayMember, RegionRun, Scrub, VolumeArray};
 pub use check::{Check, CheckedDisk, Finding};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};

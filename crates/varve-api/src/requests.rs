@@ -101,6 +101,9 @@ requests! {
     struct ArrayChange {
         /// What they declare.
         policy: ArrayPolicyWords,
+        /// What has the log of the volume's or pool's own array from then on: a disk, as its path, identity or name in the group, or
+        /// `members`. Nothing else is changed by such a request.
+        log: Option<String>,
     }
 
     /// Takes the members of a volume's arrays on a disk out of use.
@@ -237,6 +240,8 @@ requests! {
         read_policy: Option<ReadPolicy>,
         /// Whether what the members of an array return is checked by checksums.
         checksums: bool,
+        /// The disk that has the log of an array, as its path, identity or name in the group; the members have it if not given.
+        log: Option<String>,
         /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// What is done when its snapshot stores fill; what is not given is as usual.
@@ -277,6 +282,8 @@ requests! {
         read_policy: Option<ReadPolicy>,
         /// Whether what the members of an array return is checked by checksums.
         checksums: bool,
+        /// The disk that has the log of an array, as its path, identity or name in the group; the members have it if not given.
+        log: Option<String>,
         /// The disks on which it lies then, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// Bytes that are copied in a second at most.
@@ -335,6 +342,8 @@ requests! {
         read_policy: Option<ReadPolicy>,
         /// Whether what the members of an array return is checked by checksums.
         checksums: bool,
+        /// The disk that has the log of an array, as its path, identity or name in the group; the members have it if not given.
+        log: Option<String>,
         /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// What is done when it fills; what is not given is as usual.

@@ -54,10 +54,18 @@ impl Control {
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
         let _lock = self.lock_of(text).await?;
         let located = self.find_array(text)?;
-        if request.policy == ArrayPolicyWords::default() {
-            return Err(
-                Failure::new(Code::Usage, "nothing to change is named").help("--slow-after or --resync-rate")
-            );
+        let has_policy = request.policy != ArrayPolicyWords::default();
+        match &request.log {
+            Some(_) if has_policy => {
+                let message = "--log is changed by itself, without --slow-after and --resync-rate";
+                return Err(Failure::new(Code::Usage, message).help("two commands"));
+            }
+            Some(word) => return self.change_log((text, located), word, request.dry_run).await,
+            None if !has_policy => {
+                let failure = Failure::new(Code::Usage, "nothing to change is named");
+                return Err(failure.help("--slow-after, --resync-rate or --log"));
+            }
+            None => {}
         }
         let commits = self.commits(located.group).await;
         let (_, entry) = self.entry_of(located.volume.id)?; // As the group says it is now.

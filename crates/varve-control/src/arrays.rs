@@ -46,6 +46,11 @@ impl KnownArray {
         store.map_or(self.volume.space(), |store| store.space())
     }
 
+    /// The disk that has its log, if its members do not.
+    pub(super) fn log_disk(&self) -> Option<PvName> {
+        self.space().layout.log().map(|log| log.area.pv)
+    }
+
     /// The place of the member on `disk`.
     fn place_on(&self, disk: PvName) -> Option<usize> {
         let (space, members) = (self.space(), self.space().layout.members().len());
@@ -104,15 +109,23 @@ impl Control {
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
         let _lock = self.lock_of(text).await?;
         let located = self.find_array(text)?;
-        let members = self.members_at(text, &located, &request.disk).await?;
+        let id = self.group_disk(located.group, &request.disk)?;
+        let logs = self.logs_on(located.group, id, |volume| volume.id == located.volume.id).await?;
+        let members = match logs.is_empty() {
+            true => self.members_at(text, &located, &request.disk).await?,
+            false => self.members_on(located.group, id, |volume| volume.id == located.volume.id).await?,
+        };
         if request.dry_run {
             let step = |(array, place): &(KnownArray, usize)| {
                 format!("would take member {place} of {}{text} out of use", array.of_what())
             };
-            return Ok(Changed::Planned(Plan::of_steps(members.iter().map(step).collect())));
+            let log = |_: &KnownArray| format!("would take the log disk of {text} out of use");
+            let steps = members.iter().map(step).chain(logs.iter().map(log));
+            return Ok(Changed::Planned(Plan::of_steps(steps.collect())));
         }
         self.fail_all(&members).await?;
-        self.event(text, &format!("members on {} taken out of use", request.disk));
+        self.fail_logs(&logs).await?;
+        self.event(text, &format!("what lies on {} taken out of use", request.disk));
         self.show_arrays(text).await.map(Changed::Done)
     }
 
@@ -174,6 +187,9 @@ impl Control {
         let commits = self.commits(group).await;
         let mut planned = commits.plan(group, change.clone(), words)?;
         let members = self.members_on(group, from, is_meant).await?;
+        let logs = self.logs_on(group, from, is_meant).await?;
+        let touched = members.iter().map(|(array, _)| array.volume.id);
+        let touched: Vec<Uuid> = touched.chain(logs.iter().map(|array| array.volume.id)).collect();
         let failed = self.disks_to_mark(group, from, only.is_none())?;
         let mut given_up = members.clone();
         for disk in failed.iter().filter(|disk| **disk != from) {
@@ -183,6 +199,7 @@ impl Control {
             return Ok(Changed::Planned(shown(&planned)));
         }
         // Nothing that waits for space is inside of an array (CHANGE2 of `change.rs`).
+        self.detach_logs_on(group, from, is_meant).await?; // LOGCHANGE1 of `array_log.rs`
         self.fail_all(&given_up).await?; // MEMBERS2
         if !failed.is_empty() {
             let missing = Change::MarkMissing { missing: failed.clone(), returned: Vec::new() };
@@ -197,7 +214,7 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.reconcile(group).await;
-        let replaced = |volume: &LogicalVolume| members.iter().any(|(array, _)| array.volume.id == volume.id);
+        let replaced = |volume: &LogicalVolume| touched.contains(&volume.id);
         let arrays = self.arrays_of(group, replaced).await?;
         self.shown_arrays(group, &arrays).map(Changed::Done)
     }

@@ -90,8 +90,8 @@ impl Control {
         }
         let rate = request.rate.as_deref().map(parse_size).transpose();
         let rate = rate.map_err(|error| failures::bad_size(&error))?;
-        let (id, layout, disks) =
-            (self.context.new_id(), layout(request)?, self.disk_choice(group, &request.on)?);
+        let (id, layout) = (self.context.new_id(), layout(request)?);
+        let disks = self.array_choice(group, &request.on, request.log.as_deref())?;
         let step = ConversionStep::Begin { id, layout, disks, rate };
         let commits = self.commits(group).await;
         let planned = commits.plan(group, Change::Convert { volume, step }, words)?;

@@ -86,9 +86,11 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::ShareTooSmall { .. } | PlanError::ChecksumRoom { .. } | PlanError::NoSpace { .. } => {
             Code::NoSpaceInGroup
         }
-        PlanError::TooFewDisks { .. } | PlanError::TooFewMembers { .. } => Code::NoSpaceInGroup,
+        PlanError::TooFewDisks { .. } | PlanError::TooFewMembers { .. } | PlanError::NoLogSpace { .. } => {
+            Code::NoSpaceInGroup
+        }
         PlanError::NoReplacement { .. } => Code::NoSpaceInGroup,
-        PlanError::Layout(_) | PlanError::Fragment { .. } => Code::BadLayout,
+        PlanError::Layout(_) | PlanError::Fragment { .. } | PlanError::LogOnMember { .. } => Code::BadLayout,
         PlanError::DiskNotFound { .. } => Code::NotInGroup,
         PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
         PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,

@@ -5,8 +5,8 @@ use super::known_group::KnownGroup;
 use crate::failures;
 use uuid::Uuid;
 use varve_api::{
-    Array, ArrayMember, Code, Convert, Failure, Layout as ShownLayout, MemberState, PoolCreate, ReadPolicy,
-    RegionRun, VolumeCreate, VolumeImage, VolumeState,
+    Array, ArrayLog, ArrayMember, Code, Convert, Failure, Layout as ShownLayout, MemberState, PoolCreate,
+    ReadPolicy, RegionRun, VolumeCreate, VolumeImage, VolumeState,
 };
 use varve_block::KIB;
 use varve_target::array::{self, ArrayStatus};
@@ -117,10 +117,21 @@ impl Control {
             let shape = file.shape();
             (*name, Sectors { logical: shape.block_size.into(), physical: shape.optimal_size.into() })
         });
-        Ok(DiskChoice { on, sectors: sectors.collect() })
+        Ok(DiskChoice { on, sectors: sectors.collect(), log: None })
     }
 
-    fn disk_called(&self, group: Uuid, text: &str) -> Result<PvName, Failure> {
+    /// As [`Control::disk_choice`], and the disk that is to have the log of an array.
+    pub(super) fn array_choice(
+        &self,
+        group: Uuid,
+        on: &[String],
+        log: Option<&str>,
+    ) -> Result<DiskChoice, Failure> {
+        let log = log.map(|text| self.disk_called(group, text)).transpose()?;
+        Ok(DiskChoice { log, ..self.disk_choice(group, on)? })
+    }
+
+    pub(super) fn disk_called(&self, group: Uuid, text: &str) -> Result<PvName, Failure> {
         let id = self.member(group, text)?;
         self.with_group(group, |known| {
             let disk = known.group.pv_by_id(id).filter(|_| known.paths.contains_key(&id));
@@ -191,6 +202,7 @@ pub(super) fn shown_array(
         resync_rate_max: policy.resync_rate_max,
         checksums: space.layout.has_checksums(),
         members,
+        log: shown_log(known, space, status),
         dirty: bytes(|status| status.dirty),
         unsynced: bytes(|status| status.unsynced),
         lost: bytes(lost),
@@ -200,6 +212,21 @@ pub(super) fn shown_array(
         rate,
         seconds_left: rate.zip(status).map(|(rate, status)| status.left().div_ceil(rate)),
         scrub: None,
+    })
+}
+
+/// The disk that has the log of what lies in `space`, if its members do not.
+fn shown_log(known: &KnownGroup, space: Space<'_>, status: Option<&ArrayStatus>) -> Option<ArrayLog> {
+    let log = space.layout.log()?;
+    let disk = known.group.pv(log.area.pv);
+    let path = disk.map(|disk| known.paths.get(&disk.id).unwrap_or(&disk.path).clone());
+    let status = status.and_then(|status| status.log_disk).filter(|status| status.id == log.id);
+    Some(ArrayLog {
+        id: log.id.to_string(),
+        disk: path.unwrap_or_else(|| log.area.pv.to_string()),
+        missing: known.group.is_log_missing(space),
+        in_use: status.is_some_and(|status| status.has_log),
+        errors: status.map_or(0, |status| status.errors),
     })
 }
 
@@ -233,8 +260,14 @@ pub(super) fn state_with_array(
     .into_iter()
     .flatten()
     .collect();
-    match parts.is_empty() {
-        true => state,
-        false => (VolumeState::Degraded, Some(format!("members of its array: {}", parts.join(", ")))),
+    if !parts.is_empty() {
+        return (VolumeState::Degraded, Some(format!("members of its array: {}", parts.join(", "))));
+    }
+    match array.log_disk {
+        Some(log) if !log.has_log => {
+            let reason = "the log disk of its array is away: its members have the log";
+            (VolumeState::Degraded, Some(reason.to_owned()))
+        }
+        _ => state,
     }
 }

@@ -12,6 +12,7 @@ mod abandoned;
 mod activate;
 mod activation;
 mod address;
+mod array_log;
 mod array_policy;
 mod arrays;
 mod bases;

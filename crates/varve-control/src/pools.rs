@@ -74,7 +74,7 @@ impl Control {
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let (id, role) = (self.new_id(), Role::Pool);
-        let disks = self.disk_choice(group, &request.on)?;
+        let disks = self.array_choice(group, &request.on, request.log.as_deref())?;
         let change =
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let commits = self.commits(group).await;

@@ -77,7 +77,7 @@ impl Control {
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
-        let (role, disks) = (Role::Volume, self.disk_choice(group, &request.on)?);
+        let (role, disks) = (Role::Volume, self.array_choice(group, &request.on, request.log.as_deref())?);
         let change =
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let words = format!("lv create {name} --size {}", request.size);

@@ -38,6 +38,8 @@
 //! - TEXT22. The socket of a mapper is an absolute path of at most 107 bytes; a request waits 1 millisecond to 1 hour for it.
 //! - TEXT23. The devices of a mapper are volumes of the group with a role of their own, without snapshots, not mapped themselves; each is a
 //!   device of one mapper, once; a mapper has at most 64.
+//! - TEXT24. The log disk of an array is one area of a disk on which none of its members lies, with as much room as the log and the
+//!   superblocks of a member take.
 
 mod areas;
 mod array_policy;
@@ -59,7 +61,7 @@ pub use conversions::{ConversionEntry, ConvertedPart};
 pub use error::TextError;
 pub use image::{ImageEntry, ImageFormat};
 pub use layout::{
-    DDRAID_BLOCK_SIZES, DDRAID_ORDERS, IMAGE_SECTOR, Layout, MAPPER_WAIT_MS_DEFAULT,
+    DDRAID_BLOCK_SIZES, DDRAID_ORDERS, IMAGE_SECTOR, Layout, LogEntry, MAPPER_WAIT_MS_DEFAULT,
     MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry, ReadPolicy, Role, checksum_room,
 };
 pub use moves::{MoveEntry, MoveStep};

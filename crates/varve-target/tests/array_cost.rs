@@ -2,6 +2,7 @@
 //!
 //! Regions are warm: they were written before, and are dirty. Ratios are to one raw member.
 
+use futures_util::{StreamExt, stream};
 use std::io::Write;
 use std::rc::Rc;
 use varve_block::{Device, Durability, Extent, KIB, MIB};
@@ -98,6 +99,85 @@ fn ddraid_of_order_1_reads_from_its_data_members_or_from_all() {
     let random = load(Direction::Read, Order::Random { unit: 4 * KIB }, 4 * KIB, 8);
     // The layout's limit is 1.5.
     bar("random reads of 4 KiB q8", layout, ReadPolicy::Rotate, random, 1.45);
+}
+
+/// What writes to regions that are cold cost, or to an array without a data member.
+#[derive(Debug, PartialEq, Eq)]
+struct LogCost {
+    milliseconds: u64,
+    /// Pieces of a member that has the log if no other disk does, and of the log disk.
+    member: u64,
+    log_disk: u64,
+    records: u64,
+}
+
+/// Writes 4 KiB to each of 64 regions, `depth` at once.
+fn log_cost(layout: ArrayLayout, is_degraded: bool, has_log_disk: bool, depth: usize) -> LogCost {
+    const WRITES: u64 = 64;
+    let world = World::steady(1);
+    let spec = ArraySpec {
+        id: Uuid::from_u128(1),
+        layout,
+        size: SIZE,
+        metadata_size: METADATA_SIZE_MIN,
+        checksums: false,
+    };
+    let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, SIZE)).length;
+    let disks: Vec<ModelDisk> = (0..layout.members()).map(|_| ModelDisk::new(disk_size)).collect();
+    let log = ModelDisk::new(spec.log_size());
+    let member = |(place, disk): (usize, &ModelDisk)| Member {
+        id: Uuid::from_u128(place as u128 + 2),
+        device: Some(disk.device(&world)),
+    };
+    let members: Vec<Member> = disks.iter().enumerate().map(member).collect();
+    let (clock, arena) = (world.clock(), world.arena());
+    let log_disk = has_log_disk.then(|| member((100, &log)));
+    let options = ArrayOptions { log_disk, ..ArrayOptions::new(arena.clone(), clock.clone()) };
+    world.run(async {
+        Array::create(&spec, &members, &arena).await.expect("large enough");
+        let array: Rc<Array> = Array::open(spec, members, options).await.expect("just made");
+        if is_degraded {
+            array.fail_member(0).await.expect("the others have all data");
+        }
+        let device: Device = array.device();
+        let with_log = &disks[1];
+        let before = (clock.now(), with_log.pieces(), log.pieces(), array.status().log_records);
+        let write =
+            |region: u64| device.write(region * MIB, arena.take_zeroed(4096).freeze(), Durability::Volatile);
+        let mut writes = stream::iter((0..WRITES).map(write)).buffer_unordered(depth);
+        while let Some(written) = writes.next().await {
+            written.expect("no faults");
+        }
+        LogCost {
+            milliseconds: u64::try_from(clock.now().since(before.0).as_millis()).expect("short"),
+            member: with_log.pieces() - before.1,
+            log_disk: log.pieces() - before.2,
+            records: array.status().log_records - before.3,
+        }
+    })
+}
+
+#[test]
+fn a_log_on_its_own_disk_costs_members_nothing() {
+    let ddraid = ArrayLayout::Ddraid { order: 1, block_size: 4 * KIB };
+    for (layout, is_degraded) in [(ArrayLayout::Mirror { copies: 2 }, false), (ddraid, false), (ddraid, true)]
+    {
+        for depth in [1, 8] {
+            let [members, own] = [false, true].map(|has| log_cost(layout, is_degraded, has, depth));
+            say(&format!(
+                "array cost, {layout:?}, degraded {is_degraded}, 64 cold regions q{depth}: log on members {members:?}, on its \
+                 own disk {own:?}"
+            ));
+            let found = [members, own].map(|cost| (cost.milliseconds, cost.member, cost.log_disk));
+            let expected = match (is_degraded, depth) {
+                (false, 1) => [(256, 128, 0), (256, 64, 64)],
+                (false, _) => [(160, 80, 0), (130, 64, 58)],
+                (true, 1) => [(260, 130, 0), (262, 66, 65)],
+                (true, _) => [(160, 80, 0), (138, 66, 57)],
+            };
+            assert_eq!(found, expected, "{layout:?}, {is_degraded}, {depth}");
+        }
+    }
 }
 
 #[test]

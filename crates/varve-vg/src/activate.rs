@@ -28,13 +28,20 @@ impl ActiveVolume {
 
 /// The devices of the members of an array on `disks`, in their order; none of one of which a disk is missing.
 pub fn members(array: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Vec<Option<Device>> {
-    let device = |member: &ArrayMember| {
-        let run = |run: &Run| Some((run.length, disks.get(&run.pv)?.clone(), run.offset));
-        let runs: Option<Vec<_>> = member.runs.iter().map(run).collect();
-        let runs = runs.filter(|_| !member.is_missing)?;
-        Some(Device::new(Linear::new(runs)))
-    };
-    array.members.iter().map(device).collect()
+    array.members.iter().map(|member| device(member, disks)).collect()
+}
+
+fn device(member: &ArrayMember, disks: &BTreeMap<PvName, Device>) -> Option<Device> {
+    let run = |run: &Run| Some((run.length, disks.get(&run.pv)?.clone(), run.offset));
+    let runs: Option<Vec<_>> = member.runs.iter().map(run).collect();
+    let runs = runs.filter(|_| !member.is_missing)?;
+    Some(Device::new(Linear::new(runs)))
+}
+
+/// The disk that has the log of an array, if its members do not; without a device if it is missing.
+pub fn log_disk(array: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Option<Member> {
+    let log = array.log.as_ref()?;
+    Some(Member { id: log.id, device: device(log, disks) })
 }
 
 /// What the array at `target` is.

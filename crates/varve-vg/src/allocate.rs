@@ -52,6 +52,13 @@ impl FreeMap {
         self
     }
 
+    /// The same, but not on `disk`.
+    #[must_use]
+    pub fn without_disk(mut self, disk: PvName) -> Self {
+        self.runs.retain(|run| run.pv != disk);
+        self
+    }
+
     /// ALLOCATE1.
     fn assert_consistent(&self) {
         let apart = |pair: &[Area]| pair[0].pv < pair[1].pv || pair[0].end() < pair[1].start;
@@ -116,6 +123,12 @@ impl FreeMap {
     /// Takes `count` extents in one run, if there is one.
     pub fn take_whole(&mut self, count: u64) -> Option<Area> {
         let run = self.best_fit(count, None)?;
+        Some(self.take_front(run, count))
+    }
+
+    /// Takes `count` extents of `disk` in one run, if there is one.
+    pub fn take_whole_on(&mut self, count: u64, disk: PvName) -> Option<Area> {
+        let run = self.best_fit(count, Some(&[disk]))?;
         Some(self.take_front(run, count))
     }
 
@@ -193,7 +206,7 @@ impl FreeMap {
     }
 
     /// Each disk that has free extents, and how many.
-    fn disks(&self) -> Vec<(PvName, u64)> {
+    pub(crate) fn disks(&self) -> Vec<(PvName, u64)> {
         let mut disks: Vec<(PvName, u64)> = Vec::new();
         for run in &self.runs {
             match disks.last_mut() {

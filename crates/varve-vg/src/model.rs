@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 pub use varve_format::text::{
     Area, ArrayPolicyEntry as ArrayPolicy, CachePolicy, ConversionEntry as Conversion, ConvertedPart,
-    Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, Layout,
+    Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, Layout, LogEntry as ArrayLog,
     LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN, MemberEntry as Member,
     MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep, OverCommit,
     PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, Role, Segment, SetMemberEntry as SetMember,
@@ -235,6 +235,11 @@ impl Group {
     /// Whether a disk of a member of an array is missing.
     pub fn is_member_missing(&self, space: Space<'_>, index: usize) -> bool {
         space.areas_of_member(index).any(|area| self.is_missing(area.pv))
+    }
+
+    /// Whether the disk is missing that has the log of an array.
+    pub fn is_log_missing(&self, space: Space<'_>) -> bool {
+        space.layout.log().is_some_and(|log| self.is_missing(log.area.pv))
     }
 
     fn is_missing(&self, name: PvName) -> bool {

@@ -21,6 +21,7 @@ mod error;
 mod gained;
 mod help;
 mod images;
+mod log;
 mod metadata;
 mod missing;
 mod moves;
@@ -112,6 +113,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         }
         Change::SetStorePolicy { volume, policy } => draft.set_store_policy(&volume, policy),
         Change::SetArrayPolicy { volume, policy } => draft.set_array_policy(&volume, policy),
+        Change::SetLog { volume, log } => draft.set_log(&volume, log),
         Change::SetInactive { volume, reason } => draft.set_inactive(&volume, reason),
         Change::SetMetadata { metadata } => draft.set_metadata(metadata),
         Change::BeginSnapshots { set } => draft.begin_snapshots(set),

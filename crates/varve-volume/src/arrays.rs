@@ -54,12 +54,14 @@ impl Arrays {
         self.get(id).map(|array| array.status())
     }
 
-    /// The places of the members that are away of the array at `table`, if there is one and it is open.
+    /// The places of the members that are away of the array at `table`, if there is one and it is open; behind the last one that of the
+    /// log disk if it does not have the log.
     pub(super) fn away(&self, table: &Table) -> Vec<usize> {
-        let status = table.array().and_then(|array| self.status(array.id));
-        let members = status.map(|status| status.members).unwrap_or_default();
-        let away = members.iter().enumerate().filter(|(_, member)| member.state == MemberState::Away);
-        away.map(|(place, _)| place).collect()
+        let Some(status) = table.array().and_then(|array| self.status(array.id)) else { return Vec::new() };
+        let away = status.members.iter().enumerate().filter(|(_, member)| member.state == MemberState::Away);
+        let has_log = status.log_disk.is_some_and(|log| log.has_log);
+        let log = (!has_log).then_some(status.members.len());
+        away.map(|(place, _)| place).chain(log).collect()
     }
 
     /// The members of an array lie on these disks from now on, if it is open.
@@ -96,6 +98,18 @@ impl Arrays {
             _ => array.await_ejections().await,
         };
         failed.map_err(|error| failures::array(&error))
+    }
+
+    /// Takes the log disk of an array out of use, as if it had failed, if the array is open: its members have the log, durably.
+    pub async fn fail_log(&self, id: Uuid) -> Result<(), Failure> {
+        let Some(array) = self.get(id) else { return Ok(()) };
+        array.fail_log().await.map_err(|error| failures::array(&error))
+    }
+
+    /// The array has no log disk any more, if it is open: its members have the log, durably.
+    pub async fn detach_log(&self, id: Uuid) -> Result<(), Failure> {
+        let Some(array) = self.get(id) else { return Ok(()) };
+        array.detach_log().await.map_err(|error| failures::array(&error))
     }
 
     /// Takes a member of an array out of use, if it is open: it is filled anew when it returns.

@@ -97,14 +97,14 @@ pub fn array(error: &ArrayError) -> Failure {
     let (code, help) = match error {
         ArrayError::Io(error) => return io("the array", *error),
         ArrayError::TooFew { .. } => (Code::VolumeUnusable, "bring its disks back, then varve pv scan"),
-        ArrayError::MaybeStale => (
+        ArrayError::MaybeStale | ArrayError::LogUnknown => (
             Code::VolumeUnusable,
             "bring the missing disks back, then varve pv scan; or varve lv activate VG/LV --accept-missing",
         ),
         ArrayError::Exchanged { .. } | ArrayError::Format { .. } | ArrayError::Mismatch(_) => {
             (Code::VolumeUnusable, "varve vg history VG")
         }
-        ArrayError::Member { .. } => (Code::VolumeUnusable, "varve lv show VG/LV"),
+        ArrayError::Member { .. } | ArrayError::LogDisk(_) => (Code::VolumeUnusable, "varve lv show VG/LV"),
     };
     Failure::new(code, format!("the array: {error}")).help(help)
 }

@@ -19,8 +19,10 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError, ZeroOptions};
-use varve_target::array::{Array, ArrayError, ArrayOptions, Member, MemberState, MemberStatus, Rates};
-use varve_vg::activate::{array_members, array_spec, build, members};
+use varve_target::array::{
+    Array, ArrayError, ArrayOptions, LogDiskStatus, Member, MemberState, MemberStatus, Rates,
+};
+use varve_vg::activate::{array_members, array_spec, build, log_disk, members};
 use varve_vg::model::PvName;
 use varve_vg::table::{ArrayMember, ArrayTarget, ImageTarget, Table};
 
@@ -156,10 +158,12 @@ async fn open(
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
         host.arrays.set_disks(key, disks_of(target));
         take_back(&array, array_members(target, devices)).await;
+        follow_log(&array, log_of(owner.gate, target, disks)).await;
         return Ok(array.device());
     }
     let (spec, members) = (array_spec(target), array_members(target, devices));
-    let options = ArrayOptions { accept_missing: owner.accepts.missing, ..options(host, target) };
+    let log_disk = log_of(owner.gate, target, disks);
+    let options = ArrayOptions { accept_missing: owner.accepts.missing, log_disk, ..options(host, target) };
     let array = Array::open(spec, members, options).await.map_err(failed)?;
     if owner.accepts.stale {
         array.accept_loss(|_| true).await.map_err(failed)?;
@@ -190,11 +194,37 @@ pub(super) async fn take_back_from(
     disk: PvName,
 ) {
     let Some(array) = host.arrays.get(target.id) else { return };
-    let devices = devices(gate, target, &host.moves.disks_of(volume, disks, |file| host.disk(file)));
+    let disks = host.moves.disks_of(volume, disks, |file| host.disk(file));
+    if target.log.iter().flat_map(|log| &log.runs).any(|run| run.pv == disk) {
+        follow_log(&array, log_of(gate, target, &disks)).await;
+    }
+    let devices = devices(gate, target, &disks);
     let is_there = |disks: Vec<PvName>| disks.contains(&disk);
     let devices = devices.into_iter().zip(disks_of(target));
     let devices = devices.map(|(device, disks)| device.filter(|_| is_there(disks))).collect();
     take_back(&array, array_members(target, devices)).await;
+}
+
+/// The log of an array in use lies on `log` from now on, if that is here, or with its members.
+async fn follow_log(array: &Array, log: Option<Member>) {
+    let status = array.status().log_disk;
+    let followed = match (status, log) {
+        (None, None) => return,
+        (Some(_), None) => array.detach_log().await,
+        (Some(status), Some(log)) if status.id == log.id && (status.has_log || log.device.is_none()) => {
+            return;
+        }
+        (_, Some(log)) => array.attach_log(log).await,
+    };
+    if let Err(error) = followed {
+        tracing::warn!(%error, "the log of an array stays where it is");
+    }
+}
+
+/// The disk that has the log of an array, behind the gate (OPENARRAY1).
+fn log_of(gate: &Gate, target: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Option<Member> {
+    let log = log_disk(target, disks)?;
+    Some(Member { device: log.device.map(|device| gate.guard(device)), ..log })
 }
 
 /// Members that are away and whose disks are here again catch up.
@@ -235,14 +265,14 @@ fn options(host: &Host, target: &ArrayTarget) -> ArrayOptions {
     ArrayOptions { read_policy, slow_after, rates, ..ArrayOptions::new(host.arena(), host.clock()) }
 }
 
-/// On which disks each member lies.
+/// On which disks each member lies, and behind them the log.
 fn disks_of(target: &ArrayTarget) -> Vec<Vec<PvName>> {
     let disks = |member: &ArrayMember| {
         let mut disks: Vec<PvName> = member.runs.iter().map(|run| run.pv).collect();
         disks.dedup();
         disks
     };
-    target.members.iter().map(disks).collect()
+    target.members.iter().chain(&target.log).map(disks).collect()
 }
 
 fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static) -> AbortHandle {
@@ -257,8 +287,16 @@ fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static)
 async fn watch(host: Host, subject: Uuid, disks: MemberDisks, array: Rc<Array>) {
     let mut known: Vec<MemberState> = vec![MemberState::InSync; disks.borrow().len()];
     let mut has_failed = false;
+    let mut had_log = true;
     loop {
         let (changes, status) = (array.changes(), array.status());
+        if let Some(log) = status.log_disk
+            && had_log != log.has_log
+        {
+            had_log = log.has_log;
+            let disks = disks.borrow().get(status.members.len()).cloned().unwrap_or_default();
+            host.tell(VolumeEvent::Warning { volume: subject, message: log_news(&disks, log) });
+        }
         for (place, member) in status.members.iter().enumerate() {
             if known[place] != member.state {
                 let disks = disks.borrow()[place].clone();
@@ -276,6 +314,19 @@ async fn watch(host: Host, subject: Uuid, disks: MemberDisks, array: Rc<Array>) 
             host.tell(VolumeEvent::Warning { volume: subject, message: message.to_owned() });
         }
         array.changed(changes).await;
+    }
+}
+
+/// What is told of a log disk that has the log no more, or again.
+fn log_news(disks: &[PvName], log: LogDiskStatus) -> String {
+    let disks: Vec<String> = disks.iter().map(PvName::to_string).collect();
+    let disk = disks.join(", ");
+    match log.has_log {
+        true => format!("the log lies on {disk} again"),
+        false if log.is_slow => {
+            format!("the log disk {disk} took too long to answer and is away: the members have the log")
+        }
+        false => format!("the log disk {disk} is away: the members have the log"),
     }
 }
 

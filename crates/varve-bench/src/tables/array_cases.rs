@@ -46,6 +46,8 @@ pub(super) struct Case {
     pub(super) state: State,
     pub(super) checksums: bool,
     pub(super) log: LogUse,
+    /// Whether the log lies on a disk of its own.
+    pub(super) log_disk: bool,
     /// Whether it is measured on real members, too.
     pub(super) is_real: bool,
     /// Whether members are slowed down. If they are not, the processor is measured, which takes no virtual time.
@@ -62,6 +64,7 @@ impl Case {
             state: State::Warm,
             checksums: false,
             log: LogUse::Warm,
+            log_disk: false,
             is_real: true,
             is_slow: true,
             load,
@@ -90,7 +93,8 @@ impl Case {
         };
         let policy = format!("{:?}", self.policy).to_lowercase();
         let speed = if self.is_slow { "" } else { ", members as fast as memory" };
-        format!("{layout}, {policy}{checksums}{state}{log}{speed}")
+        let log_disk = if self.log_disk { ", log on its own disk" } else { "" };
+        format!("{layout}, {policy}{checksums}{state}{log}{log_disk}{speed}")
     }
 
     pub(super) fn load_name(&self) -> String {
@@ -121,6 +125,7 @@ pub(super) fn cases() -> Vec<Case> {
         cases.push(Case { state: State::Cold, goal: None, ..case });
     }
     cases.extend(logs_and_parity());
+    cases.extend(logs_on_disks());
     for (order, kib) in [(Order::Sequential, 64), (Order::Sequential, 1024), (RANDOM, 4)] {
         let case = Case::new(ORDER_1, ReadPolicy::Verify, load(write, order, kib), 0.0);
         cases.push(Case { checksums: true, goal: None, ..case });
@@ -174,6 +179,27 @@ fn fast_members() -> Vec<Case> {
     let case = |(layout, policy), load| Case::new(layout, policy, load, 0.0);
     let cases = arrays.into_iter().flat_map(|array| loads.map(|load| case(array, load)));
     cases.map(|case| Case { is_slow: false, goal: None, ..case }).collect()
+}
+
+/// The log on a disk of its own, in virtual time: where regions are marked all the while, and where a data member is away, so that
+/// what is written is in the log first; each beside the log on members.
+fn logs_on_disks() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (state, log) in [
+        (State::Cold, LogUse::Warm),
+        (State::Warm, LogUse::Released(Duration::ZERO)),
+        (State::Warm, LogUse::Released(Duration::from_secs(1))),
+        (State::Degraded, LogUse::Warm),
+    ] {
+        for kib in [4, 64, 1024] {
+            let case =
+                Case::new(ORDER_1, ReadPolicy::Verify, load(Direction::Write, Order::Sequential, kib), 0.0);
+            let case = Case { state, log, is_real: false, goal: None, ..case };
+            cases.extend((state == State::Degraded).then_some(case));
+            cases.push(Case { log_disk: true, ..case });
+        }
+    }
+    cases
 }
 
 pub(super) fn layout_name(layout: ArrayLayout) -> String {

@@ -138,7 +138,8 @@ async fn speeds(context: ShardContext, files: Vec<Arc<DiskFile>>, case: Case) ->
 pub(super) fn exact(case: &Case) -> Result<f64, String> {
     let world = World::steady(1);
     let size = SIZE + case.metadata_size();
-    let plain: Vec<Device> = (0..case.layout.members()).map(|_| memory(size)).collect();
+    let devices = case.layout.members() + usize::from(case.log_disk);
+    let plain: Vec<Device> = (0..devices).map(|_| memory(size)).collect();
     let (array, raw) = world.run(measure_case(&plain, &world.clock(), &world.arena(), case))?;
     Ok(array / raw)
 }
@@ -203,6 +204,10 @@ pub(super) async fn build(
         LogUse::Released(after) => options.release_delay = after,
         LogUse::Off => options.injected_bug = Some(InjectedBug::WriteBeforeMark),
     }
+    let log_disk = |devices: &[Device]| {
+        let device = devices.get(layout.members()).filter(|_| case.log_disk)?;
+        Some(Member { id: Uuid::from_u128(100), device: Some(device.clone()) })
+    };
     Array::create(&spec, &members(plain), arena).await.map_err(|error| error.to_string())?;
     if case.state != State::Cold {
         let array =
@@ -210,6 +215,7 @@ pub(super) async fn build(
         fill(&array, arena, MIB).await?;
         array.close().await.map_err(|error| error.to_string())?;
     }
+    options.log_disk = log_disk(slow);
     let array = Array::open(spec, members(slow), options).await.map_err(|error| error.to_string())?;
     if case.state == State::Degraded {
         array.fail_member(0).await.map_err(|error| error.to_string())?;

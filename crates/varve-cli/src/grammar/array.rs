@@ -58,6 +58,10 @@ pub(crate) struct ArrayChangeOptions {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) policy: ArrayPolicyOptions,
+    /// Put the log of the volume's or pool's own array on this disk, on which no member lies: its path, identity or name in the group;
+    /// or back on its members.
+    #[arg(long, value_name = "PV|members")]
+    pub(crate) log: Option<String>,
     #[command(flatten)]
     pub(crate) change: Change,
 }

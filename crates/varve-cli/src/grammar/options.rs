@@ -88,6 +88,10 @@ pub(crate) struct LayoutOptions {
     /// Mirror, ddraid: check what the disks return by checksums, and write again what is wrong.
     #[arg(long)]
     pub(crate) checksums: bool,
+    /// Mirror, ddraid: the disk that has the log, on which no member lies: its path, identity or name in the group [default: two
+    /// members have it].
+    #[arg(long, value_name = "PV")]
+    pub(crate) log: Option<String>,
     #[command(flatten)]
     pub(crate) policy: ArrayPolicyOptions,
     #[command(flatten)]

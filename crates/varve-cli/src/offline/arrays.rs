@@ -14,7 +14,7 @@ use varve_target::array::{
     Array, ArrayError, ArrayOptions, ArrayStatus, MemberState, Rates, ScrubError, ScrubOptions,
 };
 use varve_vg::OpenGroup;
-use varve_vg::activate::{array_members, array_spec, build, members};
+use varve_vg::activate::{array_members, array_spec, build, log_disk, members};
 use varve_vg::size::format_size;
 use varve_vg::table::{ArrayTarget, Table};
 
@@ -89,6 +89,7 @@ async fn open_array(
 ) -> Result<Rc<Array>, ArrayError> {
     let options = ArrayOptions {
         read_policy: target.read_policy,
+        log_disk: log_disk(target, disks),
         ..ArrayOptions::new(context.arena(), context.clock())
     };
     Array::open(array_spec(target), array_members(target, members(target, disks)), options).await
@@ -142,6 +143,9 @@ fn of_members(what: &str, target: &ArrayTarget, open: &OpenGroup, status: &Array
 /// What its log says: what is to be made equal, and what cannot be known.
 fn of_log(what: &str, status: &ArrayStatus) -> Vec<Finding> {
     let mut found = Vec::new();
+    if status.log_disk.is_some_and(|log| !log.has_log) {
+        found.push(finding(false, format!("{what}: its log disk is missing; its members have the log")));
+    }
     if status.unsynced > 0 && !status.is_content_lost {
         let bytes = format_size(status.unsynced * status.region_size);
         let message =

@@ -21,7 +21,8 @@ pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, 
         }
         ArrayVerb::Change(options) => {
             let policy = policy_words(&options.policy);
-            let request = ArrayChange { policy, ..ArrayChange::default() };
+            let log = options.log.as_deref().map(log_word).transpose()?;
+            let request = ArrayChange { policy, log, ..ArrayChange::default() };
             let (path, dry_run) = (url(&options.name, "/change"), options.change.dry_run);
             let call = Call { method: Method::POST, path, request: &request, dry_run };
             session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
@@ -51,6 +52,11 @@ pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, 
             session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
         }
     }
+}
+
+/// What has a log, as the daemon finds it.
+fn log_word(text: &str) -> Result<String, Failure> {
+    if text == "members" { Ok(text.to_owned()) } else { absolute(text) }
 }
 
 fn show(arrays: &[VolumeArray]) -> String {

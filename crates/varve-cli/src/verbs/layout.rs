@@ -3,7 +3,7 @@
 use super::array_scrub::last_scrub;
 use crate::answer::Answer;
 use crate::grammar::{ArrayPolicyOptions, ConvertOptions, DiskWords, LayoutChoice, LayoutOptions};
-use crate::places::absolute_all;
+use crate::places::{absolute, absolute_all};
 use crate::session::{Call, Session};
 use crate::table::Table;
 use crate::units::size;
@@ -29,6 +29,10 @@ pub(super) fn layout_word(options: &LayoutOptions) -> Result<Layout, Failure> {
         (
             (options.read_policy.is_some() || options.checksums) && !is_mirror && !is_ddraid,
             "--read-policy and --checksums belong to --type mirror and --type ddraid",
+        ),
+        (
+            options.log.is_some() && !is_mirror && !is_ddraid,
+            "--log belongs to --type mirror and --type ddraid",
         ),
     ] {
         if is_misplaced {
@@ -69,6 +73,7 @@ pub(super) async fn convert(
         array_block_size: layout.array_block_size,
         read_policy: layout.read_policy,
         checksums: layout.checksums,
+        log: layout.log.as_deref().map(absolute).transpose()?,
         rate,
         ..Convert::default()
     };
@@ -122,12 +127,22 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
         [(array.unsynced.saturating_sub(array.lost), "being made equal"), (array.lost, "cannot be read")];
     let told = told.into_iter().filter(|(bytes, _)| *bytes > 0);
     let told: String = told.map(|(bytes, what)| format!("{what}: {}\n", size(bytes))).collect();
-    let told = told + &lost_text(array);
+    let told = log_text(array) + &told + &lost_text(array);
     let rate = array.rate.zip(array.seconds_left);
     let rate =
         rate.map(|(rate, seconds)| format!("in sync in {} at {} a second\n", time_left(seconds), size(rate)));
     let told = told + &rate.unwrap_or_default();
     format!("\n{}{told}{}", table.render(""), last_scrub(array.scrub.as_ref()))
+}
+
+/// The disk that has the log of an array, if its members do not.
+fn log_text(array: &Array) -> String {
+    let Some(log) = &array.log else { return String::new() };
+    let missing = if log.missing { " (missing)" } else { "" };
+    match log.in_use {
+        true => format!("log: {}\n", log.disk),
+        false => format!("log: {}{missing} is away, its members have it\n", log.disk),
+    }
 }
 
 /// The regions of an array that wait for a member, or for a person.

@@ -6,6 +6,7 @@ use super::{activate, deactivate, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};
+use crate::places::absolute;
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
@@ -87,6 +88,7 @@ fn create_request(options: PoolCreateOptions) -> Result<PoolCreate, Failure> {
         read_policy: options.layout.read_policy,
         array_policy: policy_words(&options.layout.policy),
         checksums: options.layout.checksums,
+        log: options.layout.log.as_deref().map(absolute).transpose()?,
         on: disk_words(&options.layout.disks)?,
         block_size: options.block_size,
         policy: words(options.policy),

@@ -141,6 +141,7 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         read_policy: options.layout.read_policy,
         array_policy: policy_words(&options.layout.policy),
         checksums: options.layout.checksums,
+        log: options.layout.log.as_deref().map(absolute).transpose()?,
         on: disk_words(&options.layout.disks)?,
         snapshot_policy: words(&options.policy),
         ..VolumeCreate::default()

@@ -13,6 +13,7 @@ mod image_jobs;
 mod image_volumes;
 mod images;
 mod layouts;
+mod log_disks;
 mod losses;
 mod mapper;
 mod mapper_devices;

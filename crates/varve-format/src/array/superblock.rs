@@ -7,11 +7,12 @@
 //! Invariants:
 //! - ARRAY1. The checksum covers all blocks of the superblock, with its address, its number and the member's place.
 //! - ARRAY2. The address is the slot of the number.
-//! - ARRAY3. There are as many members as the layout has, each with an id, and the superblock is one of theirs.
+//! - ARRAY3. There are as many members as the layout has, each with an id, and the superblock is one of theirs, or of the log disk
+//!   that has the log.
 //! - ARRAY4. A region is a power of two of at least 4 KiB, and there are at most [`REGIONS_MAX`] of them; the sets have no bit of
 //!   a region that is not there.
-//! - ARRAY5. The log lies on a member at least, its head lies in the ring or at its end, and numbers that only rise are so small
-//!   that they never end.
+//! - ARRAY5. The log lies on a log disk, or on a member at least; its head lies in the ring or at its end, and numbers that only
+//!   rise are so small that they never end.
 
 use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
@@ -38,7 +39,8 @@ const ADDRESS: Field = Field::new(16, 8, "address", "first byte of this slot on 
 const NUMBER: Field = Field::new(24, 8, "number", "number of times that superblocks were written");
 const ARRAY: Field = Field::new(32, 16, "array", "UUID of this array");
 const BLOCKS: Field = Field::new(48, 4, "blocks", "blocks of 4 KiB of this superblock");
-const PLACE: Field = Field::new(52, 4, "place", "of this member among all, from 0 on");
+const PLACE: Field =
+    Field::new(52, 4, "place", "of this member among all, from 0 on; on a log disk the number of members");
 const MEMBERS: Field = Field::new(56, 4, "members", "number of members");
 const KIND: Field = Field::new(60, 4, "kind", "1 mirror, 2 ddraid");
 const ARRAY_BLOCK: Field =
@@ -50,7 +52,8 @@ const HEAD: Field = Field::new(96, 8, "head", "where the next record lies, in bl
 const SEQUENCE: Field = Field::new(104, 8, "sequence", "the number of that record");
 const EPOCH: Field =
     Field::new(112, 4, "epoch", "term of the host that wrote it; 0 without a group of several hosts");
-const LOG_MEMBERS: Field = Field::new(116, 4, "log_members", "bit `i`: member `i` has the log");
+const LOG_MEMBERS: Field =
+    Field::new(116, 4, "log_members", "bit `i`: member `i` has the log; 0 if a log disk has it");
 const PREVIOUS: Field = Field::new(
     120,
     4,
@@ -59,7 +62,8 @@ const PREVIOUS: Field = Field::new(
 );
 const CHECKSUMS: Field = Field::new(124, 4, "checksums", "1 if the array has checksums, else 0");
 const TABLE: Field = Field::new(128, 288, "table", "one entry for each member, 32 bytes each");
-const RESERVED_2: Field = Field::new(416, 96, "reserved", "zero");
+const LOG_DISK: Field = Field::new(416, 16, "log_disk", "UUID of the log disk that has the log, or zero");
+const RESERVED_2: Field = Field::new(432, 80, "reserved", "zero");
 const SETS: Field = Field::new(
     512,
     3584,
@@ -94,6 +98,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         PREVIOUS,
         CHECKSUMS,
         TABLE,
+        LOG_DISK,
         RESERVED_2,
         SETS,
     ],
@@ -157,7 +162,7 @@ pub struct Superblock {
     pub number: u64,
     /// This array.
     pub array: Uuid,
-    /// The place of this member.
+    /// The place of this member; the number of members on a log disk.
     pub place: u32,
     /// How bytes are laid out.
     pub kind: Kind,
@@ -175,8 +180,10 @@ pub struct Superblock {
     pub sequence: u64,
     /// Term of the host that wrote it. Records of the log carry the same.
     pub epoch: u32,
-    /// Bit `i`: member `i` has the log.
+    /// Bit `i`: member `i` has the log. None has it if a log disk does.
     pub log_members: u32,
+    /// The log disk that has the log; nil if members have it.
+    pub log_disk: Uuid,
     /// [`Superblock::identity`] of the superblock that this one follows; 0 of the first.
     pub previous: u32,
     /// Whether the array has checksums: a table of pages behind the ring.
@@ -230,7 +237,8 @@ impl Superblock {
                     && (4096..=65536).contains(&self.block_size)
             }
         };
-        require(fits && (self.place as usize) < count, "ARRAY3: the members")?;
+        let places = count + usize::from(!self.log_disk.is_nil());
+        require(fits && (self.place as usize) < places, "ARRAY3: the members")?;
         require(self.members.iter().all(|member| !member.id.is_nil()), "ARRAY3: a member without an id")?;
         let is_region = self.region_size.is_power_of_two() && self.region_size >= BLOCK_SIZE;
         require(is_region && self.size > 0 && self.size <= NUMBER_MAX, "ARRAY4: the size of a region")?;
@@ -239,7 +247,9 @@ impl Superblock {
         require(sets.iter().all(|set| self.is_set(set)), "ARRAY4: a set of regions")?;
         let ring_blocks = self.metadata_size.saturating_sub(RING_OFFSET) / BLOCK_SIZE;
         require(ring_blocks >= 4 && self.head <= ring_blocks, "ARRAY5: the head of the log")?;
-        require(self.log_members != 0 && self.log_members >> count == 0, "ARRAY5: the members of the log")?;
+        let have_log = self.log_members != 0;
+        let is_somewhere = have_log == self.log_disk.is_nil() && self.log_members >> count == 0;
+        require(is_somewhere, "ARRAY5: who has the log")?;
         let numbers = [self.number, self.sequence, self.metadata_size];
         require(numbers.iter().all(|number| *number <= NUMBER_MAX), "ARRAY5: a number that only rises")?;
         let is_before = |member: &MemberEntry| match member.state {
@@ -270,6 +280,7 @@ impl Superblock {
         KIND.put_u32(bytes, if self.kind == Kind::Mirror { 1 } else { 2 });
         EPOCH.put_u32(bytes, self.epoch);
         LOG_MEMBERS.put_u32(bytes, self.log_members);
+        LOG_DISK.put_uuid(bytes, self.log_disk);
         PREVIOUS.put_u32(bytes, self.previous);
         CHECKSUMS.put_u32(bytes, u32::from(self.checksums));
         for (field, value) in self.numbers() {
@@ -336,6 +347,7 @@ impl Superblock {
             sequence: SEQUENCE.u64(bytes),
             epoch: EPOCH.u32(bytes),
             log_members: LOG_MEMBERS.u32(bytes),
+            log_disk: LOG_DISK.uuid(bytes),
             previous: PREVIOUS.u32(bytes),
             checksums: CHECKSUMS.u32(bytes) == 1,
             members: Vec::with_capacity(count),
@@ -417,6 +429,7 @@ mod tests {
             sequence: 10,
             epoch: 11,
             log_members: 0b101,
+            log_disk: Uuid::nil(),
             previous: 12,
             checksums: true,
             members: vec![
@@ -456,6 +469,14 @@ mod tests {
         };
         assert!(large.length() as u64 <= SLOT_SIZE, "ARRAY4");
         assert_eq!(Superblock::decode(&bytes(&large), SLOT_SIZE), Ok(large));
+        let block = bytes(&on_log_disk());
+        assert_eq!((block[52], block[116], block[415], block[431], block[432]), (3, 0, 0, 77, 0), "ARRAY5");
+        assert_eq!(Superblock::decode(&block, SLOT_SIZE), Ok(on_log_disk()));
+    }
+
+    /// The superblock of a log disk.
+    fn on_log_disk() -> Superblock {
+        Superblock { place: 3, log_members: 0, log_disk: Uuid::from_u128(77), ..sample() }
     }
 
     #[test]
@@ -487,6 +508,8 @@ mod tests {
             (Superblock { head: 1 << 20, ..sample() }, "ARRAY5"),
             (Superblock { log_members: 8, ..sample() }, "ARRAY5"),
             (Superblock { log_members: 0, ..sample() }, "ARRAY5"),
+            (Superblock { log_disk: Uuid::from_u128(77), ..sample() }, "ARRAY5"),
+            (Superblock { place: 4, ..on_log_disk() }, "ARRAY3"),
             (Superblock { number: u64::MAX, ..sample() }, "ARRAY5"),
             (Superblock { number: 5, ..sample() }, "ARRAY5"),
         ];

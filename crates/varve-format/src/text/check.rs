@@ -16,7 +16,7 @@ use varve_block::{KIB, MIB, is_aligned};
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT23 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT24 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -179,9 +179,10 @@ impl Description {
 }
 
 fn ids_of_members(place: String, layout: &Layout) -> impl Iterator<Item = (String, Uuid)> {
+    let log = layout.log().map(|log| (format!("the log of {place}"), log.id));
     let named =
         move |(index, member): (usize, &MemberEntry)| (format!("member {index} of {place}"), member.id);
-    layout.members().iter().enumerate().map(named)
+    layout.members().iter().enumerate().map(named).chain(log)
 }
 
 fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
@@ -211,7 +212,7 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
     Ok(())
 }
 
-/// TEXT6 to TEXT8, TEXT10, TEXT12, TEXT15, TEXT16, TEXT19, TEXT21, TEXT22.
+/// TEXT6 to TEXT8, TEXT10, TEXT12, TEXT15, TEXT16, TEXT19, TEXT21, TEXT22, TEXT24.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {

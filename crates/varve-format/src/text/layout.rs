@@ -60,6 +60,16 @@ pub struct MemberEntry {
     pub metadata: Area,
 }
 
+/// A disk that has the log of an array instead of its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogEntry {
+    /// What it is.
+    pub id: Uuid,
+    /// Where its superblocks and the log lie.
+    pub area: Area,
+}
+
 /// From which members of an array its data is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -116,6 +126,9 @@ pub enum Layout {
         /// Whether what members return is checked by checksums, which lie in their metadata.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         checksums: bool,
+        /// What has its log, if the members do not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log: Option<LogEntry>,
         /// Its members, one for each copy.
         #[serde(rename = "member")]
         members: Vec<MemberEntry>,
@@ -132,6 +145,9 @@ pub enum Layout {
         /// Whether what members return is checked by checksums, which lie in their metadata.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         checksums: bool,
+        /// What has its log, if the members do not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        log: Option<LogEntry>,
         /// Its members, that of the parity last.
         #[serde(rename = "member")]
         members: Vec<MemberEntry>,
@@ -188,6 +204,27 @@ impl Layout {
             | Layout::Image { .. }
             | Layout::Mapper { .. } => &mut [],
         }
+    }
+
+    /// What has the log of an array, if its members do not.
+    pub fn log(&self) -> Option<&LogEntry> {
+        match self {
+            Layout::Mirror { log, .. } | Layout::Ddraid { log, .. } => log.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What has the log of an array, to be changed; none of anything else.
+    pub fn log_mut(&mut self) -> Option<&mut Option<LogEntry>> {
+        match self {
+            Layout::Mirror { log, .. } | Layout::Ddraid { log, .. } => Some(log),
+            _ => None,
+        }
+    }
+
+    /// Bytes of a log disk of an array of which each member has so many bytes of metadata: as many as superblocks and log have there.
+    pub fn log_size(&self, metadata_size: u64) -> u64 {
+        if self.has_checksums() { CHECKSUMS_OFFSET } else { metadata_size }
     }
 
     /// How many members may be missing while all of it can be used.
@@ -285,6 +322,20 @@ impl Layout {
         (bytes.div_ceil(extent_size) != extents).then_some("`extents` are those that hold the image")
     }
 
+    /// TEXT24.
+    fn problem_of_log(&self, segments: &[Segment], extent_size: u64) -> Option<&'static str> {
+        let (log, members) = (self.log()?, self.members());
+        let metadata = members.first().map_or(0, |member| member.metadata.count);
+        if log.area.count.saturating_mul(extent_size) < self.log_size(metadata.saturating_mul(extent_size)) {
+            return Some("the log of an array has as much room as the log of a member");
+        }
+        let data = segments.iter().flat_map(|segment| &segment.areas);
+        let mut areas = data.chain(members.iter().map(|member| &member.metadata));
+        areas
+            .any(|area| area.pv == log.area.pv)
+            .then_some("the log of an array lies on no disk of its members")
+    }
+
     /// TEXT6, TEXT16, TEXT22.
     fn problem_of_shape(&self, segments: &[Segment], extent_size: u64) -> Option<&'static str> {
         match self {
@@ -320,6 +371,7 @@ impl Layout {
             }
             Layout::Mirror { members, .. } | Layout::Ddraid { members, .. } => {
                 problem_of_members(members, segments, extent_size)
+                    .or_else(|| self.problem_of_log(segments, extent_size))
             }
         }
     }

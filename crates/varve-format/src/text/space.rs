@@ -1,6 +1,6 @@
-//! The space of a volume or exception store: its segments, and the metadata of an array's members.
+//! The space of a volume or exception store: its segments, the metadata of an array's members, and its log disk.
 
-use super::{Area, Layout, Segment};
+use super::{Area, Layout, PvName, Segment};
 
 /// Where the bytes of a volume or exception store lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,10 +12,18 @@ pub struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// Every area that it owns: the metadata of an array's members, then those of its segments.
+    /// Every area that it owns: the metadata of an array's members, its log, then those of its segments.
     pub fn areas(self) -> impl Iterator<Item = Area> + 'a {
         let metadata = self.layout.members().iter().map(|member| member.metadata);
-        metadata.chain(self.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
+        let log = self.layout.log().map(|log| log.area);
+        metadata.chain(log).chain(self.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
+    }
+
+    /// The disks on which members of an array lie, some of them several times.
+    pub fn disks_of_members(self) -> impl Iterator<Item = PvName> + 'a {
+        (0..self.layout.members().len())
+            .flat_map(move |index| self.areas_of_member(index))
+            .map(|area| area.pv)
     }
 
     /// The areas of member `index` of an array: its metadata, then its data, in order.

@@ -1,5 +1,7 @@
 //! Tests of the group's text: its exact form, every refusal, and that it survives the round trip.
 
+mod logs;
+
 use super::*;
 use crate::name::NameError;
 use proptest::prelude::*;
@@ -93,19 +95,21 @@ fn members(id: u128, start: u64, count: u32) -> Vec<MemberEntry> {
 /// The sample, with its first volume and that one's store mirrored, and the second one as ddraid.
 fn arrays() -> Description {
     let mut description = sample();
-    description.physical_volumes = (0..3).map(disk).collect();
+    description.physical_volumes = (0..4).map(disk).collect();
+    description.physical_volumes[3].spare = false;
     let row = |start, count, width| Segment { areas: (0..width).map(|pv| area(pv, start, count)).collect() };
     let [first, second] = &mut description.logical_volumes[..] else { unreachable!("two volumes") };
     let read_policy = ReadPolicy::Data;
-    first.layout = Layout::Mirror { read_policy, checksums: true, members: members(0x200, 0, 2) };
+    let log = Some(LogEntry { id: Uuid::from_u128(0x202), area: area(3, 0, 1) });
+    first.layout = Layout::Mirror { read_policy, checksums: true, log, members: members(0x200, 0, 2) };
     first.segments = vec![row(1, 20, 2), row(30, 10, 2)];
     let store = first.store.as_mut().expect("the sample has a store");
-    store.layout =
-        Layout::Mirror { read_policy: ReadPolicy::Rotate, checksums: false, members: members(0x210, 50, 2) };
+    let (read_policy, checksums) = (ReadPolicy::Rotate, false);
+    store.layout = Layout::Mirror { read_policy, checksums, log: None, members: members(0x210, 50, 2) };
     store.segments = vec![row(51, 5, 2)];
     let (order, block_size, read_policy) = (1, 8192, ReadPolicy::Verify);
-    second.layout =
-        Layout::Ddraid { order, block_size, read_policy, checksums: false, members: members(0x220, 60, 3) };
+    let members = members(0x220, 60, 3);
+    second.layout = Layout::Ddraid { order, block_size, read_policy, checksums: false, log: None, members };
     second.segments = vec![row(61, 10, 3)];
     description
 }
@@ -173,7 +177,7 @@ fn ddraid(description: &mut Description, order: u32, block_size: u64) {
     let members = array(description, 1).clone();
     let read_policy = ReadPolicy::Verify;
     description.logical_volumes[1].layout =
-        Layout::Ddraid { order, block_size, read_policy, checksums: false, members };
+        Layout::Ddraid { order, block_size, read_policy, checksums: false, log: None, members };
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl Array {
             select(pin!(ended), select(pin!(tick), pin!(changed))).await;
             if due.is_some_and(|due| due <= clock.now()) {
                 watch.tick();
-                due = (watch.take_begun() || self.members.is_waited_for()).then(next_tick);
+                due = (watch.take_begun() || self.is_waited_for()).then(next_tick);
                 if self.abandon_slow() {
                     under_way.push(Box::pin(self.reconfigure().map(drop))); // The next request is told of it, too.
                 }
@@ -106,7 +106,13 @@ impl Array {
         }
     }
 
-    /// Abandons members that are too slow, if the others go on without them. Returns whether there are any.
+    /// Whether somebody waits for a member, or for the log disk.
+    fn is_waited_for(&self) -> bool {
+        self.members.is_waited_for() || self.log_disk.is_waited_for()
+    }
+
+    /// Abandons members that are too slow, if the others go on without them. A log disk is never needed. Returns whether there
+    /// are any.
     fn abandon_slow(&self) -> bool {
         let is_slow = |place: &usize| self.members.is_slow(*place);
         let in_sync = self.members.in_state(MemberState::InSync);
@@ -118,10 +124,14 @@ impl Array {
         }
         slow.retain(is_slow);
         slow.retain(|place| self.members.abandon(*place));
+        let is_log_slow = self.log_disk.abandon_if_slow(&self.members);
+        if is_log_slow {
+            tracing::warn!(array = %self.spec.id, "a request on the log disk takes too long");
+        }
         for place in &slow {
             tracing::warn!(array = %self.spec.id, member = place, "a request on a member takes too long");
         }
-        !slow.is_empty()
+        !slow.is_empty() || is_log_slow
     }
 
     /// Work on the first region from `from` on.

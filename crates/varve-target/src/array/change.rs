@@ -125,7 +125,7 @@ impl Array {
             if is_marked && content.as_ref().is_none_or(|is_durable| is_durable.get()) {
                 return Ok(());
             }
-            if self.members.is_leaving() {
+            if self.is_leaving() {
                 return Err(Stop);
             }
             if !is_marked {
@@ -142,7 +142,7 @@ impl Array {
     pub(super) async fn join_commit(&self) -> Result<(), Stop> {
         let number = self.log.group.next();
         while let Turn::Lead(_lead) = self.log.group.turn(number).await {
-            match self.log.commit(&self.regions, &self.members).await {
+            match self.log.commit(&self.regions, &self.members, &self.log_disk).await {
                 Ok(new) => new.into_iter().for_each(|region| self.begin_checksums(region)),
                 Err(stop) => {
                     self.wants_superblock.set(true);

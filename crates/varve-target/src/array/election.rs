@@ -19,6 +19,10 @@ use varve_format::array::{MemberEntry, MemberState, Superblock};
 
 /// What was found in a member's place.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each member, and only while an array is opened"
+)]
 pub(super) enum Found {
     /// No device.
     Missing,
@@ -90,11 +94,7 @@ pub(super) fn elect(
 
 /// ELECT2: what each member is worth if `superblock` counts.
 fn worths(superblock: &Superblock, found: &[Found], believes_stale: bool) -> Vec<Worth> {
-    let identity = superblock.identity();
-    let follows = |own: &Superblock| {
-        let is_it = own.number == superblock.number && own.identity() == identity;
-        is_it || (own.number + 1 == superblock.number && own.identity() == superblock.previous)
-    };
+    let follows = |own: &Superblock| is_followed(own, superblock);
     let worth = |(found, entry): (&Found, &MemberEntry)| match (found.superblock(), entry.state) {
         (None, _) => Worth::Absent,
         (Some(_), _) if believes_stale => Worth::InSync,
@@ -103,6 +103,12 @@ fn worths(superblock: &Superblock, found: &[Found], believes_stale: bool) -> Vec
         (Some(_), _) => Worth::Returned,
     };
     found.iter().zip(&superblock.members).map(worth).collect()
+}
+
+/// ELECT2: whether `superblock` is `own`, or follows it.
+fn is_followed(own: &Superblock, superblock: &Superblock) -> bool {
+    let is_it = own.number == superblock.number && own.identity() == superblock.identity();
+    is_it || (own.number + 1 == superblock.number && own.identity() == superblock.previous)
 }
 
 /// ELECT3: whether the members in sync are more than half, or all, of those that the superblock of any of them calls in sync.
@@ -156,6 +162,7 @@ mod tests {
             sequence: 1,
             epoch: 0,
             log_members: 1,
+            log_disk: Uuid::nil(),
             previous: 0,
             checksums: false,
             members: states.iter().enumerate().map(member).collect(),

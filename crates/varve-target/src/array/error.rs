@@ -32,6 +32,9 @@ pub enum ArrayError {
     },
     /// The members that are here may lack writes that those which are missing have.
     MaybeStale,
+    /// The disk that has the log is not here, or does not have it any more, and a data member of ddraid is not in sync: nobody knows what
+    /// the others hold.
+    LogUnknown,
     /// The array on the members is not the one that was looked for.
     Mismatch(&'static str),
     /// A member is not in the state that this needs.
@@ -41,6 +44,8 @@ pub enum ArrayError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// A log disk is not in the state that this needs.
+    LogDisk(&'static str),
 }
 
 impl From<IoError> for ArrayError {
@@ -63,6 +68,10 @@ impl fmt::Display for ArrayError {
             Self::MaybeStale => {
                 f.write_str("the members that are missing may have newer data than those that are here")
             }
+            Self::LogUnknown => {
+                f.write_str("the log is missing, which has what was being written, and so is a data member")
+            }
+            Self::LogDisk(problem) => write!(f, "the log disk: {problem}"),
             Self::Mismatch(what) => write!(f, "the array on the members is not the one expected: {what}"),
             Self::Member { place, problem } => write!(f, "member {place}: {problem}"),
         }

@@ -1,15 +1,16 @@
-//! What lies in the places of an array's members when it is opened. A member that does not answer is waited for until the others can
+//! What lies in the places of an array's members, and on its log disk, when it is opened. A member that does not answer is waited for until the others can
 //! do without it.
 //!
 //! Invariant FIND1: a member that has not answered counts as missing only if the bound for slow requests is over, and those that have
 //! answered elect without it. It is not asked again before it is taken in.
 
-use super::election::{Election, Found, elect};
+use super::election::{Election, Found, Worth, elect};
 use super::geometry::kind_of;
+use super::log_disk::is_of;
 use super::slow::{Requests, TICKS, Watch};
 use super::{ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member};
 use crate::journal::Newest;
-use futures_util::future::{Either, FutureExt, select};
+use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::pin::pin;
 use std::rc::Rc;
@@ -19,43 +20,59 @@ use varve_format::array::{ArrayFormatError, BLOCK_SIZE, NUMBER_MAX, SLOT_SIZE, S
 /// What was found in the places of all members.
 pub(super) struct FoundMembers {
     pub(super) found: Vec<Found>,
-    /// Damaged slots, and the places of their members.
+    /// What the log disk has.
+    pub(super) log: Found,
+    /// Damaged slots, and the places of their members; the log disk is behind the last one.
     pub(super) damaged: Vec<(usize, u64)>,
-    /// The requests on each member; those on one that has not answered are abandoned.
+    /// The requests on each member, and on the log disk; those on one that has not answered are abandoned.
     pub(super) requests: Vec<Rc<Requests>>,
     pub(super) watch: Rc<Watch>,
 }
 
 impl FoundMembers {
-    /// Looks at all members. Those that do not answer have no device any more.
+    /// Looks at all members, and at the log disk. Those that do not answer have no device any more.
     pub(super) async fn look(
         spec: &ArraySpec,
         members: &mut [Member],
+        log: &mut Option<Member>,
         options: &ArrayOptions,
     ) -> Result<Self, ArrayError> {
-        let watch: Rc<Watch> = Rc::default();
-        let requests: Vec<Rc<Requests>> = members.iter().map(|_| Requests::new(&watch)).collect();
-        let watched = members.iter().zip(&requests).map(|(member, requests)| Member {
+        let (watch, count): (Rc<Watch>, _) = (Rc::default(), members.len());
+        let requests: Vec<Rc<Requests>> = (0..=count).map(|_| Requests::new(&watch)).collect();
+        let watched = |(member, requests): (&Member, &Rc<Requests>)| Member {
             id: member.id,
             device: member.device.clone().map(|device| requests.on(device)),
+        };
+        let watched_log = log.as_ref().map(|log| watched((log, &requests[count])));
+        let watched: Vec<Member> = members.iter().zip(&requests).map(watched).collect();
+        let (watched, watched_log) = (&watched, &watched_log);
+        let finding = (0..=count).map(|place| async move {
+            let answer = match watched_log {
+                Some(log) if place == count => Ok(find_log(spec, place, log, &options.arena).await),
+                None if place == count => Ok((Found::Missing, Vec::new())),
+                _ => find(spec, place, watched, &options.arena).await,
+            };
+            (place, answer)
         });
-        let watched: Vec<Member> = watched.collect();
-        let finding = (0..members.len())
-            .map(|place| find(spec, place, &watched, &options.arena).map(move |answer| (place, answer)));
         let mut finding: FuturesUnordered<_> = finding.collect();
-        let mut this =
-            Self { found: vec![Found::Missing; members.len()], damaged: Vec::new(), requests, watch };
+        let mut this = Self {
+            found: vec![Found::Missing; count],
+            log: Found::Missing,
+            damaged: Vec::new(),
+            requests,
+            watch,
+        };
         let (mut ticks, mut problem) = (0, None);
         let next_tick = || options.clock.now().after(options.slow_after / TICKS);
         let mut due = next_tick();
-        let mut awaited = vec![true; members.len()];
+        let mut awaited = vec![true; count + 1];
         while !finding.is_empty() {
             match select(finding.next(), pin!(options.clock.sleep_until(due))).await {
                 Either::Left((Some((place, answer)), _)) if awaited[place] => {
                     awaited[place] = false;
                     match answer {
                         Ok((found, slots)) => {
-                            this.found[place] = found;
+                            *this.found.get_mut(place).unwrap_or(&mut this.log) = found;
                             this.damaged.extend(slots.into_iter().map(|slot| (place, slot)));
                         }
                         Err(error) => problem = problem.or(Some(error)),
@@ -66,14 +83,26 @@ impl FoundMembers {
             }
             if ticks > TICKS && problem.is_none() && this.elect(spec, options).is_ok() {
                 // FIND1
-                for place in (0..members.len()).filter(|place| std::mem::take(&mut awaited[*place])) {
+                for place in (0..=count).filter(|place| std::mem::take(&mut awaited[*place])) {
                     tracing::warn!(array = %spec.id, member = place, "a member does not answer: it is left out");
                     this.requests[place].abandon();
-                    members[place].device = None;
+                    match members.get_mut(place) {
+                        Some(member) => member.device = None,
+                        None => log.iter_mut().for_each(|log| log.device = None),
+                    }
                 }
             }
         }
         problem.map_or(Ok(this), Err)
+    }
+
+    /// Whether the superblock that counts was cut short: a member in sync does not have it.
+    pub(super) fn is_cut_short(&self, election: &Election) -> bool {
+        let is_behind = |(found, worth): (&Found, &Worth)| match found {
+            Found::Superblock(own) => *worth == Worth::InSync && own.number < election.superblock.number,
+            Found::Missing | Found::Blank => false,
+        };
+        self.found.iter().zip(&election.members).any(is_behind)
     }
 
     /// Who of those that have answered is believed.
@@ -106,6 +135,19 @@ async fn find(
         return Err(ArrayError::Exchanged { place, found });
     }
     Ok((Found::Superblock(superblock), damaged))
+}
+
+/// What lies on the log disk, behind the last place of a member.
+async fn find_log(spec: &ArraySpec, place: usize, log: &Member, arena: &Arena) -> (Found, Vec<u64>) {
+    let Some(device) = &log.device else { return (Found::Missing, Vec::new()) };
+    let Ok(Slots { newest, damaged }) = read_superblock(device, place, arena).await else {
+        return (Found::Blank, Vec::new());
+    };
+    let own = newest.filter(|own| is_of(spec, log.id, own)).map(|own| without_split(spec, own));
+    match own.filter(|own| compare(spec, own).is_ok()) {
+        Some(own) => (Found::Superblock(own), damaged),
+        None => (Found::Blank, damaged),
+    }
 }
 
 /// `superblock` of a mirror as if it had never had the last copies that it had more than `spec`: they were split off while all were

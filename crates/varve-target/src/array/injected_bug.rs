@@ -28,11 +28,20 @@ pub enum InjectedBug {
     ResyncWithoutChecksums,
     /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
     ScrubBesideWriters,
+    /// What lies on a log disk is believed although the log has gone on elsewhere (breaks LOGDISK1).
+    BelieveStaleLog,
+    /// A log whose disk is missing counts as empty (breaks LOGDISK3).
+    ForgetLostLog,
     /// A member that was too slow is taken back while requests are under way on it (breaks SLOW1).
     BelieveSlow,
 }
 
 impl InjectedBug {
+    /// Whether an array must have a log disk to have it.
+    pub fn is_of_log_disks(self) -> bool {
+        matches!(self, Self::BelieveStaleLog | Self::ForgetLostLog)
+    }
+
     /// Whether an array must have checksums to have it.
     pub fn is_of_checksums(self) -> bool {
         matches!(self, Self::ClearBeforePages | Self::ClearBeforePagesFlushed | Self::ResyncWithoutChecksums)

@@ -1,12 +1,13 @@
 //! The log of an array: what has to be durable before members are written, and what no longer is dirty.
 //!
 //! It stands on the house's journal: commits are shared, records lie in a ring, and a superblock begins it anew. The ring lies
-//! on two members. A record that only one of them took counts as written once it is durable that the other one is away.
+//! on two members, or on a log disk. A record that only one of two took counts as written once it is durable that the other one is away.
 //!
 //! Invariants:
-//! - ARRAYLOG4. A region is marked in memory when a record that says so is durable on every member with the log that is not away.
+//! - ARRAYLOG4. A region is marked in memory when a record that says so is durable on all that have the log and are not away.
 //! - ARRAYLOG5. The ring never forgets: when it is tight the commit does not begin, and a superblock is written first.
 
+use super::log_disk::LogDisk;
 use super::members::Members;
 use super::regions::{Regions, runs};
 use crate::journal::{GroupCommit, LogStart, Ring};
@@ -20,7 +21,7 @@ use varve_format::array::{BLOCK_SIZE, Change, RECORD_BLOCKS_MAX, RING_OFFSET, Re
 
 /// The most entries of a record.
 const ENTRIES_MAX: usize = 1000;
-/// Members that have the log.
+/// Members that have the log at most.
 pub(super) const LOG_COPIES: usize = 2;
 
 /// The log.
@@ -30,9 +31,17 @@ pub(super) struct Log {
     array: u64,
     arena: Arena,
     pending: RefCell<Pending>,
-    /// The members that have it.
     copies: RefCell<Rc<Copies>>,
     records: Cell<u64>,
+}
+
+/// Who has the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holder {
+    /// The member in this place.
+    Member(usize),
+    /// The disk that is for it.
+    LogDisk,
 }
 
 /// What the next commit says.
@@ -73,19 +82,33 @@ impl Log {
         self.records.get()
     }
 
-    /// The log lies on these members from now on, and is empty: a superblock that says so is durable.
-    pub(super) fn begin_anew(&self, members: &Members, places: &[usize]) {
-        assert!((1..=LOG_COPIES).contains(&places.len()), "ARRAYLOG4: {} copies of the log", places.len());
+    /// The log lies there from now on, and is empty: a superblock that says so is durable.
+    pub(super) fn begin_anew(&self, copies: Vec<(Holder, Device)>) {
+        let is_alone = copies.len() == 1 || copies.iter().all(|(holder, _)| *holder != Holder::LogDisk);
+        assert!(is_alone, "LOGDISK1: the log disk has the log alone");
+        assert!((1..=LOG_COPIES).contains(&copies.len()), "ARRAYLOG4: {} copies of the log", copies.len());
         assert!(!self.group.is_under_way(), "ARRAYLOG5: a record is being written");
         self.ring.release();
-        let copies = places.iter().map(|place| (*place, members.device(*place))).collect();
         let end = (self.ring.first() + self.ring.blocks()) * BLOCK_SIZE;
         self.copies.replace(Rc::new(Copies { copies, failed: RefCell::default(), end }));
     }
 
-    /// The members that have the log.
-    pub(super) fn places(&self) -> Vec<usize> {
-        self.copies.borrow().copies.iter().map(|(place, _)| *place).collect()
+    /// Who has the log.
+    pub(super) fn holders(&self) -> Vec<Holder> {
+        self.copies.borrow().copies.iter().map(|(holder, _)| *holder).collect()
+    }
+
+    /// Whether the log disk has it.
+    pub(super) fn is_on_log_disk(&self) -> bool {
+        self.copies.borrow().copies.iter().any(|(holder, _)| *holder == Holder::LogDisk)
+    }
+
+    /// The log is about to lie there: its next record has a number that none has that may lie there (LOGDISK2).
+    pub(super) fn prepare(&self, copies: &[(Holder, Device)]) {
+        assert!(!self.group.is_under_way(), "LOGDISK2: a record is being written");
+        if !copies.iter().map(|(holder, _)| *holder).eq(self.holders()) {
+            self.ring.skip_to(self.ring.sequence() + 1); // A record of this number may have failed.
+        }
     }
 
     /// The next record is to say that `region` is changed.
@@ -114,7 +137,12 @@ impl Log {
 
     /// Writes one record with what is pending, led by the caller. Marks what it says in `regions` and `members`. Returns the regions
     /// that are written for the first time.
-    pub(super) async fn commit(&self, regions: &Regions, members: &Members) -> Result<Vec<u64>, Stop> {
+    pub(super) async fn commit(
+        &self,
+        regions: &Regions,
+        members: &Members,
+        log_disk: &LogDisk,
+    ) -> Result<Vec<u64>, Stop> {
         if self.ring.is_tight(1) {
             return Err(Stop); // ARRAYLOG5
         }
@@ -122,9 +150,14 @@ impl Log {
         let batch = self.take_batch(regions);
         let outcome = self.append(&batch.changes).await;
         self.group.end();
-        let failed = outcome.unwrap_or_else(|_| self.places());
+        let failed = outcome.unwrap_or_else(|_| self.holders());
         if !failed.is_empty() {
-            members.leave(failed);
+            for holder in failed {
+                match holder {
+                    Holder::Member(place) => members.leave([place]),
+                    Holder::LogDisk => log_disk.leave(),
+                }
+            }
             return Err(Stop);
         }
         let mut new = Vec::new();
@@ -170,8 +203,8 @@ impl Log {
         batch
     }
 
-    /// Writes `changes` to all members with the log. Returns those that failed; an error if all did.
-    async fn append(&self, changes: &[Change]) -> Result<Vec<usize>, IoError> {
+    /// Writes `changes` to all that have the log. Returns those that failed; an error if all did.
+    async fn append(&self, changes: &[Change]) -> Result<Vec<Holder>, IoError> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
@@ -196,11 +229,11 @@ struct Batch {
     content: Vec<Rc<Cell<bool>>>,
 }
 
-/// The ring on the members that have it. A write succeeds if one of them took it; who did not stands in `failed`.
+/// The ring where it lies. A write succeeds if one of them took it; who did not stands in `failed`.
 #[derive(Default)]
 struct Copies {
-    copies: Vec<(usize, Device)>,
-    failed: RefCell<Vec<usize>>,
+    copies: Vec<(Holder, Device)>,
+    failed: RefCell<Vec<Holder>>,
     /// The first byte behind the ring.
     end: u64,
 }
@@ -215,17 +248,17 @@ impl BlockDevice for Copies {
             return Completion::failed(IoError::Unsupported); // The ring is only appended to.
         };
         Completion::pending(async move {
-            let write = |(place, device): &(usize, Device)| {
-                let (place, device, data) = (*place, device.clone(), data.clone());
-                async move { (place, device.write(offset, data, durability).await.err()) }
+            let write = |(holder, device): &(Holder, Device)| {
+                let (holder, device, data) = (*holder, device.clone(), data.clone());
+                async move { (holder, device.write(offset, data, durability).await.err()) }
             };
             let outcomes = futures_util::future::join_all(self.copies.iter().map(write)).await;
             let failed: Vec<_> =
-                outcomes.iter().filter_map(|(place, error)| error.map(|error| (*place, error))).collect();
+                outcomes.iter().filter_map(|(holder, error)| error.map(|error| (*holder, error))).collect();
             match failed.first() {
                 Some((_, error)) if failed.len() == self.copies.len() => Err(*error),
                 _ => {
-                    self.failed.replace(failed.into_iter().map(|(place, _)| place).collect());
+                    self.failed.replace(failed.into_iter().map(|(holder, _)| holder).collect());
                     Ok(Buffer::empty())
                 }
             }

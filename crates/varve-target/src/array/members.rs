@@ -282,9 +282,14 @@ impl Members {
     /// Nobody waits any more for what is under way on a member that leaves.
     fn end_requests(&self, slot: &Slot) {
         if !slot.requests.is_abandoned() {
-            self.left.borrow_mut().push((slot.entry.id, Rc::clone(&slot.requests)));
-            slot.requests.abandon();
+            self.see_off(slot.entry.id, &slot.requests);
         }
+    }
+
+    /// Nobody waits any more for `requests`, on the member or log disk `id`, which leaves.
+    pub(super) fn see_off(&self, id: Uuid, requests: &Rc<Requests>) {
+        self.left.borrow_mut().push((id, Rc::clone(requests)));
+        requests.abandon();
     }
 
     /// Whether requests are still under way on member `id`, which has left: they may change it.

@@ -6,8 +6,8 @@
 //!   write ─► range lock ─► mark the regions (log) ─► fragments ─► all members ─► acknowledged
 //!                                 │                                  │ one failed
 //!                                 ▼                                  ▼
-//!            ring on two members, one record for all         superblock on the others: it is away;
-//!            that ask at the same time                       then acknowledged
+//!            ring on two members or a log disk, one          superblock on the others: it is away;
+//!            record for all that ask at the same time        then acknowledged
 //! ```
 //!
 //! Invariants, cited by number where they are kept:
@@ -33,6 +33,8 @@ mod find;
 mod geometry;
 mod injected_bug;
 mod log;
+mod log_change;
+mod log_disk;
 mod members;
 mod mend;
 mod options;
@@ -53,6 +55,7 @@ mod status;
 pub use error::ArrayError;
 pub use geometry::ArrayLayout;
 pub use injected_bug::InjectedBug;
+pub use log_disk::LogDiskStatus;
 pub use options::{ArrayOptions, ArraySpec, Member, Rates};
 pub use scrub::{ScrubError, ScrubOptions, ScrubReport};
 pub use status::{ArrayStatus, MemberStatus};
@@ -63,6 +66,7 @@ pub use varve_format::text::ReadPolicy;
 use crate::journal::Latch;
 use checksums::Checksums;
 use log::Log;
+use log_disk::LogDisk;
 use members::Members;
 use regions::Regions;
 use std::cell::Cell;
@@ -78,6 +82,8 @@ pub struct Array {
     members: Members,
     regions: Regions,
     log: Log,
+    /// The disk that has the log, if it is not with the members.
+    log_disk: LogDisk,
     /// What members are expected to hold, if the array has checksums.
     checksums: Option<Checksums>,
     /// Held by changes, by reads that combine members, and by whoever makes members equal (ARRAYIO4).

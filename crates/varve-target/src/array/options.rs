@@ -29,6 +29,11 @@ impl ArraySpec {
         end - RING_OFFSET
     }
 
+    /// Bytes of a log disk: as many as the superblocks and the ring of a member.
+    pub fn log_size(&self) -> u64 {
+        RING_OFFSET + self.ring_size()
+    }
+
     /// The most bytes that an array can have with so many bytes in front of the data of its members.
     pub fn size_max(&self) -> u64 {
         match self.checksums {
@@ -80,8 +85,12 @@ pub struct ArrayOptions {
     pub rates: Rates,
     /// Bytes of memory for checksums of what is not being written.
     pub checksum_cache: u64,
-    /// Take a mirror into use although members are missing that may know better.
+    /// Take a mirror into use although members are missing that may know better, and ddraid although its log and a data member are: what
+    /// nobody knows is refused then.
     pub accept_missing: bool,
+    /// The disk that has the log, in as many bytes as [`ArraySpec::log_size`] says; none if it is with the members. One that is
+    /// missing, or fails, is done without.
+    pub log_disk: Option<Member>,
     /// A fault for tests.
     #[doc(hidden)]
     pub injected_bug: Option<InjectedBug>,
@@ -99,6 +108,7 @@ impl ArrayOptions {
             rates: Rates::default(),
             checksum_cache: 4 << 20,
             accept_missing: false,
+            log_disk: None,
             injected_bug: None,
         }
     }

@@ -5,13 +5,14 @@
 //!
 //! Invariants:
 //! - PUBLISH1. No change is inside while superblocks are written.
-//! - PUBLISH2. Before a superblock counts, it is durable on all members that are not away; the ring is used again after that.
+//! - PUBLISH2. Before a superblock counts, it is durable on all members that are not away, and on the log disk that has the log; the
+//!   ring is used again after that.
 //! - PUBLISH3. A member that fails meanwhile is away in the next superblock, before anybody goes on.
 
 use super::election::may_go_on;
 use super::geometry::kind_of;
-use super::log::LOG_COPIES;
-use super::{Array, ArrayLayout, InjectedBug};
+use super::log::{Holder, LOG_COPIES};
+use super::{Array, ArrayLayout, InjectedBug, Uuid};
 use futures_util::future::join_all;
 use varve_block::{Completion, Device, Durability, Extent, Io, IoError, LockMode};
 use varve_format::array::{BLOCK_SIZE, MemberState, Superblock};
@@ -20,7 +21,7 @@ impl Array {
     /// Writes superblocks if members have failed or the log is to begin anew, and waits for whoever does so already.
     pub(super) async fn reconfigure(&self) -> Result<(), IoError> {
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        if !self.members.is_leaving() && !self.wants_superblock.get() {
+        if !self.is_leaving() && !self.wants_superblock.get() {
             return self.latch.check();
         }
         self.publish(|| {}).await
@@ -61,21 +62,41 @@ impl Array {
     async fn write_superblocks(&self) -> Result<(), IoError> {
         loop {
             self.write_forgotten().await?;
-            self.number.set(self.number.get() + 1);
+            if self.log_disk.send_away(&self.members) {
+                tracing::warn!(array = %self.spec.id, "the log disk is away: the log lies on members");
+            }
             let places = self.members.written();
-            let log_places: Vec<usize> =
-                self.members.in_state(MemberState::InSync).into_iter().take(LOG_COPIES).collect();
-            assert!(!log_places.is_empty(), "PUBLISH2: the log lies on members in sync");
-            let superblock = self.superblock(&log_places);
+            let holders = self.log_holders();
+            assert!(!holders.is_empty(), "PUBLISH2: the log lies on members in sync, or on the log disk");
+            self.log.prepare(&holders);
+            let superblock = self.superblock(&holders);
+            if !self.write_log_superblock(&superblock).await {
+                continue; // LOGDISK4: no member has it, so it is none.
+            }
+            self.number.set(superblock.number);
             let failed = self.write_superblock(&superblock, &places).await;
             self.identity.set(superblock.identity());
-            if failed.is_empty() {
-                self.log.begin_anew(&self.members, &log_places);
+            if failed.is_empty() && !self.log_disk.is_leaving() {
+                self.log.begin_anew(holders); // LOGDISK1
                 return Ok(());
             }
             self.members.leave(failed);
             self.send_away()?;
         }
+    }
+
+    /// Whether somebody has failed, and it is not durable yet.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.members.is_leaving() || self.log_disk.is_leaving()
+    }
+
+    /// Who is to have the log: the log disk while the array is in use, else members in sync.
+    fn log_holders(&self) -> Vec<(Holder, Device)> {
+        if let Some((_, device)) = self.log_disk.usable().filter(|_| !self.is_closed.get()) {
+            return vec![(Holder::LogDisk, device)];
+        }
+        let in_sync = self.members.in_state(MemberState::InSync).into_iter().take(LOG_COPIES);
+        in_sync.map(|place| (Holder::Member(place), self.members.device(place))).collect()
     }
 
     /// Makes durable what pages do not say yet, so that a superblock can call its regions clean (PAGES1).
@@ -135,11 +156,19 @@ impl Array {
         }
     }
 
-    /// The superblock with this number, but for the place.
-    fn superblock(&self, log_places: &[usize]) -> Superblock {
+    /// The next superblock, but for the place.
+    fn superblock(&self, holders: &[(Holder, Device)]) -> Superblock {
         let (kind, block_size) = kind_of(self.spec.layout);
+        let (mut log_members, mut log_disk) = (0, Uuid::nil());
+        for (holder, _) in holders {
+            match holder {
+                Holder::Member(place) => log_members |= 1 << place,
+                Holder::LogDisk => log_disk = self.log_disk.usable().map_or(log_disk, |(id, _)| id),
+            }
+        }
+        assert!((log_members == 0) != log_disk.is_nil(), "ARRAY5: who has the log");
         Superblock {
-            number: self.number.get(),
+            number: self.number.get() + 1,
             array: self.spec.id,
             place: 0,
             kind,
@@ -152,7 +181,8 @@ impl Array {
             epoch: self.log.ring.epoch(),
             previous: self.identity.get(),
             checksums: self.spec.checksums,
-            log_members: log_places.iter().map(|place| 1 << place).sum(),
+            log_members,
+            log_disk,
             members: self.members.entries(),
             dirty: self.regions.unsynced().bits(),
             missed: self.members.missed(self.regions.count()).bits(),
@@ -162,7 +192,7 @@ impl Array {
 
     /// Writes `superblock` to the members at `places`. Returns those that failed.
     async fn write_superblock(&self, superblock: &Superblock, places: &[usize]) -> Vec<usize> {
-        if self.has_bug(InjectedBug::AcknowledgeBeforeEjection) && self.number.get().is_multiple_of(2) {
+        if self.has_bug(InjectedBug::AcknowledgeBeforeEjection) && superblock.number.is_multiple_of(2) {
             return Vec::new();
         }
         let writes = places.iter().map(|place| {
@@ -172,6 +202,20 @@ impl Array {
         });
         let outcomes = join_all(writes).await;
         outcomes.into_iter().filter_map(|(place, error)| error.map(|_| place)).collect()
+    }
+
+    /// Writes `superblock` to the log disk if that is to have the log, before any member gets it (LOGDISK4). Returns whether it did not
+    /// fail; it leaves if it did.
+    async fn write_log_superblock(&self, superblock: &Superblock) -> bool {
+        let log_disk = self.log_disk.usable().filter(|(id, _)| *id == superblock.log_disk);
+        let Some((_, device)) = log_disk else { return true };
+        let place = u32::try_from(self.members.count()).expect("members are few");
+        let own = Superblock { place, ..superblock.clone() };
+        let is_written = put_superblock(&device, &own, &self.options.arena).await.is_ok();
+        if !is_written {
+            self.log_disk.leave();
+        }
+        is_written
     }
 
     /// Submits the request of each member that is written, by its place; the members that failed. Allocates nothing if all answer at

@@ -6,6 +6,8 @@ use super::election::{Election, Found, Worth};
 use super::find::FoundMembers;
 use super::geometry::kind_of;
 use super::log::Log;
+use super::log_change;
+use super::log_disk::{self, LogDisk};
 use super::members::Members;
 use super::pace::Pace;
 use super::publish::put_superblock;
@@ -13,7 +15,7 @@ use super::region_set::RegionSet;
 use super::regions::{Regions, region_size_for};
 use super::replay::{Records, Replayed, read_log};
 use super::{
-    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member, Uuid,
 };
 use crate::journal::Latch;
 use futures_util::future::join_all;
@@ -50,13 +52,15 @@ impl Array {
     pub async fn open(
         spec: ArraySpec,
         mut members: Vec<Member>,
-        options: ArrayOptions,
+        mut options: ArrayOptions,
     ) -> Result<Rc<Self>, ArrayError> {
         check(&spec, members.len())?;
         let problem = leave_out_unfit(&spec, &mut members);
-        let found = FoundMembers::look(&spec, &mut members, &options).await?;
+        let mut log = options.log_disk.take();
+        log_disk::leave_out_unfit(&spec, &mut log);
+        let found = FoundMembers::look(&spec, &mut members, &mut log, &options).await?;
         let election = found.elect(&spec, &options).map_err(|error| problem.unwrap_or(error))?;
-        let opened = Self::open_found(spec, members, options, &election, &found).await;
+        let opened = Self::open_found(spec, (members, log), options, &election, &found).await;
         if opened.is_err() {
             join_all(found.watch.take_late()).await; // SLOW1
         }
@@ -65,17 +69,32 @@ impl Array {
 
     async fn open_found(
         spec: ArraySpec,
-        members: Vec<Member>,
+        (members, mut log): (Vec<Member>, Option<Member>),
         options: ArrayOptions,
         election: &Election,
         found: &FoundMembers,
     ) -> Result<Rc<Self>, ArrayError> {
-        let records = read_log(&spec, election, &members, &options.arena).await?;
+        let records = read_log(&spec, election, (&members, log.as_ref()), (found, &options)).await?;
+        if records.is_none() && lacks_data_member(spec.layout, election) && !options.accept_missing {
+            return Err(ArrayError::LogUnknown); // ARRAYOPEN3
+        }
         let replayed = Replayed::of(&spec, election, &records)?;
-        let array = Rc::new(Self::build(spec, &members, options, (election, found), replayed));
+        log_change::prepare(&spec, &mut log, found).await;
+        // LOGDISK4: a disk that has lost the log gets it when members know that it has.
+        let later = log.clone().filter(|log| records.is_none() && log.device.is_some());
+        if let (Some(log), Some(_)) = (&mut log, &later) {
+            log.device = None;
+        }
+        let array = Rc::new(Self::build(spec, (&members, log), options, (election, found), replayed));
         array.write_again(&records).await?;
         array.complete(election, found).await?;
         array.reconfigure().await?;
+        if let Some(log) = later
+            && let Err(error) = array.attach_log(log).await
+        {
+            array.latch.check()?;
+            tracing::warn!(array = %spec.id, %error, "the log disk cannot return");
+        }
         for (place, member) in members.into_iter().enumerate() {
             if array.members.state(place) == MemberState::Away
                 && member.device.is_some()
@@ -90,7 +109,7 @@ impl Array {
 
     fn build(
         spec: ArraySpec,
-        members: &[Member],
+        (members, log_disk): (&[Member], Option<Member>),
         options: ArrayOptions,
         (election, found): (&Election, &FoundMembers),
         replayed: Replayed,
@@ -109,9 +128,13 @@ impl Array {
         let own = spec.id.as_u64_pair().0;
         let log = Log::new(own, spec.ring_size(), begin, options.arena.clone());
         let has_pages = spec.checksums && options.injected_bug != Some(InjectedBug::ClearBeforePages);
+        let requests = &found.requests;
+        assert_eq!(requests.len(), slots.len() + 1, "ARRAY3: those of each member, and of the log disk");
+        let members = Members::new(slots, requests, &found.watch, spec.metadata_size);
         let array = Self {
             shape: Cell::new(shape),
-            members: Members::new(slots, &found.requests, &found.watch, spec.metadata_size),
+            log_disk: LogDisk::new(log_disk, &requests[members.count()], &members),
+            members,
             regions: Regions::new(region_size, dirty, written, regions, has_pages),
             log,
             checksums: spec.checksums.then(|| Checksums::new(spec.layout, own, options.checksum_cache)),
@@ -144,6 +167,7 @@ impl Array {
         {
             clear_slot(&self.members.device(*place), *slot, &self.options.arena).await?;
         }
+        self.complete_log(election, found).await;
         for (place, found) in found.found.iter().enumerate() {
             let Found::Superblock(own) = found else { continue };
             let is_member = matches!(election.members[place], Worth::InSync | Worth::CatchingUp);
@@ -154,6 +178,24 @@ impl Array {
             }
         }
         Ok(())
+    }
+
+    /// As [`Array::complete`], of the log disk: it is away if that fails.
+    async fn complete_log(&self, election: &Election, found: &FoundMembers) {
+        let Some((id, device)) = self.log_disk.usable() else { return };
+        let (mut outcome, counts) = (Ok(()), &election.superblock);
+        for (_, slot) in found.damaged.iter().filter(|(place, _)| *place == self.members.count()) {
+            outcome = outcome.and(clear_slot(&device, *slot, &self.options.arena).await);
+        }
+        if counts.log_disk == id && found.is_cut_short(election) {
+            // Members are about to have it, and must find it there (LOGDISK4).
+            let place = u32::try_from(self.members.count()).expect("ARRAY3: members are few");
+            let superblock = Superblock { place, ..counts.clone() };
+            outcome = outcome.and(put_superblock(&device, &superblock, &self.options.arena).await);
+        }
+        if outcome.is_err() {
+            self.log_disk.leave();
+        }
     }
 
     /// Writes the content that the log has once more, in its order (ARRAYOPEN2).
@@ -175,6 +217,13 @@ impl Array {
         }
         Ok(())
     }
+}
+
+/// Whether a data member of ddraid is not in sync: what dirty blocks hold cannot be known.
+fn lacks_data_member(layout: ArrayLayout, election: &Election) -> bool {
+    let ArrayLayout::Ddraid { .. } = layout else { return false };
+    let data_members = &election.members[..election.members.len() - 1];
+    data_members.iter().any(|worth| *worth != Worth::InSync)
 }
 
 /// What is known of a member that was found to be worth so much, by superblock `number`.
@@ -268,6 +317,7 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
         sequence: 1,
         epoch: 0,
         log_members: 0b11,
+        log_disk: Uuid::nil(),
         previous: 0,
         checksums: spec.checksums,
         members: members.iter().map(entry).collect(),

@@ -4,13 +4,17 @@
 //! - ARRAYOPEN1. What was marked since the superblock and is not clean is dirty: it is made equal again, or not read.
 //! - ARRAYOPEN2. Where a data member of ddraid was missing already, the log has what was written, which is written again; no block
 //!   is torn there.
-//! - ARRAYOPEN3. Of two copies of the log the longer one counts: what only one has was acknowledged to nobody. If there is none,
-//!   every region that was ever written is dirty.
+//! - ARRAYOPEN3. Of two copies of the log the longer one counts: what only one has was acknowledged to nobody. If there is none, nobody
+//!   knows where members differ, or what was written: all regions are dirty, and written. Then the array is not opened where a data
+//!   member of ddraid is not in sync, for nothing could be read.
+//! - ARRAYOPEN4. The log goes on with a number that no record has that is not known.
 
-use super::election::{Election, Worth};
+use super::election::{Election, Found, Worth};
+use super::find::FoundMembers;
+use super::log_disk;
 use super::region_set::RegionSet;
 use super::regions::region_size_for;
-use super::{ArrayError, ArrayLayout, ArraySpec, Member};
+use super::{ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member};
 use crate::journal::{Log, LogStart, Next, Placed, Ring, RingReader, RingRecord, replay};
 use varve_block::{Arena, Device};
 use varve_format::array::{
@@ -20,34 +24,55 @@ use varve_format::array::{
 /// The records of the log behind the superblock; none if no copy of the log can be read.
 pub(super) type Records = Option<Vec<Placed<Record>>>;
 
-/// Reads the log, of the members that have it and are in sync.
+/// Reads the log: of the log disk if it has it, else of the members that have it and are in sync.
 pub(super) async fn read_log(
     spec: &ArraySpec,
     election: &Election,
-    members: &[Member],
-    arena: &Arena,
+    (members, log): (&[Member], Option<&Member>),
+    (found, options): (&FoundMembers, &ArrayOptions),
 ) -> Result<Records, ArrayError> {
+    let arena = &options.arena;
+    let own = match &found.log {
+        Found::Superblock(own) => Some(own),
+        Found::Missing | Found::Blank => None,
+    };
+    let (has_bug, counts) = (|bug| options.injected_bug == Some(bug), &election.superblock);
+    let is_believed = |own: &&Superblock| {
+        own.log_disk == counts.log_disk && log_disk::is_current(own, counts, options.accept_missing)
+    };
+    let device = log.and_then(|log| log.device.as_ref());
+    let on_log_disk = match (own.filter(is_believed), own, device) {
+        (Some(_), _, Some(device)) => Some(LogCopy::new(spec, counts, device, arena)), // LOGDISK1
+        (None, Some(own), Some(device)) if has_bug(InjectedBug::BelieveStaleLog) => {
+            Some(LogCopy::new(spec, own, device, arena))
+        }
+        _ => None,
+    };
+    match on_log_disk {
+        Some(copy) => return Ok(copy.read(spec, "the log disk").await),
+        None if counts.log_disk.is_nil() => {}
+        None if found.is_cut_short(election) => return Ok(Some(Vec::new())), // LOGDISK5
+        None if has_bug(InjectedBug::ForgetLostLog) => return Ok(Some(Vec::new())),
+        None => {
+            tracing::error!(array = %spec.id, log = %counts.log_disk, "the disk that has the log is missing, or older than the members");
+            return Ok(None); // LOGDISK3
+        }
+    }
     let mut longest: Records = None;
     let places = (0..members.len()).filter(|place| election.superblock.log_members >> place & 1 == 1);
     for place in places.filter(|place| election.members[*place] == Worth::InSync) {
         let Some(device) = &members[place].device else { continue };
-        let mut copy = LogCopy::new(spec, &election.superblock, device, arena);
-        match replay(&mut copy).await {
-            Ok(()) => {
-                let records = copy.records;
-                if longest.as_ref().is_none_or(|known| known.len() < records.len()) {
-                    longest = Some(records); // ARRAYOPEN3
-                }
-            }
-            Err(error) => {
-                tracing::error!(array = %spec.id, member = place, %error, "a copy of the log is damaged");
-            }
+        let copy = LogCopy::new(spec, counts, device, arena);
+        if let Some(records) = copy.read(spec, &format!("member {place}")).await
+            && longest.as_ref().is_none_or(|known| known.len() < records.len())
+        {
+            longest = Some(records); // ARRAYOPEN3
         }
     }
     Ok(longest)
 }
 
-/// One member's copy of the log.
+/// One copy of the log.
 struct LogCopy<'a> {
     ring: Ring,
     device: &'a Device,
@@ -63,6 +88,17 @@ impl<'a> LogCopy<'a> {
             LogStart { head: superblock.head, sequence: superblock.sequence, epoch: superblock.epoch };
         let ring = Ring::new(first, blocks, begin, RECORD_BLOCKS_MAX);
         Self { ring, device, arena, owner: spec.id.as_u64_pair().0, records: Vec::new() }
+    }
+
+    /// Its records; none if it is damaged.
+    async fn read(mut self, spec: &ArraySpec, of: &str) -> Records {
+        match replay(&mut self).await {
+            Ok(()) => Some(self.records),
+            Err(error) => {
+                tracing::error!(array = %spec.id, of, %error, "a copy of the log is damaged");
+                None
+            }
+        }
     }
 
     fn reader(&self) -> RingReader<'_> {
@@ -142,7 +178,7 @@ impl Replayed {
         let superblock = &election.superblock;
         let mut sets = Sets::of(superblock);
         sets.replay(records, superblock.region_size)?;
-        if has_data_member_missing(spec.layout, superblock) {
+        if has_data_member_missing(spec.layout, superblock) && records.is_some() {
             sets.marked.clear(); // ARRAYOPEN2
         }
         let mut dirty = sets.dirty;
@@ -185,13 +221,18 @@ impl Replayed {
             settled: settled.folded(doublings, regions),
             written: sets.written.folded(doublings, regions),
             lacks,
-            begin: go_on(superblock, records),
+            begin: go_on(spec, superblock, records),
         })
     }
 }
 
-/// Where the log goes on behind `records`: with a number that no record of a copy that was lost has.
-fn go_on(superblock: &Superblock, records: &Records) -> LogStart {
+/// Where the log goes on behind `records` (ARRAYOPEN4).
+fn go_on(spec: &ArraySpec, superblock: &Superblock, records: &Records) -> LogStart {
+    if records.is_none() {
+        let sequence = superblock.sequence + spec.ring_size() / BLOCK_SIZE + 1; // A record has a block at least.
+        assert!(sequence > superblock.sequence, "ARRAYOPEN4");
+        return LogStart { head: superblock.head, sequence, epoch: superblock.epoch };
+    }
     let last = records.as_ref().and_then(|records| records.last());
     let (head, sequence) = last
         .map_or((superblock.head, superblock.sequence), |last| (last.start + last.blocks, last.sequence + 1));
@@ -231,8 +272,9 @@ impl Sets {
 
     fn replay(&mut self, records: &Records, region_size: u64) -> Result<(), ArrayError> {
         let Some(records) = records else {
-            self.marked = self.written.clone(); // ARRAYOPEN3
-            self.ever_marked = self.written.clone();
+            for set in [&mut self.written, &mut self.marked, &mut self.ever_marked] {
+                set.fill(); // ARRAYOPEN3
+            }
             return Ok(());
         };
         for change in records.iter().flat_map(|placed| &placed.record.changes) {

@@ -1,6 +1,6 @@
 //! How an array does.
 
-use super::{Array, MemberState, Uuid};
+use super::{Array, LogDiskStatus, MemberState, Uuid};
 use varve_block::IoError;
 
 /// How an array does.
@@ -32,6 +32,8 @@ pub struct ArrayStatus {
     pub rate: Option<u64>,
     /// Records of the log since the array was opened.
     pub log_records: u64,
+    /// The disk that is to have the log, if it is not with the members.
+    pub log_disk: Option<LogDiskStatus>,
 }
 
 /// How a member of an array does.
@@ -86,7 +88,13 @@ impl Array {
             mismatches: self.counters.mismatches.get(),
             rate: self.pace.rate(self.options.clock.now()),
             log_records: self.log.records(),
+            log_disk: self.log_disk.status(self.log.is_on_log_disk() || self.has_closed_log()),
         }
+    }
+
+    /// Whether the log disk had the log when the array was closed: that its members have it now is no trouble.
+    fn has_closed_log(&self) -> bool {
+        self.is_closed.get() && self.log_disk.usable().is_some()
     }
 
     fn member_status(&self, place: usize) -> MemberStatus {

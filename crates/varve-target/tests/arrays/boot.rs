@@ -1,6 +1,7 @@
 //! One boot of a host: clients at work, members that come and go, and what must be true at its end.
 
 use super::host::{Host, Kind, Plan};
+use super::log_disk::LogSlot;
 use super::watch::Event;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -21,8 +22,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
 const SCRUBS_MAX: usize = 8;
 
 pub(crate) struct Boot<'a> {
-    host: &'a Host,
-    array: Rc<Array>,
+    pub(super) host: &'a Host,
+    pub(super) array: Rc<Array>,
     client: Client,
     plan: Plan,
     /// Whether members may fail in this boot, so that mirrors are not read where they differ.
@@ -289,12 +290,18 @@ impl<'a> Boot<'a> {
             1..4 => self.exercise(first).await,
             4..7 => {
                 let grows = random.chance(1, 4);
+                let mut third = self.host.log.as_ref().map(|_| random.fork());
                 let grow = async {
                     if grows {
                         self.host.grow(&self.array).await;
                     }
                 };
-                futures_util::join!(self.exercise(first), self.manage(second), grow);
+                let log = async {
+                    if let Some(third) = &mut third {
+                        self.manage_log(third).await;
+                    }
+                };
+                futures_util::join!(self.exercise(first), self.manage(second), grow, log);
             }
             7 if self.host.kind == Kind::Crashes => {
                 self.rot(first).await;
@@ -326,6 +333,7 @@ impl<'a> Boot<'a> {
 
     pub(crate) async fn close(&self) {
         self.host.slots.borrow().iter().for_each(|slot| slot.release());
+        self.host.log.iter().for_each(LogSlot::release);
         let closed = self.array.close().await;
         assert!(closed.is_ok(), "{closed:?}");
         let status = self.array.status();
@@ -336,6 +344,7 @@ impl<'a> Boot<'a> {
     pub(crate) async fn recover(&self, random: &mut Random) {
         let clock = self.host.world.clock();
         let end = clock.now().after(WHOLE_WITHIN);
+        self.recover_log().await;
         for (place, state) in self.states().into_iter().enumerate() {
             if state == MemberState::Away {
                 self.array.attach(place, self.host.returning(place)).await.expect("no faults");

@@ -1,5 +1,6 @@
 //! A host with an array on simulated disks, and the model of what the array may hold.
 
+use super::log_disk::{LogFate, LogSlot};
 use super::watch::{Counts, Event, Exposed, Watched};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -80,6 +81,8 @@ pub(crate) struct Host {
     pub(crate) kind: Kind,
     pub(crate) spec: ArraySpec,
     pub(crate) slots: RefCell<Vec<Slot>>,
+    /// The disk that has the log, if it is not with the members.
+    pub(crate) log: Option<LogSlot>,
     /// What of the array clients use.
     pub(crate) windows: Vec<Extent>,
     oracle: SharedOracle,
@@ -113,6 +116,8 @@ pub(crate) struct Host {
 pub(crate) struct Plan {
     hidden: BTreeSet<usize>,
     exchanged: Option<(usize, usize)>,
+    /// What is with the log disk.
+    pub(crate) log: LogFate,
     /// Members that may be lost in this boot, or return.
     pub(crate) victims: Vec<usize>,
     /// The one of them that may fail.
@@ -137,6 +142,7 @@ impl Host {
         ];
         let checksums = bug.map_or_else(|| random.chance(1, 2), InjectedBug::is_of_checksums);
         let metadata_size = METADATA_SIZE_MIN + if checksums { MIB } else { 0 };
+        let has_log_disk = bug.map_or_else(|| random.chance(1, 3), InjectedBug::is_of_log_disks);
         let id = Uuid::from_u128(u128::from(seed) + 1);
         let spec = ArraySpec { id, layout, size, metadata_size, checksums };
         let block_size = match layout {
@@ -159,6 +165,7 @@ impl Host {
             kind,
             spec,
             slots: RefCell::new((0..layout.members()).map(slot).collect()),
+            log: has_log_disk.then(|| LogSlot::new(&spec)),
             windows,
             oracle: Rc::new(RefCell::new(Oracle::new(1, length))),
             options,
@@ -279,7 +286,7 @@ impl Host {
 
     /// Decides what becomes of the members at the next boot, within what the layout survives.
     pub(crate) fn plan(&self, random: &mut Random) -> Plan {
-        let mut plan = Plan::default();
+        let mut plan = Plan { log: self.plan_log(random), ..Plan::default() };
         let count = self.slots.borrow().len();
         for place in 0..count {
             let mut slots = self.slots.borrow_mut();
@@ -312,7 +319,7 @@ impl Host {
                 _ => {}
             }
         }
-        if !self.may_lose() {
+        if !self.may_lose() || (plan.log == LogFate::Lost && !self.is_mirror()) {
             return plan;
         }
         let mut spare = self.spare();
@@ -362,7 +369,10 @@ impl Host {
     /// Opens the array as `plan` says, or, where that must be refused, with all members in their places.
     pub(crate) async fn open(&self, plan: &Plan) -> Rc<Array> {
         let spec = ArraySpec { size: self.size.get(), ..self.spec };
-        let open = async |plan: &Plan| Array::open(spec, self.members(plan), self.options.clone()).await;
+        let open = async |plan: &Plan| {
+            let options = ArrayOptions { log_disk: self.log_member(plan), ..self.options.clone() };
+            Array::open(spec, self.members(plan), options).await
+        };
         let was_cut_short = self.cut_short.get();
         self.cut_short.set(was_cut_short || !plan.hidden.is_empty());
         let mut opened = open(plan).await;
@@ -371,6 +381,10 @@ impl Host {
                 if [(one, other), (other, one)].contains(&(place, found)));
             assert!(refused, "members were exchanged: {:?}", opened.err());
             self.counts.add(Event::Exchanged, 1);
+            opened = open(&Plan { hidden: plan.hidden.clone(), ..Plan::default() }).await;
+        }
+        if matches!(opened, Err(ArrayError::LogUnknown)) && plan.log == LogFate::Hidden && !self.is_mirror() {
+            self.counts.add(Event::LogUnknown, 1);
             opened = open(&Plan { hidden: plan.hidden.clone(), ..Plan::default() }).await;
         }
         let may_be_refused = match opened {
@@ -396,6 +410,7 @@ impl Host {
             }
         };
         self.cut_short.set(false);
+        self.log.iter().for_each(|log| log.is_lost.set(false));
         self.array.replace(Some(Rc::clone(&array)));
         self.note_members();
         self.check_what_was_left(&array);
@@ -433,10 +448,14 @@ impl Host {
         both.filter(|superblock| superblock.array == self.spec.id).max_by_key(|superblock| superblock.number)
     }
 
+    /// The newest superblock of each member.
+    pub(crate) fn superblocks(&self) -> Vec<Superblock> {
+        self.slots.borrow().iter().filter_map(|slot| self.superblock_of(slot)).collect()
+    }
+
     /// The newest superblock of all.
     fn superblock(&self) -> Superblock {
-        let slots = self.slots.borrow();
-        let all = slots.iter().filter_map(|slot| self.superblock_of(slot));
+        let all = self.superblocks().into_iter();
         all.max_by_key(|superblock| superblock.number).expect("the array was opened")
     }
 
@@ -556,6 +575,7 @@ impl Host {
             }
             self.note_returned(&states);
         }
+        self.log.iter().for_each(|log| log.end(&mut self.world.random()));
         for slot in self.slots.borrow_mut().iter_mut() {
             slot.exposed = Rc::default();
             if !slot.is_impaired {

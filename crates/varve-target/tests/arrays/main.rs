@@ -2,6 +2,7 @@
 
 mod boot;
 mod host;
+mod log_disk;
 mod watch;
 
 use boot::Boot;
@@ -132,6 +133,16 @@ fn a_write_acknowledged_before_the_ejection_is_durable_is_noticed() {
 #[test]
 fn a_write_without_its_content_in_the_log_is_noticed() {
     noticed(InjectedBug::SkipContent, Kind::Members, 2);
+}
+
+#[test]
+fn a_stale_log_disk_that_is_believed_is_noticed() {
+    noticed(InjectedBug::BelieveStaleLog, Kind::Crashes, 5);
+}
+
+#[test]
+fn a_lost_log_that_counts_as_empty_is_noticed() {
+    noticed(InjectedBug::ForgetLostLog, Kind::Crashes, 5);
 }
 
 #[test]

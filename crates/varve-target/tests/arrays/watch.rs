@@ -33,9 +33,15 @@ pub(crate) enum Event {
     Hung,
     Slow,
     Grown,
+    LogHidden,
+    LogStale,
+    LogUnknown,
+    LogFailed,
+    LogLeft,
+    LogReturned,
 }
 
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 25] = [
     "boots",
     "with a member away",
     "with regions to make equal",
@@ -55,6 +61,12 @@ const NAMES: [&str; 19] = [
     "times that a member did not answer",
     "members too slow",
     "times grown",
+    "boots without the log disk",
+    "log disks came back older than they left",
+    "not opened without the log",
+    "log disks failed",
+    "looks at a log disk that had left",
+    "log disks returned",
 ];
 
 /// Over all histories of this process.

@@ -124,6 +124,7 @@ fn cutting_undoes_appending() {
         block_size: 4096,
         read_policy: ReadPolicy::Verify,
         checksums: false,
+        log: None,
         members: Vec::new(),
     };
     let row = |start, count| Segment { areas: (0..3).map(|pv| run(pv, start, count)).collect() };

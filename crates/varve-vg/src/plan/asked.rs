@@ -65,6 +65,8 @@ pub struct DiskChoice {
     pub on: Vec<PvName>,
     /// The sectors of the group's disks.
     pub sectors: BTreeMap<PvName, Sectors>,
+    /// The disk that has the log of an array instead of its members.
+    pub log: Option<PvName>,
 }
 
 /// The sectors of a disk, in bytes; powers of two.

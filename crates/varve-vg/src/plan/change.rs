@@ -184,6 +184,13 @@ pub enum Change {
         /// What.
         policy: ArrayPolicy,
     },
+    /// Put the log of the array of a volume or pool on a disk, or back on its members.
+    SetLog {
+        /// Which volume or pool.
+        volume: String,
+        /// The disk, and a new id for it; none for the members.
+        log: Option<(PvName, Uuid)>,
+    },
     /// Write down why a volume or pool is not to be taken into use, or that it is.
     SetInactive {
         /// Which.

@@ -48,7 +48,7 @@ impl Draft<'_> {
             };
             if now != wanted {
                 // On any disks: a mirror may need more than were named.
-                let choice = DiskChoice { on: Vec::new(), ..disks.clone() };
+                let choice = DiskChoice { on: Vec::new(), log: None, ..disks.clone() };
                 let part = self.new_part(&lv, (id, store.id), store.extents, &of_store, &choice)?;
                 let entry = self.description.conversions.last_mut();
                 entry.expect("it was added above").parts.push(part);

@@ -244,6 +244,20 @@ pub enum PlanError {
         /// Where the first of them was last seen.
         path: String,
     },
+    /// The log of an array and a member of it on one disk.
+    #[error("the log of an array lies on a disk that holds no member of it, and {path} holds one, or is to")]
+    LogOnMember {
+        /// The disk.
+        path: String,
+    },
+    /// A disk has no room for the log of an array.
+    #[error("the log of an array needs {} in one run on {path}, and there are not as many free", format_size(*needed))]
+    NoLogSpace {
+        /// The disk.
+        path: String,
+        /// Bytes.
+        needed: u64,
+    },
     /// The disk is kept for members of arrays whose disks fail.
     #[error("{0} is a spare")]
     Spare(String),
@@ -367,7 +381,7 @@ impl PlanError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Name { .. } | Self::Size { .. } | Self::Direction { .. } => ErrorKind::Usage,
-            Self::Layout(_) | Self::Fragment { .. } => ErrorKind::Usage,
+            Self::Layout(_) | Self::Fragment { .. } | Self::LogOnMember { .. } => ErrorKind::Usage,
             Self::Backup { .. } | Self::Invalid(_) => ErrorKind::Usage,
             Self::VolumeNotFound { .. } | Self::StoreNotFound { .. } | Self::DiskNotFound { .. } => {
                 ErrorKind::NotFound
@@ -378,7 +392,7 @@ impl PlanError {
             Self::VolumeDegraded { .. } | Self::NotArray { .. } | Self::Moving { .. } => ErrorKind::Busy,
             Self::Spare(_) | Self::Granted { .. } => ErrorKind::Busy,
             Self::NotMoving { .. } | Self::NothingToMove { .. } => ErrorKind::NotFound,
-            Self::NoPlace { .. } => ErrorKind::NoSpace,
+            Self::NoPlace { .. } | Self::NoLogSpace { .. } => ErrorKind::NoSpace,
             Self::Conversion(ConversionError::Converting { .. }) => ErrorKind::Busy,
             Self::Conversion(ConversionError::NotConverting { .. }) => ErrorKind::NotFound,
             Self::Conversion(ConversionError::Rows { .. }) => ErrorKind::Usage,

@@ -38,6 +38,9 @@ impl PlanError {
             }
             Self::Fragment { fits: Some(size), .. } => format!("--array-block-size {size} fits"),
             Self::Fragment { .. } => "choose other disks: --on PATH,…".into(),
+            Self::LogOnMember { .. } | Self::NoLogSpace { .. } => {
+                "name another disk: --log PATH; `varve pv list` shows what is free".into()
+            }
             Self::NoReplacement { group, .. } => format!("add a disk: `varve vg extend {group} PATH`"),
             Self::Layout(_) => "`varve lv create --help` shows the layouts".into(),
             Self::Backup { group, .. } => {

@@ -21,7 +21,7 @@ struct Movable {
     before: Option<Area>,
     /// Disks on which it must not lie: TEXT6 and TEXT16.
     apart: Vec<PvName>,
-    /// Whether it stays in one run: the metadata of an array's member.
+    /// Whether it stays in one run: the metadata of an array's member, or its log.
     is_whole: bool,
 }
 
@@ -189,7 +189,7 @@ impl Draft<'_> {
         }
     }
 
-    /// What of a disk is moved next: the metadata of members first, which stays in one run; then volume by volume.
+    /// What of a disk is moved next: logs and the metadata of members first, which stays in one run; then volume by volume.
     fn next_on(&self, from: PvName) -> Option<Movable> {
         let spaces = || {
             self.description.logical_volumes.iter().flat_map(|lv| {
@@ -213,6 +213,9 @@ type Found = (Area, Option<Area>, Vec<PvName>);
 
 fn metadata_on(space: Space<'_>, from: PvName) -> Option<Found> {
     let members = space.layout.members();
+    if let Some(log) = space.layout.log().filter(|log| log.area.pv == from) {
+        return Some((log.area, None, space.disks_of_members().collect()));
+    }
     let index = members.iter().position(|member| member.metadata.pv == from)?;
     Some((members[index].metadata, None, others(space, index)))
 }
@@ -230,15 +233,20 @@ fn data_on(space: Space<'_>, from: PvName) -> Option<Found> {
     })
 }
 
-/// The disks of the other members of an array.
+/// The disks of the other members of an array, and of its log.
 fn others(space: Space<'_>, index: usize) -> Vec<PvName> {
     let members = (0..space.layout.members().len()).filter(|other| *other != index);
-    members.flat_map(|other| space.areas_of_member(other)).map(|area| area.pv).collect()
+    let members = members.flat_map(|other| space.areas_of_member(other));
+    members.chain(space.layout.log().map(|log| log.area)).map(|area| area.pv).collect()
 }
 
 fn replace(layout: &mut Layout, segments: &mut Vec<Segment>, step: &MoveStep) {
     if let Some(member) = layout.members_mut().iter_mut().find(|member| member.metadata == step.old) {
         member.metadata = step.new;
+        return;
+    }
+    if let Some(log) = layout.log_mut().and_then(Option::as_mut).filter(|log| log.area == step.old) {
+        log.area = step.new;
         return;
     }
     let mut cut = Vec::with_capacity(segments.len() + 2);

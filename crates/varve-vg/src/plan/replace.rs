@@ -78,6 +78,7 @@ impl Draft<'_> {
             (lv.layout, lv.segments) = (layout, segments);
             self.step_replaced(&full, lv.space(), replacement);
         }
+        self.replace_log(&mut lv, (replacement.from.name, replacement.id), replacement.disks, free)?;
         for store in lv.store.iter_mut().chain(&mut lv.independent_stores) {
             let replaced = self.replaced(before, store.space(), replacement, free)?;
             if let Some((layout, segments)) = replaced {
@@ -157,8 +158,9 @@ impl Draft<'_> {
         free: &FreeMap,
     ) -> Vec<PvName> {
         let others = (0..space.layout.members().len()).filter(|other| *other != place);
-        let others: Vec<PvName> =
+        let mut others: Vec<PvName> =
             others.flat_map(|other| space.areas_of_member(other)).map(|area| area.pv).collect();
+        others.extend(space.layout.log().map(|log| log.area.pv)); // TEXT24
         let sector = |disk: PvName| replacement.disks.sectors.get(&disk).map(|sectors| sectors.logical);
         let sector_max = match space.layout {
             model::Layout::Ddraid { order, block_size, .. } => Some(block_size >> order),

@@ -75,8 +75,17 @@ fn is_same_layout(then: &Layout, now: &Layout) -> bool {
         (Layout::Image { path, format, .. }, Layout::Image { path: other, format: read_as, .. }) => {
             (path, format) == (other, read_as)
         }
-        (then, now) => then == now,
+        (then, now) => without_log(then) == without_log(now),
     }
+}
+
+/// `layout`, with its log on its members: no byte of a volume lies on a log disk.
+fn without_log(layout: &Layout) -> Layout {
+    let mut layout = layout.clone();
+    if let Some(log) = layout.log_mut() {
+        *log = None;
+    }
+    layout
 }
 
 /// Whether what lies in `before` lies there in `segments`, too: both are the same, or more was added to the end.
@@ -203,12 +212,13 @@ fn without_old_stores(then: &LogicalVolume, now: &LogicalVolume) -> LogicalVolum
     kept
 }
 
-/// `then`, with the stores of `now`, and with the extents that were added since.
+/// `then`, with the stores and the log disk of `now`, and with the extents that were added since.
 fn with_present(then: &LogicalVolume, now: &LogicalVolume) -> LogicalVolume {
     let mut kept = then.clone();
     kept.store.clone_from(&now.store);
     kept.independent_stores.clone_from(&now.independent_stores);
-    if now.layout == then.layout && begins_with(&now.segments, &then.segments) {
+    if without_log(&now.layout) == without_log(&then.layout) && begins_with(&now.segments, &then.segments) {
+        kept.layout.clone_from(&now.layout);
         kept.segments.clone_from(&now.segments);
         kept.extents = now.extents;
         kept.uncleared = now.uncleared;

@@ -24,9 +24,12 @@ pub(super) struct Growth {
     pub(super) width: usize,
     /// Where it lies so far.
     pub(super) segments: Vec<Segment>,
-    /// From what the ids of new members follow.
+    /// From what the ids of new members, and of the log disk, follow.
     pub(super) id: Uuid,
 }
+
+/// The number from which the id of a new log disk follows: more than members have.
+const LOG_NUMBER: u8 = 255;
 
 impl Growth {
     /// More of what lies in `space`.
@@ -88,7 +91,7 @@ impl Draft<'_> {
             Layout::Mirror { copies, read_policy, checksums } => {
                 check_array(ArrayLayout::Mirror { copies })?;
                 let read_policy = read_policy.unwrap_or(ReadPolicy::of_mirrors());
-                (copies, model::Layout::Mirror { read_policy, checksums, members: Vec::new() })
+                (copies, model::Layout::Mirror { read_policy, checksums, log: None, members: Vec::new() })
             }
             Layout::Ddraid { order, block_size, read_policy, checksums } => {
                 let block_size = block_size.unwrap_or(*ArrayLayout::BLOCK_SIZES.end());
@@ -96,9 +99,10 @@ impl Draft<'_> {
                 check_array(array)?;
                 let usual = if checksums { ReadPolicy::Rotate } else { ReadPolicy::of_ddraid() };
                 let (read_policy, members) = (read_policy.unwrap_or(usual), Vec::new());
+                let log = None;
                 (
                     array.members(),
-                    model::Layout::Ddraid { order, block_size, read_policy, checksums, members },
+                    model::Layout::Ddraid { order, block_size, read_policy, checksums, log, members },
                 )
             }
         };
@@ -128,7 +132,7 @@ impl Draft<'_> {
             }
             Amount::PercentFree(percent) => percent,
         };
-        let free = self.free(disks)?;
+        let free = self.free_for(growth, disks)?;
         let most = if growth.is_array() {
             let rows = |rows| free.rows_max(self.need(growth, rows).metadata, &growth.members());
             rows(rows(0)) * growth.row() // Pages of checksums need space, too.
@@ -149,12 +153,15 @@ impl Draft<'_> {
         disks: &DiskChoice,
     ) -> Result<(), PlanError> {
         assert!(extents > 0 && extents.is_multiple_of(growth.row()), "ALLOCATE3: whole rows");
+        if disks.log.is_some() && !growth.is_array() {
+            return Err(PlanError::Layout("only a mirror and ddraid have a log: --type mirror or ddraid"));
+        }
         if !growth.layout.takes_space() {
             return Ok(());
         }
         let before = growth.extents();
         let rows = extents / growth.row();
-        let mut free = self.free(disks)?;
+        let mut free = self.free_for(growth, disks)?;
         let last = growth.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();
         let short = |shortage| no_space(self, growth, rows, disks, shortage);
         let segments = match growth.layout {
@@ -162,6 +169,7 @@ impl Draft<'_> {
             model::Layout::Mirror { .. } | model::Layout::Ddraid { .. } => {
                 let taken = free.take_array(self.need(growth, rows), &growth.members()).map_err(short)?;
                 add_members(growth, &taken.metadata);
+                self.add_log(growth, disks)?;
                 taken.segments
             }
             _ => {
@@ -189,6 +197,54 @@ impl Draft<'_> {
         };
         let metadata = if is_new { self.extents_of(MEMBER_METADATA_SIZE_MIN + pages) } else { 0 };
         MemberNeed { rows, metadata }
+    }
+
+    /// What is free for the members of an array, or for anything else: not on the disk that has, or gets, its log (TEXT24).
+    fn free_for(&self, growth: &Growth, disks: &DiskChoice) -> Result<FreeMap, PlanError> {
+        let free = self.free(disks)?;
+        let Some(log) = disks.log.or(growth.layout.log().map(|log| log.area.pv)) else { return Ok(free) };
+        if disks.on.contains(&log) {
+            return Err(PlanError::LogOnMember { path: self.path_of(log) });
+        }
+        Ok(free.without_disk(log))
+    }
+
+    /// Gives an array that has no log disk yet the one of the choice.
+    fn add_log(&self, growth: &mut Growth, disks: &DiskChoice) -> Result<(), PlanError> {
+        let Some(disk) = disks.log.filter(|_| growth.layout.log().is_none()) else { return Ok(()) };
+        assert!(growth.layout.members().len() < usize::from(LOG_NUMBER), "TEXT1: members have other numbers");
+        let id = Uuid::new_v5(&growth.id, &[LOG_NUMBER]);
+        let log = self.new_log(&growth.layout, id, disk)?;
+        if let Some(entry) = growth.layout.log_mut() {
+            *entry = Some(log);
+        }
+        Ok(())
+    }
+
+    /// Room on `disk` for the log of an array that has members.
+    pub(super) fn new_log(
+        &self,
+        layout: &model::Layout,
+        id: Uuid,
+        disk: PvName,
+    ) -> Result<model::ArrayLog, PlanError> {
+        let choice = DiskChoice { on: vec![disk], ..DiskChoice::default() };
+        let count = self.log_extents(layout);
+        let area = self.free(&choice)?.take_whole(count);
+        let area = area.ok_or_else(|| PlanError::NoLogSpace {
+            path: self.path_of(disk),
+            needed: count * self.extent_size(),
+        })?;
+        assert!(area.pv == disk && area.count == count, "TEXT24: {area} on {disk}");
+        Ok(model::ArrayLog { id, area })
+    }
+
+    /// Extents of the log disk of an array.
+    pub(super) fn log_extents(&self, layout: &model::Layout) -> u64 {
+        let metadata = layout.members().first().map_or(0, |member| member.metadata.count);
+        let extents = self.extents_of(layout.log_size(metadata * self.extent_size()));
+        assert!(extents > 0 && extents <= metadata, "TEXT24: {extents} extents beside {metadata}");
+        extents
     }
 
     /// What is free on the disks of the choice, which are disks of the group and here, and no spares.
@@ -323,6 +379,10 @@ pub(super) fn place_text(space: Space<'_>) -> String {
     let data = places(space.segments.iter().flat_map(|segment| segment.areas.iter().copied()));
     match space.layout.members() {
         [] => data,
-        members => format!("{data}; metadata: {}", places(members.iter().map(|member| member.metadata))),
+        members => {
+            let metadata = places(members.iter().map(|member| member.metadata));
+            let log = space.layout.log().map_or_else(String::new, |log| format!("; log: {}", log.area));
+            format!("{data}; metadata: {metadata}{log}")
+        }
     }
 }

@@ -4,6 +4,7 @@ mod arrays;
 mod conversions;
 mod granted;
 mod images;
+mod logs;
 mod mapper;
 mod moves;
 mod replace;

@@ -3,7 +3,7 @@
 //! Invariant TABLEARRAY1: a member's metadata comes first, then its data in the order of the volume; runs that follow each other
 //! on one disk are one run.
 
-use crate::model::{Area, ArrayPolicy, Group, Layout, PvName, ReadPolicy, Space};
+use crate::model::{Area, ArrayLog, ArrayPolicy, Group, Layout, PvName, ReadPolicy, Space};
 use std::fmt;
 use uuid::Uuid;
 use varve_target::array::ArrayLayout;
@@ -17,6 +17,8 @@ pub struct ArrayTarget {
     pub layout: ArrayLayout,
     /// Its members.
     pub members: Vec<ArrayMember>,
+    /// The disk that has its log, if the members do not.
+    pub log: Option<ArrayMember>,
     /// From which of them data is read.
     pub read_policy: ReadPolicy,
     /// What it does about slow members, and how fast it is made equal.
@@ -27,7 +29,7 @@ pub struct ArrayTarget {
     pub checksums: bool,
 }
 
-/// A member of an array.
+/// A member of an array, or the disk that has its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayMember {
     /// What it is.
@@ -72,9 +74,16 @@ impl ArrayTarget {
             is_missing: group.is_member_missing(space, index),
         };
         let members = (0..entries.len()).map(member).collect();
+        let is_apart = |log: &ArrayLog| space.disks_of_members().all(|disk| disk != log.area.pv);
+        assert!(space.layout.log().is_none_or(is_apart), "GROUP1, TEXT24");
+        let log = space.layout.log().map(|log| ArrayMember {
+            id: log.id,
+            runs: runs(group, std::iter::once(log.area)),
+            is_missing: group.is_log_missing(space),
+        });
         let metadata_size = group.bytes(entries[0].metadata.count);
         let checksums = space.layout.has_checksums();
-        Self { id, layout, members, read_policy, policy, metadata_size, checksums }
+        Self { id, layout, members, log, read_policy, policy, metadata_size, checksums }
     }
 
     /// Bytes that it holds, as each of its members says.
@@ -85,13 +94,13 @@ impl ArrayTarget {
         (length - self.metadata_size) * self.layout.data_members()
     }
 
-    /// The disks of its members, missing ones included.
+    /// The disks of its members and of its log, missing ones included.
     pub fn disks(&self) -> impl Iterator<Item = PvName> {
-        self.members.iter().flat_map(|member| &member.runs).map(|run| run.pv)
+        self.members.iter().chain(&self.log).flat_map(|member| &member.runs).map(|run| run.pv)
     }
 
-    /// Whether every byte of `other`, metadata included, lies where it lies here, but for the members in the places of `away`, which
-    /// hold nothing that counts. Which members are missing does not matter.
+    /// Whether every byte of `other`, metadata and log included, lies where it lies here, but for the members in the places of `away`, which
+    /// hold nothing that counts; behind the last of them is the place of the log disk. Which members are missing does not matter.
     pub(super) fn begins_with(&self, other: &Self, away: &[usize]) -> bool {
         let begins = |own: &ArrayMember, old: &ArrayMember| {
             let last = old.runs.len().saturating_sub(1);
@@ -104,7 +113,13 @@ impl ArrayTarget {
                 && own.runs.iter().zip(&old.runs).enumerate().all(is_same)
         };
         let what = |array: &Self| (array.id, array.layout, array.metadata_size, array.checksums);
+        let is_log_there = match (&self.log, &other.log) {
+            (_, None) => true,
+            (Some(own), Some(old)) => begins(own, old),
+            (None, Some(_)) => false,
+        };
         what(self) == what(other)
+            && (is_log_there || away.contains(&self.members.len()))
             && self.members.len() == other.members.len()
             && (self.members.iter().zip(&other.members).enumerate())
                 .all(|(place, (own, old))| away.contains(&place) || begins(own, old))
@@ -147,10 +162,12 @@ impl fmt::Display for ArrayTarget {
             ArrayLayout::Ddraid { order, block_size } => write!(f, "ddraid {order} {block_size}")?,
         }
         write!(f, " {}", self.metadata_size)?;
-        for member in &self.members {
+        let all =
+            self.members.iter().map(|member| (member, "")).chain(self.log.iter().map(|log| (log, " log")));
+        for (member, what) in all {
             let run = |run: &Run| format!("{} {} {}", run.pv, run.offset, run.length);
             let runs: Vec<String> = member.runs.iter().map(run).collect();
-            write!(f, "{}[{}]", if member.is_missing { " missing " } else { " " }, runs.join(", "))?;
+            write!(f, "{what}{}[{}]", if member.is_missing { " missing " } else { " " }, runs.join(", "))?;
         }
         Ok(())
     }
@@ -183,7 +200,7 @@ mod tests {
         assert_eq!(
             text(table(&whole, mirror, Parts::All)),
             "0 125829120 mirror 2 4194304 [pv0 1048576 88080384, pv0 126877696 41943040] [pv1 1048576 88080384, pv1 \
-            126877696 41943040]",
+            126877696 41943040] log [pv3 1048576 4194304]",
             "TABLEARRAY1, TABLE3"
         );
         assert_eq!(
@@ -213,6 +230,30 @@ mod tests {
         let refused = missing(&lost, "fast").expect_err("two members");
         assert_eq!(refused.disks, [PvName(1), PvName(2)]);
         assert_eq!(text(table(&lost, lost.lv("fast").expect("golden"), Parts::Some)), "0 83886080 missing");
+    }
+
+    #[test]
+    fn a_log_disk_that_is_used_lies_where_the_group_says() {
+        let of =
+            |group: &Group| table(group, group.lv("vm1").expect("golden"), Parts::All).expect("complete");
+        let with = of(&group(&[]));
+        assert_eq!(with.disks().into_iter().collect::<Vec<_>>(), [PvName(0), PvName(1), PvName(3)]);
+        let missing = of(&group(&[3]));
+        let log = missing.array().and_then(|array| array.log.as_ref()).expect("it has one");
+        assert!(log.is_missing && missing.begins_with(&with, &[]) && with.begins_with(&missing, &[]));
+        let changed = |change: fn(&mut ArrayTarget)| {
+            let mut table = with.clone();
+            let Target::Array(array) = &mut table.lines[0].target else { unreachable!("an array") };
+            change(array);
+            table
+        };
+        let moved = changed(|array| array.log.as_mut().expect("it has one").runs[0].offset += 4096);
+        let without = changed(|array| array.log = None);
+        assert!(with.begins_with(&without, &[]), "it has got one");
+        for other in [&moved, &without] {
+            assert!(!other.begins_with(&with, &[]) && !other.begins_with(&with, &[0]));
+            assert!(other.begins_with(&with, &[2]), "the log disk has no log");
+        }
     }
 
     #[test]

@@ -27,6 +27,18 @@ impl ArrayCalls<'_> {
         self.shard.run(async move |here: ShardContext| here.arrays.fail_member(id, place).await)
     }
 
+    /// Lets it go on without its log disk, as if that had failed: its members have the log.
+    pub fn fail_log(&self) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.arrays.fail_log(id).await)
+    }
+
+    /// Gives the log to its members; it has no log disk any more.
+    pub fn detach_log(&self) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.arrays.detach_log(id).await)
+    }
+
     /// Forgets what the member at `place` holds: all of it is to be written again.
     pub fn disown_member(&self, place: usize) -> Answer<Result<(), Failure>> {
         let id = self.id;

@@ -136,6 +136,7 @@ fn larger_sectors_do_not_take_what_smaller_ones_held() {
     let disks = DiskChoice {
         on: Vec::new(),
         sectors: [(PvName(0), sectors(512)), (PvName(1), sectors(4096))].into(),
+        log: None,
     };
     assert_eq!(
         refusal(&group, Change::BeginMove { from: PvName(0), disks, rate: None }).0,
