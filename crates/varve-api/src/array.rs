@@ -25,6 +25,9 @@ pub struct Array {
     /// Bytes in a second at most, always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resync_rate_max: Option<u64>,
+    /// How long a region is idle before it is no longer dirty, in milliseconds.
+    #[serde(default)]
+    pub release_after_ms: u64,
     /// Whether what members return is checked by checksums.
     #[serde(default)]
     pub checksums: bool,

@@ -50,6 +50,8 @@ pub struct ArrayPolicyWords {
     /// Bytes in which members are made equal in a second, at least while clients are served and at most always: `20M..200M`, or
     /// `20M`; usually 8 MiB and no bound.
     pub resync_rate: Option<String>,
+    /// How long a region is idle before it is no longer dirty, such as `5s`, or `0`; usually a second.
+    pub release_after: Option<String>,
 }
 
 requests! {

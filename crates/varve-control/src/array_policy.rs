@@ -15,6 +15,9 @@ fn changed(policy: ArrayPolicy, words: &ArrayPolicyWords) -> Result<ArrayPolicy,
     if let Some(text) = &words.slow_after {
         policy.slow_after_ms = milliseconds(text).ok_or_else(|| bad("--slow-after", text, "30s"))?;
     }
+    if let Some(text) = &words.release_after {
+        policy.release_after_ms = milliseconds(text).ok_or_else(|| bad("--release-after", text, "1s"))?;
+    }
     if let Some(text) = &words.resync_rate {
         let (least, most) =
             text.split_once("..").map_or((text.as_str(), None), |(least, most)| (least, Some(most)));
@@ -42,7 +45,10 @@ pub(super) fn refuse_words(words: &ArrayPolicyWords) -> Result<(), Failure> {
 }
 
 fn not_an_array() -> Failure {
-    Failure::new(Code::Usage, "--slow-after and --resync-rate belong to --type mirror and --type ddraid")
+    Failure::new(
+        Code::Usage,
+        "--slow-after, --resync-rate and --release-after belong to --type mirror and --type ddraid",
+    )
 }
 
 impl Control {
@@ -57,13 +63,13 @@ impl Control {
         let has_policy = request.policy != ArrayPolicyWords::default();
         match &request.log {
             Some(_) if has_policy => {
-                let message = "--log is changed by itself, without --slow-after and --resync-rate";
+                let message = "--log is changed by itself, without --slow-after, --resync-rate and --release-after";
                 return Err(Failure::new(Code::Usage, message).help("two commands"));
             }
             Some(word) => return self.change_log((text, located), word, request.dry_run).await,
             None if !has_policy => {
                 let failure = Failure::new(Code::Usage, "nothing to change is named");
-                return Err(failure.help("--slow-after, --resync-rate or --log"));
+                return Err(failure.help("--slow-after, --resync-rate, --release-after or --log"));
             }
             None => {}
         }
@@ -92,7 +98,7 @@ mod tests {
             let own = |text: Option<&str>| text.map(str::to_owned);
             changed(
                 ArrayPolicy::default(),
-                &ArrayPolicyWords { slow_after: own(slow), resync_rate: own(rate) },
+                &ArrayPolicyWords { slow_after: own(slow), resync_rate: own(rate), release_after: None },
             )
         };
         assert_eq!(words(None, None), Ok(ArrayPolicy::default()));
@@ -100,6 +106,12 @@ mod tests {
         assert_eq!(slow, ArrayPolicy { slow_after_ms: 10_000, ..ArrayPolicy::default() });
         let rates = words(None, Some("20M..200M")).expect("sound");
         assert_eq!((rates.resync_rate_min, rates.resync_rate_max), (20 << 20, Some(200 << 20)));
+        let release = |text: &str| {
+            let words = ArrayPolicyWords { release_after: Some(text.to_owned()), ..Default::default() };
+            changed(ArrayPolicy::default(), &words).map(|policy| policy.release_after_ms)
+        };
+        assert_eq!((release("0"), release("250ms")), (Ok(0), Ok(250)));
+        assert_eq!(release("never").map_err(|failure| failure.code), Err(Code::Usage));
         assert_eq!(words(None, Some("1G")).expect("sound").resync_rate_max, None);
         for (slow, rate) in
             [(Some("soon"), None), (None, Some("fast")), (None, Some("1M..")), (None, Some("..1M"))]

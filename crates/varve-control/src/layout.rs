@@ -200,6 +200,7 @@ pub(super) fn shown_array(
         slow_after_ms: policy.slow_after_ms,
         resync_rate_min: policy.resync_rate_min,
         resync_rate_max: policy.resync_rate_max,
+        release_after_ms: policy.release_after_ms,
         checksums: space.layout.has_checksums(),
         members,
         log: shown_log(known, space, status),

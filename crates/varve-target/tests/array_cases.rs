@@ -137,6 +137,13 @@ fn an_idle_array_becomes_clean_and_reads_write_no_record() {
             clock.sleep(Duration::from_secs(5)).await;
             assert_eq!(array.status().dirty, 0, "{:?}", array.status());
             let _ = device.zero(Extent::new(0, MIB), Default::default()).await.expect("zeroed");
+            array.set_release_delay(Duration::from_secs(30));
+            write(&device, &arena, MIB, 65536, 9).await;
+            clock.sleep(Duration::from_secs(20)).await;
+            assert_eq!(array.status().dirty, 1, "it may be idle for longer now: {:?}", array.status());
+            array.set_release_delay(Duration::ZERO);
+            clock.sleep(Duration::from_secs(1)).await;
+            assert_eq!(array.status().dirty, 0, "that counts at once: {:?}", array.status());
             array.close().await.expect("flushed");
         });
     }

@@ -159,6 +159,7 @@ async fn open(
         host.arrays.set_disks(key, disks_of(target));
         take_back(&array, array_members(target, devices)).await;
         follow_log(&array, log_of(owner.gate, target, disks)).await;
+        array.set_release_delay(wanted.release_delay);
         return Ok(array.device());
     }
     let (spec, members) = (array_spec(target), array_members(target, devices));
@@ -262,7 +263,9 @@ fn options(host: &Host, target: &ArrayTarget) -> ArrayOptions {
     let ArrayTarget { read_policy, policy, .. } = *target;
     let slow_after = Duration::from_millis(policy.slow_after_ms);
     let rates = Rates { floor: policy.resync_rate_min, ceiling: policy.resync_rate_max.unwrap_or(u64::MAX) };
-    ArrayOptions { read_policy, slow_after, rates, ..ArrayOptions::new(host.arena(), host.clock()) }
+    let release_delay = Duration::from_millis(policy.release_after_ms);
+    let usual = ArrayOptions::new(host.arena(), host.clock());
+    ArrayOptions { read_policy, slow_after, rates, release_delay, ..usual }
 }
 
 /// On which disks each member lies, and behind them the log.

@@ -108,6 +108,9 @@ pub(crate) struct ArrayPolicyOptions {
     /// 8M].
     #[arg(long, value_name = "MIN[..MAX]")]
     pub(crate) resync_rate: Option<String>,
+    /// Mirror, ddraid: how long a region of 1 MiB is idle before it is no longer made equal after a crash [usually 1s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) release_after: Option<String>,
 }
 
 /// What a conversion to another layout takes.

@@ -73,5 +73,9 @@ fn show(arrays: &[VolumeArray]) -> String {
 fn policy_text(array: &Array) -> String {
     let seconds = array.slow_after_ms as f64 / 1000.0;
     let most = array.resync_rate_max.map(|most| format!(" to {}", size(most))).unwrap_or_default();
-    format!("slow after: {seconds} s, resync rate: {}{most} a second", size(array.resync_rate_min))
+    let idle = match array.release_after_ms {
+        1000 => String::new(), // As usual.
+        ms => format!(", clean after: {} s", ms as f64 / 1000.0),
+    };
+    format!("slow after: {seconds} s, resync rate: {}{most} a second{idle}", size(array.resync_rate_min))
 }

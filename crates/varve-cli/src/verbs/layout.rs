@@ -88,8 +88,8 @@ pub(super) fn disk_words(disks: &DiskWords) -> Result<Vec<String>, Failure> {
 
 /// What options say of arrays.
 pub(super) fn policy_words(options: &ArrayPolicyOptions) -> ArrayPolicyWords {
-    let ArrayPolicyOptions { slow_after, resync_rate } = options.clone();
-    ArrayPolicyWords { slow_after, resync_rate }
+    let ArrayPolicyOptions { slow_after, resync_rate, release_after } = options.clone();
+    ArrayPolicyWords { slow_after, resync_rate, release_after }
 }
 
 /// An array in a word: `mirror x2`, `ddraid 2+1`.

@@ -339,11 +339,14 @@ fn what_an_array_declares_is_kept_and_changed_while_it_serves() {
         format!("lv create data/m --size 24M --type mirror --copies 2 --on d1,{}", stalling.path().display());
     world.refused(&format!("{create} --slow-after 10ms"), 2, "V0305");
     world.refused(&format!("{create} --resync-rate 20M..10M"), 2, "V0305");
+    world.refused(&format!("{create} --release-after 2h"), 2, "V0305");
     let plan = world.ok(&format!("{create} --slow-after 10m --resync-rate 20M..200M -n"));
     assert!(plan.contains("would let its arrays wait 600 s for a member"), "{plan}");
     world.ok(&format!("{create} --slow-after 10m --resync-rate 20M..200M"));
-    world.ok("pool create data/p --size 24M --type mirror --copies 2 --on d1,d2 --slow-after 20s");
-    assert!(world.ok("array show data/p").contains("slow after: 20 s, resync rate: 8.0 MiB a second"));
+    world.ok("pool create data/p --size 24M --type mirror --copies 2 --on d1,d2 --slow-after 20s --release-after 5s");
+    let shown = world.ok("array show data/p");
+    assert!(shown.contains("slow after: 20 s, resync rate: 8.0 MiB a second, clean after: 5 s"), "{shown}");
+    assert_eq!(world.data("array change data/p --release-after 0")[0]["array"]["release_after_ms"], 0);
     let shown = world.ok("array show data/m");
     assert!(shown.contains("slow after: 600 s, resync rate: 20.0 MiB to 200.0 MiB a second"), "{shown}");
     assert_eq!(world.stop(), Some(0));

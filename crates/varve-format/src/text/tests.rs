@@ -379,6 +379,7 @@ const BREAKAGES: &[Breakage] = &[
     ("TEXT11", |d| set(d).members[0].names[1] = "x y".into(), "the set of snapshots"),
     ("TEXT18", |d| d.physical_volumes[1].spare = true, "vm1: nothing lies on a spare"),
     ("TEXT19", |d| array_policy(d).slow_after_ms = 999, "vm1: an array waits for a request"),
+    ("TEXT19", |d| array_policy(d).release_after_ms = 3_600_001, "vm1: a region of an array is clean again"),
     ("TEXT19", |d| array_policy(d).resync_rate_min = 0, "vm1: an array is made equal at a rate"),
     ("TEXT19", |d| array_policy(d).resync_rate_max = Some(8 << 10), "vm1: an array is made equal at a rate"),
     ("TEXT19", |d| array_policy(d).resync_rate_max = Some(u64::MAX), "vm1: an array is made equal at a rate"),

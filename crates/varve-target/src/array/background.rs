@@ -178,7 +178,7 @@ impl Array {
             return None;
         }
         self.write_idle_pages().await;
-        let delay = self.options.release_delay;
+        let delay = self.release_delay.get();
         let skips_flush = self.has_bug(InjectedBug::ClearBeforeFlush);
         let lacks_flush = self.regions.retire(self.options.clock.now(), delay, skips_flush);
         if lacks_flush && self.flush().await.is_ok() {

@@ -170,7 +170,7 @@ impl Array {
             return;
         }
         let inside = self.gate.enter().await;
-        let idle = self.regions.begin_pages(self.options.clock.now(), self.options.release_delay);
+        let idle = self.regions.begin_pages(self.options.clock.now(), self.release_delay.get());
         let region = |span: &u64| span * SPAN_SIZE / self.regions.size();
         let mut spans = self.pages_behind();
         spans.retain(|span| idle.contains(&region(span)) || !self.regions.is_active(region(span)));

@@ -103,6 +103,8 @@ pub struct Array {
     wants_superblock: Cell<bool>,
     /// As [`ArrayOptions::slow_after`].
     slow_after: Cell<Duration>,
+    /// As [`ArrayOptions::release_delay`].
+    release_delay: Cell<Duration>,
     /// Of whoever makes members equal.
     pace: pace::Pace,
     is_closed: Cell<bool>,
@@ -124,6 +126,13 @@ impl Array {
             self.members.watch().retime();
         }
         self.pace.set_rates(rates);
+    }
+
+    /// From now on a region is clean again when it was idle for so long.
+    pub fn set_release_delay(&self, delay: Duration) {
+        if self.release_delay.replace(delay) != delay {
+            self.tell();
+        }
     }
 
     /// Bytes of the array.

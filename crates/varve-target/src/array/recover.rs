@@ -147,6 +147,7 @@ impl Array {
             latch: Latch::default(),
             wants_superblock: Cell::new(true),
             slow_after: Cell::new(options.slow_after),
+            release_delay: Cell::new(options.release_delay),
             pace: Pace::new(options.rates),
             is_closed: Cell::new(false),
             changed: Notify::default(),

@@ -32,5 +32,12 @@ fn declare(lv: &mut LogicalVolume, policy: ArrayPolicy) -> Result<String, PlanEr
     let least = format_size(policy.resync_rate_min);
     let most = policy.resync_rate_max.map(|most| format!(", and at most {}", format_size(most)));
     let most = most.unwrap_or_default();
-    Ok(format!("wait {seconds} s for a member, and be made equal by at least {least}{most} a second"))
+    let idle = match policy.release_after_ms == ArrayPolicy::default().release_after_ms {
+        true => String::new(),
+        false => format!(
+            "; regions are clean again after {} s without writes",
+            policy.release_after_ms as f64 / 1000.0
+        ),
+    };
+    Ok(format!("wait {seconds} s for a member, and be made equal by at least {least}{most} a second{idle}"))
 }

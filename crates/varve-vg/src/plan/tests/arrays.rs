@@ -271,11 +271,15 @@ fn a_restore_keeps_what_an_array_has_gained_and_names_what_it_loses() {
 #[test]
 fn what_arrays_declare_stands_in_the_text_and_in_the_tables_of_all_that_lie_there() {
     let plan = planned(&group(&[20, 20, 20]), volume("m", 4, MIRROR)).expect("possible");
-    let policy =
-        ArrayPolicy { slow_after_ms: 10_500, resync_rate_max: Some(200 << 20), ..ArrayPolicy::default() };
+    let policy = ArrayPolicy {
+        slow_after_ms: 10_500,
+        resync_rate_max: Some(200 << 20),
+        release_after_ms: 250,
+        ..ArrayPolicy::default()
+    };
     let plan = plan.with_array_policy("m", policy).expect("sound");
     let step = "let its arrays wait 10.5 s for a member, and be made equal by at least 8.0 MiB, and at most 200.0 MiB a second";
-    assert_eq!(plan.steps[1], step);
+    assert_eq!(plan.steps[1], format!("{step}; regions are clean again after 0.25 s without writes"));
     let store = Change::CreateStore {
         volume: "m".into(),
         id: Uuid::from_u128(7),
