@@ -37,7 +37,7 @@ pub use requests::{
 };
 pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{
-    Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MapKind, MemberState,
-    MetadataOrder, OverCommit, PhysicalVolumeState, ReadPolicy, SnapshotMode, SnapshotState, VolumeState,
-    WhenFull,
+    Cache, CachePolicy, Discards, Door, ExportState, GroupState, Health, JobState, Layout, MapKind,
+    MemberState, MetadataOrder, OverCommit, PhysicalVolumeState, ReadPolicy, SnapshotMode, SnapshotState,
+    VolumeState, WhenFull,
 };

@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::metadata::GroupMetadata;
 use crate::words::{
-    Cache, Discards, Door, ExportState, GroupState, Layout, OverCommit, PhysicalVolumeState, SnapshotMode,
-    SnapshotState, VolumeState, WhenFull,
+    Cache, Discards, Door, ExportState, GroupState, Health, Layout, OverCommit, PhysicalVolumeState,
+    SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,9 @@ nouns! {
         /// Why, if the state is not a good one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub reason: Option<String>,
+        /// Whether anything about it, its disks, volumes or pools needs a person; in lists.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub health: Option<Health>,
         /// Bytes in an extent.
         pub extent_size: u64,
         /// Bytes in all extents of the disks.
@@ -462,6 +465,8 @@ nouns! {
         pub io: String,
         /// Where it keeps what it remembers.
         pub state_dir: String,
+        /// Whether anything needs a person.
+        pub health: Health,
         /// What is not as it should be, one sentence each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub problems: Vec<String>,

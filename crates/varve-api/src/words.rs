@@ -107,6 +107,14 @@ words! {
         Damaged = "damaged",
     }
 
+    /// Whether anything needs a person.
+    Health {
+        /// Nothing does.
+        Ok = "ok",
+        /// Something does; `varve status` says what.
+        Attention = "attention",
+    }
+
     /// How a volume's bytes are laid on disks.
     Layout {
         /// One after the other.

@@ -60,6 +60,7 @@ mod patience;
 mod policy;
 mod pool_check;
 mod pools;
+mod problems;
 mod ration;
 mod rebuild;
 mod reconcile;
@@ -112,7 +113,7 @@ use std::path::PathBuf;
 use std::rc::Weak;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Cache, DaemonStatus, Failure, GroupState, PhysicalVolumeState, VolumeState};
+use varve_api::{Cache, DaemonStatus, Failure, Health};
 use varve_vg::RefusedGroup;
 use varve_vg::model::PvName;
 use varve_volume::nbd::DoorResources;
@@ -186,37 +187,6 @@ impl Control {
         &self.jobs
     }
 
-    /// The daemon itself, and what is not as it should be.
-    pub async fn status_with_problems(&self) -> Result<DaemonStatus, Failure> {
-        let mut problems = Vec::new();
-        let mut add = |noun: &str, name: &str, state: &str, reason: &Option<String>| {
-            let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-            problems.push(format!("{noun} {name} is {state}{reason}"));
-        };
-        for disk in self.list_disks() {
-            if !matches!(disk.state, PhysicalVolumeState::Ok | PhysicalVolumeState::Unused) {
-                add("pv", disk.path.as_deref().unwrap_or(&disk.id), disk.state.word(), &disk.reason);
-            }
-        }
-        for (disk, reason) in self.lost_disks.refusals() {
-            add("pv", &disk, "not replaced by a spare", &Some(reason));
-        }
-        for group in self.list_groups().iter().filter(|group| group.state != GroupState::Ok) {
-            add("vg", &group.name, group.state.word(), &group.reason);
-        }
-        for pool in self.list_pools(None).await? {
-            if pool.state != VolumeState::Active {
-                add("pool", &pool.name, pool.state.word(), &pool.reason);
-            }
-        }
-        for volume in self.list_volumes(None).await? {
-            if volume.state != VolumeState::Active {
-                add("lv", &volume.name, volume.state.word(), &volume.reason);
-            }
-        }
-        Ok(DaemonStatus { problems, ..self.status() })
-    }
-
     /// The daemon itself.
     pub fn status(&self) -> DaemonStatus {
         DaemonStatus {
@@ -226,6 +196,7 @@ impl Control {
             shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
             io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
             state_dir: self.state_dir.display().to_string(),
+            health: Health::Ok,
             problems: Vec::new(),
             events: self.events.list(),
         }

@@ -8,9 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use varve_api::{
-    Changed, Code, GroupCreate, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan, PolicyWords,
-    PoolChange, PoolCreate, Remove, SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate,
-    VolumeState, WhenFull,
+    Changed, Code, GroupCreate, GroupState, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan,
+    PolicyWords, PoolChange, PoolCreate, Remove, SnapshotCreate, SnapshotMode, SnapshotRollback,
+    VolumeCreate, VolumeState, WhenFull,
 };
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::FaultPlan;

@@ -344,7 +344,7 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use varve_api::DaemonStatus;
+    use varve_api::{DaemonStatus, Health};
     use varve_block::ArenaUse;
 
     #[test]
@@ -356,6 +356,7 @@ mod tests {
             shards: 2,
             io: "ring".into(),
             state_dir: "/s".into(),
+            health: Health::Ok,
             problems: vec![],
             events: vec![],
         };

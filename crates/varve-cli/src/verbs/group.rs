@@ -190,7 +190,7 @@ fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a
 }
 
 fn table(groups: &[Group]) -> String {
-    let mut table = Table::new(&["GROUP", "STATE", "SIZE>", "FREE>", "DISKS>", "VOLUMES>"]);
+    let mut table = Table::new(&["GROUP", "STATE", "HEALTH", "SIZE>", "FREE>", "DISKS>", "VOLUMES>"]);
     for group in groups {
         let namesakes = groups.iter().filter(|other| other.name == group.name).count();
         let name = match namesakes {
@@ -200,6 +200,7 @@ fn table(groups: &[Group]) -> String {
         table.row(vec![
             name,
             group.state.to_string(),
+            group.health.map_or_else(|| "-".to_owned(), |health| health.to_string()),
             size(group.size),
             size(group.free),
             group.physical_volumes.len().to_string(),

@@ -10,6 +10,7 @@ use varve_api::{DaemonStatus, Failure};
 pub(crate) async fn status(session: &Session) -> Result<Answer, Failure> {
     let status: DaemonStatus = session.get("/v1/status").await?;
     let head = pairs(&[
+        ("health", status.health.to_string()),
         ("version", status.version.clone()),
         ("process", status.pid.to_string()),
         ("serves since", date(status.started)),

@@ -28,7 +28,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
 /// List groups.
 #[utoipa::path(get, path = "/v1/groups", tag = "groups", responses((status = 200, body = Envelope<Vec<Group>>)))]
 async fn list_groups(State(control): State<ControlHandle>) -> Reply<Vec<Group>> {
-    Ok(Data(control.call(async |control| Ok(control.list_groups())).await?))
+    Ok(Data(control.call(async |control| control.list_groups_with_health().await).await?))
 }
 
 /// Make a group of disks.
