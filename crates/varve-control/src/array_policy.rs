@@ -63,7 +63,8 @@ impl Control {
         let has_policy = request.policy != ArrayPolicyWords::default();
         match &request.log {
             Some(_) if has_policy => {
-                let message = "--log is changed by itself, without --slow-after, --resync-rate and --release-after";
+                let message =
+                    "--log is changed by itself, without --slow-after, --resync-rate and --release-after";
                 return Err(Failure::new(Code::Usage, message).help("two commands"));
             }
             Some(word) => return self.change_log((text, located), word, request.dry_run).await,

@@ -155,11 +155,11 @@ async fn open(
     if let Some(array) = host.arrays.get(key) {
         let wanted = options(host, target);
         array.set_policy(wanted.slow_after, wanted.rates);
+        array.set_release_delay(wanted.release_delay);
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
         host.arrays.set_disks(key, disks_of(target));
         take_back(&array, array_members(target, devices)).await;
         follow_log(&array, log_of(owner.gate, target, disks)).await;
-        array.set_release_delay(wanted.release_delay);
         return Ok(array.device());
     }
     let (spec, members) = (array_spec(target), array_members(target, devices));
