@@ -140,15 +140,12 @@ pub(super) async fn overwriting<R: Overwrite, T: DeserializeOwned + Serialize>(
     }
 }
 
-/// Which volumes and pools have members elsewhere now.
+/// Which volumes and pools have their members, or their log, elsewhere now.
 fn replaced(from: &str, arrays: &[VolumeArray]) -> String {
     let mut names: Vec<&str> = arrays.iter().map(|array| array.volume.as_str()).collect();
     names.dedup();
     let first = names.first().copied().unwrap_or("VG/LV");
-    format!(
-        "the members on {from} are rebuilt on other disks: {}; varve array show {first}",
-        names.join(", ")
-    )
+    format!("replaced {from} in {}; varve array show {first} says what is being rebuilt", names.join(", "))
 }
 
 fn made(disks: &[PhysicalVolume]) -> String {

@@ -231,7 +231,7 @@ pub enum PlanError {
         disks: Vec<String>,
     },
     /// A volume does without a disk, which therefore stays in its group.
-    #[error("{group}/{volume} is used without {}, and has members there", disks.join(", "))]
+    #[error("{group}/{volume} is used without {}, and has {what} there", disks.join(", "))]
     VolumeDegraded {
         /// The group.
         group: String,
@@ -239,6 +239,8 @@ pub enum PlanError {
         volume: String,
         /// Whether it is a pool.
         is_pool: bool,
+        /// What of it lies there: `members`, or `its log`.
+        what: &'static str,
         /// The missing disks.
         disks: Vec<String>,
         /// Where the first of them was last seen.

@@ -112,7 +112,7 @@ impl PlanError {
                 format!("`varve vg reduce {group} {path}` takes it out of the group")
             }
             Self::NoPlace { group, .. } => format!(
-                "`varve vg extend {group} PATH`: what is in stripes, or an array, needs a disk of its own"
+                "`varve vg extend {group} PATH`: what is in stripes, or an array, and the log of an array need a disk of their own"
             ),
             _ => "wait for its job, or end it: `varve job list`, `varve job cancel ID`".into(),
         }

@@ -1,7 +1,7 @@
 //! What is not changed while disks are missing (PLAN3).
 
 use super::{Change, Draft, PlanError};
-use crate::model::{LogicalVolume, PvName, Space};
+use crate::model::{LogicalVolume, PvName, Space, spaces};
 
 impl Draft<'_> {
     /// PLAN3, for `change`, which may take or free extents.
@@ -58,11 +58,14 @@ impl Draft<'_> {
 
     /// `lv` does without `disks`.
     pub(super) fn degraded(&self, lv: &LogicalVolume, disks: &[PvName]) -> PlanError {
+        let has_member = |space: Space<'_>| space.disks_of_members().any(|disk| disks.contains(&disk));
+        let what = if spaces(lv).any(has_member) { "members" } else { "its log" };
         let path = disks.first().and_then(|disk| self.before.pv(*disk)).map(|pv| pv.path.clone());
         PlanError::VolumeDegraded {
             group: self.group_name().into(),
             volume: lv.name.clone(),
             is_pool: lv.is_pool(),
+            what,
             disks: disks.iter().map(ToString::to_string).collect(),
             path: path.unwrap_or_default(),
         }
