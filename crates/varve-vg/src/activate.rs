@@ -46,7 +46,7 @@ pub fn log_disk(array: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Option
 
 /// What the array at `target` is.
 pub fn array_spec(target: &ArrayTarget) -> ArraySpec {
-    let ArrayTarget { id, layout, metadata_size, checksums, .. } = *target;
+    let ArrayTarget { superblock_id: id, layout, metadata_size, checksums, .. } = *target;
     ArraySpec { id, layout, size: target.size(), metadata_size, checksums }
 }
 

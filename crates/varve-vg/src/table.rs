@@ -11,7 +11,8 @@ mod array;
 pub use array::{ArrayMember, ArrayTarget, Run};
 
 use crate::model::{
-    Area, Conversion, ConvertedPart, Group, ImageFormat, Layout, LogicalVolume, PvName, Segment, Space, Store,
+    Area, Conversion, ConvertedPart, Group, ImageFormat, Layout, LogicalVolume, PvName, Role, Segment, Space,
+    Store,
 };
 use std::collections::BTreeSet;
 use std::fmt;
@@ -238,13 +239,22 @@ fn lines_of(group: &Group, lv: &LogicalVolume, id: Uuid, (space, extents): (Spac
         Layout::Mirror { .. } | Layout::Ddraid { .. } if group.is_incomplete(space) => whole(Target::Missing),
         Layout::Mirror { read_policy, .. } | Layout::Ddraid { read_policy, .. } => {
             let policy = lv.array_policy.unwrap_or_default();
-            let array = ArrayTarget::of(group, id, space, (*read_policy, policy));
+            let array = ArrayTarget::of(group, (id, superblock_id(lv, id)), space, (*read_policy, policy));
             assert_eq!(array.size(), group.bytes(extents), "TABLE3");
             whole(Target::Array(array))
         }
     };
     assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), size, "TABLE1");
     lines
+}
+
+/// What superblocks of arrays call the array `id` that is `lv` or a store of it. A store that was replaced keeps the superblocks that
+/// it had: nothing of it is written.
+fn superblock_id(lv: &LogicalVolume, id: Uuid) -> Uuid {
+    match lv.role {
+        Role::StoreBackup { of } if lv.id == id => of,
+        _ => id,
+    }
 }
 
 fn lines(group: &Group, space: Space<'_>, stripe_size: Option<u64>) -> Vec<Line> {

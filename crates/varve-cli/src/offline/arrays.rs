@@ -7,8 +7,8 @@
 use super::disks::Disks;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_api::{Finding, RegionRun};
-use varve_block::{Device, Extent, ZeroOptions, overlay};
+use varve_api::{Code, Failure, Finding, RegionRun};
+use varve_block::{Device, Extent, IoError, ZeroOptions, overlay};
 use varve_os::ShardContext;
 use varve_target::array::{
     Array, ArrayError, ArrayOptions, ArrayStatus, MemberState, Rates, ScrubError, ScrubOptions,
@@ -31,16 +31,31 @@ pub(super) struct Opened {
 
 impl Opened {
     /// LOOKARRAY2; nothing happens to what lies on no array.
-    pub(super) async fn close(self) -> Result<(), String> {
+    pub(super) async fn close(self) -> Result<(), Failure> {
         match self.array {
-            Some(array) => array.close().await.map_err(|error| error.to_string()),
+            Some(array) => array.close().await.map_err(|error| unusable(&error.into())),
             None => Ok(()),
         }
     }
 }
 
+/// An array that cannot be used.
+fn unusable(error: &ArrayError) -> Failure {
+    let help = match error {
+        ArrayError::MaybeStale | ArrayError::LogUnknown => {
+            "name all disks of the group; or have a daemon use the volume without them: varve lv activate VG/LV --accept-missing"
+        }
+        _ => "name all disks of the group",
+    };
+    Failure::new(Code::VolumeUnusable, error.to_string()).help(help)
+}
+
+fn unreachable_disk(error: IoError) -> Failure {
+    unusable(&error.into())
+}
+
 /// What lies at `table`, to be read (LOOKARRAY1).
-pub(super) async fn look(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, String> {
+pub(super) async fn look(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, Failure> {
     let mut disks = open.devices();
     if table.array().is_some() {
         disks.values_mut().for_each(|disk| *disk = overlay(disk.clone()));
@@ -49,36 +64,36 @@ pub(super) async fn look(context: &ShardContext, table: &Table, open: &OpenGroup
 }
 
 /// What lies at `table`, to be read and written; whoever has it closes it (LOOKARRAY2).
-pub(super) async fn take(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, String> {
+pub(super) async fn take(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, Failure> {
     open_on(context, table, &open.devices()).await
 }
 
 /// Something new at `table`, in extents that nobody owned, to be written (LOOKARRAY2).
-pub(super) async fn make(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, String> {
+pub(super) async fn make(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, Failure> {
     let disks = open.devices();
     if let Some(target) = table.array() {
         let devices = members(target, &disks);
         for device in devices.iter().flatten() {
             // The log of an array that lay here before must not be taken for that of the new one.
             let log = Extent::new(0, target.metadata_size);
-            device.zero(log, ZeroOptions::default()).await.map_err(|error| error.to_string())?;
+            device.zero(log, ZeroOptions::default()).await.map_err(unreachable_disk)?;
         }
         let members = array_members(target, devices);
         let made = Array::create(&array_spec(target), &members, &context.arena()).await;
-        made.map_err(|error| error.to_string())?;
+        made.map_err(|error| unusable(&error))?;
     }
     open_on(context, table, &disks).await
 }
 
-async fn open_on(context: &ShardContext, table: &Table, disks: &Disks) -> Result<Opened, String> {
+async fn open_on(context: &ShardContext, table: &Table, disks: &Disks) -> Result<Opened, Failure> {
     let mut arrays = BTreeMap::new();
     let mut opened = None;
     if let Some(target) = table.array() {
-        let array = open_array(context, target, disks).await.map_err(|error| error.to_string())?;
+        let array = open_array(context, target, disks).await.map_err(|error| unusable(&error))?;
         arrays.insert(target.id, array.device());
         opened = Some(array);
     }
-    let device = build(table, disks, &arrays).map_err(|error| error.to_string())?;
+    let device = build(table, disks, &arrays).map_err(unreachable_disk)?;
     Ok(Opened { device, array: opened })
 }
 

@@ -164,7 +164,7 @@ async fn store_findings(
     let device = match arrays::look(context, &table, open).await {
         Ok(opened) => opened.device,
         Err(error) => {
-            found.push(remark(STORE, format!("{name}: not checked: {error}")));
+            found.push(remark(STORE, format!("{name}: not checked: {}", error.message)));
             return found;
         }
     };

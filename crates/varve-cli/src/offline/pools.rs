@@ -42,15 +42,13 @@ pub(super) async fn device_of(
     volume: &LogicalVolume,
 ) -> Result<Device, Failure> {
     let table = table_of(open, volume)?;
-    arrays::look(context, &table, open).await.map(|opened| opened.device).map_err(unusable)
+    arrays::look(context, &table, open).await.map(|opened| opened.device)
 }
 
 fn table_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Table, Failure> {
-    table(open.group(), volume, Parts::All).map_err(|error| unusable(error.to_string()))
-}
-
-fn unusable(error: String) -> Failure {
-    Failure::new(Code::VolumeUnusable, error).help("name all disks of the group")
+    table(open.group(), volume, Parts::All).map_err(|error| {
+        Failure::new(Code::VolumeUnusable, error.to_string()).help("name all disks of the group")
+    })
 }
 
 /// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
@@ -176,7 +174,7 @@ pub(super) async fn renew(
         return Ok(Renewed::Planned(shown));
     }
     open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
-    let opened = arrays::take(context, &table_of(&open, &pool)?, &open).await.map_err(unusable)?;
+    let opened = arrays::take(context, &table_of(&open, &pool)?, &open).await?;
     let device = opened.device.clone();
     let mut kept_as = None;
     if let Some(kept) = kept {
@@ -184,15 +182,15 @@ pub(super) async fn renew(
         let volume = planned.after.lv(&own).cloned().expect("the plan makes this volume");
         let table = table(&planned.after, &volume, Parts::All)
             .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
-        let target = arrays::make(context, &table, &open).await.map_err(unusable)?;
+        let target = arrays::make(context, &table, &open).await?;
         kept.copy(&device, &target.device, &arena).await.map_err(|error| io(&wish.store, error))?;
-        target.close().await.map_err(unusable)?;
+        target.close().await?;
         open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
         assert!(open.group().lv(&own).is_some(), "NEWPOOL1: {own} holds the old metadata now");
         kept_as = Some(format!("{group}/{own}"));
     }
     let restored = carry_out(context, &device, &wish, false).await?;
-    opened.close().await.map_err(unusable)?;
+    opened.close().await?;
     Ok(Renewed::Pool { kept_as, restored, lost })
 }
 

@@ -26,12 +26,6 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
         return pools::renew(context, survey, pool, wish).await;
     }
     let (index, volume, store) = find_store(&survey, &wish.store)?;
-    if !store.layout.members().is_empty() {
-        // What is kept of it would be a mirror that its superblocks know by another name.
-        let message = format!("{} is a mirror, and only stores on one disk are made anew", wish.store);
-        return Err(Failure::new(Code::NotBuilt, message)
-            .help("varve dump --store reads it; varve array scrub compares its copies"));
-    }
     let mut open = survey.groups.swap_remove(index);
     let stamp = Stamp { date: context.clock().date(), change: wish.command.clone() };
     if !wish.dry_run {
@@ -59,8 +53,8 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let table = store_table(&planned.after, after, renewed)
         .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
     // RENEW1: the plan took free extents for it.
-    let copy =
-        make(context, &table, &open).await.map_err(|error| Failure::new(Code::VolumeUnusable, error))?.device;
+    let opened = make(context, &table, &open).await?;
+    let copy = opened.device.clone();
     assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "RENEW1: the copy lies where nothing lay");
     let unreadable = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
     restore_store(&copy, &arena, &salvage.text).await.map_err(|error| {
@@ -68,6 +62,7 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
             .help("nothing was changed; varve dump --store prints a text that fits")
     })?;
     copy.flush().await.map_err(|error| io(&wish.store, error))?;
+    opened.close().await?;
     let name = store_name(&planned.after, after, renewed);
     assert_eq!(name, wish.store, "the new store has the old one's place");
     let group = open.group().name().to_owned();

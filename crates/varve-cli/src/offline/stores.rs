@@ -51,8 +51,8 @@ pub(super) async fn store_device(
     volume: &LogicalVolume,
     store: &Store,
 ) -> Result<Device, Failure> {
-    let incomplete =
-        |error: String| Failure::new(Code::VolumeUnusable, error).help("name all disks of the group");
-    let table = store_table(open.group(), volume, store).map_err(|error| incomplete(error.to_string()))?;
-    look(context, &table, open).await.map(|opened| opened.device).map_err(incomplete)
+    let table = store_table(open.group(), volume, store).map_err(|error| {
+        Failure::new(Code::VolumeUnusable, error.to_string()).help("name all disks of the group")
+    })?;
+    look(context, &table, open).await.map(|opened| opened.device)
 }

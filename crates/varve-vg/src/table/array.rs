@@ -13,6 +13,8 @@ use varve_target::array::ArrayLayout;
 pub struct ArrayTarget {
     /// The volume or exception store that it is.
     pub id: Uuid,
+    /// What the superblocks of its members call it: its id, or that of the exception store that it was.
+    pub superblock_id: Uuid,
     /// How its bytes lie on its members.
     pub layout: ArrayLayout,
     /// Its members.
@@ -52,10 +54,10 @@ pub struct Run {
 }
 
 impl ArrayTarget {
-    /// The array `id` that lies in `space`.
+    /// The array `id` that lies in `space`, and what its superblocks call it.
     pub(super) fn of(
         group: &Group,
-        id: Uuid,
+        (id, superblock_id): (Uuid, Uuid),
         space: Space<'_>,
         (read_policy, policy): (ReadPolicy, ArrayPolicy),
     ) -> Self {
@@ -83,7 +85,7 @@ impl ArrayTarget {
         });
         let metadata_size = group.bytes(entries[0].metadata.count);
         let checksums = space.layout.has_checksums();
-        Self { id, layout, members, log, read_policy, policy, metadata_size, checksums }
+        Self { id, superblock_id, layout, members, log, read_policy, policy, metadata_size, checksums }
     }
 
     /// Bytes that it holds, as each of its members says.
@@ -112,7 +114,9 @@ impl ArrayTarget {
                 && own.runs.len() >= old.runs.len()
                 && own.runs.iter().zip(&old.runs).enumerate().all(is_same)
         };
-        let what = |array: &Self| (array.id, array.layout, array.metadata_size, array.checksums);
+        let what = |array: &Self| {
+            (array.id, array.superblock_id, array.layout, array.metadata_size, array.checksums)
+        };
         let is_log_there = match (&self.log, &other.log) {
             (_, None) => true,
             (Some(own), Some(old)) => begins(own, old),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::MEMBER_METADATA_SIZE_MIN;
+use crate::table::{IncompleteVolume, Parts, Table, store_table, table};
 
 pub(super) const MIRROR: Layout = Layout::Mirror { copies: 2, read_policy: None, checksums: false };
 
@@ -170,6 +171,19 @@ fn what_protects_a_volume_protects_its_exception_stores() {
         assert_eq!((&kept.layout, &kept.segments), (&old.layout, &old.segments));
         let new = after.lv("v").and_then(|lv| lv.store.clone()).expect("it has a store");
         assert_eq!(new.layout.members().len() as u64, copies);
+        let ids = |table: Result<Table, IncompleteVolume>| {
+            table.expect("complete").array().map(|array| (array.id.as_u128(), array.superblock_id.as_u128()))
+        };
+        let kept_ids = ids(table(&after, kept, Parts::All));
+        assert_eq!(kept_ids, Some((70, 7)), "its superblocks name the store that it was");
+        assert_eq!(ids(store_table(&after, after.lv("v").expect("there"), &new)), Some((7, 7)));
+        let members = |layout: &model::Layout| -> Vec<Uuid> {
+            layout.members().iter().map(|member| member.id).collect()
+        };
+        assert!(
+            !members(&new.layout).iter().any(|id| members(&old.layout).contains(id)),
+            "and no member is in both"
+        );
         let lost = losses(&after, &grown);
         assert!(
             lost.iter().any(|loss| loss.kind == LossKind::Store),
