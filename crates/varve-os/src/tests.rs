@@ -3,7 +3,7 @@
 use crate::*;
 use futures_util::future::join_all;
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,18 @@ fn places() -> [Place; 3] {
         (build_directory(), CacheMode::Buffered),
         (PathBuf::from("/dev/shm"), CacheMode::Buffered),
     ]
+}
+
+/// Opens a disk that was closed a moment ago: the kernel lets go of it when its last request is freed, and processes that
+/// other tests start hold it until they run their program.
+pub(crate) fn open_again(path: &Path, options: DiskOptions) -> Arc<DiskFile> {
+    for _ in 0..1000 {
+        match DiskFile::open(path, options) {
+            Err(OpenError::InUse(_)) => std::thread::park_timeout(Duration::from_millis(10)),
+            opened => return opened.expect("a disk"),
+        }
+    }
+    panic!("{} stays in use", path.display());
 }
 
 /// A new sparse disk; the directory goes with it.

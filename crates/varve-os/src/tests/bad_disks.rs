@@ -1,7 +1,7 @@
 //! File systems that have run full below their disk, or do not answer: real ones, on loop devices. Needs root.
 
 use super::block_device::Loop;
-use super::{build_directory, new_disk, pattern, with_shards};
+use super::{build_directory, new_disk, open_again, pattern, with_shards};
 use crate::{CacheMode, DiskFile, DiskOptions, DiskState, OpenError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -96,18 +96,6 @@ fn skipped<T>() -> Option<T> {
     None
 }
 
-/// Opens a disk that was closed a moment ago: the kernel lets go of it when its last request is freed, and processes that
-/// other tests start hold it until they run their program.
-pub(super) fn open(path: &Path, options: DiskOptions) -> Arc<DiskFile> {
-    for _ in 0..1000 {
-        match DiskFile::open(path, options) {
-            Err(OpenError::InUse(_)) => std::thread::park_timeout(Duration::from_millis(10)),
-            opened => return opened.expect("a disk"),
-        }
-    }
-    panic!("{} stays in use", path.display());
-}
-
 fn buffered() -> DiskOptions {
     DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() }
 }
@@ -117,7 +105,7 @@ fn a_durable_write_that_is_told_of_pages_lost_elsewhere_takes_the_disk_out_of_us
     with_shards(1, |shards| {
         let Some(tower) = Tower::new() else { return };
         let path = tower.disk();
-        let disk = open(&path, buffered());
+        let disk = open_again(&path, buffered());
         let kept = Arc::clone(&disk);
         let first = Arc::clone(&disk);
         let ready = shards.handle(0).run_and_wait(move |context| async move {
@@ -153,7 +141,7 @@ fn what_a_disk_shows_when_it_is_opened_again_is_what_it_holds() {
         let Some(tower) = Tower::new() else { return };
         let path = tower.disk();
         tower.fill();
-        let disk = open(&path, buffered());
+        let disk = open_again(&path, buffered());
         let first = Arc::clone(&disk);
         let flushed = shards.handle(0).run_and_wait(move |context| async move {
             let (device, arena) = (context.disk(&first), context.arena());
@@ -171,7 +159,7 @@ fn what_a_disk_shows_when_it_is_opened_again_is_what_it_holds() {
         assert_eq!(disk.state(), DiskState::WritesLost);
         drop(disk);
         let look = |options: DiskOptions| {
-            let disk = open(&path, options);
+            let disk = open_again(&path, options);
             assert_eq!(disk.cache_mode(), options.cache);
             let seen = shards.handle(0).run_and_wait(move |context| async move {
                 let (device, arena) = (context.disk(&disk), context.arena());
@@ -198,7 +186,7 @@ fn a_file_system_that_does_not_answer_keeps_no_other_disk_waiting() {
         let Some(tower) = Tower::new() else { return };
         let path = tower.disk();
         for cache in [CacheMode::Direct, CacheMode::Buffered] {
-            let stalled = open(&path, DiskOptions { cache, ..DiskOptions::default() });
+            let stalled = open_again(&path, DiskOptions { cache, ..DiskOptions::default() });
             let (_directory, good) = new_disk(&(build_directory(), CacheMode::Direct), 4 << 20);
             assert!(run("fsfreeze", &["--freeze", text(&tower.top.0)]), "ext4 can be frozen");
             let (sender, receiver) = channel();

@@ -1,6 +1,6 @@
 //! A real block device: a loop device, where the tests may make one.
 
-use super::{pattern, with_shards};
+use super::{open_again, pattern, with_shards};
 use crate::{CacheMode, DiskFile, DiskKind, DiskOptions, OpenError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +39,7 @@ fn with_loop(read_only: bool, test: impl Fn(&Path)) {
 #[test]
 fn a_block_device_is_used_once_and_knows_its_size_and_sectors() {
     with_loop(false, |path| {
-        let disk = DiskFile::open(path, DiskOptions::default()).expect("opened");
+        let disk = open_again(path, DiskOptions::default());
         assert_eq!((disk.kind(), disk.cache_mode()), (DiskKind::BlockDevice, CacheMode::Direct));
         assert_eq!(disk.size(), 16 << 20);
         assert!(disk.sector_logical() >= 512 && disk.sector_physical() >= disk.sector_logical());
@@ -65,7 +65,7 @@ fn a_block_device_reads_writes_zeroes_and_discards() {
         with_shards(1, |shards| {
             for cache in [CacheMode::Direct, CacheMode::Buffered] {
                 let options = DiskOptions { cache, ..DiskOptions::default() };
-                let file = DiskFile::open(path, options).expect("opened");
+                let file = open_again(path, options);
                 let done = shards.handle(0).run_and_wait(move |context| async move {
                     let (device, arena) = (context.disk(&file), context.arena());
                     let data = pattern(&arena, 4 << 20, 11).freeze();

@@ -1,7 +1,6 @@
 //! Disks that are cut short behind the program's back.
 
-use super::bad_disks::open;
-use super::{new_disk, pattern, places, with_shards};
+use super::{new_disk, open_again, pattern, places, with_shards};
 use crate::{CacheMode, DiskOptions, DiskState, OpenError};
 use std::path::Path;
 use std::sync::Arc;
@@ -70,7 +69,7 @@ fn a_file_that_became_shorter_is_out_of_use_and_never_made_longer() {
                 assert!(matches!(kept.grow(2 * SIZE), Err(OpenError::TooSmall { size: CUT, .. })), "HEALTH2");
                 drop(kept);
                 cut(&path, SIZE);
-                let again = open(&path, DiskOptions { cache: place.1, ..DiskOptions::default() });
+                let again = open_again(&path, DiskOptions { cache: place.1, ..DiskOptions::default() });
                 assert_eq!(again.state(), DiskState::InUse, "HEALTH1: opening it is the way back");
             }
         }
