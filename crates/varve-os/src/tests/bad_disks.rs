@@ -2,7 +2,7 @@
 
 use super::block_device::Loop;
 use super::{build_directory, new_disk, open_again, pattern, with_shards};
-use crate::{CacheMode, DiskFile, DiskOptions, DiskState, OpenError};
+use crate::{CacheMode, DiskOptions, DiskState};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

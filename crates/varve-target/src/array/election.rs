@@ -1,7 +1,7 @@
 //! What the members of an array are worth when it is taken into use: pure.
 //!
 //! Superblocks are written to all members, one number after the other. Each names the one that it follows, because hosts with
-//! different members may write different ones under one number. `tests/array_election_model.rs` goes through every order in
+//! different members may write different ones under one number. `tests/array/election_model.rs` goes through every order in
 //! which they can be written, members be missing and the power fail.
 //!
 //! Invariants:

@@ -1,6 +1,6 @@
 //! Images on disks that crash: what was flushed is there, and no table contradicts another.
 
-use crate::files::{Folder, qemu, qemu_check, text};
+use crate::qcow2::files::{Folder, qemu, qemu_check, text};
 use std::cell::RefCell;
 use std::rc::Rc;
 use varve_block::{Access, Device, Durability, Extent, KIB};

@@ -1,9 +1,6 @@
 //! What a pool is after a crash or on a damaged disk: a rollback that happened or did not, a log that ends or is broken.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{ID, fresh, open, read, remove_all, sound, volume, write};
+use crate::common::{ID, fresh, open, read, remove_all, sound, volume, write};
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{Arena, Device, Extent, KIB, MIB};

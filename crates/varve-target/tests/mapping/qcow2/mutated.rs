@@ -1,6 +1,6 @@
 //! Images with changed fields: whatever a file holds, the answer is an error or a success, and the work is bounded.
 
-use crate::files::{Folder, arena, open_chain, qemu, text, to_write, write};
+use crate::qcow2::files::{Folder, arena, open_chain, qemu, text, to_write, write};
 use futures_executor::block_on;
 use std::rc::Rc;
 use varve_block::{

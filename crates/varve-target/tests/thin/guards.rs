@@ -1,9 +1,6 @@
 //! What the guard of an answer keeps true in pools, snapshots, moves and layouts, and who waits for it.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, read, volume, write};
+use crate::common::{fresh, read, volume, write};
 use futures_util::future::{Either, select};
 use std::pin::{Pin, pin};
 use std::rc::Rc;

@@ -1,7 +1,5 @@
 //! What tests of thin pools begin and end with: a pool, a volume, what is written and read, and whether the books are right.
 
-#![allow(dead_code, reason = "each file of tests needs some of it")]
-
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{

@@ -1,9 +1,5 @@
 //! Dependent snapshots in the simulated world: random histories, a crash at any moment, everything read and compared.
 
-#[path = "../common/by_map.rs"]
-mod by_map;
-#[path = "../common/faults.rs"]
-mod faults;
 mod host;
 mod stalls;
 
@@ -71,7 +67,7 @@ fn every_snapshot_survives_every_crash() {
     run_seeds(test_name!("every_snapshot_survives_every_crash"), 9000, |seed| {
         history(seed, Kind::Plain, None);
     });
-    let [read, overwritten, sent] = by_map::moved();
+    let [read, overwritten, sent] = crate::by_map::moved();
     let _ = writeln!(
         std::io::stderr(),
         "sim: clients moved {read} bytes, overwrote {overwritten}, sent {sent}, so far"
@@ -83,7 +79,7 @@ fn every_snapshot_survives_every_crash() {
 fn bytes_moved_without_the_guard_are_noticed() {
     caught_share("bytes moved without the guard", 100, 5, |seed| {
         let mut host = Host::new(seed, Kind::Plain, None);
-        host.moves = by_map::Moves::Unguarded;
+        host.moves = crate::by_map::Moves::Unguarded;
         live(&host, Kind::Plain, (4, 8));
     });
 }

@@ -1,9 +1,6 @@
 //! Requests that are under way while something happens to a pool or a volume as a whole, and requests that fail.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, open, read, slow_to_trim, sound, volume, write};
+use crate::common::{fresh, open, read, slow_to_trim, sound, volume, write};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use std::pin::pin;

@@ -2,9 +2,9 @@
 
 mod verbs;
 
-use super::by_map::{Moves, by_map};
-use super::faults::{loses_nodes, random_faults};
 use super::stalls::{Held, Stalls, WrittenNames};
+use crate::by_map::{Moves, by_map};
+use crate::faults::{loses_nodes, random_faults};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::cell::{Cell, RefCell};

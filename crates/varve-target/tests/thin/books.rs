@@ -1,9 +1,6 @@
 //! The books of pools that are larger than a leaf, a block of the log or one place of a page, and copies of them.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{ID, fresh, open, read, remove_all, sound, volume, write};
+use crate::common::{ID, fresh, open, read, remove_all, sound, volume, write};
 use varve_block::{Extent, KIB, MIB};
 use varve_sim::{CrashKind, Random, SimDisk, World};
 use varve_target::thin::{KeptMetadata, Pool, PoolFormat, check_pool, dump_pool, kept_pool, restore_pool};

@@ -1,9 +1,6 @@
 //! What volumes and snapshots of a pool are called, and how they are found by that.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, open, remove_all, sound, volume, write};
+use crate::common::{fresh, open, remove_all, sound, volume, write};
 use varve_block::{Extent, KIB, MIB};
 use varve_format::NAME_LENGTH_MAX;
 use varve_sim::{SimDisk, World};

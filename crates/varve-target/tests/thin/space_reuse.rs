@@ -1,9 +1,6 @@
 //! Freed space is taken again before untouched space: what a pool and a store touch of a sparse disk.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, sound, volume};
+use crate::common::{fresh, sound, volume};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

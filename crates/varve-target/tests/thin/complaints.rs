@@ -1,10 +1,7 @@
 //! What users of dm-thin, LVM2, ZFS and others complained about, one test for each; the corruptions of dm-thin that are
 //! not here are in `thin_cases.rs`.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, open, read, remove_all, sound, volume, write};
+use crate::common::{fresh, open, read, remove_all, sound, volume, write};
 use std::cell::Cell;
 use varve_block::{Device, Extent, IoError, KIB, MIB};
 use varve_sim::{SimDisk, World, for_each_crash_point};

@@ -1,9 +1,6 @@
 //! Thin pools case by case: the corruptions and complaints that others had, and what each of them must not be here.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, read, remove_all, sound, volume, write};
+use crate::common::{fresh, read, remove_all, sound, volume, write};
 use futures_util::FutureExt;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,9 +1,6 @@
 //! Disks that are told what is free: before somebody else writes there, and without anybody waiting for it who need not.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, read, slow_to_trim, sound, volume, write};
+use crate::common::{fresh, read, slow_to_trim, sound, volume, write};
 use std::time::Duration;
 use varve_block::{Extent, KIB, MIB};
 use varve_sim::{SimDisk, World};

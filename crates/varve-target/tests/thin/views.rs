@@ -1,9 +1,6 @@
 //! Walks through a pool's maps beside everything else: nobody waits for them, and what they find is of one instant.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, open, volume, write};
+use crate::common::{fresh, open, volume, write};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use std::pin::pin;

@@ -1,10 +1,10 @@
 //! Images that QEMU, imago and this code write in turn, over random histories: each reads what the other wrote, and finds no fault.
 
-use crate::files::{
+use crate::qcow2::files::{
     FileDevice, Folder, open_chain, open_over, our_check, qemu, qemu_check, read_all, run, text, to_write,
     write,
 };
-use crate::imago_oracle;
+use crate::qcow2::imago_oracle;
 use futures_executor::block_on;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -29,7 +29,7 @@ fn index(number: u64) -> usize {
 fn make(path: &Path, new: &NewImage, by_qemu: bool) {
     if !by_qemu {
         let device = FileDevice::open(path, new.room().expect("valid"), Access::ReadWrite);
-        let arena = crate::files::arena();
+        let arena = crate::qcow2::files::arena();
         block_on(create(device, arena, new)).expect("created");
         return;
     }
@@ -417,8 +417,11 @@ fn what_is_not_understood_is_refused_by_name() {
         qemu("qemu-img", &["create", "-q", "-f", "qcow2", "-o", options, text(&path), "1M"]);
         let length = std::fs::metadata(&path).expect("there").len();
         let options = Options { access, ..Options::default() };
-        let opened =
-            block_on(Image::open(FileDevice::open(&path, length, access), crate::files::arena(), options));
+        let opened = block_on(Image::open(
+            FileDevice::open(&path, length, access),
+            crate::qcow2::files::arena(),
+            options,
+        ));
         opened.err().map(|error: OpenError| error.to_string()).unwrap_or_default()
     };
     let external = format!("data_file={}", text(&folder.path("data")));
@@ -431,7 +434,7 @@ fn what_is_not_understood_is_refused_by_name() {
         std::fs::write(&path, &bytes).expect("written");
         let options = Options { access, ..Options::default() };
         let device = FileDevice::open(&path, bytes.len() as u64, access);
-        let opened = block_on(Image::open(device, crate::files::arena(), options));
+        let opened = block_on(Image::open(device, crate::qcow2::files::arena(), options));
         opened.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(with(35, 2, Access::ReadOnly).contains("LUKS"));

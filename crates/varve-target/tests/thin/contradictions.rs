@@ -1,13 +1,8 @@
 //! Pools whose metadata contradicts itself under sound checksums: whatever is done to them ends, with an error or not, and
 //! nothing breaks down.
 
-#[path = "common/thin.rs"]
-mod common;
-#[path = "common/fields.rs"]
-mod fields;
-
-use common::{ID, open, volume, write};
-use fields::{Blocks, change_field};
+use crate::common::{ID, open, volume, write};
+use crate::fields::{Blocks, change_field};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::rc::Rc;

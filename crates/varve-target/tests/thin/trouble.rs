@@ -1,10 +1,7 @@
 //! Disks below a pool that run out of space themselves: that is a failure of the disk, told in order, and no sign that the
 //! pool is full or that nothing has begun.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, open, sound, volume, write};
+use crate::common::{fresh, open, sound, volume, write};
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{
@@ -88,7 +85,7 @@ fn a_disk_without_space_for_metadata_ends_the_pool_in_order_and_nothing_committe
             drop((front, pool));
             let pool = open(disk.device(&world), &world).await.expect("the disk is well again");
             let front = pool.volume(id).expect("listed");
-            assert_eq!(common::read(&front, &arena, Extent::new(0, 4 * KIB)).await[0], 1, "{kind:?}");
+            assert_eq!(crate::common::read(&front, &arena, Extent::new(0, 4 * KIB)).await[0], 1, "{kind:?}");
             sound(&pool).await;
         });
     }

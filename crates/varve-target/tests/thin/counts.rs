@@ -1,9 +1,6 @@
 //! Counts of holders that contradict the maps, in blocks with sound checksums: a check names the blocks.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, volume, write};
+use crate::common::{fresh, volume, write};
 use varve_block::{Extent, MIB};
 use varve_format::pdata::node::{Entries, Key, Node, Value};
 use varve_format::thin::{PART_SIZE, Share, Superblock};

@@ -1,9 +1,6 @@
 //! Writes that wait for room in a pool: every event that makes some lets them go on, long before they would give up.
 
-#[path = "common/thin.rs"]
-mod common;
-
-use common::{fresh, sound, volume, write};
+use crate::common::{fresh, sound, volume, write};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use std::cell::Cell;

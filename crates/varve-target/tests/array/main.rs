@@ -1,0 +1,13 @@
+//! Arrays: what they promise, on simulated disks that fail.
+
+mod cases;
+mod checksums;
+mod cost;
+mod defects;
+mod election_model;
+mod histories;
+mod losses;
+mod model;
+mod scrub;
+mod slow;
+mod text_model;

@@ -1,0 +1,9 @@
+//! Mappings that are not of an array, a pool or a store: layouts, moves, conversions, delegates and images.
+
+mod conversions;
+mod delegate;
+mod delegate_hostile;
+mod layouts;
+mod map_crashes;
+mod moves;
+mod qcow2;
