@@ -1,8 +1,8 @@
 //! Arrays: how their members do; members taken out of use, and others put in their places.
 //!
 //! Invariants:
-//! - MEMBERS1. No member is given up whose array would lose data by that, as the array itself says: so it must be in use.
-//! - MEMBERS2. A member is away, and nothing of it is used any more, before the extents on its disk are given up.
+//! - DETACH1. No member is given up whose array would lose data by that, as the array itself says: so it must be in use.
+//! - DETACH2. A member is away, and nothing of it is used any more, before the extents on its disk are given up.
 
 use super::Control;
 use super::change::shown;
@@ -63,7 +63,7 @@ impl KnownArray {
         Some(self.status.as_ref().and_then(|status| Some(status.members.get(place)?.state)))
     }
 
-    /// MEMBERS1, of the member in `place` of `name`.
+    /// DETACH1, of the member in `place` of `name`.
     fn refuse_loss(&self, name: &str, place: usize) -> Result<(), Failure> {
         let unusable = || {
             let message = format!("{name} is not in use: what its members are worth is not known");
@@ -129,7 +129,7 @@ impl Control {
         self.show_arrays(text).await.map(Changed::Done)
     }
 
-    /// The members of a volume's arrays on a disk, one at least, each of which may be given up (MEMBERS1).
+    /// The members of a volume's arrays on a disk, one at least, each of which may be given up (DETACH1).
     pub(super) async fn members_at(
         &self,
         text: &str,
@@ -200,7 +200,7 @@ impl Control {
         }
         // Nothing that waits for space is inside of an array (CHANGE2 of `change.rs`).
         self.detach_logs_on(group, from, is_meant).await?; // LOGCHANGE1 of `array_log.rs`
-        self.fail_all(&given_up).await?; // MEMBERS2
+        self.fail_all(&given_up).await?; // DETACH2
         if !failed.is_empty() {
             let missing = Change::MarkMissing { missing: failed.clone(), returned: Vec::new() };
             commits.make(group, missing, &format!("{words}: it has failed")).await?;
@@ -257,7 +257,7 @@ impl Control {
         Ok(())
     }
 
-    /// The members on `disk` of the arrays of volumes that are meant, each of which may be given up (MEMBERS1).
+    /// The members on `disk` of the arrays of volumes that are meant, each of which may be given up (DETACH1).
     async fn members_on(
         &self,
         group: Uuid,

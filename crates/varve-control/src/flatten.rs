@@ -1,9 +1,9 @@
 //! The job that makes a volume need what it lies over no more.
 //!
 //! Invariants:
-//! - FLATTEN1. It can be taken up again after a restart: what is remembered is the volume's number, and what was copied is not
+//! - FLATTENJOB1. It can be taken up again after a restart: what is remembered is the volume's number, and what was copied is not
 //!   copied again.
-//! - FLATTEN2. One that cannot go on because the pool or the origin is not there ends for now, but is remembered until it is
+//! - FLATTENJOB2. One that cannot go on because the pool or the origin is not there ends for now, but is remembered until it is
 //!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
 use super::Control;
@@ -73,26 +73,26 @@ impl Control {
         self.context.spawner().spawn(async move {
             let work = home.pool(pool).flatten(number, progress);
             let result = work.await.map_err(failures::gone).and_then(|done| done);
-            // A daemon that stops leaves the job to the next one (FLATTEN1).
+            // A daemon that stops leaves the job to the next one (FLATTENJOB1).
             let Some(control) = me.upgrade() else { return };
             if result.is_ok() {
                 control.event(&subject, "lies over nothing any more");
                 control.look_again(pool).await;
             }
             match result {
-                Err(failure) if failure.code == Code::VolumeUnusable => control.put_off(id, failure), // FLATTEN2
+                Err(failure) if failure.code == Code::VolumeUnusable => control.put_off(id, failure), // FLATTENJOB2
                 result => control.finish_job(id, result).await,
             }
         });
     }
 
-    /// FLATTEN2: ends a job for now.
+    /// FLATTENJOB2: ends a job for now.
     fn put_off(&self, id: u64, failure: Failure) {
         let message = format!("{}; it goes on when that is there again", failure.message);
         self.suspend_job(id, Failure { message, ..failure });
     }
 
-    /// FLATTEN2: takes up what was put off, as far as it can go on now.
+    /// FLATTENJOB2: takes up what was put off, as far as it can go on now.
     pub(super) async fn resume_put_off(&self) {
         let jobs = self.remembered.borrow().jobs.clone();
         let is_running =
@@ -125,7 +125,7 @@ impl Control {
         RememberedJob { id, ..job }
     }
 
-    /// FLATTEN2: jobs that were put off and whose target is meant have nothing to do any more; whether there was one. None of
+    /// FLATTENJOB2: jobs that were put off and whose target is meant have nothing to do any more; whether there was one. None of
     /// them runs: their volumes are not busy.
     pub(super) fn forget_flattening(&self, is_meant: impl Fn(&RememberedTarget) -> bool) -> bool {
         let is_meant = |job: &RememberedJob| job.kind == FLATTEN && job.targets.iter().any(&is_meant);
@@ -149,7 +149,7 @@ impl Control {
         self.settle_below(group).await;
     }
 
-    /// Takes up a job that a restart interrupted (FLATTEN1).
+    /// Takes up a job that a restart interrupted (FLATTENJOB1).
     pub(super) fn resume_flattening(&self, job: &RememberedJob) {
         let target = job.targets.first().copied();
         let home = target.and_then(|target| self.home_of(target.volume));

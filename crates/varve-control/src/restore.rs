@@ -1,8 +1,8 @@
 //! A group's description written back from a backup: what would be lost is found first, named, and agreed to one by one.
 //!
 //! Invariants:
-//! - RESTORE1. A restore takes nothing from a volume or pool of the group that was not named with `--drop`.
-//! - RESTORE2. A pool or store is not given less than its superblock says that it is, as read from its disks: it could not be
+//! - RESTOREVG1. A restore takes nothing from a volume or pool of the group that was not named with `--drop`.
+//! - RESTOREVG2. A pool or store is not given less than its superblock says that it is, as read from its disks: it could not be
 //!   opened, and what it holds beyond would be given to others.
 
 use super::Control;
@@ -104,7 +104,7 @@ impl Control {
         Ok(wanted)
     }
 
-    /// What the group would lose (RESTORE1, RESTORE2).
+    /// What the group would lose (RESTOREVG1, RESTOREVG2).
     async fn lost_by(&self, group: Uuid, planned: &Plan) -> Result<Vec<Lost>, Failure> {
         let before = self.with_group(group, |known| known.group.clone())?;
         let mut lost = Vec::new();
@@ -120,7 +120,7 @@ impl Control {
             };
             lost.push(Lost { name: full_name(&before, &loss.name), words });
         }
-        // RESTORE2
+        // RESTOREVG2
         let files = self.with_group(group, |known| self.files_of(known, &planned.after))?;
         let disks = files.iter().map(|(name, file)| (*name, self.context.disk(file)));
         let disks: BTreeMap<_, _> = disks.collect();
@@ -168,7 +168,7 @@ impl Lost {
     }
 }
 
-/// RESTORE1. Nothing is refused in a dry run, but names that lose nothing are.
+/// RESTOREVG1. Nothing is refused in a dry run, but names that lose nothing are.
 fn refuse_here(before: &Group, lost: &[Lost], agreed: &[String], dry_run: bool) -> Result<(), Failure> {
     refuse_lost(before, lost, agreed, dry_run, &format!("varve vg restore {} FILE", before.name()))
 }

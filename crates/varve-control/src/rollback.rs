@@ -1,11 +1,11 @@
 //! The job that makes a volume's content that of a snapshot.
 //!
 //! Invariants:
-//! - ROLLBACK1. It is taken up again after a restart, and then it is known whether it had begun: of a thin volume by its mark,
+//! - ROLLJOB1. It is taken up again after a restart, and then it is known whether it had begun: of a thin volume by its mark,
 //!   which changes in the same commit; else by what is remembered, for no store ends a rollback before that is. So one
 //!   that had not begun is not taken for done, and one that had is not done once more, over what was written since.
-//! - ROLLBACK2. A rollback that was begun is finished even if nothing is remembered of it: its store knows.
-//! - ROLLBACK3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
+//! - ROLLJOB2. A rollback that was begun is finished even if nothing is remembered of it: its store knows.
+//! - ROLLJOB3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
 use super::Control;
 use super::find::Located;
@@ -115,7 +115,7 @@ impl Control {
                         fault::die_at("rollback-begun");
                         let begun = rollback.take().map(|one| RememberedRollback { begun: true, ..one });
                         if let Some(begun) = begun {
-                            control.remember_rollback(id, begun).await; // ROLLBACK1
+                            control.remember_rollback(id, begun).await; // ROLLJOB1
                         }
                         control.learn_of_rollback(group, pool).await;
                         continue;
@@ -140,7 +140,7 @@ impl Control {
         }
     }
 
-    /// ROLLBACK3: whether a rollback that met an error was begun and can be tried again. One whose log failed cannot before
+    /// ROLLJOB3: whether a rollback that met an error was begun and can be tried again. One whose log failed cannot before
     /// the log is read anew.
     async fn may_go_on(&self, volume: Uuid, failure: &Failure) -> bool {
         if matches!(failure.code, Code::VolumeUnusable | Code::Stopping) {
@@ -161,7 +161,7 @@ impl Control {
         self.context.clock().sleep(rest).await;
     }
 
-    /// Takes up rollbacks that no job works on (ROLLBACK2).
+    /// Takes up rollbacks that no job works on (ROLLJOB2).
     pub(super) async fn resume_rollbacks(&self) {
         for name in self.all_volumes() {
             let Ok(located) = self.find_volume(&name) else { continue };
@@ -187,7 +187,7 @@ impl Control {
         }
     }
 
-    /// Takes up a job that a restart interrupted (ROLLBACK1).
+    /// Takes up a job that a restart interrupted (ROLLJOB1).
     pub(super) fn resume_rollback(&self, job: &RememberedJob) {
         let volume = job.rollback.and_then(|rollback| self.name_of(rollback.target.volume));
         let located = match volume {

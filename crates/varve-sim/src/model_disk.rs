@@ -4,7 +4,7 @@
 //! longer one is served in pieces of 64 KiB (500 requests a second, 32 MB a second); a flush is a request; there is
 //! no arm. It never fails, and does not crash: use [`crate::SimDisk`] for that.
 //!
-//! Invariant Q1: the disk is busy for 2 ms for each piece, and never idle while a request waits.
+//! Invariant MODELDISK1: the disk is busy for 2 ms for each piece, and never idle while a request waits.
 
 use crate::chance::{Chooser, CrashTally};
 use crate::disk::DiskCounters;
@@ -79,11 +79,12 @@ fn pieces(io: &Io) -> u64 {
 }
 
 impl Inner {
-    /// The moment at which a request of `pieces` that comes now is done (Q1).
+    /// The moment at which a request of `pieces` that comes now is done (MODELDISK1).
     fn serve(&self, now: Moment, pieces: u64) -> Moment {
         let start = self.busy_until.get().max(now);
         let nanos = u64::try_from(ModelDisk::PIECE_TIME.as_nanos()).expect("2 ms").saturating_mul(pieces);
         let done = start.after(Duration::from_nanos(nanos));
+        assert!(start >= self.busy_until.get() && start >= now, "MODELDISK1: one piece after the other");
         self.busy_until.set(done);
         self.pieces.set(self.pieces.get() + pieces);
         done

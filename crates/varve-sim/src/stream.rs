@@ -1,8 +1,8 @@
 //! Connections of the simulated world: bytes in order both ways, cut and delayed by chance.
 //!
 //! Invariants:
-//! - P1. What was sent arrives in order and once, in pieces of any size; what was sent before the end arrives before it.
-//! - P2. After the end, whoever made it, every send fails, and every receive does once it has what arrived before.
+//! - SIMSTREAM1. What was sent arrives in order and once, in pieces of any size; what was sent before the end arrives before it.
+//! - SIMSTREAM2. After the end, whoever made it, every send fails, and every receive does once it has what arrived before.
 
 use crate::random::Random;
 use crate::world::World;
@@ -154,10 +154,10 @@ mod tests {
             let (arena, content) = (world.arena(), (0..300_000u32).map(|n| n as u8).collect::<Vec<_>>());
             let send = async {
                 for part in content.chunks(7001) {
-                    one.send(vec![arena.copy(part)]).await.expect("P1: it is open");
+                    one.send(vec![arena.copy(part)]).await.expect("SIMSTREAM1: it is open");
                 }
                 one.close();
-                assert_eq!(one.send(vec![arena.copy(&[1])]).await, Err(StreamError::Broken), "P2");
+                assert_eq!(one.send(vec![arena.copy(&[1])]).await, Err(StreamError::Broken), "SIMSTREAM2");
             };
             let receive = async {
                 let mut all = Vec::new();
@@ -168,7 +168,7 @@ mod tests {
                 }
             };
             let ((), received) = world.run(join(send, receive));
-            assert!(received == content, "P1, seed {seed}");
+            assert!(received == content, "SIMSTREAM1, seed {seed}");
         }
     }
 }

@@ -26,7 +26,7 @@ fn the_same_seed_gives_the_same_history() {
     let mut hashes = BTreeSet::new();
     for seed in 0..50 {
         let first = history(seed);
-        assert!(first == history(seed), "seed {seed}");
+        assert!(first == history(seed), "WORLD1: seed {seed}");
         hashes.insert(first.0);
     }
     assert_eq!(hashes.len(), 50, "and another seed another one");
@@ -97,9 +97,9 @@ fn a_crash_drops_every_future_and_every_task() {
             }
         });
         assert!(matches!(ran, varve_sim::Ran::<()>::Crashed));
-        assert_eq!((dropped.get(), arena.usage().in_use), (6, 0));
-        assert!(lock.is_idle());
-        assert_eq!(disk.counters().writes, 5, "W3: nothing reaches the disk after its ninth event");
+        assert_eq!((dropped.get(), arena.usage().in_use), (6, 0), "WORLD4");
+        assert!(lock.is_idle(), "WORLD4");
+        assert_eq!(disk.counters().writes, 5, "WORLD3: nothing reaches the disk after its ninth event");
     }
 }
 
@@ -147,5 +147,5 @@ fn a_request_whose_future_is_dropped_happens_all_the_same() {
     let device = disk.device(&world);
     drop(device.write(0, world.arena().copy(&[5; 512]), Durability::Volatile));
     world.settle(Duration::from_secs(1));
-    assert_eq!(disk.peek(varve_block::Extent::new(0, 512)), [5; 512], "K4");
+    assert_eq!(disk.peek(varve_block::Extent::new(0, 512)), [5; 512], "SIMDISK4");
 }

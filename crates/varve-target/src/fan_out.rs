@@ -24,6 +24,7 @@ pub(crate) fn cut<'a>(mut io: Io, locate: impl Fn(u64) -> (&'a Device, u64, u64)
             pieces.push((device, io.at(offset)));
             return fan_out(pieces);
         }
+        assert!(run > 0, "a device holds something of each piece");
         let (first, rest) = io.split_at(run);
         pieces.push((device, first.at(offset)));
         io = rest;

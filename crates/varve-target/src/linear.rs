@@ -1,8 +1,8 @@
 //! A device made of runs of other devices, one after the other.
 //!
 //! Invariants:
-//! - N1. Segments follow each other without a gap from 0 to the size, and none is empty.
-//! - N2. Every byte of a segment lies inside its device.
+//! - LINEAR1. Segments follow each other without a gap from 0 to the size, and none is empty.
+//! - LINEAR2. Every byte of a segment lies inside its device.
 
 use crate::fan_out::{cut, flush_all};
 use varve_block::{
@@ -35,10 +35,10 @@ impl Linear {
         let mut start = 0;
         let mut placed = Vec::with_capacity(segments.len());
         for (length, device, offset) in segments {
-            assert!(length > 0, "N1: an empty segment at {start}");
+            assert!(length > 0, "LINEAR1: an empty segment at {start}");
             let inside = Extent::checked(offset, length)
                 .is_some_and(|extent| device.shape().extent().contains(extent));
-            assert!(inside, "N2: {length} bytes from {offset} on lie beyond {:?}", device.shape());
+            assert!(inside, "LINEAR2: {length} bytes from {offset} on lie beyond {:?}", device.shape());
             placed.push(Segment { start, length, device, offset });
             start += length;
         }
@@ -52,7 +52,7 @@ impl Linear {
     /// Where byte `at` lies: the index of its segment, the offset in that segment's device, and how many bytes from
     /// there on are in the same segment.
     pub fn locate(&self, at: u64) -> (usize, u64, u64) {
-        assert!(at < self.shape.size, "D1: {at} in a linear device of {} bytes", self.shape.size);
+        assert!(at < self.shape.size, "DEVICE1: {at} in a linear device of {} bytes", self.shape.size);
         let index = self.segments.partition_point(|segment| segment.start <= at) - 1;
         let segment = &self.segments[index];
         let inside = at - segment.start;
@@ -127,15 +127,15 @@ mod tests {
             let (index, offset, run) = linear.locate(at);
             let start: u64 = lengths[..index].iter().sum::<u64>() * 512;
             let length = lengths[index] * 512;
-            prop_assert!(start <= at && at < start + length, "N1");
+            prop_assert!(start <= at && at < start + length, "LINEAR1");
             prop_assert_eq!(offset, at - start + index as u64 * 512);
             prop_assert_eq!(at + run, start + length, "the run ends with the segment");
-            prop_assert!(offset + run <= linear.segments[index].device.shape().size, "N2");
+            prop_assert!(offset + run <= linear.segments[index].device.shape().size, "LINEAR2");
         }
     }
 
     #[test]
-    #[should_panic(expected = "N2")]
+    #[should_panic(expected = "LINEAR2")]
     fn a_segment_beyond_its_device_is_refused() {
         let _ = Linear::new(vec![(1024, Device::new(ZeroTarget::new(1024, 512)), 512)]);
     }

@@ -136,6 +136,7 @@ impl Move {
         }
         self.check_copying()?;
         self.state.set(MoveState::Prepared);
+        self.assert_consistent();
         Ok(())
     }
 
@@ -143,6 +144,7 @@ impl Move {
     pub fn finish(&self) {
         assert_eq!(self.state(), MoveState::Prepared, "MOVE4");
         self.state.set(MoveState::Moved);
+        self.assert_consistent();
     }
 
     /// The old place counts, whatever was prepared.
@@ -170,6 +172,13 @@ impl Move {
             self.state.set(MoveState::Abandoned(error));
         }
         error
+    }
+
+    /// No more was copied than there is, and all of it where the new place counts or may.
+    fn assert_consistent(&self) {
+        assert!(self.copied.get() <= self.shape.size, "MOVE4: what is copied is of the run");
+        let must_be_whole = matches!(self.state(), MoveState::Prepared | MoveState::Moved);
+        assert!(!must_be_whole || self.left() == 0, "MOVE4: all of it is copied");
     }
 
     fn counts(&self) -> &(Device, u64) {

@@ -1,8 +1,8 @@
 //! A device whose end is no whole block, made whole: bytes that lie behind its last block, then zeros. It is never written.
 //!
 //! Invariants:
-//! - E1. First comes the device below, then the tail, then zeros up to a whole block.
-//! - E2. The tail was read when the device was made: what is below does not change.
+//! - PADDED1. First comes the device below, then the tail, then zeros up to a whole block.
+//! - PADDED2. The tail was read when the device was made: what is below does not change.
 
 use crate::fan_out::join_pieces;
 use std::sync::Arc;
@@ -22,7 +22,10 @@ impl Padded {
     /// `below`, behind it `tail`, and zeros up to a multiple of `block_size`, which is one of the block size below.
     pub fn new(below: Device, tail: Arc<[u8]>, block_size: u32) -> Self {
         let own = below.shape();
-        assert!(is_aligned(u64::from(block_size), u64::from(own.block_size)), "E1: blocks of {block_size}");
+        assert!(
+            is_aligned(u64::from(block_size), u64::from(own.block_size)),
+            "PADDED1: blocks of {block_size}"
+        );
         let size = (own.size + tail.len() as u64).next_multiple_of(u64::from(block_size));
         let shape = Shape {
             size,
@@ -42,6 +45,7 @@ impl Padded {
 
     /// Fills a buffer that is read at `offset`, behind the device below.
     fn read_end(&self, offset: u64, mut buffer: Buffer) -> Completion<'_> {
+        assert!(offset >= self.below.shape().size, "PADDED1: the end lies behind the device below");
         let start = index(offset - self.below.shape().size).min(self.tail.len());
         let data = &self.tail[start..(start + buffer.len()).min(self.tail.len())];
         let (first, rest) = buffer.split_at_mut(data.len());
@@ -105,7 +109,7 @@ mod tests {
             Shape::new(BELOW, 512)
         }
         fn submit(&self, io: Checked) -> Completion<'_> {
-            let Io::Read { offset, mut buffer } = io.into_io() else { panic!("E2: it is only read") };
+            let Io::Read { offset, mut buffer } = io.into_io() else { panic!("PADDED2: it is only read") };
             for (at, byte) in buffer.iter_mut().enumerate() {
                 *byte = ((offset + at as u64) % 251) as u8;
             }
@@ -123,7 +127,7 @@ mod tests {
             let read = device.read(offset, arena.take(length)).now_or_never().expect("at once");
             for (at, byte) in (offset..).zip(read.expect("readable").iter()) {
                 let expected = if at < BELOW + 100 { (at % 251) as u8 } else { 0 };
-                assert_eq!(*byte, expected, "E1: byte {at}");
+                assert_eq!(*byte, expected, "PADDED1: byte {at}");
             }
         }
     }
@@ -135,7 +139,7 @@ mod tests {
         let device = Device::new(Padded::new(below, Vec::new().into(), 4096));
         assert_eq!(device.shape().size, 8192);
         let write = Io::Write { offset: 0, data: arena.copy(&[1; 4096]), durability: Durability::Volatile };
-        assert_eq!(device.shape().check(&write), Err(Rejected::ReadOnly), "E2");
+        assert_eq!(device.shape().check(&write), Err(Rejected::ReadOnly), "PADDED2");
         let status = device.status(Extent::new(4096, 4096)).now_or_never().expect("at once").expect("known");
         assert_eq!(status[0].allocation, Allocation::Hole);
     }

@@ -44,8 +44,8 @@ impl ReaderEpochs {
 
     /// Everybody who is under way now is of an epoch below this (EPOCH2).
     pub(crate) fn mark(&self) -> u64 {
+        self.inner.assert_consistent();
         let present = self.inner.present.replace(0);
-        assert!(self.inner.before.borrow().front() != Some(&0), "EPOCH1: the oldest has guards");
         if present > 0 {
             self.inner.before.borrow_mut().push_back(present);
         }
@@ -93,7 +93,14 @@ impl Inner {
             before.pop_front();
             self.oldest.set(self.oldest.get() + 1);
         }
+        drop(before);
+        self.assert_consistent();
         self.oldest.get() > oldest
+    }
+
+    /// The oldest epoch that is kept has guards, or is the present one.
+    fn assert_consistent(&self) {
+        assert!(self.before.borrow().front() != Some(&0), "EPOCH1: the oldest has guards");
     }
 }
 

@@ -1,8 +1,8 @@
 //! A device dealt out over members in stripes.
 //!
 //! Invariants:
-//! - T1. Byte `at` lies on member `at / stripe_size % members`, in its row `at / stripe_size / members`.
-//! - T2. Every row lies inside every member.
+//! - STRIPED1. Byte `at` lies on member `at / stripe_size % members`, in its row `at / stripe_size / members`.
+//! - STRIPED2. Every row lies inside every member.
 
 use crate::fan_out::{cut, fan_out, flush_all};
 use crate::linear::common_shape;
@@ -56,11 +56,18 @@ impl Striped {
     /// of its `member_length` bytes. `stripe_size` is a power of two and a multiple of the members' block sizes,
     /// `member_length` a multiple of `stripe_size`.
     pub fn new(members: Vec<(Device, u64)>, stripe_size: u64, member_length: u64) -> Self {
-        assert!(stripe_size.is_power_of_two() && member_length.is_multiple_of(stripe_size), "T2: whole rows");
+        assert!(
+            stripe_size.is_power_of_two() && member_length.is_multiple_of(stripe_size),
+            "STRIPED2: whole rows"
+        );
         for (device, offset) in &members {
             let inside = Extent::checked(*offset, member_length)
                 .is_some_and(|extent| device.shape().extent().contains(extent));
-            assert!(inside, "T2: {member_length} bytes from {offset} on lie beyond {:?}", device.shape());
+            assert!(
+                inside,
+                "STRIPED2: {member_length} bytes from {offset} on lie beyond {:?}",
+                device.shape()
+            );
         }
         let count = members.len() as u64;
         let shape = common_shape(member_length * count, members.iter().map(|(device, _)| device.shape()));
@@ -73,7 +80,7 @@ impl Striped {
     /// Where byte `at` lies: the index of its member, the offset in that member's device, and how many bytes from
     /// there on are in the same stripe.
     pub fn locate(&self, at: u64) -> (usize, u64, u64) {
-        assert!(at < self.shape.size, "D1: {at} in a striped device of {} bytes", self.shape.size);
+        assert!(at < self.shape.size, "DEVICE1: {at} in a striped device of {} bytes", self.shape.size);
         let (member, offset, run) = self.geometry.locate(at);
         (member, self.members[member].1 + offset, run)
     }
@@ -138,8 +145,8 @@ mod tests {
             let mut seen = BTreeSet::new();
             for at in (0..striped.shape().size).step_by(512) {
                 let (member, offset, run) = striped.locate(at);
-                prop_assert_eq!(member as u64, at / stripe_size % members as u64, "T1");
-                prop_assert!(offset + run <= striped.members[member].0.shape().size, "T2");
+                prop_assert_eq!(member as u64, at / stripe_size % members as u64, "STRIPED1");
+                prop_assert!(offset + run <= striped.members[member].0.shape().size, "STRIPED2");
                 prop_assert_eq!((at + run) % stripe_size, 0);
                 prop_assert!(seen.insert((member, offset)), "{at} shares its place");
             }
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "T2")]
+    #[should_panic(expected = "STRIPED2")]
     fn a_member_that_is_too_short_is_refused() {
         let _ = Striped::new(vec![(Device::new(ZeroTarget::new(1024, 512)), 0)], 512, 2048);
     }

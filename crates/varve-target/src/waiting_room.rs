@@ -1,9 +1,9 @@
 //! Who waits for room in a store or pool that is full, what is declared for that, and what the owner is to be told.
 //!
 //! Invariants:
-//! - W1. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
+//! - WAITERS1. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
 //!   the attempt is compared.
-//! - W2. The owner is told when the first begins to wait, and when the last waits no more, however that ends.
+//! - WAITERS2. The owner is told when the first begins to wait, and when the last waits no more, however that ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -83,7 +83,7 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
         self.waiting.notify_all();
     }
 
-    /// An attempt begins (W1).
+    /// An attempt begins (WAITERS1).
     pub(crate) fn begin(&self, patience: &mut Patience) {
         patience.arrivals = self.arrivals.get();
     }
@@ -112,7 +112,8 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
 
     /// Waits until room comes, or has come since the attempt began.
     pub(crate) async fn comes(&self, patience: &Patience) {
-        self.waiting.until(|| self.has_come(patience)).await; // W1
+        assert!(patience.arrivals <= self.arrivals.get(), "WAITERS1: the attempt began before");
+        self.waiting.until(|| self.has_come(patience)).await;
     }
 
     /// Something has happened that the owner should hear of.
@@ -126,9 +127,14 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
             events.pop_front();
         }
         events.push_back(event);
-        assert!(events.len() <= EVENTS_MAX, "what nobody asks for is bounded");
         drop(events);
+        self.assert_consistent();
         self.listening.notify_all();
+    }
+
+    /// Events are bounded, and nobody has seen room come that has not come.
+    fn assert_consistent(&self) {
+        assert!(self.events.borrow().len() <= EVENTS_MAX, "WAITERS2: what nobody asks for is bounded");
     }
 
     /// Completes when something has happened; what nobody asks for is kept, up to a bound.
@@ -137,7 +143,7 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
     }
 }
 
-/// One more that waits; tells when it is the first, and on drop when it was the last (W2).
+/// One more that waits; tells when it is the first, and on drop when it was the last (WAITERS2).
 struct Paused<'a, P: Copy + PartialEq, D: Debug>(&'a WaitingRoom<P, D>);
 
 impl<'a, P: Copy + PartialEq, D: Debug> Paused<'a, P, D> {
@@ -151,7 +157,7 @@ impl<'a, P: Copy + PartialEq, D: Debug> Paused<'a, P, D> {
 
 impl<P: Copy + PartialEq, D: Debug> Drop for Paused<'_, P, D> {
     fn drop(&mut self) {
-        assert!(self.0.paused.get() > 0, "W2: who waits is counted");
+        assert!(self.0.paused.get() > 0, "WAITERS2: who waits is counted");
         self.0.paused.set(self.0.paused.get() - 1);
         if self.0.paused.get() == 0 {
             self.0.tell(SpaceEvent::Resumed);
@@ -175,7 +181,7 @@ mod tests {
             let mut patience = Patience::default();
             room.begin(&mut patience);
             room.came();
-            assert_eq!(room.wait(&clock, &mut patience, limit).await, Ok(()), "W1");
+            assert_eq!(room.wait(&clock, &mut patience, limit).await, Ok(()), "WAITERS1");
             room.begin(&mut patience);
             {
                 let mut wait = pin!(room.wait(&clock, &mut patience, limit));
@@ -188,10 +194,10 @@ mod tests {
             let mut patience = Patience::default();
             room.begin(&mut patience);
             let _gave_up = room.wait(&clock, &mut patience, limit).boxed_local().now_or_never();
-            assert!(!room.is_paused(), "W2: one who gave up");
+            assert!(!room.is_paused(), "WAITERS2: one who gave up");
             use SpaceEvent::{Paused, Resumed, TimedOut};
             for told in [Paused, Resumed, Paused, Resumed, Paused, TimedOut, Resumed, Paused, Resumed] {
-                assert_eq!(room.next_event().now_or_never(), Some(told), "W2");
+                assert_eq!(room.next_event().now_or_never(), Some(told), "WAITERS2");
             }
         });
     }

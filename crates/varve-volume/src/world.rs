@@ -2,7 +2,7 @@
 //!
 //! Nothing above this module knows in which of them it lives.
 //!
-//! Invariant WORLD1: what may wait for a file system is done on a thread that no shard waits for; the answer comes back as a
+//! Invariant HOST1: what may wait for a file system is done on a thread that no shard waits for; the answer comes back as a
 //! future.
 
 use std::any::Any;
@@ -68,7 +68,7 @@ pub enum Place {
     Tcp(SocketAddr),
 }
 
-/// The files of the host. Its calls may wait for ever (WORLD1).
+/// The files of the host. Its calls may wait for ever (HOST1).
 pub trait Files: Send + Sync {
     /// Opens and locks a disk.
     fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
@@ -178,8 +178,8 @@ pub trait World {
     fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>>;
     /// Whether nothing new is taken in any more, because the program is about to end.
     fn is_draining(&self) -> bool;
-    /// Does `work` where only what is done at `path` waits for it (WORLD1). If it is dropped undone the program ends.
+    /// Does `work` where only what is done at `path` waits for it (HOST1). If it is dropped undone the program ends.
     fn work_at(&self, path: &Path, work: FileWork);
-    /// Does `work` on a thread of its own (WORLD1).
+    /// Does `work` on a thread of its own (HOST1).
     fn work_alone(&self, work: FileWork) -> io::Result<()>;
 }

@@ -9,21 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// Crates whose labels are unique in a file only, and may be cited by a comment in its folder.
-const LOCAL: [&str; 2] = ["crates/varve-sim/", "crates/varve-target/"];
 /// Crates whose labels a comment may cite.
 const COMMENTED: [&str; 2] = ["crates/varve-control/", "crates/varve-volume/"];
 
 /// Checks that no label is defined twice, and that what runs cites each: the message of an assertion, the error that refuses
 /// what was read, or a test.
 pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
-    let (local, shared): (Vec<_>, Vec<_>) = sources.iter().partition(|source| lies_in(source, &LOCAL));
-    let mut findings = check_local(&local);
+    let mut findings = Vec::new();
     let mut cited = Cited::default();
     sources.iter().for_each(|source| cited.read(source));
     let mentioned: BTreeSet<&str> = sources.iter().flat_map(|source| labels(&source.file.text)).collect();
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
-    for source in shared {
+    for source in sources {
         for (line, name) in declared(&source.file.text) {
             let path = source.file.path.clone();
             let mut found =
@@ -42,27 +39,6 @@ pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
 
 fn lies_in(source: &Source<'_>, folders: &[&str]) -> bool {
     folders.iter().any(|folder| source.file.path.starts_with(folder))
-}
-
-/// Checks that each label is cited in its file, or in one below or beside it.
-fn check_local(sources: &[&Source<'_>]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for source in sources {
-        let neighbours = neighbourhood(&source.file.path);
-        let near: Vec<&str> = sources
-            .iter()
-            .filter(|other| other.file.path.starts_with(neighbours))
-            .map(|other| other.file.text.as_str())
-            .collect();
-        for (line, name) in declared(&source.file.text) {
-            if !near.iter().any(|text| labels(text).any(|label| label == name)) {
-                let message = format!("no assert, test or comment cites {name}");
-                let path = source.file.path.clone();
-                findings.push(Finding { path, line, rule: "invariant", message });
-            }
-        }
-    }
-    findings
 }
 
 /// The numbers in the head of a file, with their lines: `//! - B1. …` or `//! Invariant B1: …`.
@@ -85,11 +61,6 @@ fn is_label(name: &str) -> bool {
     (1..=10).contains(&letters)
         && (1..=2).contains(&digits.len())
         && digits.chars().all(|digit| digit.is_ascii_digit())
-}
-
-/// The folder in which a file's invariants may be cited: its own, with all below.
-fn neighbourhood(path: &str) -> &str {
-    path.rfind('/').map_or("", |at| &path[..=at])
 }
 
 /// The labels in `text`, but for those that a line defines.
@@ -182,7 +153,6 @@ mod tests {
         let one = "//! Knows.\n//!\n//! Invariant LANE1: one holds.\nfn a() { assert!(true, \"LANE1\"); }\n";
         let told = found(&[("a/one.rs", one), ("b/two.rs", one)]);
         assert_eq!(told, [(3, "LANE1 is defined in a/one.rs, too".to_owned())]);
-        assert_eq!(found(&[("crates/varve-sim/src/one.rs", one), ("crates/varve-sim/src/two.rs", one)]), []);
     }
 
     #[test]
@@ -193,16 +163,6 @@ mod tests {
         let twice = |label: &str| format!("{label} is defined in crates/varve-volume/src/a.rs, too");
         let second = [(3, twice("ONE1")), (4, twice("ONE2")), (4, missing.clone())];
         assert_eq!(told, [&[(4, missing)][..], &second[..]].concat());
-    }
-
-    #[test]
-    fn a_local_label_is_cited_near_its_file() {
-        let head = "//! Knows.\n//!\n//! - A1. One holds.\n//! - A2. Two holds.\n";
-        let told = found(&[
-            ("crates/varve-sim/a/one.rs", &format!("{head}// A1\nfn a() {{}} // A12 is another\n")),
-            ("crates/varve-sim/b/one.rs", "//! A2 is cited too far away.\n"),
-        ]);
-        assert_eq!(told, [(4, "no assert, test or comment cites A2".to_owned())]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What can be wrong with a simulated disk: how often, how much of it, and what it does to reads.
 //!
 //! Invariants:
-//! - F1. A fault never changes the medium below it: switched off, the disk holds what it was told to hold.
-//! - F2. No more faults happen than the budget has, on no more disks than it allows.
-//! - F3. A sector that is written again is whole again.
+//! - FAULT1. A fault never changes the medium below it: switched off, the disk holds what it was told to hold.
+//! - FAULT2. No more faults happen than the budget has, on no more disks than it allows.
+//! - FAULT3. A sector that is written again is whole again.
 
 use super::medium::Content;
 use crate::random::Random;
@@ -101,7 +101,7 @@ impl FaultBudget {
         self.0.borrow().faults_left
     }
 
-    /// Takes one fault for the disk `disk`, if there is one (F2).
+    /// Takes one fault for the disk `disk`, if there is one (FAULT2).
     fn take(&self, disk: u64) -> bool {
         let mut budget = self.0.borrow_mut();
         let allowed = budget.disks.contains(&disk) || budget.disks.len() < budget.disks_max;
@@ -194,7 +194,7 @@ impl Faults {
         self.damaged.insert(sector, damage);
     }
 
-    /// F3.
+    /// FAULT3.
     pub(crate) fn written(&mut self, sector: u64) {
         if !self.damaged.is_empty() {
             self.damaged.remove(&sector);

@@ -1,9 +1,9 @@
 //! What a simulated disk holds: for each sector the content that survives a crash, and every version since.
 //!
 //! Invariants:
-//! - C1. A sector's versions stand in the order in which they were written; a read sees the last one.
-//! - C2. A sector is in `dirty` exactly if its page has versions.
-//! - C3. After a crash no sector has versions: what it kept is what survives the next crash too.
+//! - MEDIUM1. A sector's versions stand in the order in which they were written; a read sees the last one.
+//! - MEDIUM2. A sector is in `dirty` exactly if its page has versions.
+//! - MEDIUM3. After a crash no sector has versions: what it kept is what survives the next crash too.
 
 use crate::SECTOR_SIZE;
 use crate::chance::{Candidate, Chooser, CrashTally};
@@ -74,7 +74,7 @@ impl Default for Page {
 }
 
 impl Page {
-    /// C1.
+    /// MEDIUM1.
     fn newest(&self, slot: u8) -> &Content {
         match self.versions.iter().rfind(|version| version.slot == slot) {
             Some(version) => &version.content,
@@ -125,6 +125,8 @@ impl Medium {
     pub(crate) fn apply(&mut self, sector: u64, request: u64, content: Content) {
         let (index, slot) = split(sector);
         let page = self.pages.entry(index).or_default();
+        let last = page.versions.last();
+        assert!(last.is_none_or(|last| last.order < self.order), "MEDIUM1: versions stand in their order");
         page.versions.push(Version { slot, order: self.order, request, content, is_lost: false });
         self.dirty.insert(index);
         self.order += 1;
@@ -149,11 +151,11 @@ impl Medium {
         self.order
     }
 
-    /// A flush (K2 of the disk): settles every version before `mark`, except those of requests that were not acknowledged then.
+    /// A flush (SIMDISK2 of the disk): settles every version before `mark`, except those of requests that were not acknowledged then.
     pub(crate) fn flush(&mut self, mark: u64, unacknowledged: &BTreeSet<u64>) {
         let Self { pages, dirty, .. } = self;
         dirty.retain(|index| {
-            let page = pages.get_mut(index).expect("C2: a dirty page is there");
+            let page = pages.get_mut(index).expect("MEDIUM2: a dirty page is there");
             for slot in 0..PAGE_SECTORS as u8 {
                 page.settle(slot, |version| {
                     version.order < mark && !unacknowledged.contains(&version.request)
@@ -171,7 +173,7 @@ impl Medium {
         mut loses: impl FnMut() -> bool,
     ) {
         for index in &self.dirty {
-            let page = self.pages.get_mut(index).expect("C2: a dirty page is there");
+            let page = self.pages.get_mut(index).expect("MEDIUM2: a dirty page is there");
             for version in &mut page.versions {
                 let covered = version.order < mark && !unacknowledged.contains(&version.request);
                 version.is_lost |= covered && loses();
@@ -184,7 +186,7 @@ impl Medium {
         let mut dropped = 0;
         let Self { pages, dirty, .. } = self;
         dirty.retain(|index| {
-            let page = pages.get_mut(index).expect("C2: a dirty page is there");
+            let page = pages.get_mut(index).expect("MEDIUM2: a dirty page is there");
             let before = page.versions.len();
             page.versions.retain(|version| !version.is_lost);
             dropped += (before - page.versions.len()) as u64;
@@ -212,14 +214,14 @@ impl Medium {
         let requests: Vec<u64> = requests.into_iter().collect();
         let mut loss = Loss::default();
         for index in dirty {
-            let page = self.pages.get_mut(&index).expect("C2: a dirty page is there");
+            let page = self.pages.get_mut(&index).expect("MEDIUM2: a dirty page is there");
             crash_page(page, chooser, (first, self.order), &requests, &mut loss);
         }
         loss.tally()
     }
 }
 
-/// C3 for one page.
+/// MEDIUM3 for one page.
 fn crash_page(page: &mut Page, chooser: &mut Chooser, orders: (u64, u64), requests: &[u64], loss: &mut Loss) {
     let versions = std::mem::take(&mut page.versions);
     let mut candidates: Vec<Candidate> = Vec::new();

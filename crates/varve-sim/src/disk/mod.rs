@@ -5,11 +5,11 @@
 //! So writes are lost, torn and reordered.
 //!
 //! Invariants:
-//! - K1. A change is seen by every read submitted after its acknowledgement; while it is under way a read may see
+//! - SIMDISK1. A change is seen by every read submitted after its acknowledgement; while it is under way a read may see
 //!   any part of it, and no later read sees less.
-//! - K2. Once a flush is acknowledged, every change that was acknowledged before the flush was submitted survives.
-//! - K3. A durable change survives from its acknowledgement on.
-//! - K4. A request that was submitted runs to its end, or to the crash; dropping its future changes nothing.
+//! - SIMDISK2. Once a flush is acknowledged, every change that was acknowledged before the flush was submitted survives.
+//! - SIMDISK3. A durable change survives from its acknowledgement on.
+//! - SIMDISK4. A request that was submitted runs to its end, or to the crash; dropping its future changes nothing.
 
 pub(crate) mod answer;
 mod fault;
@@ -220,7 +220,7 @@ impl SimDisk {
         state.faults.budget = budget;
     }
 
-    /// Switches all faults off or on, past damage included: beneath them the disk is whole (F1).
+    /// Switches all faults off or on, past damage included: beneath them the disk is whole (FAULT1).
     pub fn enable_faults(&self, enabled: bool) {
         self.hardware.state.borrow_mut().faults.enabled = enabled;
     }
@@ -439,7 +439,7 @@ impl Completer {
         // The crash that may come right after this event takes the answer with it.
         self.core.event(self.number, stage, done.verb, done.extent, done.counts);
         if !self.core.is_halted() {
-            // Nobody may be waiting any more, which changes nothing (K4).
+            // Nobody may be waiting any more, which changes nothing (SIMDISK4).
             done.reply.send(done.outcome);
         }
     }

@@ -1,6 +1,6 @@
 //! One request to a simulated disk, from its submission to its end or to the crash.
 //!
-//! The invariants K1 to K4 of the disk are kept here: a change is applied to the medium sector by sector, some of
+//! The invariants SIMDISK1 to SIMDISK4 of the disk are kept here: a change is applied to the medium sector by sector, some of
 //! them perhaps before its end, the rest at its end, and is acknowledged after that.
 
 use super::answer::Reply;
@@ -144,7 +144,7 @@ impl State {
         (self.poisoned, self.has_lost_flush) = (true, true);
     }
 
-    /// K3.
+    /// SIMDISK3.
     fn settle(&mut self, id: u64, extent: Extent) {
         for sector in self.medium.touched(sectors(extent)) {
             self.medium.settle(sector, id);
@@ -180,7 +180,7 @@ impl State {
     }
 
     /// For a write that is lost or goes elsewhere: what reads are to see in its place, which is what was there
-    /// before. Where it goes, reads see what it wrote. The medium itself is written as it should be (F1).
+    /// before. Where it goes, reads see what it wrote. The medium itself is written as it should be (FAULT1).
     fn go_astray(&mut self, flight: &Flight, random: &mut Random) -> Vec<(u64, Content)> {
         let Job::Change { bytes: Some(bytes), .. } = &flight.job else { return Vec::new() };
         if !matches!(flight.verdict, Verdict::Lost | Verdict::Misdirected) {

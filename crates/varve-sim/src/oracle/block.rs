@@ -4,10 +4,10 @@
 //! the other started came first; otherwise either may have. Times are ticks of the oracle's own counter.
 //!
 //! Invariants:
-//! - O1. A read that started at `r` may see a write unless another, acknowledged before `r`, came after it.
-//! - O2. After a crash a sector may hold a write unless another, durable one came after it.
-//! - O3. What a read has seen came after everything that ended before the read started: later reads do not go back.
-//! - O4. After a discard a sector holds zeros or something that this volume has had there, and nothing else.
+//! - ORACLE1. A read that started at `r` may see a write unless another, acknowledged before `r`, came after it.
+//! - ORACLE2. After a crash a sector may hold a write unless another, durable one came after it.
+//! - ORACLE3. What a read has seen came after everything that ended before the read started: later reads do not go back.
+//! - ORACLE4. After a discard a sector holds zeros or something that this volume has had there, and nothing else.
 
 use super::past::Past;
 use crate::pattern::Stamp;
@@ -20,7 +20,7 @@ pub(super) struct Write {
     stamp: Stamp,
     /// When it was started; names it.
     token: u64,
-    /// Before this it has not taken effect: its start, or the start of a later read that saw it (O3).
+    /// Before this it has not taken effect: its start, or the start of a later read that saw it (ORACLE3).
     started: u64,
     /// After this it has taken effect, if ever.
     finished: u64,
@@ -137,7 +137,7 @@ impl Block {
         }
     }
 
-    /// O2: forgets what can neither be read nor come back.
+    /// ORACLE2: forgets what can neither be read nor come back.
     fn prune(&mut self, oldest_read: u64) {
         let Block::Open(writes) = self else { return };
         for index in 0..writes.len() {
@@ -161,8 +161,8 @@ impl Block {
             .any(|other| other.acknowledged && other.finished < read_started && other.came_after(write))
     }
 
-    /// Whether a read that started at `read_started` may see `found`; if so, takes note that it was seen (O1, O3).
-    /// `past`: what a discard may have left (O4).
+    /// Whether a read that started at `read_started` may see `found`; if so, takes note that it was seen (ORACLE1, ORACLE3).
+    /// `past`: what a discard may have left (ORACLE4).
     pub(super) fn see(&mut self, found: Stamp, past: &Past, read_started: u64, oldest_read: u64) -> bool {
         let writes = match self {
             Block::Settled(stamp) if *stamp == found => return true,

@@ -22,7 +22,7 @@ use varve_block::{Arena, Bytes, Durability, Extent};
 pub struct Oracle {
     volume: u16,
     blocks: Vec<Block>,
-    /// What each block has ever held (O4).
+    /// What each block has ever held (ORACLE4).
     pasts: Vec<Past>,
     /// The blocks that are not settled.
     open: BTreeSet<usize>,

@@ -42,7 +42,10 @@ fn a_read_that_started_before_a_write_ended_may_see_what_was_there_before() {
     let (early, other) = (oracle.read_started(), oracle.read_started());
     let second = written(&mut oracle, Durable);
     let third = written(&mut oracle, Durable);
-    assert!(oracle.check_read(early, 0, &bytes(first)).is_ok(), "even when it is durably overwritten");
+    assert!(
+        oracle.check_read(early, 0, &bytes(first)).is_ok(),
+        "ORACLE1: even when it is durably overwritten"
+    );
     assert!(oracle.check_read(other, 0, &bytes(second)).is_ok());
     assert_eq!(oracle.allowed(0), [third]);
     assert!(oracle.open.is_empty(), "nothing is kept for reads that are over");
@@ -56,7 +59,7 @@ fn of_two_concurrent_writes_the_one_that_was_seen_came_last() {
     oracle.write_finished(one, Volatile);
     assert_eq!(oracle.allowed(0), [one.stamp, two.stamp]);
     assert!(may_read(&mut oracle, one.stamp));
-    assert!(!may_read(&mut oracle, two.stamp), "O3");
+    assert!(!may_read(&mut oracle, two.stamp), "ORACLE3");
     let flush = oracle.flush_started();
     oracle.flush_finished(flush);
     oracle.crashed();
@@ -99,7 +102,7 @@ fn an_unread_crash_leaves_its_doubts_to_the_next() {
     assert_eq!(oracle.allowed(0), [Stamp::ZEROS, first, second]);
     let third = written(&mut oracle, Durable);
     oracle.crashed();
-    assert_eq!(oracle.allowed(0), [third]);
+    assert_eq!(oracle.allowed(0), [third], "ORACLE2");
 }
 
 #[test]
@@ -138,8 +141,8 @@ fn discarded_content_may_be_anything_of_this_sector_and_then_stays() {
     crate::pattern::fill_sector(&mut elsewhere, first, 5);
     assert!(oracle.check(0, &elsewhere).is_err(), "but not another sector's");
     assert!(oracle.check(0, &[3; SECTOR_SIZE]).is_err(), "and not rubbish");
-    assert!(!may_read(&mut oracle, Stamp::new(2, 1)), "O4: nor what another volume wrote");
-    assert!(!may_read(&mut oracle, Stamp::new(1, 9)), "O4: nor what was never written");
+    assert!(!may_read(&mut oracle, Stamp::new(2, 1)), "ORACLE4: nor what another volume wrote");
+    assert!(!may_read(&mut oracle, Stamp::new(1, 9)), "ORACLE4: nor what was never written");
     assert!(may_read(&mut oracle, first));
     assert!(!may_read(&mut oracle, Stamp::ZEROS));
 }
@@ -188,17 +191,17 @@ fn a_discard_leaves_what_a_volume_and_its_forebears_have_had_and_nothing_newer_o
     for (volume, allowed) in [(&mut one, own), (&mut two, first)] {
         let discard = volume.discard_started(SECTOR);
         volume.write_finished(discard, Durable);
-        assert!(!may_read(volume, third), "O4: the origin wrote it later");
+        assert!(!may_read(volume, third), "ORACLE4: the origin wrote it later");
         let mut again = volume.fork();
         assert!(may_read(&mut again, second));
         assert!(may_read(volume, allowed));
     }
-    assert!(!may_read(&mut two, own), "O4: it is a sibling's");
+    assert!(!may_read(&mut two, own), "ORACLE4: it is a sibling's");
     oracle.cut(0);
     oracle.grow(4096);
     let discard = oracle.discard_started(SECTOR);
     oracle.write_finished(discard, Durable);
-    assert!(!may_read(&mut oracle, third), "O4: what was cut off does not come back");
+    assert!(!may_read(&mut oracle, third), "ORACLE4: what was cut off does not come back");
     assert!(may_read(&mut oracle, Stamp::ZEROS));
 }
 

@@ -1,10 +1,10 @@
 //! The simulated world: a seeded executor, a clock that jumps, and the moment at which everything crashes.
 //!
 //! Invariants:
-//! - W1. Everything that happens is a function of the seed and of what the caller does.
-//! - W2. Time moves only from one timer to a later one.
-//! - W3. From the moment of a crash until the crash is over, no disk sees a request.
-//! - W4. After a crash nothing of the former boot is left: no task, no timer, no request.
+//! - WORLD1. Everything that happens is a function of the seed and of what the caller does.
+//! - WORLD2. Time moves only from one timer to a later one.
+//! - WORLD3. From the moment of a crash until the crash is over, no disk sees a request.
+//! - WORLD4. After a crash nothing of the former boot is left: no task, no timer, no request.
 
 mod clock;
 mod crash;
@@ -88,7 +88,7 @@ impl World {
         self.core.random.borrow_mut().fork()
     }
 
-    /// A hash of everything that happened so far: equal for equal seeds (W1).
+    /// A hash of everything that happened so far: equal for equal seeds (WORLD1).
     pub fn trace_hash(&self) -> u64 {
         self.core.trace.get()
     }

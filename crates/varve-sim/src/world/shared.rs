@@ -1,6 +1,6 @@
 //! What disks, clocks and spawners of a world share: time, timers, tasks, chance, and the crash to come.
 //!
-//! The invariants W1 to W4 of the world are kept here.
+//! The invariants WORLD1 to WORLD4 of the world are kept here.
 
 use super::crash::{CrashAt, CrashKind};
 use super::ready::{Ready, ReadyQueue};
@@ -157,7 +157,7 @@ impl Core {
             self.now.set(crash);
             return true;
         }
-        assert!(self.now.get() <= key.0, "W2: a timer is set for later");
+        assert!(self.now.get() <= key.0, "WORLD2: a timer is set for later");
         self.now.set(key.0);
         self.note(key.0.0);
         match due {
@@ -200,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Drops every task, timer and waiting future (W4).
+    /// Drops every task, timer and waiting future (WORLD4).
     fn end_boot(&self) {
         loop {
             let tasks = self.tasks.take();
@@ -274,7 +274,7 @@ impl Core {
         self.boot.get()
     }
 
-    /// Whether a crash has begun (W3).
+    /// Whether a crash has begun (WORLD3).
     pub(crate) fn is_halted(&self) -> bool {
         self.halted.get().is_some()
     }

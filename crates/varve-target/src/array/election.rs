@@ -5,12 +5,12 @@
 //! which they can be written, members be missing and the power fail.
 //!
 //! Invariants:
-//! - ELECT1. The superblock with the highest number counts for which ELECT2 and ELECT3 hold, of the members that are here.
-//! - ELECT2. A member is believed that it calls in sync and that has it, or the one that it follows. A member that it calls away or
+//! - ELECTION1. The superblock with the highest number counts for which ELECTION2 and ELECTION3 hold, of the members that are here.
+//! - ELECTION2. A member is believed that it calls in sync and that has it, or the one that it follows. A member that it calls away or
 //!   catching up is not read, whatever its own superblock says.
-//! - ELECT3. The members that are believed hold all data, and no other ones may have been used without them: of those that the
+//! - ELECTION3. The members that are believed hold all data, and no other ones may have been used without them: of those that the
 //!   superblock of any of them calls in sync they are more than half, or all.
-//! - ELECT4. A member that returns is caught up from the log only if its number is the last one before it was called away;
+//! - ELECTION4. A member that returns is caught up from the log only if its number is the last one before it was called away;
 //!   else it is caught up with everything.
 
 use super::error::ArrayError;
@@ -63,7 +63,7 @@ pub(super) enum Worth {
     Absent,
 }
 
-/// Decides. `accept_missing`: ELECT3's second half was answered by a person; `believes_stale`: a fault for tests.
+/// Decides. `accept_missing`: ELECTION3's second half was answered by a person; `believes_stale`: a fault for tests.
 pub(super) fn elect(
     layout: ArrayLayout,
     found: &[Found],
@@ -72,7 +72,7 @@ pub(super) fn elect(
 ) -> Result<Election, ArrayError> {
     assert_eq!(found.len(), layout.members(), "ARRAY3: a place for each member");
     let mut candidates: Vec<&Superblock> = found.iter().filter_map(Found::superblock).collect();
-    candidates.sort_by_key(|superblock| std::cmp::Reverse(superblock.number)); // ELECT1
+    candidates.sort_by_key(|superblock| std::cmp::Reverse(superblock.number)); // ELECTION1
     let needed = usize::try_from(layout.data_members()).expect("members are few");
     let mut refused = ArrayError::TooFew { present: 0, needed };
     for superblock in candidates {
@@ -86,13 +86,13 @@ pub(super) fn elect(
             assert_eq!(members.len(), layout.members(), "ARRAY3: the members of the superblock that counts");
             return Ok(Election { superblock: superblock.clone(), members });
         } else {
-            refused = ArrayError::MaybeStale; // ELECT3
+            refused = ArrayError::MaybeStale; // ELECTION3
         }
     }
     Err(refused)
 }
 
-/// ELECT2: what each member is worth if `superblock` counts.
+/// ELECTION2: what each member is worth if `superblock` counts.
 fn worths(superblock: &Superblock, found: &[Found], believes_stale: bool) -> Vec<Worth> {
     let follows = |own: &Superblock| is_followed(own, superblock);
     let worth = |(found, entry): (&Found, &MemberEntry)| match (found.superblock(), entry.state) {
@@ -105,13 +105,13 @@ fn worths(superblock: &Superblock, found: &[Found], believes_stale: bool) -> Vec
     found.iter().zip(&superblock.members).map(worth).collect()
 }
 
-/// ELECT2: whether `superblock` is `own`, or follows it.
+/// ELECTION2: whether `superblock` is `own`, or follows it.
 fn is_followed(own: &Superblock, superblock: &Superblock) -> bool {
     let is_it = own.number == superblock.number && own.identity() == superblock.identity();
     is_it || (own.number + 1 == superblock.number && own.identity() == superblock.previous)
 }
 
-/// ELECT3: whether the members in sync are more than half, or all, of those that the superblock of any of them calls in sync.
+/// ELECTION3: whether the members in sync are more than half, or all, of those that the superblock of any of them calls in sync.
 fn are_majority(members: &[Worth], found: &[Found]) -> bool {
     let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
     let called = |superblock: &Superblock| {
@@ -122,15 +122,15 @@ fn are_majority(members: &[Worth], found: &[Found]) -> bool {
     own.all(|superblock| present * 2 > called(superblock) || present == called(superblock))
 }
 
-/// ELECT4: whether a member with its own superblock number `own` lacks only what was written since it was called away.
+/// ELECTION4: whether a member with its own superblock number `own` lacks only what was written since it was called away.
 pub(super) fn lacks_only_missed(own: u64, away_since: u64) -> bool {
     own + 1 == away_since
 }
 
 /// Whether the rest of the members may go on when `lost` of `in_sync` fail at one instant: the lost ones alone must not be
-/// taken into use later (ELECT3).
+/// taken into use later (ELECTION3).
 pub(super) fn may_go_on(layout: ArrayLayout, in_sync: usize, lost: usize) -> bool {
-    assert!(lost <= in_sync, "ELECT3: {lost} of {in_sync} are lost");
+    assert!(lost <= in_sync, "ELECTION3: {lost} of {in_sync} are lost");
     let rest = in_sync - lost;
     rest as u64 >= layout.data_members() && lost * 2 <= in_sync
 }
@@ -192,17 +192,21 @@ mod tests {
         let before = superblock(4, &all);
         let now = next(&before, &without);
         let stale = [now.clone(), before.clone(), now];
-        assert_eq!(worth(DDRAID, &stale), Ok(vec![Worth::InSync, Worth::Returned, Worth::InSync]), "ELECT2");
+        assert_eq!(
+            worth(DDRAID, &stale),
+            Ok(vec![Worth::InSync, Worth::Returned, Worth::InSync]),
+            "ELECTION2"
+        );
         let now = next(&before, &all);
         let half_written = [now.clone(), before.clone(), before.clone()];
-        assert_eq!(worth(DDRAID, &half_written), Ok(vec![Worth::InSync; 3]), "ELECT2");
+        assert_eq!(worth(DDRAID, &half_written), Ok(vec![Worth::InSync; 3]), "ELECTION2");
         let old = [now.clone(), superblock(3, &all), now.clone()];
-        assert_eq!(worth(DDRAID, &old), Ok(vec![Worth::InSync, Worth::Returned, Worth::InSync]), "ELECT2");
+        assert_eq!(worth(DDRAID, &old), Ok(vec![Worth::InSync, Worth::Returned, Worth::InSync]), "ELECTION2");
         let overtaken = [next(&before, &without), now.clone(), now];
         assert_eq!(
             worth(DDRAID, &overtaken),
             Ok(vec![Worth::Returned, Worth::InSync, Worth::InSync]),
-            "ELECT1"
+            "ELECTION1"
         );
         let behind = [InSync, CatchingUp, InSync];
         let going_on = [superblock(5, &behind), superblock(5, &behind), superblock(5, &behind)];
@@ -216,12 +220,12 @@ mod tests {
         use MemberState::{Away, InSync};
         let both = [InSync; 2];
         let alone = [Found::Missing, superblock(4, &both)];
-        assert_eq!(worth(MIRROR, &alone), Err(ArrayError::MaybeStale), "ELECT3");
+        assert_eq!(worth(MIRROR, &alone), Err(ArrayError::MaybeStale), "ELECTION3");
         assert!(elect(MIRROR, &alone, true, false).is_ok(), "a person says that it is the last one");
         let last = [Found::Missing, superblock(4, &[Away, InSync])];
-        assert_eq!(worth(MIRROR, &last), Ok(vec![Worth::Absent, Worth::InSync]), "ELECT3");
+        assert_eq!(worth(MIRROR, &last), Ok(vec![Worth::Absent, Worth::InSync]), "ELECTION3");
         let two = [Found::Missing, superblock(4, &[InSync; 3]), superblock(4, &[InSync; 3])];
-        assert_eq!(worth(DDRAID, &two), Ok(vec![Worth::Absent, Worth::InSync, Worth::InSync]), "ELECT3");
+        assert_eq!(worth(DDRAID, &two), Ok(vec![Worth::Absent, Worth::InSync, Worth::InSync]), "ELECTION3");
         let one = [Found::Missing, Found::Missing, superblock(4, &[InSync; 3])];
         assert_eq!(worth(DDRAID, &one), Err(ArrayError::TooFew { present: 1, needed: 2 }));
     }
@@ -233,11 +237,11 @@ mod tests {
             for lost in 1..=copies {
                 let goes_on = may_go_on(layout, copies, lost);
                 let could_start_alone = lost * 2 > copies;
-                assert!(!(goes_on && could_start_alone), "ELECT3: {lost} of {copies}");
+                assert!(!(goes_on && could_start_alone), "ELECTION3: {lost} of {copies}");
                 assert_eq!(goes_on, lost < copies && lost * 2 <= copies);
             }
         }
         assert!(may_go_on(DDRAID, 3, 1) && !may_go_on(DDRAID, 2, 1));
-        assert!(lacks_only_missed(4, 5) && !lacks_only_missed(3, 5), "ELECT4");
+        assert!(lacks_only_missed(4, 5) && !lacks_only_missed(3, 5), "ELECTION4");
     }
 }

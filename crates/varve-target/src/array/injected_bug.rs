@@ -14,7 +14,7 @@ pub enum InjectedBug {
     ReconstructDirty,
     /// That the loss of a region was accepted is not recorded: a member that returns is believed there (breaks ACCEPT1).
     AcceptUnrecorded,
-    /// A member that others call away is believed (breaks ELECT2).
+    /// A member that others call away is believed (breaks ELECTION2).
     BelieveStale,
     /// Writes are acknowledged before it is durable that a member missed them (breaks ARRAYIO3).
     AcknowledgeBeforeEjection,

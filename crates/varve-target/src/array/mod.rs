@@ -135,6 +135,15 @@ impl Array {
         }
     }
 
+    /// Members, regions and the size of the array fit each other.
+    fn assert_consistent(&self) {
+        self.members.assert_consistent();
+        self.regions.assert_consistent();
+        assert_eq!(self.members.count(), self.spec.layout.members(), "ARRAY3: each member has a place");
+        let end = self.size().div_ceil(self.regions.size());
+        assert_eq!(self.regions.count(), end, "ARRAY4: regions reach to the end of the array");
+    }
+
     /// Bytes of the array.
     fn size(&self) -> u64 {
         self.shape.get().size

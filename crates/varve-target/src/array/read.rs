@@ -123,6 +123,7 @@ impl Array {
     fn choose(&self, extent: Extent) -> Result<usize, IoError> {
         let in_sync = self.members.in_state(MemberState::InSync);
         let first = *in_sync.first().ok_or(IoError::Gone)?;
+        assert!(in_sync.iter().all(|place| *place >= first), "ARRAYREAD2: it is the first in sync");
         let differs = self.regions.unsynced().has_any(self.regions.of(extent));
         if differs || self.options.read_policy == ReadPolicy::Data {
             return Ok(first); // ARRAYREAD2
@@ -260,6 +261,7 @@ impl Array {
             return Err(Unread::Mismatch);
         }
         runs.insert(absent, computed);
+        assert_eq!(runs.len(), self.spec.layout.members(), "COMBINE1: a run of each member");
         Ok(runs)
     }
 
@@ -354,6 +356,7 @@ impl Array {
         if error == IoError::Gone {
             return false;
         }
+        assert_eq!(data.len() as u64, run.length, "GEOMETRY2: all of {run:?} is written");
         let device = self.members.device(place);
         let at = self.members.on_device(run);
         let written = device.write(at, data.clone(), Durability::Durable).await.is_ok();

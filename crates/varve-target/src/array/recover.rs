@@ -157,10 +157,11 @@ impl Array {
             options,
         };
         array.forget_checksums(settled.iter());
+        array.assert_consistent();
         array
     }
 
-    /// Writes the superblock that counts to the members that have the one before: they must not fall behind by two (ELECT2). And
+    /// Writes the superblock that counts to the members that have the one before: they must not fall behind by two (ELECTION2). And
     /// clears the `damaged` slots of members: one that is torn could become whole again when the next superblock is torn, too,
     /// for most of its sectors are the same.
     async fn complete(&self, election: &Election, found: &FoundMembers) -> Result<(), ArrayError> {
@@ -243,6 +244,7 @@ fn entry_of(before: MemberEntry, worth: Worth, number: u64) -> MemberEntry {
 
 /// Lets the slot of a superblock at `address` count no more, durably.
 pub(super) async fn clear_slot(device: &Device, address: u64, arena: &Arena) -> Result<(), IoError> {
+    assert!(address.is_multiple_of(SLOT_SIZE), "ARRAY2: {address} is no slot");
     let nothing = arena.take_zeroed(index(BLOCK_SIZE)).freeze();
     device.write(address, nothing, Durability::Durable).await.map(drop)
 }

@@ -313,3 +313,20 @@ impl Sets {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_log_all_that_was_ever_written_is_dirty() {
+        let mut written = RegionSet::new(4);
+        written.insert(2);
+        let empty = || RegionSet::new(4);
+        let (dirty, missed, marked, ever_marked) = (empty(), empty(), empty(), empty());
+        let mut sets = Sets { regions: 4, dirty, missed, written, marked, ever_marked };
+        assert!(sets.replay(&None, 1 << 20).is_ok());
+        let marked: Vec<bool> = (0..4).map(|region| sets.marked.contains(region)).collect();
+        assert_eq!(marked, [false, false, true, false], "ARRAYOPEN3");
+    }
+}

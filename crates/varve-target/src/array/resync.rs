@@ -145,7 +145,6 @@ impl Array {
         let is_wanted = || {
             let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
                 || !self.regions.unsynced().contains(region);
-            // RESYNC3
             let is_behind = self.members.state(place) == MemberState::CatchingUp && away_since() == before;
             is_known && is_behind && !self.is_closed.get()
         };
@@ -155,6 +154,7 @@ impl Array {
             false => self.zero(place, region, is_wanted).await?,
         };
         if step == Step::Done && is_wanted() {
+            assert_eq!(away_since(), before, "RESYNC3: it did not leave meanwhile");
             self.members.caught_up(place, region);
             self.tell();
         }

@@ -97,6 +97,7 @@ impl State {
 
     fn answer(&self, number: u64, answer: Answer) {
         if let Some(question) = self.outstanding.borrow_mut().get_mut(&number) {
+            assert!(number <= self.last_number.get(), "DELEGATE7: a question that waits was sent");
             question.answer = Some(answer);
         }
         self.changed.notify_all();
@@ -133,6 +134,7 @@ impl State {
     /// Keeps it in any case.
     pub(super) fn keep_at_once(&self, kept: &Kept, extent: Extent) {
         let entry = self.entry(kept);
+        assert!(self.shape.extent().contains(extent), "DELEGATE1");
         self.cache.borrow_mut().insert(extent, kept.access, &entry);
     }
 

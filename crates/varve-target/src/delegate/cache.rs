@@ -174,6 +174,15 @@ impl RemapCache {
         self.reads.retain(flushed);
         self.writes.retain(flushed);
         self.trimming.retain(|entry| flushed(entry) && entry.unflushed.is_some());
+        self.assert_consistent();
+    }
+
+    /// Ranges of each map follow each other; what is being trimmed is there only to be told again.
+    fn assert_consistent(&self) {
+        for map in [&self.reads, &self.writes, &self.trimming] {
+            map.assert_consistent();
+        }
+        assert!(self.trimming.iter().all(|(_, entry)| entry.unflushed.is_some()), "REMAP2: it is told again");
     }
 
     /// What is to be told to a mapper that comes back.
@@ -207,9 +216,11 @@ impl RemapCache {
                 self.hand = (other, 0);
                 continue;
             };
-            let keep = entry.was_used.replace(false) || entry.unflushed.is_some(); // REMAP2
+            let is_pinned = entry.unflushed.is_some();
+            let keep = entry.was_used.replace(false) || is_pinned;
             self.hand = (intent, extent.end());
             if !keep {
+                assert!(!is_pinned, "REMAP2: what the mapper has not made durable is not evicted");
                 self.map_mut(intent).remove(extent);
             }
         }

@@ -151,6 +151,15 @@ impl RangeMap {
         self.0.retain(|_, (_, entry)| keep(entry));
     }
 
+    /// RANGE1.
+    pub(super) fn assert_consistent(&self) {
+        let mut end = 0;
+        for (start, (length, _)) in &self.0 {
+            assert!(*length > 0 && *start >= end, "RANGE1: {length} bytes at {start}");
+            end = start + length;
+        }
+    }
+
     /// Cuts the range that has both the byte at `at` and the one before it.
     fn split(&mut self, at: u64) {
         let Some((extent, entry)) = self.get(at) else { return };

@@ -5,9 +5,9 @@
 //! come, and one of them leads the next commit for all of them.
 //!
 //! Invariants:
-//! - GROUP1. One request leads at a time, and one commit is under way at a time: what is written belongs to the leader.
-//! - GROUP2. A commit carries what was there when it began: a request that came later needs a higher number.
-//! - GROUP3. When a leader ends, the waiters of the next commit are woken: one of them leads.
+//! - LEADER1. One request leads at a time, and one commit is under way at a time: what is written belongs to the leader.
+//! - LEADER2. A commit carries what was there when it began: a request that came later needs a higher number.
+//! - LEADER3. When a leader ends, the waiters of the next commit are woken: one of them leads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub(crate) enum Turn<'a> {
 pub(crate) struct Lead<'a>(&'a GroupCommit);
 
 impl GroupCommit {
-    /// The number of the next commit to begin: what a request needs that has just changed something (GROUP2).
+    /// The number of the next commit to begin: what a request needs that has just changed something (LEADER2).
     pub(crate) fn next(&self) -> u64 {
         self.begun.get() + 1
     }
@@ -75,16 +75,27 @@ impl GroupCommit {
 
     /// A commit begins with all that is there at this instant. Called by a leader, or before anybody is served.
     pub(crate) fn begin(&self) -> u64 {
-        assert!(!self.is_under_way(), "GROUP1: one commit at a time");
+        assert!(!self.is_under_way(), "LEADER1: one commit at a time");
         self.begun.set(self.begun.get() + 1);
+        self.assert_consistent();
         self.begun.get()
     }
 
     /// The commit that has begun is over, whether it succeeded or not.
     pub(crate) fn end(&self) {
-        assert!(self.is_under_way(), "GROUP1: what ends has begun");
+        assert!(self.is_under_way(), "LEADER1: what ends has begun");
         self.ended.set(self.begun.get());
         self.wake(self.ended.get());
+        self.assert_consistent();
+    }
+
+    /// At most one commit is under way, and nobody waits for one that has ended.
+    fn assert_consistent(&self) {
+        let (begun, ended) = (self.begun.get(), self.ended.get());
+        assert!(ended == begun || ended + 1 == begun, "LEADER1: {begun} have begun, {ended} have ended");
+        let waiting = self.waiting.borrow();
+        let first = waiting.first_key_value().map(|(number, _)| *number);
+        assert!(first.is_none_or(|first| first > ended), "LEADER3: who waits for {first:?} was woken");
     }
 
     /// Wakes the waiters of commits up to `number`.
@@ -99,8 +110,8 @@ impl GroupCommit {
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        assert!(self.0.is_led.replace(false), "GROUP1: one leader at a time");
-        self.0.wake(self.0.next()); // GROUP3
+        assert!(self.0.is_led.replace(false), "LEADER1: one leader at a time");
+        self.0.wake(self.0.next()); // LEADER3
     }
 }
 
@@ -131,8 +142,8 @@ mod tests {
         let (mut shares, mut waits) = (pin!(group.turn(before)), pin!(group.turn(behind)));
         assert!((&mut shares).now_or_never().is_none() && (&mut waits).now_or_never().is_none());
         group.end();
-        assert!(matches!(shares.now_or_never(), Some(Turn::Ended)), "GROUP2");
-        assert!((&mut waits).now_or_never().is_none(), "GROUP1: the leader has not ended");
+        assert!(matches!(shares.now_or_never(), Some(Turn::Ended)), "LEADER2");
+        assert!((&mut waits).now_or_never().is_none(), "LEADER1: the leader has not ended");
         drop(first);
         drop(lead(waits.now_or_never()));
         assert_eq!(group.at_rest(), Some(before));
@@ -168,11 +179,11 @@ mod tests {
             requests.push(tasks.spawner().spawn_local_with_handle(request).expect("the pool is there"));
         }
         tasks.run_until_stalled();
-        assert_eq!(commits.get(), 0, "GROUP1");
+        assert_eq!(commits.get(), 0, "LEADER1");
         drop(first);
         // Only tasks that were woken are polled.
         tasks.run_until_stalled();
-        assert_eq!(commits.get(), 1, "GROUP2, GROUP3");
-        assert!(requests.into_iter().all(|request| request.now_or_never().is_some()), "GROUP3");
+        assert_eq!(commits.get(), 1, "LEADER2, LEADER3");
+        assert!(requests.into_iter().all(|request| request.now_or_never().is_some()), "LEADER3");
     }
 }

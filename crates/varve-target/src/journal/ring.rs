@@ -3,9 +3,9 @@
 //! A record lies in one piece and in whole blocks: directly behind the one before it, or at the ring's start.
 //!
 //! Invariants:
-//! - RING1. A record never lies over one that the last durable superblock needs.
-//! - RING2. Records are written one after the other, each durable before the next is begun.
-//! - RING3. Before two of the longest records might not fit, the ring is tight, and the next commit is a checkpoint.
+//! - LOGRING1. A record never lies over one that the last durable superblock needs.
+//! - LOGRING2. Records are written one after the other, each durable before the next is begun.
+//! - LOGRING3. Before two of the longest records might not fit, the ring is tight, and the next commit is a checkpoint.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -86,7 +86,7 @@ impl Ring {
         self.live_blocks() * 2 > self.blocks
     }
 
-    /// RING3: whether there may be no room for `records` records.
+    /// LOGRING3: whether there may be no room for `records` records.
     pub(crate) fn is_tight(&self, records: u64) -> bool {
         self.live_blocks() + (records + 1) * self.record_blocks_max > self.blocks
     }
@@ -109,7 +109,7 @@ impl Ring {
         record: Buffer,
         durability: Durability,
     ) -> Result<(), IoError> {
-        assert_eq!(sequence, self.sequence.get(), "RING2: one record at a time");
+        assert_eq!(sequence, self.sequence.get(), "LOGRING2: one record at a time");
         let blocks = record.len() as u64 / BLOCK_SIZE;
         let Some(start) = self.place(blocks) else {
             tracing::error!(sequence, blocks, "the ring of a log contradicts itself");
@@ -122,19 +122,28 @@ impl Ring {
 
     /// Record `sequence` lies at `start`: it was written just now, or was found there by a replay.
     pub(crate) fn accept(&self, start: u64, blocks: u64, sequence: u64) {
-        assert!(sequence >= self.sequence.get(), "RING2: numbers rise");
+        assert!(sequence >= self.sequence.get(), "LOGRING2: numbers rise");
         self.live.borrow_mut().push_back((start, blocks));
         self.head.set(start + blocks);
         self.sequence.set(sequence + 1);
+        self.assert_consistent();
+    }
+
+    /// The next record goes behind the last one, inside the ring.
+    fn assert_consistent(&self) {
+        let live = self.live.borrow();
+        assert!(self.head.get() <= self.blocks, "LOGRING1: the head lies in the ring or at its end");
+        let ends = |(start, blocks): &(u64, u64)| start + blocks;
+        assert!(live.back().is_none_or(|last| ends(last) == self.head.get()), "LOGRING2: in their order");
     }
 
     fn live_blocks(&self) -> u64 {
         self.live.borrow().iter().map(|(_, length)| length).sum()
     }
 
-    /// Where a record of `blocks` blocks goes (RING1).
+    /// Where a record of `blocks` blocks goes (LOGRING1).
     fn place(&self, blocks: u64) -> Option<u64> {
-        assert!((1..=self.record_blocks_max).contains(&blocks), "RING3: a record of {blocks} blocks");
+        assert!((1..=self.record_blocks_max).contains(&blocks), "LOGRING3: a record of {blocks} blocks");
         let live = self.live.borrow();
         [self.head.get(), 0].into_iter().find(|start| {
             let end = start + blocks;

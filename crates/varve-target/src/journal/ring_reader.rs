@@ -70,6 +70,7 @@ impl RingReader<'_> {
     ) -> Result<Option<Placed<R>>, R::Error> {
         let Some(bytes) = self.bytes::<R>(start, sequence).await? else { return Ok(None) };
         let blocks = bytes.len() as u64 / BLOCK_SIZE;
+        assert!(start + blocks <= self.ring.blocks(), "LOGRING1: a record lies in the ring");
         match R::decode(&bytes)? {
             Some(record) if record.epoch() == self.ring.epoch() => {
                 Ok(Some(Placed { record, sequence, start, blocks }))
@@ -97,6 +98,7 @@ impl RingReader<'_> {
     /// A record of after number `sequence`, wherever it lies in the ring: its number and its first block.
     pub(crate) async fn later<R: RingRecord>(&self, sequence: u64) -> Option<(u64, u64)> {
         for (start, number) in self.claims_from::<R>(sequence + 1).await {
+            assert!(number > sequence, "REPLAY1: only a later one tells that it was not torn");
             let Ok(Some(bytes)) = self.bytes::<R>(start, number).await else { continue }; // SCAN1
             let is_one = match R::decode(&bytes) {
                 Ok(Some(record)) => record.epoch() >= self.ring.epoch(), // SCAN2
@@ -150,7 +152,7 @@ impl RingReader<'_> {
     /// Writes zeros where the ring of a log that says nothing cannot be read: otherwise nobody could tell at the next start
     /// where the log ends.
     pub(crate) async fn mend(&self) -> Result<(), IoError> {
-        assert!(self.ring.is_empty(), "RING1: nothing in the ring is needed");
+        assert!(self.ring.is_empty(), "LOGRING1: nothing in the ring is needed");
         for (_, piece) in Extent::new(0, self.ring.blocks() * BLOCK_SIZE).pieces(SCAN_BYTES) {
             if self.read(piece).await.is_ok() {
                 continue;

@@ -33,11 +33,11 @@ enum Fault {
     NoFlush,
     /// Both superblocks go to one slot (PAIR1).
     OneSlot,
-    /// Records are released without a superblock (RING1).
+    /// Records are released without a superblock (LOGRING1).
     RecordOverLive,
     /// Records carry no checksum, and torn ones are believed (REPLAY1).
     NoChecksum,
-    /// A request joins the commit that is under way (GROUP2).
+    /// A request joins the commit that is under way (LEADER2).
     CommitUnderWay,
 }
 
@@ -129,6 +129,8 @@ struct Engine {
     number: Cell<u64>,
     numbers: RefCell<Numbers>,
     pending: RefCell<Vec<Change>>,
+    /// Whether records of the log were applied.
+    applies: bool,
 }
 
 impl Engine {
@@ -188,6 +190,7 @@ impl Engine {
             number: Cell::new(root.number),
             numbers: RefCell::new(numbers),
             pending: RefCell::default(),
+            applies: false,
         };
         replay(&mut engine).await?;
         Ok(engine)
@@ -282,10 +285,12 @@ impl Log for Engine {
     }
 
     async fn claim(&self, _: &Self::Record) -> Result<(), IoError> {
+        assert!(!self.applies, "REPLAY2: all is claimed before anything is applied");
         Ok(())
     }
 
     async fn apply(&mut self, placed: Self::Record) -> Result<(), IoError> {
+        self.applies = true;
         for (key, number) in placed.record.changes {
             let key = usize::try_from(key).expect("small");
             *self.numbers.get_mut().get_mut(key).ok_or(IoError::Corrupt)? = number;
@@ -405,17 +410,17 @@ fn a_ring_without_room_refuses_a_record() {
     for (sequence, start) in (1..).zip([0, 2, 4]) {
         ring.accept(start, 2, sequence);
     }
-    assert!(ring.is_tight(1) && ring.is_long(), "RING3");
+    assert!(ring.is_tight(1) && ring.is_long(), "LOGRING3");
     let (world, disk) = (World::new(1), SimDisk::new(1 << 20));
     let (device, arena) = (disk.device(&world), world.arena());
     let append = async |sequence| {
         ring.append(&device, sequence, arena.take_zeroed(2 * BLOCK), Durability::Durable).await
     };
     world.run(async {
-        assert_eq!(append(4).await, Ok(()), "RING3: one more than is needed fits");
-        assert_eq!(append(5).await, Err(IoError::Corrupt), "RING1");
+        assert_eq!(append(4).await, Ok(()), "LOGRING3: one more than is needed fits");
+        assert_eq!(append(5).await, Err(IoError::Corrupt), "LOGRING1");
         ring.release();
-        assert_eq!((append(5).await, ring.head()), (Ok(()), 2), "RING2: at the ring's start again");
+        assert_eq!((append(5).await, ring.head()), (Ok(()), 2), "LOGRING2: at the ring's start again");
     });
 }
 

@@ -71,6 +71,7 @@ impl Move {
         self.check_copying()?;
         assert_eq!(self.copied.get(), piece.offset, "MOVE5");
         self.copied.set(piece.end());
+        self.assert_consistent();
         Ok(())
     }
 

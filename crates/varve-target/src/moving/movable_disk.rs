@@ -93,7 +93,8 @@ impl MovableDisk {
         {
             run.length += length;
         } else {
-            runs.insert(start, Run { length, device: target.clone(), offset: at, moved: None });
+            let before = runs.insert(start, Run { length, device: target.clone(), offset: at, moved: None });
+            assert!(before.is_none(), "MOVABLE1: a byte lies in one place, {start}");
         }
     }
 
@@ -145,6 +146,7 @@ fn plain(runs: &Runs, extent: Extent) -> Vec<Extent> {
     if at < extent.end() {
         parts.push(Extent::new(at, extent.end() - at));
     }
+    assert!(parts.iter().all(|part| extent.contains(*part)), "MOVABLE1: {parts:?} of {extent:?}");
     parts
 }
 

@@ -1,10 +1,10 @@
 //! The nodes that are in memory, under a budget of bytes that they share with the pages of the space map.
 //!
 //! Invariants:
-//! - K1. A node that is dirty or pinned is not given up (T4).
-//! - K2. With nothing dirty or pinned there are at most as many nodes as the budget leaves beside the pages, and at least
+//! - NODECACHE1. A node that is dirty or pinned is not given up (PDATA4).
+//! - NODECACHE2. With nothing dirty or pinned there are at most as many nodes as the budget leaves beside the pages, and at least
 //!   [`NODES_MIN`], after as many searches as it takes.
-//! - K3. Nodes are given up only when one is read or written, never in the middle of an attempt (T3).
+//! - NODECACHE3. Nodes are given up only when one is read or written, never in the middle of an attempt (PDATA3).
 
 use super::policy::{BlockMap, Policy, SEARCH_MAX, build};
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use varve_format::pdata::PDATA_BLOCK;
 use varve_format::pdata::node::Node;
 use varve_format::text::CachePolicy;
 
-/// However small the budget is, so many nodes may stay: what an attempt has read stays until it ends anyhow (K1).
+/// However small the budget is, so many nodes may stay: what an attempt has read stays until it ends anyhow (NODECACHE1).
 const NODES_MIN: usize = 2;
 
 /// How the cache did so far.
@@ -93,7 +93,13 @@ impl Cache {
             (self.kind, self.policy) = (policy, build(policy));
             addresses.into_iter().for_each(|address| self.policy.insert(address));
         }
-        assert!(self.dirty.iter().all(|address| self.nodes.contains_key(address)), "K1");
+        self.assert_consistent();
+    }
+
+    /// Nodes that are not written yet are in memory, and what is pinned is counted.
+    fn assert_consistent(&self) {
+        assert!(self.dirty.iter().all(|address| self.nodes.contains_key(address)), "NODECACHE1");
+        assert!(self.pins.values().all(|count| *count > 0), "NODECACHE1: a pin is counted");
     }
 
     /// So many pages are in memory.
@@ -125,7 +131,7 @@ impl Cache {
     /// Takes in a node that was read.
     pub(super) fn admit(&mut self, node: Node) {
         let address = node.address;
-        assert!(!self.contains(address), "K1: what is in memory is not read over");
+        assert!(!self.contains(address), "NODECACHE1: what is in memory is not read over");
         self.usage.loads += 1;
         self.put(node);
         self.shrink(address);
@@ -159,7 +165,7 @@ impl Cache {
     }
 
     /// Forgets a node that is not what a map leads to: who finds it there too, and rightly, reads it again. Not one that is
-    /// not written yet (K1): another map leads to that.
+    /// not written yet (NODECACHE1): another map leads to that.
     pub(super) fn disbelieve(&mut self, address: u64) {
         if !self.dirty.contains(&address) {
             drop(self.forget(address));
@@ -190,26 +196,30 @@ impl Cache {
         self.shrink(node.address);
     }
 
+    pub(super) fn evictions(&self) -> u64 {
+        self.usage.evictions
+    }
+
     pub(super) fn pin(&mut self, address: u64) {
         *self.pins.entry(address).or_default() += 1;
     }
 
     pub(super) fn unpin(&mut self, address: u64) {
-        let count = self.pins.get_mut(&address).expect("K1: a pin is taken once");
+        let count = self.pins.get_mut(&address).expect("NODECACHE1: a pin is taken once");
         *count -= 1;
         if *count == 0 {
             self.pins.remove(&address);
         }
     }
 
-    /// Gives up nodes beyond the budget, but not `newest`. Not called while an attempt runs (K3).
+    /// Gives up nodes beyond the budget, but not `newest`. Not called while an attempt runs (NODECACHE3).
     pub(super) fn shrink(&mut self, newest: u64) {
         while self.nodes.len() > self.budget() {
             let (dirty, pins) = (&self.dirty, &self.pins);
             let may_go =
                 |address: u64| address != newest && !dirty.contains(&address) && !pins.contains_key(&address);
             let Some(victim) = self.policy.victim(&may_go) else { return };
-            assert!(!self.dirty.contains(&victim), "K1");
+            assert!(!self.dirty.contains(&victim), "NODECACHE1, PDATA4: it is written first");
             self.nodes.remove(&victim);
             self.usage.evictions += 1;
         }

@@ -50,6 +50,7 @@ impl Cursor {
         let begun = self.entries().first().is_some_and(|entry| entry.0 <= key);
         if begun && self.span.end.is_none_or(|end| key < end) {
             self.index = self.entries().partition_point(|entry| entry.0 <= key) - 1;
+            assert!(self.entry().is_some_and(|entry| entry.0 <= key), "NODE2: keys rise");
             return Ok(());
         }
         *self = Cursor::floor(self.tree, pages, key)?;
@@ -81,6 +82,7 @@ impl Cursor {
                 return Ok(());
             };
             self.descend(pages, next)?;
+            assert!(self.span.first >= next, "NODE4: leaves follow each other");
         }
         Ok(())
     }

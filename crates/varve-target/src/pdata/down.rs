@@ -1,11 +1,11 @@
 //! The way from the root of a tree to a leaf, and which nodes are believed on it.
 //!
 //! Invariants:
-//! - D1. Only a node of the level and with keys of the range that its place in the tree says is believed: a disk may hold
+//! - DESCENT1. Only a node of the level and with keys of the range that its place in the tree says is believed: a disk may hold
 //!   an older version of a block, with a sound checksum. So every way down ends, and a key is found where it is changed.
-//! - D2. No node is younger than the one above it, no leaf is empty, and the keys of a branch lie in its range, but for the
+//! - DESCENT2. No node is younger than the one above it, no leaf is empty, and the keys of a branch lie in its range, but for the
 //!   first, which says nothing: so nodes that are cut, joined and linked anew stay in order.
-//! - D3. Only the node that a link names by its block and its generation is believed: where a write was lost, or went
+//! - DESCENT3. Only the node that a link names by its block and its generation is believed: where a write was lost, or went
 //!   elsewhere, an older node lies, and with a sound checksum ([`Pages::node`]).
 
 use super::pages::{Pages, Stop};
@@ -14,7 +14,7 @@ use varve_format::pdata::BlockError;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Node};
 
-/// A node on the way down, and what it may be (D1).
+/// A node on the way down, and what it may be (DESCENT1).
 #[derive(Clone, Copy)]
 pub(crate) struct Down {
     pub(crate) link: Link,
@@ -41,7 +41,7 @@ impl Down {
 
     /// The child at `index` of `node`, which is this one, and has `children`.
     pub(crate) fn to_child(self, node: &Node, children: &[(Key, Link)], index: usize) -> Self {
-        assert!(node.level > 0 && index < children.len(), "D1: a branch leads down");
+        assert!(node.level > 0 && index < children.len(), "DESCENT1: a branch leads down");
         Down {
             link: children[index].1,
             level: Some(node.level - 1),
@@ -51,7 +51,7 @@ impl Down {
         }
     }
 
-    /// The node, if it is one that may be here (D1 to D3). Another one goes from memory, where somebody might take it for what
+    /// The node, if it is one that may be here (DESCENT1 to DESCENT3). Another one goes from memory, where somebody might take it for what
     /// the map leads to.
     pub(crate) fn node(self, pages: &mut Pages) -> Result<Rc<Node>, Stop> {
         let node = pages.node(self.link)?;
@@ -60,38 +60,38 @@ impl Down {
         Err(Stop::Damaged(self.address(), BlockError::Invalid(objection)))
     }
 
-    /// The node, if it is in memory and one that may be here (D1 to D3).
+    /// The node, if it is in memory and one that may be here (DESCENT1 to DESCENT3).
     pub(super) fn node_in_memory(self, pages: &mut Pages) -> Option<Rc<Node>> {
         let generation = pages.generation();
         pages.node(self.link).ok().filter(|node| self.objection(node, generation).is_none())
     }
 
-    /// Why `node` cannot be here (D1, D2), in a transaction of that generation.
+    /// Why `node` cannot be here (DESCENT1, DESCENT2), in a transaction of that generation.
     fn objection(self, node: &Node, generation: u64) -> Option<&'static str> {
         let (first, last) = match &node.entries {
-            Entries::Leaf(entries) if entries.is_empty() => return Some("D2: an empty leaf"),
+            Entries::Leaf(entries) if entries.is_empty() => return Some("DESCENT2: an empty leaf"),
             Entries::Branch(children) if self.high.is_some_and(|high| children[0].0 >= high) => {
-                return Some("N4: a branch that begins behind its end");
+                return Some("NODE4: a branch that begins behind its end");
             }
             Entries::Leaf(entries) => {
                 (entries.first().map(|entry| entry.0), entries.last().map(|entry| entry.0))
             }
-            // Where its first child begins is said above it (N4).
+            // Where its first child begins is said above it (NODE4).
             Entries::Branch(children) => {
                 let others = &children[1..];
                 (others.first().map(|child| child.0), others.last().map(|child| child.0))
             }
         };
         if self.level.is_some_and(|level| node.level != level) {
-            return Some("N3: a node of another level");
+            return Some("NODE3: a node of another level");
         }
         if node.generation > self.youngest.unwrap_or(generation) {
-            return Some("D2: a node that is younger than what leads to it");
+            return Some("DESCENT2: a node that is younger than what leads to it");
         }
         // Of a branch it is the second child that is looked at, which begins behind the first.
         let least = self.low.saturating_add(Key::from(node.level > 0));
         let elsewhere = first.is_some_and(|first| first < least)
             || last.zip(self.high).is_some_and(|(last, high)| last >= high);
-        elsewhere.then_some("N4: a node with keys of another place")
+        elsewhere.then_some("NODE4: a node with keys of another place")
     }
 }

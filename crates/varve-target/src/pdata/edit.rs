@@ -14,12 +14,12 @@
 //! The owner of trees that are cloned takes care that what an entry stands for ends before the next leaf begins
 //! ([`Span::end`](super::tree::Span::end)); so every question and every change is about one leaf.
 //!
-//! Invariants: T1 to T4 of the module, and
-//! - X1. A node that others hold too is neither changed nor given up, only let go of.
-//! - X2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
-//! - X3. Everything that a change needs to know is read and every block set aside before anything is changed (T3, G1):
+//! Invariants: PDATA1 to PDATA4 of the module, and
+//! - EDIT1. A node that others hold too is neither changed nor given up, only let go of.
+//! - EDIT2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
+//! - EDIT3. Everything that a change needs to know is read and every block set aside before anything is changed (PDATA3, RESERVE1):
 //!   also where several keys are changed as one ([`Tree::patch`]).
-//! - X4. Only nodes of a tree that is never cloned are merged: a neighbour may be others' too.
+//! - EDIT4. Only nodes of a tree that is never cloned are merged: a neighbour may be others' too.
 
 use super::down::Down;
 use super::merge;
@@ -43,7 +43,7 @@ pub enum Gone {
     Own(Vec<(Key, Value)>),
 }
 
-/// What changes need, counted before the first of them is made (X3).
+/// What changes need, counted before the first of them is made (EDIT3).
 #[derive(Default)]
 struct Needs {
     /// How many blocks they take at most.
@@ -111,7 +111,7 @@ impl Tree {
     }
 
     /// Sets the values of some keys of a tree that is never cloned and removes others, which are there: all of it or
-    /// nothing (X3).
+    /// nothing (EDIT3).
     pub fn patch(
         &mut self,
         pages: &mut Pages,
@@ -119,7 +119,7 @@ impl Tree {
         puts: &[(Key, Value)],
         room: Room,
     ) -> Result<(), Stop> {
-        assert!(removes.len() + puts.len() <= PATCH_MAX, "X3: {} and {}", removes.len(), puts.len());
+        assert!(removes.len() + puts.len() <= PATCH_MAX, "EDIT3: {} and {}", removes.len(), puts.len());
         let mut needs = Needs::default();
         if self.root.is_none() {
             assert!(removes.is_empty(), "nothing can be removed from an empty map");
@@ -140,7 +140,8 @@ impl Tree {
             self.change_now(pages, *key, |entries| Splice::put(entries, *key, *value));
         }
         for key in removes {
-            let remove = |entries: &_| Splice::remove(entries, *key).expect("X3: what is removed is there");
+            let remove =
+                |entries: &_| Splice::remove(entries, *key).expect("EDIT3: what is removed is there");
             self.change_now(pages, *key, remove);
         }
         Ok(())
@@ -196,18 +197,18 @@ impl Tree {
         Ok(())
     }
 
-    /// Changes the leaf of `key` of a tree that is never cloned: all that it needs is there (X3).
+    /// Changes the leaf of `key` of a tree that is never cloned: all that it needs is there (EDIT3).
     fn change_now(&mut self, pages: &mut Pages, key: Key, splice: impl FnOnce(&[(Key, Value)]) -> Splice) {
-        let path = self.path(pages, key).expect("X3: the path of a change is in memory");
+        let path = self.path(pages, key).expect("EDIT3: the path of a change is in memory");
         let splice = match path.last() {
-            Some(leaf) => splice(leaf_entries(&pages.node(leaf.link).expect("X3: it is in memory"))),
+            Some(leaf) => splice(leaf_entries(&pages.node(leaf.link).expect("EDIT3: it is in memory"))),
             None => splice(&[]),
         };
         self.splice_now(pages, &Alone, key, &path, path.len(), splice);
     }
 
     /// Changes the leaf at the end of `path`, of which others hold what lies from `shared` on: all that it needs is there
-    /// (X3).
+    /// (EDIT3).
     fn splice_now(
         &mut self,
         pages: &mut Pages,
@@ -218,12 +219,12 @@ impl Tree {
         splice: Splice,
     ) {
         let Some(leaf) = self.own(pages, sharing, path, shared) else {
-            assert!(splice.range.is_empty() && splice.keeps_order(&[]), "N2: keys rise");
+            assert!(splice.range.is_empty() && splice.keeps_order(&[]), "NODE2: keys rise");
             return self.plant(pages, &splice.entries);
         };
         let (depth, merges) = (path.len() - 1, splice.shrinks() && sharing.may_merge());
         let entries = pages.leaf(leaf);
-        assert!(splice.keeps_order(entries), "N2: keys rise");
+        assert!(splice.keeps_order(entries), "NODE2: keys rise");
         let at_end = splice.range.end == entries.len();
         entries.splice(splice.range, splice.entries);
         match entries.len() {
@@ -311,13 +312,13 @@ impl Tree {
 
     /// The first leaves of an empty tree.
     fn plant(&mut self, pages: &mut Pages, entries: &[(Key, Value)]) {
-        assert!(self.root.is_none(), "X3: only an empty tree gets its first leaves");
+        assert!(self.root.is_none(), "EDIT3: only an empty tree gets its first leaves");
         let mut leaves: Vec<_> = entries
             .chunks(LEAF_CAPACITY)
             .map(|entries| (entries[0].0, pages.create(0, Entries::Leaf(entries.to_vec()))))
             .collect();
         if let Some(first) = leaves.first_mut() {
-            first.0 = 0; // N4: smaller keys may come
+            first.0 = 0; // NODE4: smaller keys may come
         }
         assert!(leaves.len() <= BRANCH_CAPACITY, "one change is not that large");
         self.root = match leaves[..] {
@@ -374,9 +375,9 @@ impl Tree {
             let Some(next) = grown.first().map(|first| first.0) else { return };
             let children = pages.branch(branch.link);
             let at_end = index + 1 == children.len();
-            assert!(index == 0 || children[index].0 < next, "N4: what has grown lies behind its child");
+            assert!(index == 0 || children[index].0 < next, "NODE4: what has grown lies behind its child");
             if let Some(first) = children.first_mut().filter(|first| first.0 >= next) {
-                first.0 = 0; // N4: where the first child begins is said above it
+                first.0 = 0; // NODE4: where the first child begins is said above it
             }
             children.splice(index + 1..index + 1, grown.drain(..));
             if children.len() > BRANCH_CAPACITY {
@@ -393,7 +394,7 @@ impl Tree {
         }
     }
 
-    /// X4: mends what has become too small on the way to `key`, below the first `depth` branches and at the root.
+    /// EDIT4: mends what has become too small on the way to `key`, below the first `depth` branches and at the root.
     fn mend(&mut self, pages: &mut Pages, key: Key, depth: usize) {
         let branches = self.branches(pages, key, depth);
         branches.into_iter().rev().for_each(|(branch, index)| merge::mend(pages, branch, index));
@@ -405,8 +406,8 @@ impl Tree {
         let mut branches = Vec::with_capacity(depth);
         let mut down = Down::root(self.root);
         for _ in 0..depth {
-            let node = pages.node(down.link).expect("X3: the path of a change is in memory");
-            let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
+            let node = pages.node(down.link).expect("EDIT3: the path of a change is in memory");
+            let Entries::Branch(children) = &node.entries else { unreachable!("NODE3: leaves lie below") };
             let index = child_of(children, key);
             branches.push((down, index));
             down = down.to_child(&node, children, index);
@@ -423,7 +424,7 @@ impl Tree {
                 _ => return,
             };
             if node.generation != pages.generation() {
-                return; // X1: others may hold it
+                return; // EDIT1: others may hold it
             }
             pages.release(self.root.block());
             self.root = next;
@@ -431,16 +432,16 @@ impl Tree {
     }
 }
 
-/// N3: a tree that could not grow has more entries than a store has blocks, or was never made so.
+/// NODE3: a tree that could not grow has more entries than a store has blocks, or was never made so.
 fn check_height(path: &[Step]) -> Result<(), Stop> {
     match path.first() {
         Some(root) if path.len() > LEVEL_MAX as usize => {
-            Err(Stop::Damaged(root.link.block(), BlockError::Invalid("N3: a tree is never that high")))
+            Err(Stop::Damaged(root.link.block(), BlockError::Invalid("NODE3: a tree is never that high")))
         }
         _ => Ok(()),
     }
 }
 
 fn level_of(pages: &mut Pages, link: Link) -> u32 {
-    pages.node(link).expect("X3: the path of a change is in memory").level
+    pages.node(link).expect("EDIT3: the path of a change is in memory").level
 }

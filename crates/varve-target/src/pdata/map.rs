@@ -84,11 +84,11 @@ pub struct Map {
     pages: RefCell<Pages>,
     device: RefCell<Device>,
     arena: Arena,
-    /// Held by whoever reads a node, on its number (T7).
+    /// Held by whoever reads a node, on its number (PDATA7).
     node_turns: RangeLock,
-    /// Held by whoever reads a page, on the number of its group (T7).
+    /// Held by whoever reads a page, on the number of its group (PDATA7).
     page_turns: RangeLock,
-    /// Whether nodes are being written (T6).
+    /// Whether nodes are being written (PDATA6).
     writes_nodes: Cell<bool>,
 }
 
@@ -151,7 +151,9 @@ impl Map {
         let mut _in_use = None;
         let mut turn: Option<(Wanted, RangeGuard)> = None;
         loop {
+            let evictions = self.pages.borrow().evictions();
             let result = attempt(&mut self.pages.borrow_mut());
+            assert_eq!(self.pages.borrow().evictions(), evictions, "NODECACHE3: an attempt gives up no node");
             match result {
                 Ok(value) => return Ok(value),
                 Err(Stop::Full) => return Err(MapError::Full),
@@ -163,7 +165,7 @@ impl Map {
                 Err(Stop::Missing(wanted)) => {
                     // What was read for this attempt stays until it ends, or a small cache would never let it end.
                     pins.push(Pin::new(self, wanted));
-                    // T5: the block that is read now is not used for something else meanwhile.
+                    // PDATA5: the block that is read now is not used for something else meanwhile.
                     _in_use = Some(self.pages.borrow().in_use());
                     // Nobody waits for a turn while he has another.
                     let mine = turn.take().filter(|(known, _)| *known == wanted);
@@ -176,7 +178,7 @@ impl Map {
         }
     }
 
-    /// T7: the turn to read `wanted`, unless it is `mine` already; and whether it had to be waited for. Then the attempt
+    /// PDATA7: the turn to read `wanted`, unless it is `mine` already; and whether it had to be waited for. Then the attempt
     /// is made again first: somebody else may have read it, or it is not wanted any more.
     async fn turn(&self, wanted: Wanted, mine: Option<(Wanted, RangeGuard)>) -> (RangeGuard, bool) {
         let (turns, number) = match wanted {
@@ -205,7 +207,7 @@ impl Map {
             Wanted::Page(group) => {
                 let found = self.load_page(group).await?;
                 let mut pages = self.pages.borrow_mut();
-                assert!(!pages.is_loaded(wanted), "T7");
+                assert!(!pages.is_loaded(wanted), "PDATA7");
                 pages.admit_page(group, found);
             }
         }
@@ -255,7 +257,7 @@ impl Map {
                 return Err(Stop::Missing(wanted));
             }
             if let Some(block) = pages.contradiction() {
-                let why = "F1: it was given up, and is not in use or was given up before";
+                let why = "SPACE1: it was given up, and is not in use or was given up before";
                 return Err(Stop::Damaged(block, BlockError::Invalid(why)));
             }
             Ok(prepare(pages)?.map(|prepared| (Commit { frozen: pages.freeze() }, prepared)))
@@ -290,7 +292,7 @@ impl Map {
     async fn write_nodes(&self, nodes: &[Rc<Node>], pace: Pace) -> Result<(), MapError> {
         let runs = nodes.chunk_by(|one, two| one.address + 1 == two.address);
         let runs = runs.flat_map(|run| run.chunks(pace.blocks())).map(|run| self.write_run(run));
-        assert!(!self.writes_nodes.replace(true), "T6: nodes are written by one at a time");
+        assert!(!self.writes_nodes.replace(true), "PDATA6: nodes are written by one at a time");
         let outcome = in_turn(runs, pace.writes()).await;
         self.writes_nodes.set(false);
         outcome
@@ -298,7 +300,10 @@ impl Map {
 
     /// Writes nodes that lie one behind the other.
     async fn write_run(&self, run: &[Rc<Node>]) -> Result<(), MapError> {
-        assert!(run.windows(2).all(|pair| pair[0].address + 1 == pair[1].address), "T6: one write, one run");
+        assert!(
+            run.windows(2).all(|pair| pair[0].address + 1 == pair[1].address),
+            "PDATA6: one write, one run"
+        );
         let mut buffer = self.arena.take(run.len() * PDATA_BLOCK);
         for (block, node) in buffer.chunks_exact_mut(PDATA_BLOCK).zip(run) {
             node.encode(block);

@@ -1,7 +1,7 @@
 //! Nodes that have become too small: they are merged with a neighbour that is in memory, or share entries with it.
 //!
-//! Nothing is read for that (X3 of `edit.rs`), and nothing believed that only happens to be in memory: a neighbour is
-//! looked at as any other child is (D1 and D3 of `down.rs`), or what lies elsewhere would become part of the map.
+//! Nothing is read for that (EDIT3 of `edit.rs`), and nothing believed that only happens to be in memory: a neighbour is
+//! looked at as any other child is (DESCENT1 and DESCENT3 of `down.rs`), or what lies elsewhere would become part of the map.
 
 use super::down::Down;
 use super::pages::Pages;
@@ -15,7 +15,7 @@ use varve_format::pdata::node::{Entries, Key, Node};
 pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
     let parent = branch.link;
     let Some((_, link)) = pages.branch(parent).get(index).copied() else { return };
-    let child = pages.node(link).expect("X3: the path of a change is in memory");
+    let child = pages.node(link).expect("EDIT3: the path of a change is in memory");
     if child.len() > capacity(&child) / 4 {
         return;
     }
@@ -27,7 +27,7 @@ pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
         }
         return;
     };
-    assert!(left + 1 == right && (left == index || right == index), "N4: neighbours lie side by side");
+    assert!(left + 1 == right && (left == index || right == index), "NODE4: neighbours lie side by side");
     let (left_node, right_node) = (sibling(pages, entries[left].1), sibling(pages, entries[right].1));
     let joined = join(&left_node, &right_node, entries[right].0);
     let target = pages.shadow(entries[left].1);
@@ -46,14 +46,14 @@ pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
 }
 
 /// The child at `index` of `branch` and a neighbour, the left one first, that may be changed without reading or taking a
-/// block, and is believed (D1 and D3 of `down.rs`).
+/// block, and is believed (DESCENT1 and DESCENT3 of `down.rs`).
 fn neighbours(
     pages: &mut Pages,
     branch: Down,
     entries: &[(Key, Link)],
     index: usize,
 ) -> Option<(usize, usize)> {
-    let parent = pages.node(branch.link).expect("X3: the path of a change is in memory");
+    let parent = pages.node(branch.link).expect("EDIT3: the path of a change is in memory");
     let pairs = [index.checked_sub(1).map(|left| (left, index)), Some((index, index + 1))];
     pairs.into_iter().flatten().filter(|(_, right)| *right < entries.len()).find(|(left, right)| {
         let other = if *left == index { *right } else { *left };
@@ -72,7 +72,7 @@ fn join(left: &Node, right: &Node, right_key: Key) -> Entries {
         (Entries::Leaf(left), Entries::Leaf(right)) => {
             assert!(
                 left.last().is_none_or(|last| last.0 < right_key),
-                "N4: a leaf ends where the next begins"
+                "NODE4: a leaf ends where the next begins"
             );
             Entries::Leaf([&left[..], &right[..]].concat())
         }
@@ -81,7 +81,7 @@ fn join(left: &Node, right: &Node, right_key: Key) -> Entries {
             joined[left.len()].0 = right_key;
             Entries::Branch(joined)
         }
-        _ => unreachable!("N3: neighbours are on one level"),
+        _ => unreachable!("NODE3: neighbours are on one level"),
     }
 }
 
@@ -94,7 +94,7 @@ fn joined_len(entries: &Entries) -> usize {
 
 /// Two halves, and the key where the second begins.
 fn halve(entries: Entries) -> (Entries, Entries, Key) {
-    assert!(joined_len(&entries) > 1, "N3: no half is empty");
+    assert!(joined_len(&entries) > 1, "NODE3: no half is empty");
     match entries {
         Entries::Leaf(mut first) => {
             let second = first.split_off(first.len() / 2);

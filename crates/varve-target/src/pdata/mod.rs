@@ -11,16 +11,16 @@
 //! starts: nodes of the commit are frozen, and changing one makes a copy, so foreground work never waits for it.
 //!
 //! Invariants:
-//! - T1. A node of an older transaction is never changed in place.
-//! - T2. A block that a transaction gives up is reused only after the commit of that transaction is durable.
-//! - T3. An attempt that stops has changed nothing.
-//! - T4. A dirty node stays in memory until it is written.
-//! - T5. And only when nobody reads it any more who found it while a map still led to it (`space.rs`, F3).
-//! - T6. Nodes are written by one at a time: a commit or a write-back. The owner sees to that.
-//! - T7. A block is read by one at a time, and only while it is not in memory. So nobody changes and writes it meanwhile,
+//! - PDATA1. A node of an older transaction is never changed in place.
+//! - PDATA2. A block that a transaction gives up is reused only after the commit of that transaction is durable.
+//! - PDATA3. An attempt that stops has changed nothing.
+//! - PDATA4. A dirty node stays in memory until it is written.
+//! - PDATA5. And only when nobody reads it any more who found it while a map still led to it (`space.rs`, SPACE3).
+//! - PDATA6. Nodes are written by one at a time: a commit or a write-back. The owner sees to that.
+//! - PDATA7. A block is read by one at a time, and only while it is not in memory. So nobody changes and writes it meanwhile,
 //!   and what is read is what the map leads to.
-//! - T8. A node is believed only if it is of the transaction that is named by what leads to it (D3 of `down.rs`). No two
-//!   nodes that lay in one block are of one transaction: T2, and [`skipped_generations`] after a crash.
+//! - PDATA8. A node is believed only if it is of the transaction that is named by what leads to it (DESCENT3 of `down.rs`). No two
+//!   nodes that lay in one block are of one transaction: PDATA2, and [`skipped_generations`] after a crash.
 
 mod cache;
 mod cursor;

@@ -15,7 +15,7 @@ pub struct MapOptions {
     pub store: u64,
     /// The committed transaction.
     pub generation: u64,
-    /// Generations that no transaction gets, an even number: a crash may have cut some short whose nodes lie on the disk (D3).
+    /// Generations that no transaction gets, an even number: a crash may have cut some short whose nodes lie on the disk (DESCENT3).
     pub skipped: u64,
     /// Block where the first group of the space map begins; the blocks before it are the owner's.
     pub base_block: u64,
@@ -54,7 +54,7 @@ impl MapOptions {
     }
 }
 
-/// D3: how many generations to pass over when a map is opened to be changed: another number each time, and an even one,
+/// DESCENT3: how many generations to pass over when a map is opened to be changed: another number each time, and an even one,
 /// as superblocks may lie in turn by the generation.
 pub fn skipped_generations(clock: &Clock) -> u64 {
     let mixed = (clock.now().0 ^ clock.date().0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

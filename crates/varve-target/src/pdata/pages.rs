@@ -1,7 +1,7 @@
 //! The blocks of a map that are in memory, and the transaction that is under way: what an attempt works on.
 //!
-//! Invariants: T1 to T4 of the module, and
-//! - G1. A change first reserves every block that it may need, so that it cannot stop half way (T3).
+//! Invariants: PDATA1 to PDATA4 of the module, and
+//! - RESERVE1. A change first reserves every block that it may need, so that it cannot stop half way (PDATA3).
 
 mod belief;
 mod budget;
@@ -74,7 +74,7 @@ pub struct Pages {
     promised: u64,
     /// Nodes of all maps.
     nodes: u64,
-    /// Whether a node of any generation is believed, against D3.
+    /// Whether a node of any generation is believed, against DESCENT3.
     trusts_generations: bool,
 }
 
@@ -208,12 +208,12 @@ impl Pages {
                     runs.push(run);
                 }
                 Err(stop) => {
-                    runs.into_iter().for_each(|run| self.space.untake(run)); // T3
+                    runs.into_iter().for_each(|run| self.space.untake(run)); // PDATA3
                     return Err(stop);
                 }
             }
         }
-        assert_eq!(runs.iter().map(|run| run.1).sum::<u64>(), count, "T3: all or none");
+        assert_eq!(runs.iter().map(|run| run.1).sum::<u64>(), count, "PDATA3: all or none");
         Ok(runs)
     }
 
@@ -244,7 +244,7 @@ impl Pages {
         self.space.require(run).map_err(missing_page)
     }
 
-    /// To be held by whoever reads blocks that a map leads to now (T5).
+    /// To be held by whoever reads blocks that a map leads to now (PDATA5).
     pub fn in_use(&self) -> InUse {
         self.space.in_use()
     }
@@ -264,13 +264,13 @@ impl Pages {
         self.space.go_on_at(block);
     }
 
-    /// Uses space again at once, against T2; for tests that prove that this is noticed.
+    /// Uses space again at once, against PDATA2; for tests that prove that this is noticed.
     #[doc(hidden)]
     pub fn reuse_at_once(&mut self) {
         self.space.reuse_at_once = true;
     }
 
-    /// Uses space again while somebody may be reading it, against T5; for tests that prove that this is noticed.
+    /// Uses space again while somebody may be reading it, against PDATA5; for tests that prove that this is noticed.
     #[doc(hidden)]
     pub fn reuse_while_read(&mut self) {
         self.space.reuse_while_read = true;
@@ -292,7 +292,7 @@ impl Pages {
         self.space.is_used(block).ok_or_else(|| missing_page(self.space.group_of(block)))
     }
 
-    /// G1: sets aside `count` blocks for nodes.
+    /// RESERVE1: sets aside `count` blocks for nodes.
     pub(super) fn reserve(&mut self, count: usize, room: Room) -> Result<(), Stop> {
         while self.reserved.len() < count {
             let wanted = (count - self.reserved.len()) as u64;
@@ -303,7 +303,7 @@ impl Pages {
             // Handed out from the back, so that a growing tree lies in order.
             self.reserved.splice(0..0, (run.0..run.0 + run.1).rev());
         }
-        assert!(self.reserved.len() >= count, "G1");
+        assert!(self.reserved.len() >= count, "RESERVE1");
         Ok(())
     }
 
@@ -319,18 +319,18 @@ impl Pages {
 
     /// A new node in a reserved block; what leads to it.
     pub(super) fn create(&mut self, level: u32, entries: Entries) -> Link {
-        let address = self.reserved.pop().expect("G1: blocks were reserved for this change");
+        let address = self.reserved.pop().expect("RESERVE1: blocks were reserved for this change");
         self.nodes = self.nodes.saturating_add(1);
         let node = Node { address, generation: self.generation, store: self.store, level, entries };
         let link = Link::to(&node);
-        assert!(link.leads_to(&node), "T8");
+        assert!(link.leads_to(&node), "PDATA8");
         self.cache.admit_dirty(node);
         link
     }
 
-    /// The node that `link` leads to, made in this transaction: itself, or a copy in a reserved block (T1).
+    /// The node that `link` leads to, made in this transaction: itself, or a copy in a reserved block (PDATA1).
     pub(super) fn shadow(&mut self, link: Link) -> Link {
-        let node = self.node(link).expect("T3: the path of a change is in memory");
+        let node = self.node(link).expect("PDATA3: the path of a change is in memory");
         if node.generation == self.generation {
             return link;
         }
@@ -342,14 +342,14 @@ impl Pages {
     /// The node in `address`, which was made in this transaction, to change.
     pub(super) fn change(&mut self, address: u64) -> &mut Node {
         let node = self.cache.change(address);
-        assert_eq!(node.generation, self.generation, "T1");
+        assert_eq!(node.generation, self.generation, "PDATA1");
         node
     }
 
     /// A node that is no longer part of the map. Even one of this transaction is free only with the next commit: it may
-    /// have been written and given up by the cache, and somebody may be reading it (T5).
+    /// have been written and given up by the cache, and somebody may be reading it (PDATA5).
     pub(super) fn release(&mut self, address: u64) {
-        assert!(self.cache.contains(address), "T3: the path of a change is in memory");
+        assert!(self.cache.contains(address), "PDATA3: the path of a change is in memory");
         if let Some(unwritten) = self.cache.forget(address) {
             self.read_views.keep(&unwritten);
         }
@@ -389,7 +389,7 @@ impl Pages {
             self.space.untake((block, 1));
         }
         let generation = self.generation;
-        assert!(self.frozen < generation, "T8: each transaction has its own");
+        assert!(self.frozen < generation, "PDATA8: each transaction has its own");
         (self.frozen, self.generation) = (generation, generation + 1);
         let images = self.space.freeze(generation);
         Frozen {
@@ -432,7 +432,7 @@ impl Pages {
 }
 
 impl Pages {
-    /// Frees blocks at once, against T2; for tests that prove that this is noticed.
+    /// Frees blocks at once, against PDATA2; for tests that prove that this is noticed.
     #[doc(hidden)]
     pub fn free_at_once(&mut self, run: Run) {
         self.space.untake(run);
@@ -452,7 +452,7 @@ impl Pages {
             self.fence();
         }
         let in_use = self.in_use();
-        assert!(self.generation > 0, "V1: what is made from now on is younger than the view");
+        assert!(self.generation > 0, "NODEVIEW1: what is made from now on is younger than the view");
         self.read_views.open(self.generation - 1, in_use)
     }
 

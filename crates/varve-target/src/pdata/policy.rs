@@ -98,7 +98,7 @@ impl Policy for Fifo {
                 continue;
             }
             if may_go(address) {
-                self.present.remove(&address);
+                assert!(self.present.remove(&address).is_some(), "what is given up was there");
                 return Some(address);
             }
             self.queue.push_back((address, stamp));
@@ -123,6 +123,7 @@ impl Policy for Lru {
         self.stamp += 1;
         self.stamps.insert(address, self.stamp);
         self.order.insert(self.stamp, address);
+        assert_eq!(self.stamps.len(), self.order.len(), "each node has one place in the order");
     }
     fn touch(&mut self, address: u64) {
         self.remove(address);
@@ -164,6 +165,7 @@ impl Policy for Sieve {
         self.stamp += 1;
         self.entries.insert(address, (self.stamp, false));
         self.queue.insert(self.stamp, address);
+        assert_eq!(self.entries.len(), self.queue.len(), "each node has one place in the queue");
     }
     fn touch(&mut self, address: u64) {
         if let Some(entry) = self.entries.get_mut(&address) {

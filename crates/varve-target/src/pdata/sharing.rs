@@ -7,7 +7,7 @@ use varve_format::pdata::node::{Entries, Key, Value};
 
 /// The reference counts of nodes that several trees hold, and of what their entries stand for.
 pub trait Sharing {
-    /// The generation of the newest node that another tree may hold too (X2).
+    /// The generation of the newest node that another tree may hold too (EDIT2).
     fn since(&self) -> u64;
     /// How many other trees, or nodes of them, hold the node in `block`.
     fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop>;
@@ -22,7 +22,7 @@ pub trait Sharing {
         let _any = leaf;
         Ok(())
     }
-    /// Whether nodes that have become too small are merged (X4).
+    /// Whether nodes that have become too small are merged (EDIT4).
     fn may_merge(&self) -> bool {
         false
     }
@@ -39,13 +39,13 @@ impl Sharing for Alone {
         Ok(0)
     }
     fn hold(&self, _: u64) {
-        unreachable!("X2: nobody else holds a node")
+        unreachable!("EDIT2: nobody else holds a node")
     }
     fn let_go(&self, _: u64) {
-        unreachable!("X2: nobody else holds a node")
+        unreachable!("EDIT2: nobody else holds a node")
     }
     fn hold_entry(&self, _: Key, _: &Value) {
-        unreachable!("X2: nobody else holds a node")
+        unreachable!("EDIT2: nobody else holds a node")
     }
     fn may_merge(&self) -> bool {
         true
@@ -62,10 +62,10 @@ pub(super) fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Ste
     Ok(path.len())
 }
 
-/// X1: a copy of a node that others hold too.
+/// EDIT1: a copy of a node that others hold too.
 pub(super) fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, link: Link) -> Link {
-    assert!(sharing.since() > 0, "X1: nothing is shared before the first clone");
-    let node = pages.node(link).expect("X3: the path of a change is in memory");
+    assert!(sharing.since() > 0, "EDIT1: nothing is shared before the first clone");
+    let node = pages.node(link).expect("EDIT3: the path of a change is in memory");
     match &node.entries {
         Entries::Branch(children) => children.iter().for_each(|child| sharing.hold(child.1.block())),
         Entries::Leaf(entries) => entries.iter().for_each(|(key, value)| sharing.hold_entry(*key, value)),

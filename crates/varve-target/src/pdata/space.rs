@@ -4,23 +4,23 @@
 //! of a group's two places counts is said by the superblock, never guessed from what lies there: a commit that a crash
 //! cut short leaves pages behind that look like those of a later one.
 //!
-//! Two rules keep a block from being used again too early, and they must hold together. F1 is about crashes: the last
-//! commit, and the log behind it, lead to the block. F3 is about requests under way: one that found the block in a map
+//! Two rules keep a block from being used again too early, and they must hold together. SPACE1 is about crashes: the last
+//! commit, and the log behind it, lead to the block. SPACE3 is about requests under way: one that found the block in a map
 //! may still be reading it, and a commit does not wait for requests. So a commit *hands over* what it freed: on the
 //! disk it is free with that commit, in memory it goes on waiting until everybody who was reading at that moment has
 //! ended. Nobody waits in turn: a commit never waits for a request, and a request that finds no room is told so.
 //! Pages that are written while blocks wait say that these are free, as a crash would make them.
 //!
 //! Invariants:
-//! - F1. A block that was given up is marked as in use until the commit of that transaction is durable (T2).
-//! - F2. A block is handed out only while its mark says that it is free.
-//! - F3. And only when nobody reads it any more who was reading when that commit became durable (T5).
-//! - F4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
-//! - F5. A page stays in memory while its marks differ from those on the disk (`resident.rs`).
-//! - F7. What a map gives up and the space map says is free, or gives up twice, is found before it is committed
+//! - SPACE1. A block that was given up is marked as in use until the commit of that transaction is durable (PDATA2).
+//! - SPACE2. A block is handed out only while its mark says that it is free.
+//! - SPACE3. And only when nobody reads it any more who was reading when that commit became durable (PDATA5).
+//! - SPACE4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
+//! - SPACE5. If the device below is to be told of freed blocks, they are handed out only after it was.
+//! - SPACE6. What a map gives up and the space map says is free, or gives up twice, is found before it is committed
 //!   (`contradiction.rs`).
-//! - F8. Long runs of freed blocks are taken before what was never used (`reuse.rs`).
-//! - F6. If the device below is to be told of freed blocks, they are handed out only after it was.
+//!
+//! Which pages stay in memory says RESIDENT1 (`resident.rs`), which blocks are taken first REUSE1 (`reuse.rs`).
 
 mod contradiction;
 mod discard_queue;
@@ -54,10 +54,10 @@ pub enum Side {
     Far,
 }
 
-/// Keeps the blocks that maps lead to now from being used for something else (F3).
+/// Keeps the blocks that maps lead to now from being used for something else (SPACE3).
 pub type InUse = EpochGuard;
 
-/// Blocks that a commit has set free, and who may still be reading them (F3).
+/// Blocks that a commit has set free, and who may still be reading them (SPACE3).
 struct Waiting {
     mark: u64,
     blocks: u64,
@@ -71,13 +71,13 @@ pub(super) struct Space {
     /// Number of the first block behind the store.
     end: u64,
     pages: BTreeMap<u64, SpacePage>,
-    /// Blocks of the longest free run of each page that was given up (F5).
+    /// Blocks of the longest free run of each page that was given up (RESIDENT1).
     summaries: BTreeMap<u64, u64>,
     /// Pages that somebody needs for a while.
     pins: BTreeMap<u64, u32>,
     /// Where giving up pages goes on.
     hand: u64,
-    /// Groups whose pages a commit is writing (F5).
+    /// Groups whose pages a commit is writing (RESIDENT1).
     committing: BTreeSet<u64>,
     /// Groups whose page differs from what is on the disk.
     changed: BTreeSet<u64>,
@@ -89,29 +89,29 @@ pub(super) struct Space {
     taken_since: u64,
     /// Given up in the transaction that is being committed.
     freezing: GivenUp,
-    /// Free on the disk, but not before those have ended who were reading then (F3).
+    /// Free on the disk, but not before those have ended who were reading then (SPACE3).
     waiting: Vec<Waiting>,
-    /// Free on the disk and read by nobody, but not before the device knows (F6).
+    /// Free on the disk and read by nobody, but not before the device knows (SPACE5).
     discards: DiscardQueue,
     readers: ReaderEpochs,
     /// How many blocks were given up and are not free yet.
     given_up: ByGroup,
-    /// Taken for content to which nothing leads yet: first block and number (F4).
+    /// Taken for content to which nothing leads yet: first block and number (SPACE4).
     loose: BTreeMap<u64, u64>,
     /// Where the next search round the store begins on the near and on the far side.
     next: [u64; 2],
-    /// Freed blocks to take again on both sides, and in units (F8).
+    /// Freed blocks to take again on both sides, and in units (REUSE1).
     freed_on: [Freed; 2],
     freed_units: Freed,
     /// Blocks not in use, and not given up either.
     free: u64,
     /// No whole unit was found free since space came back last.
     no_unit: bool,
-    /// The first block of which maps and space map say different things (F7).
+    /// The first block of which maps and space map say different things (SPACE6).
     contradiction: Option<u64>,
-    /// Against F1 and F3, for tests that prove that this is noticed.
+    /// Against SPACE1 and SPACE3, for tests that prove that this is noticed.
     pub(super) reuse_at_once: bool,
-    /// Against F3 alone, for the same.
+    /// Against SPACE3 alone, for the same.
     pub(super) reuse_while_read: bool,
 }
 
@@ -170,7 +170,7 @@ impl Space {
         self.free
     }
 
-    /// Runs that are free on the disk and not here (F3, F6).
+    /// Runs that are free on the disk and not here (SPACE3, SPACE5).
     fn free_on_disk(&self) -> impl Iterator<Item = &Run> {
         self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.discards.runs())
     }
@@ -236,14 +236,14 @@ impl Space {
     /// Takes a run of at most `limit` free blocks: of a long run of freed ones, else next to the last one taken on that
     /// side if possible. `Err(group)` asks for that group's page; `Ok(None)` says that there is no free block.
     pub(super) fn take(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
-        assert!(limit > 0);
+        assert!(limit > 0, "SPACE2: something is taken");
         // What the superblock says of their number may be less than what the pages say.
         let limit = limit.min(self.free);
         if limit == 0 {
             return Ok(None);
         }
         if let Some(run) = self.take_freed(limit, side)? {
-            return Ok(Some(run)); // F8
+            return Ok(Some(run)); // REUSE1
         }
         let (start, groups) = (self.next[side as usize].clamp(self.base, self.end - 1), self.groups());
         let first = (start - self.base) / GROUP_BLOCKS;
@@ -265,7 +265,7 @@ impl Space {
     }
 
     /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is in use or not there, or was
-    /// never used while a long run of freed blocks is there (F8).
+    /// never used while a long run of freed blocks is there (REUSE1).
     pub(super) fn take_at(&mut self, block: u64, limit: u64) -> Result<Run, u64> {
         let (nothing, limit) = ((block, 0), limit.min(self.free));
         if limit == 0 || !(self.base..self.end).contains(&block) {
@@ -310,7 +310,7 @@ impl Space {
         self.mark(run, false);
     }
 
-    /// F3: to be held by whoever reads.
+    /// SPACE3: to be held by whoever reads.
     pub(super) fn in_use(&self) -> InUse {
         self.readers.enter()
     }
@@ -322,7 +322,7 @@ impl Space {
 
     /// Freezes this transaction: the pages as they will be once it is committed.
     pub(super) fn freeze(&mut self, generation: u64) -> Vec<PageImage> {
-        assert!(self.freezing.runs().next().is_none(), "F1: one commit at a time");
+        assert!(self.freezing.runs().next().is_none(), "SPACE1: one commit at a time");
         assert_eq!(self.missing_for_commit(), None, "every page of a commit is in memory");
         self.freezing = std::mem::take(&mut self.freed);
         self.taken_since = 0;
@@ -335,7 +335,7 @@ impl Space {
         for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
             for block in run.0..run.0 + run.1 {
                 let (group, index) = self.locate(block);
-                // A group of which no page is written: its page on the disk says so already (F3, F4, F6).
+                // A group of which no page is written: its page on the disk says so already (SPACE3, SPACE4, SPACE5).
                 if let Some(page) = images.get_mut(&group).filter(|page| page.is_used(index)) {
                     page.set(index, false);
                 }
@@ -362,34 +362,46 @@ impl Space {
         let GivenUp { read, unread, .. } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
         unread.into_iter().for_each(|run| self.come_back(run));
-        assert!(read.iter().all(|run| run.1 > 0), "F3: a run has blocks");
+        assert!(read.iter().all(|run| run.1 > 0), "SPACE3: a run has blocks");
         let blocks = read.iter().map(|run| run.1).sum();
         if blocks > 0 {
             self.waiting.push(Waiting { mark: self.readers.mark(), blocks, runs: read });
         }
         self.reclaim();
-        assert!(self.given_up.is_counted(), "F1: what was given up is counted");
+        self.assert_consistent();
     }
 
-    /// Makes free what nobody reads any more (F3).
+    /// Each group has a place; where debug assertions are compiled in, what was given up is counted once, wherever it waits.
+    fn assert_consistent(&self) {
+        if cfg!(debug_assertions) {
+            let given_up =
+                self.freed.blocks() + self.freezing.blocks() + self.held_blocks() + self.discards.blocks();
+            assert!(self.given_up.is_counted(), "SPACE1: what was given up is counted");
+            assert_eq!(self.given_up.blocks(), given_up, "SPACE1, SPACE3, SPACE5: each block waits once");
+        }
+        assert_eq!(self.places.len() as u64, self.groups(), "SPACE2: each group has a place");
+    }
+
+    /// Makes free what nobody reads any more (SPACE3).
     pub(super) fn reclaim(&mut self) {
         let has_ended = |waiting: &&Waiting| self.reuse_while_read || self.readers.have_ended(waiting.mark);
         let ended = self.waiting.iter().take_while(has_ended).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
         ended.into_iter().flat_map(|waiting| waiting.runs).for_each(|run| self.come_back(run));
-        assert!(self.waiting.is_sorted_by_key(|waiting| waiting.mark), "F3: readers end in their order");
+        assert!(self.waiting.is_sorted_by_key(|waiting| waiting.mark), "SPACE3: readers end in their order");
         self.readers.listen_for(self.waiting.first().map(|first| first.mark));
     }
 
     /// The store grew to `end` blocks.
     pub(super) fn grow(&mut self, end: u64) {
-        assert!(end >= self.end);
+        assert!(end >= self.end, "SPACE2: a store does not shrink");
         self.free += fresh_blocks(self.base, end) - fresh_blocks(self.base, self.end);
         // The last group has more blocks now.
         self.summaries.remove(&(self.groups() - 1));
         self.end = end;
         self.no_unit = false;
         self.places.resize(index(self.groups()), Place::Never);
+        self.assert_consistent();
     }
 
     /// The group of a block.
@@ -412,7 +424,7 @@ impl Space {
         }
     }
 
-    /// F2: every mark of the run changes; one that is free already was never to be freed (F7).
+    /// SPACE2: every mark of the run changes; one that is free already was never to be freed (SPACE6).
     fn set(&mut self, run: Run, used: bool) {
         let mut changed = 0;
         for block in run.0..run.0 + run.1 {

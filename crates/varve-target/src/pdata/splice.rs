@@ -50,7 +50,7 @@ impl Splice {
         self.entries.len() < self.range.len()
     }
 
-    /// Whether `entries` with this change are in order (N2).
+    /// Whether `entries` with this change are in order (NODE2).
     pub(super) fn keeps_order(&self, entries: &[(Key, Value)]) -> bool {
         assert!(self.range.start <= self.range.end && self.range.end <= entries.len(), "it is of this leaf");
         let before = self.range.start.checked_sub(1).map(|index| entries[index].0);

@@ -258,7 +258,7 @@ fn a_small_cache_stays_small() {
     store.commit();
     assert_eq!(store.all().len(), 20_000);
     let usage = store.map.pages().cache_use();
-    assert!(usage.nodes <= 17, "K2: {usage:?}");
+    assert!(usage.nodes <= 17, "NODECACHE2: {usage:?}");
     assert!(usage.loads > 100, "{usage:?}");
 }
 
@@ -331,13 +331,13 @@ fn what_many_want_is_read_once_and_fails_for_each_alone() {
         block_on(futures_util::future::join_all((0..5).map(get)))
     };
     assert!(ask().into_iter().all(|found| found == Err(MapError::Io(IoError::Medium))));
-    assert_eq!(reads.replace(0), 5, "T7: each had its turn");
+    assert_eq!(reads.replace(0), 5, "PDATA7: each had its turn");
     fails.set(false);
     assert!(ask().into_iter().all(|found| found == Ok(Some(value(7)))));
-    assert_eq!(reads.get(), 2, "T7: the root and a leaf");
+    assert_eq!(reads.get(), 2, "PDATA7: the root and a leaf");
 }
 
-/// F3: a reader of before two commits may be reading what only the second of them frees.
+/// SPACE3: a reader of before two commits may be reading what only the second of them frees.
 #[test]
 fn who_reads_keeps_what_any_later_commit_gives_up() {
     let mut store = Store::new(CachePolicy::default(), 1 << 20);
@@ -372,7 +372,7 @@ fn a_node_that_is_being_read_keeps_what_commits_give_up() {
     block_on(map.write(&commit)).expect("memory does not fail");
     map.committed(commit);
     map.pages().reclaim();
-    assert_eq!(map.pages().reclaimable_blocks(), 1, "T5");
+    assert_eq!(map.pages().reclaimable_blocks(), 1, "PDATA5");
     holder.release();
     block_on(reads).expect("memory does not fail");
     map.pages().reclaim();
@@ -396,7 +396,7 @@ fn what_was_promised_is_there_for_nobody_else() {
     assert_eq!(change(Room::All, 1), Ok(()));
 }
 
-/// N4: keys that come before the first one of a tree that was made with several leaves.
+/// NODE4: keys that come before the first one of a tree that was made with several leaves.
 #[test]
 fn smaller_keys_than_the_first_ones_are_in_order_too() {
     let map = Map::open(memory(BLOCKS), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, BLOCKS));
@@ -415,7 +415,7 @@ fn smaller_keys_than_the_first_ones_are_in_order_too() {
         .expect("there is room");
     }
     let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
-    block_on(map.write(&commit)).expect("N2: memory does not fail");
+    block_on(map.write(&commit)).expect("NODE2: memory does not fail");
     for key in 0..5300 {
         assert_eq!(block_on(map.run(|pages| tree.get(pages, key.into()))), Ok(Some(value(key))), "{key}");
     }
@@ -433,7 +433,7 @@ fn a_write_back_that_nobody_waits_for_is_short() {
     assert_eq!(dirty(&store), 0);
 }
 
-/// D1: an older version of a node, with a sound checksum.
+/// DESCENT1: an older version of a node, with a sound checksum.
 #[test]
 fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
     for stale in 0..3 {
@@ -475,7 +475,7 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
     }
 }
 
-/// D1: what is refused where it is found is not merged with what lies beside it, though it is in memory.
+/// DESCENT1: what is refused where it is found is not merged with what lies beside it, though it is in memory.
 #[test]
 fn a_node_that_belongs_elsewhere_is_no_neighbour() {
     for stale in 0..3 {
@@ -550,13 +550,13 @@ impl Sharing for MayBeCloned {
         Ok(0)
     }
     fn hold(&self, _: u64) {
-        unreachable!("X2")
+        unreachable!("EDIT2")
     }
     fn let_go(&self, _: u64) {
-        unreachable!("X2")
+        unreachable!("EDIT2")
     }
     fn hold_entry(&self, _: u128, _: &Value) {
-        unreachable!("X2")
+        unreachable!("EDIT2")
     }
 }
 
@@ -581,6 +581,6 @@ fn leaves_that_edits_make_small_are_merged_unless_the_tree_may_be_cloned() {
         }
         let keys: Vec<u128> = store.all().into_iter().map(|entry| entry.0).collect();
         assert_eq!(keys, (0..LEAVES).map(|leaf| u128::from(leaf) * 126).collect::<Vec<_>>());
-        assert_eq!(store.map.pages().nodes(), nodes, "X4");
+        assert_eq!(store.map.pages().nodes(), nodes, "EDIT4");
     }
 }

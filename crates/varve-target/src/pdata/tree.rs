@@ -90,6 +90,7 @@ impl Tree {
     pub fn leaf(self, pages: &mut Pages, key: Key) -> Result<Leaf, Stop> {
         let span = self.span(pages, key)?;
         let start = span.entries().partition_point(|entry| entry.0 < key);
+        assert!(span.end.is_none_or(|end| end > key), "NODE4: the next leaf begins behind the key");
         Ok(Leaf { entries: span.entries()[start..].to_vec(), next: span.end })
     }
 
@@ -154,7 +155,7 @@ pub(super) fn child_of(children: &[(Key, Link)], key: Key) -> usize {
 pub(super) fn leaf_entries(leaf: &Node) -> &[(Key, Value)] {
     match &leaf.entries {
         Entries::Leaf(entries) => entries,
-        Entries::Branch(_) => unreachable!("N3: a way ends in a leaf"),
+        Entries::Branch(_) => unreachable!("NODE3: a way ends in a leaf"),
     }
 }
 

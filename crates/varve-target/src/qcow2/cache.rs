@@ -136,6 +136,11 @@ impl Cache {
         self.state.borrow().dirty.len() * 2 > self.slices_max
     }
 
+    /// Whether nothing is dirty.
+    pub(super) fn is_clean(&self) -> bool {
+        self.state.borrow().dirty.is_empty()
+    }
+
     /// The dirty slices of `kind`, which are not dirty any more, but being written.
     pub(super) fn take_dirty(&self, kind: Kind) -> Vec<(u64, Bytes)> {
         let state = &mut *self.state.borrow_mut();

@@ -181,7 +181,8 @@ impl Chain {
                 Mapping::Unallocated => continue,
                 Mapping::Zero => Place::Zero,
                 Mapping::Data { offset, .. } if image.file.has(Extent::new(offset, length)) => {
-                    Place::Data { layer: number, offset } // QCHAIN3
+                    assert!(offset.checked_add(length).is_some(), "QCHAIN3: the run lies inside the file");
+                    Place::Data { layer: number, offset }
                 }
                 Mapping::Data { .. } | Mapping::Compressed { .. } => Place::Layer(number),
             };

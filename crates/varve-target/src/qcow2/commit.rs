@@ -31,6 +31,10 @@ impl Image {
         }
         self.commits.set(self.commits.get() + 1);
         let changes = self.changes();
+        assert!(
+            self.cache.is_clean(),
+            "QCOMMIT2: a commit has all that was changed before it, and nothing else"
+        );
         if self.has_bug(InjectedBug::FreeBeforeEntries) {
             self.release(&changes.freed).await?;
         }
@@ -40,6 +44,7 @@ impl Image {
         self.cache.written(&changes.counts);
         self.cache.written(&changes.tables);
         self.committed.set(self.commits.get());
+        self.assert_consistent();
         if changes.freed.is_empty() || self.has_bug(InjectedBug::FreeBeforeEntries) {
             return Ok(());
         }
@@ -62,6 +67,7 @@ impl Image {
     }
 
     async fn write_changes(&self, changes: &Changes) -> Result<(), IoError> {
+        assert_eq!(self.failed.get(), None, "QCOMMIT3");
         if self.has_bug(InjectedBug::EntriesBeforeBelow) {
             self.write_own(changes).await?;
             return self.flush_below().await;

@@ -54,6 +54,7 @@ pub(super) struct Walk {
 impl Walk {
     pub(super) fn corrupt(&mut self, what: String) {
         self.corruptions += 1;
+        assert!(self.told.len() <= TOLD_MAX, "what is told is bounded");
         if self.told.len() < TOLD_MAX {
             self.told.push(what);
         }
@@ -136,6 +137,7 @@ impl Image {
     async fn walk_l2(&self, walk: &mut Walk, table: u64, is_active: bool) -> Result<(), IoError> {
         let size = self.header.cluster_size();
         let bytes = self.file.read(table, size).await?;
+        assert_eq!(bytes.len() as u64, size, "QCOUNT1: all of a table is counted");
         for number in 0..self.header.l2_entries() {
             let entry = match Entry::decode(&bytes, number, &self.header) {
                 Ok(entry) => entry,
@@ -181,6 +183,7 @@ impl Image {
                     .corrupt(format!("refcount block {number} at byte {} is not there", entry & OFFSET_MASK)),
             }
         }
+        assert!(blocks.is_sorted_by_key(|(number, _)| *number), "QCOUNT2: blocks stand in the table's order");
         for &(_, block) in &blocks {
             self.refer(walk, Extent::new(block, self.header.cluster_size()), "a refcount block");
         }

@@ -244,6 +244,7 @@ impl Image {
         }
         self.read_refcount_table().await?;
         self.find_metadata()?;
+        self.assert_consistent();
         Ok(self)
     }
 
@@ -302,6 +303,7 @@ impl Image {
     pub async fn close(&self) -> Result<(), IoError> {
         self.check_writable()?;
         self.commit().await?;
+        self.assert_consistent();
         self.commit().await // Counts that fell with the first one.
     }
 
@@ -330,6 +332,12 @@ impl Image {
                 return Ok(());
             }
         }
+    }
+
+    /// Commits end in their order, and the header is among what must not be written as data, once that is known.
+    fn assert_consistent(&self) {
+        assert!(self.committed.get() <= self.commits.get(), "QCOMMIT2: what has ended has begun");
+        assert_eq!(self.metadata.borrow().first(), Some(&0), "QCOUNT3: the header is no data");
     }
 
     /// Why it is not written any more, if so (QCOMMIT3).

@@ -107,6 +107,7 @@ impl Image {
         let Some((first, count)) = self.cache.get(slice, free).await? else {
             return Ok(Err(from + numbers - number));
         };
+        assert!(count > 0 && first + count <= numbers, "QCOUNT3: what is taken is free");
         let cluster = from + first - number;
         let extent = Extent::new(cluster * self.header.cluster_size(), count * self.header.cluster_size());
         self.refuse_metadata(extent).await?;
@@ -143,7 +144,8 @@ impl Image {
         self.cache.edit(block.offset, Kind::Refcounts, count_itself).await?;
         // Only now may a commit write the entry: it writes the count, too.
         self.refcount_table.borrow_mut().set(number, block.offset);
-        self.metadata.borrow_mut().insert(block.offset);
+        let is_new = self.metadata.borrow_mut().insert(block.offset);
+        assert!(is_new, "QCOUNT3: no two tables lie in one cluster");
         Ok(first + 1)
     }
 

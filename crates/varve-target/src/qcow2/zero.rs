@@ -56,6 +56,7 @@ impl Image {
             extent.end()
         };
         let whole = Extent::between(extent.offset, end).align_in(self.header.subcluster_size());
+        assert!(whole.is_empty() || whole.offset >= extent.offset, "QWRITE1: only whole parts are marked");
         if whole.is_empty() { whole } else { Extent::between(whole.offset, whole.end().min(extent.end())) }
     }
 
@@ -91,6 +92,7 @@ impl Image {
                 .zip(&old)
                 .map(|(number, old)| self.marked(number, old, piece, unmap))
                 .collect();
+            assert_eq!(new.len(), old.len(), "QWRITE1: each cluster has an entry");
             self.set_entries(slice, first, &old, &new).await?;
         }
         Ok(())

@@ -6,9 +6,9 @@
 //! whose reads overlap with this one's write.
 //!
 //! Invariants:
-//! - G1. Batches are committed one after the other, in the order in which they were formed, members in the order
+//! - BATCH1. Batches are committed one after the other, in the order in which they were formed, members in the order
 //!   in which they joined.
-//! - G2. A batch is not joined any more once it is sealed.
+//! - BATCH2. A batch is not joined any more once it is sealed.
 
 use crate::journal::{GroupCommit, Lead, Turn};
 use std::cell::{Cell, RefCell};
@@ -120,7 +120,7 @@ impl Pipeline {
             queue.push_back((next, Rc::default()));
             queue.back().cloned().expect("just pushed")
         });
-        assert!(number >= self.group.next(), "G2: a batch in the queue is not sealed");
+        assert!(number >= self.group.next(), "BATCH2: a batch in the queue is not sealed");
         let index = batch.members.replace(batch.members.get() + 1);
         batch.bytes.set(batch.bytes.get() + bytes);
         if matches!(work, Work::Preserve { .. }) {
@@ -139,8 +139,8 @@ impl Pipeline {
     pub(super) async fn turn(&self, ticket: &Ticket) -> Option<Sealed<'_>> {
         let Turn::Lead(lead) = self.group.turn(ticket.number).await else { return None };
         let first = self.queue.borrow_mut().pop_front();
-        let (number, batch) = first.expect("G1: a member's batch is in the queue until it is led");
-        assert_eq!((number, self.group.begin()), (ticket.number, ticket.number), "G1: in order");
+        let (number, batch) = first.expect("BATCH1: a member's batch is in the queue until it is led");
+        assert_eq!((number, self.group.begin()), (ticket.number, ticket.number), "BATCH1: in order");
         Some(Sealed { batch, group: &self.group, _lead: lead })
     }
 }
@@ -159,7 +159,7 @@ impl Sealed<'_> {
         assert_eq!(
             self.batch.works.borrow().len(),
             self.batch.members.get(),
-            "G2: every member is still there"
+            "BATCH2: every member is still there"
         );
         self.batch.works.take()
     }

@@ -130,7 +130,7 @@ async fn audit(
     }
     let counted = map.bytes().into_iter().filter(|(_, bytes)| *bytes != SnapshotBytes::default());
     if !counted.eq(audit.bytes.iter().map(|(id, bytes)| (*id, *bytes))) {
-        return Err(StoreError::Corrupt("the bytes of a snapshot are counted wrong")); // P3
+        return Err(StoreError::Corrupt("the bytes of a snapshot are counted wrong")); // STOREMAP3
     }
     Ok(audit)
 }
@@ -224,7 +224,7 @@ impl SnapshotStore {
         match audit(&self.blocks, &self.map, &others, WINDOW_BLOCKS, false).await {
             Ok(_) => Ok(()),
             Err(StoreError::Io(error)) => Err(error),
-            Err(error) => panic!("P2, P3, F2: {error}"),
+            Err(error) => panic!("STOREMAP2, STOREMAP3, SPACE2: {error}"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Checkpoints: maps and table brought up to what the log says, so that the log and what was freed can be used again.
 //!
 //! Runs in the turn of a batch, so that no record is written meanwhile; reads, and changes that need no copy, go on,
-//! and so do changes of the maps: those belong to the next checkpoint already (T1).
+//! and so do changes of the maps: those belong to the next checkpoint already (PDATA1).
 
 use super::report::tell_of_block;
 use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
@@ -66,6 +66,8 @@ impl SnapshotStore {
         let runs = pages.take_for_commit(table.len() as u64)?;
         old.into_iter().for_each(|extent| pages.give_up_unread(blocks_of(extent)));
         let runs: Vec<Extent> = runs.into_iter().map(extent_of).collect();
+        let blocks: u64 = runs.iter().map(|run| run.length / PART_SIZE).sum();
+        assert_eq!(blocks, table.len() as u64, "SNAPSHOT9: every block of the table has its place");
         state.table.clone_from(&runs);
         state.log.blocks.clear();
         Ok(Cut {
@@ -106,7 +108,7 @@ impl SnapshotStore {
             tell_of_block(self.id, superblock.address(), "a superblock whose counts are possible", &found);
             return Err(IoError::Corrupt);
         }
-        // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
+        // Everything that the superblock leads to is durable before it, the data written to snapshots too (SNAPSHOT4).
         let bytes = self.arena.copy(&superblock.encode());
         publish(&device, superblock.address(), bytes).await.map_err(of_device)?;
         tracing::debug!(

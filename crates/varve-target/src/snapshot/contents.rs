@@ -4,9 +4,9 @@
 //! memory and what the log says are the same by construction.
 //!
 //! Invariants:
-//! - C1. Every mapping belongs to a snapshot that exists and lies inside it.
-//! - C2. Ids grow with time and none is used twice.
-//! - C3. A table names a snapshot only once the log has said that it exists, and nobody else sees it before: what was
+//! - CONTENTS1. Every mapping belongs to a snapshot that exists and lies inside it.
+//! - CONTENTS2. Ids grow with time and none is used twice.
+//! - CONTENTS3. A table names a snapshot only once the log has said that it exists, and nobody else sees it before: what was
 //!   refused never comes back.
 
 use super::StoreError;
@@ -21,7 +21,7 @@ use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, P
 /// What a table and a log say besides the maps.
 pub(super) struct Contents {
     pub snapshots: BTreeMap<u64, Descriptor>,
-    /// Those of them of which the log has not said so yet: what changes is preserved for them already (C3).
+    /// Those of them of which the log has not said so yet: what changes is preserved for them already (CONTENTS3).
     announced: BTreeSet<u64>,
     /// The snapshots that were removed and still have entries.
     pub leaving: BTreeMap<u64, Leaving>,
@@ -60,7 +60,7 @@ pub(super) async fn apply(
         Entry::Written(mapping) => {
             if !contents.borrow().holds(mapping.snapshot, mapping.extent) {
                 return Err(StoreError::Corrupt(
-                    "C1: a snapshot that does not exist was written, or one beyond its end",
+                    "CONTENTS1: a snapshot that does not exist was written, or one beyond its end",
                 ));
             }
             map.write(*mapping, room).await?;
@@ -69,7 +69,7 @@ pub(super) async fn apply(
         Entry::Dropped { snapshot, extent } => {
             if !contents.borrow().holds(*snapshot, *extent) {
                 return Err(StoreError::Corrupt(
-                    "C1: what was preserved for a snapshot that does not exist was dropped, or beyond its end",
+                    "CONTENTS1: what was preserved for a snapshot that does not exist was dropped, or beyond its end",
                 ));
             }
             map.drop_preserved(*snapshot, *extent, room).await?;
@@ -101,7 +101,7 @@ impl Contents {
         }
     }
 
-    /// The origin has so many bytes (K7 of `rollback.rs`).
+    /// The origin has so many bytes (ROLLBACK7 of `rollback.rs`).
     pub(super) fn set_origin_size(&mut self, bytes: u64) {
         assert!(bytes.is_multiple_of(PART_SIZE), "an origin is made of whole parts");
         self.origin_size = bytes;
@@ -134,16 +134,30 @@ impl Contents {
 
     /// A snapshot is about to be logged: from now on what changes is preserved for it.
     pub(super) fn announce(&mut self, descriptor: Descriptor) {
-        assert!(self.snapshots.keys().all(|known| *known < descriptor.id), "C2: ids grow");
+        assert!(self.snapshots.keys().all(|known| *known < descriptor.id), "CONTENTS2: ids grow");
         self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
         self.announced.insert(descriptor.id);
         self.snapshots.insert(descriptor.id, descriptor);
+        self.assert_consistent();
     }
 
-    /// A snapshot that was announced is not in the log and will not be. Nothing has been entered for it (C3).
+    /// Ids are below the next one, and what is announced or rolled back to is there; where debug assertions are compiled in,
+    /// nothing is there and gone at once.
+    pub(super) fn assert_consistent(&self) {
+        let last = self.snapshots.last_key_value().map(|(id, _)| *id);
+        assert!(last.is_none_or(|id| id < self.next_snapshot), "CONTENTS2: ids grow");
+        let is_gone = |id: &u64| !self.snapshots.contains_key(id);
+        debug_assert!(self.leaving.keys().all(is_gone), "SNAPREMOVE1: what is leaving is not there");
+        assert!(!self.announced.iter().any(is_gone), "CONTENTS3: what is announced is there");
+        let target = self.rollback.as_ref().map(|rollback| rollback.snapshot);
+        assert!(!target.iter().any(is_gone), "ROLLBACK2: the target is there");
+    }
+
+    /// A snapshot that was announced is not in the log and will not be. Nothing has been entered for it (CONTENTS3).
     pub(super) fn withdraw(&mut self, id: u64) {
-        assert!(self.announced.remove(&id), "C3: what is withdrawn was announced");
+        assert!(self.announced.remove(&id), "CONTENTS3: what is withdrawn was announced");
         self.snapshots.remove(&id);
+        self.assert_consistent();
     }
 
     /// The snapshots that everybody sees, the oldest first.
@@ -156,7 +170,7 @@ impl Contents {
         self.snapshots.get(&id).filter(|_| !self.announced.contains(&id))
     }
 
-    /// C1: whether `snapshot` exists and `extent` lies inside it.
+    /// CONTENTS1: whether `snapshot` exists and `extent` lies inside it.
     pub(super) fn holds(&self, snapshot: u64, extent: Extent) -> bool {
         self.snapshots.get(&snapshot).is_some_and(|descriptor| extent.end() <= descriptor.size)
     }
@@ -192,7 +206,7 @@ impl Contents {
                 let known = self.snapshots.get(&descriptor.id);
                 let is_other = known.is_some_and(|known| known.name != descriptor.name);
                 if is_other || self.leaving.contains_key(&descriptor.id) {
-                    return Err(StoreError::Corrupt("C2: two snapshots have one id"));
+                    return Err(StoreError::Corrupt("CONTENTS2: two snapshots have one id"));
                 }
                 self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
                 self.announced.remove(&descriptor.id);
@@ -208,6 +222,7 @@ impl Contents {
                 }
                 self.snapshots.remove(id);
                 self.leaving.insert(*id, Leaving { descriptor, next: 0 });
+                self.assert_consistent();
                 Ok(())
             }
             Entry::Flags { snapshot, read_only, held, base } => {
@@ -221,7 +236,7 @@ impl Contents {
                 if self.rollback.is_some() {
                     return Err(StoreError::Corrupt("a rollback begins before another one has ended"));
                 }
-                self.next_snapshot = self.next_snapshot.max(*boundary); // C2
+                self.next_snapshot = self.next_snapshot.max(*boundary); // CONTENTS2
                 self.rollback = Some(Rollback::new(*snapshot, *boundary, size, self.origin_size));
                 Ok(())
             }
@@ -252,7 +267,7 @@ impl Contents {
     pub(super) fn table(&self, bytes: &BTreeMap<u64, SnapshotBytes>) -> Vec<Entry> {
         let leaving = self.leaving.values().map(|leaving| &leaving.descriptor);
         let named = |descriptor: &&Descriptor| {
-            self.name_announced || !self.announced.contains(&descriptor.id) // C3
+            self.name_announced || !self.announced.contains(&descriptor.id) // CONTENTS3
         };
         let created = self.snapshots.values().filter(named).chain(leaving).cloned().map(Entry::Created);
         let kept = |(snapshot, bytes): (&u64, &SnapshotBytes)| Entry::Bytes {

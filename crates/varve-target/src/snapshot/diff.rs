@@ -4,8 +4,8 @@
 //! of the two, can differ: all others lead both to the same place. No content is read.
 //!
 //! Invariants:
-//! - D1. Every byte that differs is in the answer.
-//! - D2. A part of 4 KiB is in the answer exactly if the two find it at different places: so one that was changed and
+//! - STOREDIFF1. Every byte that differs is in the answer.
+//! - STOREDIFF2. A part of 4 KiB is in the answer exactly if the two find it at different places: so one that was changed and
 //!   changed back, or written with what it held, is in the answer too.
 
 use super::map::{Run, push_extent};
@@ -18,7 +18,7 @@ const PIECE_BYTES: u64 = 1 << 30;
 
 impl SnapshotStore {
     /// The extents, in order and as long as they can be, in which snapshot `from` differs from snapshot `to`, or from
-    /// the origin if that is `None`. Exact but for content that was replaced by the same content (D1, D2). Where only
+    /// the origin if that is `None`. Exact but for content that was replaced by the same content (STOREDIFF1, STOREDIFF2). Where only
     /// the larger one has bytes they count as different.
     ///
     /// What is written while this goes on may or may not be in the answer; everything that differed before is. Takes
@@ -38,7 +38,7 @@ impl SnapshotStore {
         let written = !self.sabotaged(Sabotage::DiffWithoutWritten);
         let (mut differing, mut key, mut done) = (Vec::new(), Some(0), 0);
         let windowed = self.same_outside_windows(newer).intersect(common).unwrap_or_default();
-        assert!(windowed.end() <= common.end(), "D1: all of what both have is compared");
+        assert!(windowed.end() <= common.end(), "STOREDIFF1: all of what both have is compared");
         while let Some(from) = key {
             let (oldest, writers) = self.concerned_by_diff(older, newer);
             let writers = if written { writers } else { Vec::new() };
@@ -65,7 +65,7 @@ impl SnapshotStore {
     }
 
     /// The bytes that `newer` finds where an older snapshot does, unless the maps have something of them: behind the target's
-    /// end the origin shows zeros while it is rolled back, of which no map knows (K7 of `rollback.rs`).
+    /// end the origin shows zeros while it is rolled back, of which no map knows (ROLLBACK7 of `rollback.rs`).
     fn same_outside_windows(&self, newer: u64) -> Extent {
         let contents = self.contents.borrow();
         let rollback = contents.rollback.as_ref().filter(|rollback| newer >= rollback.boundary);
@@ -84,19 +84,19 @@ impl SnapshotStore {
     }
 }
 
-/// Appends to `differing` where two lists of runs, which cover the same bytes, have different sources (D2).
+/// Appends to `differing` where two lists of runs, which cover the same bytes, have different sources (STOREDIFF2).
 fn compare(one: &[Run], two: &[Run], differing: &mut Vec<Extent>) {
     let bytes = |runs: &[Run]| runs.iter().map(|run| run.extent.length).sum::<u64>();
-    assert_eq!(bytes(one), bytes(two), "D1: both lists cover the same bytes");
+    assert_eq!(bytes(one), bytes(two), "STOREDIFF1: both lists cover the same bytes");
     let mut others = two.iter().peekable();
     for run in one {
         let mut at = run.extent.offset;
         while at < run.extent.end() {
-            let other = others.peek().expect("D1: both lists cover the same bytes");
+            let other = others.peek().expect("STOREDIFF1: both lists cover the same bytes");
             let both = Extent::between(at, run.extent.end().min(other.extent.end()));
             let same = match (run.clip(both), other.clip(both)) {
                 (Some(mine), Some(theirs)) => mine.source == theirs.source,
-                _ => unreachable!("D1: both lists cover the same bytes"),
+                _ => unreachable!("STOREDIFF1: both lists cover the same bytes"),
             };
             if !same {
                 push_extent(differing, both);

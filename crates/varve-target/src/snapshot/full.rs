@@ -4,9 +4,9 @@
 //! lost and no snapshot goes silently.
 //!
 //! Invariants:
-//! - U1. Whoever waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
-//! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
-//! - U3. One snapshot goes at a time, and none while room has come since the attempt that failed, or is about to: blocks
+//! - STOREFULL1. Whoever waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
+//! - STOREFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `waiting_room.rs`).
+//! - STOREFULL3. One snapshot goes at a time, and none while room has come since the attempt that failed, or is about to: blocks
 //!   that are free once somebody has read to the end are waited for, though not for ever.
 
 use super::space::{FullPolicy, READERS_TIMEOUT, StoreEvent};
@@ -41,19 +41,19 @@ impl SnapshotStore {
     async fn drop_oldest(&self, patience: &Patience, bytes: u64) -> Result<(), IoError> {
         let _alone = self.room.dropping.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.room.waiting.has_come(patience) {
-            return Ok(()); // U3
+            return Ok(()); // STOREFULL3
         }
         if self.readers_make_room(patience, bytes).await {
-            return Ok(()); // U3
+            return Ok(()); // STOREFULL3
         }
         let target = self.rollback_status().map(|status| status.snapshot);
         let may_go = |descriptor: &Descriptor| {
-            !descriptor.held && !descriptor.base && target != Some(descriptor.id) // K2
+            !descriptor.held && !descriptor.base && target != Some(descriptor.id) // ROLLBACK2
         };
         let oldest = self.list().into_iter().find(may_go).ok_or(IoError::NoSpace)?;
         match self.begin_removal(oldest.id).await {
             Ok(()) => {
-                assert!(self.room.waiting.has_come(patience), "U3: a removal counts as room");
+                assert!(self.room.waiting.has_come(patience), "STOREFULL3: a removal counts as room");
                 self.room.waiting.tell(StoreEvent::Dropped(oldest));
                 Ok(())
             }

@@ -4,10 +4,10 @@
 //! exchange the damage of one store touches no other. The copies of one change are under way at the same time.
 //!
 //! Invariants:
-//! - V1. The origin is changed only when every store says that what it needs is durable (S1 for each).
-//! - V2. A change is inside the gates of all stores or of none: who waits at one gate keeps no other from draining,
+//! - SIBLINGS1. The origin is changed only when every store says that what it needs is durable (SNAPSHOT1 for each).
+//! - SIBLINGS2. A change is inside the gates of all stores or of none: who waits at one gate keeps no other from draining,
 //!   or two stores that are frozen for one instant would wait for each other.
-//! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
+//! - SIBLINGS3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
 
 use super::places::first_of;
 use super::{SnapshotStore, StoreError};
@@ -35,7 +35,7 @@ pub fn side_by_side(stores: &[Rc<SnapshotStore>]) -> Result<Device, StoreError> 
         return Err(StoreError::Misfit("the stores have different origins"));
     }
     if stores.len() > 1 && stores.iter().any(|store| store.rollback_status().is_some()) {
-        return Err(StoreError::Busy); // V3
+        return Err(StoreError::Busy); // SIBLINGS3
     }
     stores.iter().for_each(|store| store.has_siblings.set(stores.len() > 1));
     if stores.len() == 1 {
@@ -46,17 +46,17 @@ pub fn side_by_side(stores: &[Rc<SnapshotStore>]) -> Result<Device, StoreError> 
 
 impl SideBySide {
     fn try_enter(&self) -> Option<Vec<TrackerGuard>> {
-        self.stores.iter().map(|store| store.changes.try_enter()).collect() // V2: what was entered is left
+        self.stores.iter().map(|store| store.changes.try_enter()).collect() // SIBLINGS2: what was entered is left
     }
 
     async fn enter(&self) -> Vec<TrackerGuard> {
         loop {
             if let Some(inside) = self.try_enter() {
-                assert_eq!(inside.len(), self.stores.len(), "V2");
+                assert_eq!(inside.len(), self.stores.len(), "SIBLINGS2");
                 return inside;
             }
             for store in &self.stores {
-                drop(store.changes.enter().await); // V2
+                drop(store.changes.enter().await); // SIBLINGS2
             }
         }
     }
@@ -75,7 +75,7 @@ impl SideBySide {
         Ok(false)
     }
 
-    /// V1: what no store misses is overwritten on the device, inside the gates of all.
+    /// SIBLINGS1: what no store misses is overwritten on the device, inside the gates of all.
     async fn lead_writer(&self, extent: Extent) -> Result<MapAnswer, IoError> {
         let inside = self.enter().await;
         if self.needs_a_copy(extent).await? {
@@ -96,7 +96,7 @@ impl SideBySide {
             let needed = store.missing(extent).await?.map(|(_, missing)| missing).unwrap_or_default();
             spared = spared.into_iter().flat_map(|extent| extent.without(&needed)).collect();
         }
-        assert!(spared.iter().all(|part| extent.contains(*part)), "V1: what one of them needs stays");
+        assert!(spared.iter().all(|part| extent.contains(*part)), "SIBLINGS1: what one of them needs stays");
         fan_out(spared.into_iter().map(|extent| (&self.device, Io::Discard { extent }))).await
     }
 
@@ -126,14 +126,14 @@ impl SideBySide {
                         return Err(self.stores[0].contradicts(
                             0,
                             extent,
-                            "V1: all of it is preserved",
+                            "SIBLINGS1: all of it is preserved",
                             &found,
                         ));
                     }
                     return self.device.submit(io).await;
                 }
                 Some(store) if copies[store] == Err(IoError::NoSpace) => {
-                    drop(entered); // U1
+                    drop(entered); // STOREFULL1
                     let bytes = extent.align_out(PART_SIZE).length;
                     self.stores[store].make_room(&mut attempts[store], bytes).await?;
                 }

@@ -4,30 +4,30 @@
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// Records are not durable when the origin is changed (breaks S1 and S3).
+    /// Records are not durable when the origin is changed (breaks SNAPSHOT1 and SNAPSHOT3).
     SkipFlush,
-    /// The origin is changed before the record is written (breaks S1).
+    /// The origin is changed before the record is written (breaks SNAPSHOT1).
     EntryAfterWrite,
     /// At a removal the older snapshot does not get what it needs.
     SkipHandOver,
     /// What was written to a newer snapshot is taken for preserved content.
     WrittenAsPreserved,
-    /// Freed space is used again at once (breaks S5).
+    /// Freed space is used again at once (breaks SNAPSHOT5).
     ReuseAtOnce,
     /// What was written to snapshots is forgotten when they are compared.
     DiffWithoutWritten,
-    /// The log does not say what a rollback has restored, or changes have replaced (breaks K3).
+    /// The log does not say what a rollback has restored, or changes have replaced (breaks ROLLBACK3).
     SkipRestoredMark,
-    /// The log says so before it is true (breaks K3).
+    /// The log says so before it is true (breaks ROLLBACK3).
     MarkBeforeReplacing,
-    /// A rollback preserves nothing for newer snapshots (breaks K4).
+    /// A rollback preserves nothing for newer snapshots (breaks ROLLBACK4).
     RestoreUnpreserved,
-    /// A rollback drops all that was preserved of what it has restored (breaks K8).
+    /// A rollback drops all that was preserved of what it has restored (breaks ROLLBACK8).
     DropNeeded,
-    /// A table names snapshots of which the log does not say yet that they exist (breaks C3).
+    /// A table names snapshots of which the log does not say yet that they exist (breaks CONTENTS3).
     NameAnnounced,
-    /// Freed space is used again although somebody may be reading it (breaks the second half of S5).
+    /// Freed space is used again although somebody may be reading it (breaks the second half of SNAPSHOT5).
     ReuseWhileRead,
-    /// Nodes of any transaction are believed (breaks D3 of `pdata`).
+    /// Nodes of any transaction are believed (breaks DESCENT3 of `pdata`).
     TrustGenerations,
 }

@@ -58,7 +58,7 @@ struct Outcomes {
 impl Outcomes {
     /// A member's wish is not fulfilled; none stands for those that flush.
     fn fail(&mut self, member: Option<usize>, error: IoError) {
-        assert!(member.is_none_or(|member| member < self.outcomes.len()), "G2: a member of this batch");
+        assert!(member.is_none_or(|member| member < self.outcomes.len()), "BATCH2: a member of this batch");
         match member {
             Some(member) => self.outcomes[member] = Err(error),
             None => self.flushing.iter().for_each(|member| self.outcomes[*member] = Err(error)),
@@ -166,18 +166,18 @@ impl SnapshotStore {
             }
         }
         if !self.log_has_room(growth(units)) && growth(units) > 0 {
-            // S9: what makes room must find some.
+            // SNAPSHOT9: what makes room must find some.
             let (created, others) = std::mem::take(units).into_iter().partition(Unit::creates);
             *units = others;
             self.refuse(created, IoError::NoSpace, outcomes);
             return Ok(());
         }
         if !self.log_has_room(0) {
-            return Err(IoError::NoSpace); // S9: the next checkpoint needs what is left.
+            return Err(IoError::NoSpace); // SNAPSHOT9: the next checkpoint needs what is left.
         }
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         if units.iter().any(Unit::drops) && !self.has_room_for_nodes(units.len(), waiting) {
-            // S9: what it would free comes too late for the nodes that it changes.
+            // SNAPSHOT9: what it would free comes too late for the nodes that it changes.
             let (drops, others) = std::mem::take(units).into_iter().partition(Unit::drops);
             *units = others;
             self.refuse(drops, IoError::NoSpace, outcomes);
@@ -194,7 +194,7 @@ impl SnapshotStore {
         if let Err(error) = entered {
             tracing::error!(store = %self.id, %error, sequence, "the log cannot be written");
         } else {
-            entered = self.adopt(record.block).await; // S8
+            entered = self.adopt(record.block).await; // SNAPSHOT8
         }
         if let Err(error) = entered {
             // Nobody knows what the log says of this record, or the maps do not say what it does. Those before are sound.
@@ -205,7 +205,7 @@ impl SnapshotStore {
         entered
     }
 
-    /// Flushes what was written to snapshots and says what the log must know of it (S4).
+    /// Flushes what was written to snapshots and says what the log must know of it (SNAPSHOT4).
     async fn collect_written(&self) -> Result<Vec<Unit>, IoError> {
         let written = std::mem::take(&mut self.state.borrow_mut().unlogged);
         if let Err(error) = self.store_device().flush().await.map_err(of_device) {
@@ -230,7 +230,7 @@ impl SnapshotStore {
         };
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
-        // S9
+        // SNAPSHOT9
         let nodes = self.blocks_for_nodes(&self.blocks.pages(), units.len(), wanted);
         self.blocks.pages().promise(nodes);
         let own = Extent::new(start, PART_SIZE);
@@ -299,7 +299,7 @@ impl SnapshotStore {
 
     /// Writes a record, durably.
     async fn append(&self, record: &Record, data: &[Option<Buffer>]) -> Result<(), IoError> {
-        assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "S3: one record at a time");
+        assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "SNAPSHOT3: in turn");
         let durability =
             if self.sabotaged(Sabotage::SkipFlush) { Durability::Volatile } else { Durability::Durable };
         let device = self.store_device();
@@ -327,7 +327,7 @@ impl SnapshotStore {
     fn refuse_all(&self, works: &[Work], error: IoError) -> Vec<Result<(), IoError>> {
         for work in works {
             if let Work::Entry(Entry::Created(descriptor)) = work {
-                self.withdraw(descriptor.id); // C3
+                self.withdraw(descriptor.id); // CONTENTS3
             }
         }
         vec![Err(error); works.len()]
@@ -340,7 +340,7 @@ impl SnapshotStore {
             outcomes.fail(unit.member(), error);
             match unit {
                 Unit::Entry { entry: Entry::Written(mapping), .. } => written.push(mapping),
-                // C3: before anybody is told, so that no table ever names it.
+                // CONTENTS3: before anybody is told, so that no table ever names it.
                 Unit::Entry { entry: Entry::Created(descriptor), .. } => self.withdraw(descriptor.id),
                 Unit::Entry { .. } | Unit::Copy { .. } => {}
             }
@@ -350,7 +350,7 @@ impl SnapshotStore {
 
     /// The log has nothing of what was `written`: another flush tells it.
     pub(super) fn refuse_written(&self, written: Vec<Mapping>) {
-        assert!(written.iter().all(|mapping| !mapping.extent.is_empty()), "S4: something was written");
+        assert!(written.iter().all(|mapping| !mapping.extent.is_empty()), "SNAPSHOT4: something was written");
         // Before what has been written since: of two entries for one part the later one counts.
         self.state.borrow_mut().unlogged.splice(0..0, written);
     }
@@ -359,7 +359,7 @@ impl SnapshotStore {
     async fn adopt(&self, block: EntryBlock) -> Result<(), IoError> {
         {
             let log = &mut self.state.borrow_mut().log;
-            assert_eq!((block.sequence, block.address), (log.sequence, log.next), "S3: one record at a time");
+            assert_eq!((block.sequence, block.address), (log.sequence, log.next), "SNAPSHOT3: in turn");
             log.sequence += 1;
             log.next = block.next;
             log.blocks.push(Extent::new(block.address, PART_SIZE));
@@ -369,7 +369,7 @@ impl SnapshotStore {
                 continue; // It is in the map since it was written.
             }
             let _alone = match entry {
-                // S2
+                // SNAPSHOT2
                 Entry::Preserved { mapping, .. } => {
                     Some(self.falls.lock(mapping.extent, LockMode::Exclusive).await)
                 }
@@ -378,7 +378,7 @@ impl SnapshotStore {
             let applied = apply(&self.map, &self.contents, Room::All, entry).await;
             applied.map_err(|error| match error {
                 StoreError::Io(error) => error,
-                // Contradictions; and space, which was promised (S9).
+                // Contradictions; and space, which was promised (SNAPSHOT9).
                 _ => IoError::Corrupt,
             })?;
             match entry {

@@ -50,7 +50,8 @@ impl Claimed {
         let store = self.store;
         let closed = store.changes.close();
         store.changes.drained().await;
-        store.origin_device().flush().await.map_err(of_device)?; // S6
+        assert!(store.changes.is_empty(), "SNAPSHOT6: no change is under way");
+        store.origin_device().flush().await.map_err(of_device)?; // SNAPSHOT6
         Ok(Frozen { store, _closed: closed, _managing: self.managing })
     }
 }
@@ -74,11 +75,11 @@ impl Frozen {
     /// the origin goes on.
     pub fn create(&self, new: &NewSnapshot) -> Result<Pending, StoreError> {
         let store = &self.store;
-        assert!(store.changes.is_empty(), "S6: no change is under way");
+        assert!(store.changes.is_empty(), "SNAPSHOT6: no change is under way");
         varve_format::check_name(&new.name).map_err(|_| StoreError::Name)?;
         let mut contents = store.contents.borrow_mut();
         if contents.next_snapshot > u64::from(u32::MAX) {
-            return Err(StoreError::Misfit("the origin has had as many snapshots as it can ever have")); // E3
+            return Err(StoreError::Misfit("the origin has had as many snapshots as it can ever have")); // ENTRY3
         }
         if contents.snapshots.values().any(|known| known.name == new.name) {
             return Err(StoreError::Exists);
@@ -98,6 +99,7 @@ impl Frozen {
         drop(contents);
         store.keep_for_checkpoint();
         store.views.borrow_mut().insert(id, Rc::default());
+        store.assert_consistent();
         // Joined before any change can go on: the log says that the snapshot exists before it says what it keeps.
         let ticket = store.pipeline.join(Work::Entry(entry));
         Ok(Pending { store: Rc::clone(store), ticket, id })
@@ -134,7 +136,7 @@ impl SnapshotStore {
     /// The log was refused a snapshot that was announced.
     pub(super) fn withdraw(&self, id: u64) {
         self.contents.borrow_mut().withdraw(id);
-        assert!(!self.map.bytes().contains_key(&id), "C3: nothing was entered for it");
+        assert!(!self.map.bytes().contains_key(&id), "CONTENTS3: nothing was entered for it");
         self.views.borrow_mut().remove(&id);
         self.keep_for_checkpoint();
     }
@@ -234,6 +236,11 @@ impl SnapshotStore {
         }
         self.store.replace(device.clone());
         self.blocks.grow(device, new / PART_SIZE);
+        assert_eq!(
+            self.blocks.pages().end_block(),
+            new / PART_SIZE,
+            "SNAPSHOT5: all of the store is counted"
+        );
         self.room.came();
         Ok(())
     }

@@ -10,9 +10,9 @@
 //! an entry of the log does to the maps is a series of steps; each changes maps, marks of space and counts at once.
 //!
 //! Invariants:
-//! - P1. What is preserved or written consists of whole parts.
-//! - P2. No block of the store belongs to two pieces of content.
-//! - P3. The bytes of a snapshot are counted with every step.
+//! - STOREMAP1. What is preserved or written consists of whole parts.
+//! - STOREMAP2. No block of the store belongs to two pieces of content.
+//! - STOREMAP3. The bytes of a snapshot are counted with every step.
 
 mod preserved;
 mod run;
@@ -154,7 +154,7 @@ impl Map {
         assert_eq!(
             runs.iter().map(|run| run.extent.length).sum::<u64>(),
             extent.length,
-            "P1: every byte has a source"
+            "STOREMAP1: every byte has a source"
         );
         Ok(runs)
     }
@@ -193,14 +193,14 @@ impl Map {
     }
 
     /// Enters the content of `mapping`, which was preserved for its snapshot, for `heir`, the newest that is there and
-    /// not newer, as far as no snapshot between has it (L3). What is not needed is given up.
+    /// not newer, as far as no snapshot between has it (SNAPREMOVE3). What is not needed is given up.
     pub(super) async fn keep(
         &self,
         mapping: Mapping,
         room: Room,
         heir: impl Fn() -> Heir,
     ) -> Result<(), IoError> {
-        assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != NO_PLACE, "P1: {mapping:?}");
+        assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != NO_PLACE, "STOREMAP1: {mapping:?}");
         let (mut content, owner) = (content_of(mapping), short(mapping.snapshot));
         while content.count > 0 {
             let step = |pages: &mut Pages| {
@@ -247,7 +247,7 @@ impl Map {
         loose: bool,
         noted: impl Fn(Mapping),
     ) -> Result<Mapping, (Mapping, IoError)> {
-        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
+        assert!(mapping.extent.is_aligned(PART_SIZE), "STOREMAP1: {mapping:?}");
         let (mut content, mut steps, snapshot) = (content_of(mapping), WRITE_STEPS, short(mapping.snapshot));
         let mapping_of = |content: Found| Mapping {
             snapshot: mapping.snapshot,
@@ -299,7 +299,7 @@ impl Map {
     }
 
     /// Drops what is preserved of `extent` for `snapshot` and newer ones, those of the newest first: an older one never finds
-    /// what was preserved for them instead (K8 of `rollback.rs`).
+    /// what was preserved for them instead (ROLLBACK8 of `rollback.rs`).
     pub(super) async fn drop_preserved(
         &self,
         snapshot: u64,
@@ -366,7 +366,7 @@ impl Map {
         let end = leaf.entries().len().min(start.saturating_add(entries));
         let key_at = |index: usize| leaf.entries().get(index).map(|entry| entry.0).or(leaf.end);
         let swept = preserved.sweep(&entries_of_leaf, start..end, leaving, heir);
-        assert!((start..=end).contains(&swept.end), "L2: a step leads on, and not too far");
+        assert!((start..=end).contains(&swept.end), "SNAPREMOVE2: a step leads on, and not too far");
         if swept.changed {
             preserved.tree.edit(pages, &Alone, from, swept.entries, Room::Ordinary)?;
             let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
@@ -409,7 +409,7 @@ impl Map {
         }
     }
 
-    /// The bytes of the store that belong to each snapshot (P3).
+    /// The bytes of the store that belong to each snapshot (STOREMAP3).
     pub(super) fn bytes(&self) -> BTreeMap<u64, SnapshotBytes> {
         self.bytes.borrow().clone()
     }
@@ -459,7 +459,7 @@ fn behind(content: Found, count: u64) -> Found {
 
 /// The first part of an extent, and the first behind it.
 fn parts_of(extent: Extent) -> (u64, u64) {
-    assert!(extent.is_aligned(PART_SIZE), "P1: {extent:?}");
+    assert!(extent.is_aligned(PART_SIZE), "STOREMAP1: {extent:?}");
     (extent.offset / PART_SIZE, extent.end() / PART_SIZE)
 }
 
@@ -469,7 +469,7 @@ fn bytes(parts: u64) -> i64 {
 
 /// The id of a snapshot as the maps hold it.
 fn short(snapshot: u64) -> u32 {
-    u32::try_from(snapshot).expect("E3: ids have 32 bits")
+    u32::try_from(snapshot).expect("ENTRY3: ids have 32 bits")
 }
 
 #[cfg(test)]

@@ -15,27 +15,27 @@
 //! ```
 //!
 //! Invariants, cited by number where they are kept:
-//! - S1. A part of the origin that the newest snapshot does not own yet is changed only after its old content, and
+//! - SNAPSHOT1. A part of the origin that the newest snapshot does not own yet is changed only after its old content, and
 //!   the entry that finds it, are durable in the store.
-//! - S2. The map says that a part is preserved for the newest snapshot only when no snapshot read of that part of
+//! - SNAPSHOT2. The map says that a part is preserved for the newest snapshot only when no snapshot read of that part of
 //!   the origin is under way. Hence a change to parts that are all preserved needs no lock at all: whoever resolves
 //!   a snapshot from now on finds the store, and nobody who found the origin before is still reading.
-//! - S3. Records of the log are written one after the other, each durable (forced unit access) before the next is
+//! - SNAPSHOT3. Records of the log are written one after the other, each durable (forced unit access) before the next is
 //!   begun. Hence a record that was acknowledged can never lie behind one that was torn, only the last record can be
 //!   torn, and only its data has to be verified after a crash.
-//! - S4. Data written to a snapshot goes to fresh space and enters the log only after a flush; before that flush the
+//! - SNAPSHOT4. Data written to a snapshot goes to fresh space and enters the log only after a flush; before that flush the
 //!   write is volatile and a crash shows the older content, whole. Overwrites of a snapshot's own parts go in place:
 //!   no checksum in the log covers them, for it was durable when it was logged.
-//! - S5. Space that is freed is used again only after the next checkpoint, and only when no request of before is
-//!   still under way (`pdata/space.rs`, F1 and F3).
-//! - S6. A snapshot that exists after a crash has exactly the content of its instant: the origin was flushed while
+//! - SNAPSHOT5. Space that is freed is used again only after the next checkpoint, and only when no request of before is
+//!   still under way (`pdata/space.rs`, SPACE1 and SPACE3).
+//! - SNAPSHOT6. A snapshot that exists after a crash has exactly the content of its instant: the origin was flushed while
 //!   its gate was closed, before the snapshot's entry was logged.
-//! - S7. Lock order: a view's lock, then `copies` (who preserves), then `falls` (who reads the origin for a
+//! - SNAPSHOT7. Lock order: a view's lock, then `copies` (who preserves), then `falls` (who reads the origin for a
 //!   snapshot), then `writing` (who writes nodes). Nobody waits for an earlier one while holding a later one.
-//! - S8. The maps change in memory only after the record that says so is durable; nodes are written whenever that
+//! - SNAPSHOT8. The maps change in memory only after the record that says so is durable; nodes are written whenever that
 //!   suits, to places to which nothing durable leads before the next checkpoint. What a crash takes back of the maps
 //!   the log brings again.
-//! - S9. Blocks for the nodes that a record will change are promised before it is written, so that what is durable
+//! - SNAPSHOT9. Blocks for the nodes that a record will change are promised before it is written, so that what is durable
 //!   can always be entered; blocks for the next checkpoint's table are never taken by anything else.
 
 mod batch;
@@ -115,11 +115,11 @@ pub struct SnapshotStore {
     /// Changes of the origin.
     changes: Gate,
     copying: Budget,
-    /// Held exclusively, on parts, by changes of the origin while they preserve (S7: taken before `falls`).
+    /// Held exclusively, on parts, by changes of the origin while they preserve (SNAPSHOT7: taken before `falls`).
     copies: RangeLock,
-    /// Held shared by snapshot reads of the origin, and exclusively while parts are entered into the map (S2).
+    /// Held shared by snapshot reads of the origin, and exclusively while parts are entered into the map (SNAPSHOT2).
     falls: RangeLock,
-    /// Held by whoever writes nodes of the maps (T6).
+    /// Held by whoever writes nodes of the maps (PDATA6).
     writing: RangeLock,
     views: RefCell<BTreeMap<u64, Rc<ViewState>>>,
     /// Held by whoever creates, removes or rolls back.
@@ -128,7 +128,7 @@ pub struct SnapshotStore {
     restoring: RangeLock,
     /// After a failed write to the log nothing that needs the log is done any more.
     failed: Latch,
-    /// It is not known what the log says of a rollback; the origin is not served (K6).
+    /// It is not known what the log says of a rollback; the origin is not served (ROLLBACK6).
     half_rolled_back: Cell<bool>,
     room: space::Room,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
@@ -140,7 +140,7 @@ struct State {
     log: LogPosition,
     /// Blocks of the table of snapshots.
     table: Vec<Extent>,
-    /// What was written to snapshots and is in the map, but not in the log (S4).
+    /// What was written to snapshots and is in the map, but not in the log (SNAPSHOT4).
     unlogged: Vec<Mapping>,
 }
 
@@ -172,6 +172,18 @@ impl SnapshotStore {
 
     fn sabotaged(&self, fault: Sabotage) -> bool {
         self.options.sabotage == Some(fault)
+    }
+
+    /// What is known of snapshots and of the log fits together.
+    fn assert_consistent(&self) {
+        let contents = self.contents.borrow();
+        contents.assert_consistent();
+        let views = self.views.borrow();
+        assert!(contents.snapshots.len() <= views.len(), "SNAPREMOVE1: each snapshot can be read");
+        assert!(
+            self.state.borrow().log.next.is_multiple_of(PART_SIZE),
+            "SNAPSHOT3: records begin with a block"
+        );
     }
 
     fn origin_device(&self) -> Device {

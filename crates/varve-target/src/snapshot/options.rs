@@ -9,7 +9,7 @@ use varve_block::{KIB, MIB};
 /// How a store works; the defaults are meant for everybody.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Whether the store is flushed before it is read (R1 of `recover.rs`): not needed for one that was made just now.
+    /// Whether the store is flushed before it is read (STOREOPEN1 of `recover.rs`): not needed for one that was made just now.
     pub flush_first: bool,
     /// The most data of one record of the log, in bytes.
     pub batch_bytes: u64,

@@ -81,7 +81,7 @@ impl SnapshotStore {
         match self.missing(parts).await? {
             None => Ok(()),
             Some((snapshot, found)) => {
-                Err(self.contradicts(snapshot, parts, "S1: all of it is preserved", &found))
+                Err(self.contradicts(snapshot, parts, "SNAPSHOT1: all of it is preserved", &found))
             }
         }
     }
@@ -170,7 +170,7 @@ impl Origin {
                 Err(IoError::NoSpace) => {}
                 Err(error) => return Err(error),
             }
-            drop(entered); // U1
+            drop(entered); // STOREFULL1
             store.make_room(&mut attempt, io.extent().align_out(PART_SIZE).length).await?;
         }
     }
@@ -184,14 +184,14 @@ impl Origin {
             None => store.changes.enter().await,
         };
         if store.half_rolled_back.get() {
-            return Err(IoError::Medium); // K6
+            return Err(IoError::Medium); // ROLLBACK6
         }
         if !store.shows_device(extent) {
             return Ok(Buffer::empty());
         }
         let needed = store.missing(extent).await?.map(|(_, missing)| missing).unwrap_or_default();
         let spared = extent.without(&needed);
-        assert!(spared.iter().all(|part| extent.contains(*part)), "S1: what is needed stays");
+        assert!(spared.iter().all(|part| extent.contains(*part)), "SNAPSHOT1: what is needed stays");
         fan_out(spared.into_iter().map(|extent| (&self.device, Io::Discard { extent }))).await
     }
 
@@ -224,7 +224,7 @@ impl Origin {
     /// The device itself, or what is to be restored there.
     async fn lead_reader(&self, extent: Extent) -> Result<MapAnswer, IoError> {
         if self.store.half_rolled_back.get() {
-            return Err(IoError::Medium); // K6
+            return Err(IoError::Medium); // ROLLBACK6
         }
         if self.store.shows_device(extent) {
             return Ok(MapAnswer::through(&self.device, extent.offset, extent.length));
@@ -232,12 +232,12 @@ impl Origin {
         Ok(self.store.find_origin(first_of(extent)).await?.answer())
     }
 
-    /// What is preserved, or need not be, is overwritten on the device, inside the gate for changes (S2).
+    /// What is preserved, or need not be, is overwritten on the device, inside the gate for changes (SNAPSHOT2).
     async fn lead_writer(&self, extent: Extent) -> Result<MapAnswer, IoError> {
         let store = &*self.store;
         let inside = store.changes.enter().await;
         if store.half_rolled_back.get() {
-            return Err(IoError::Medium); // K6
+            return Err(IoError::Medium); // ROLLBACK6
         }
         if !store.shows_device(extent) {
             return Ok(MapAnswer::sent(extent.length));
@@ -254,7 +254,7 @@ impl Origin {
 
     async fn read_later(&self, io: Io) -> Outcome {
         if self.store.half_rolled_back.get() {
-            return Err(IoError::Medium); // K6
+            return Err(IoError::Medium); // ROLLBACK6
         }
         match io {
             Io::Read { offset, buffer } => self.store.read_origin(offset, buffer).await,
@@ -287,7 +287,7 @@ impl BlockDevice for Origin {
                 io => Completion::pending(self.change(io, inside)),
             };
         }
-        // S2: everything is preserved, so nothing is in the way.
+        // SNAPSHOT2: everything is preserved, so nothing is in the way.
         self.device.submit(io).keeping(inside)
     }
 

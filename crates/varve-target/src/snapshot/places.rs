@@ -1,7 +1,7 @@
 //! Where the bytes of a snapshot, or of an origin that is rolled back, lie: what its reads and its map are led by.
 //!
-//! Who reads by an answer holds what a read holds: an epoch of the store's readers, what a rollback would take away (K5), and the
-//! parts of the origin that show through, so that nobody changes them meanwhile (S2).
+//! Who reads by an answer holds what a read holds: an epoch of the store's readers, what a rollback would take away
+//! (ROLLBACK5), and the parts of the origin that show through, so that nobody changes them meanwhile (SNAPSHOT2).
 
 use super::SnapshotStore;
 use super::map::{Run, Source};
@@ -42,11 +42,11 @@ pub(super) fn first_of(extent: Extent) -> Extent {
 impl SnapshotStore {
     /// Where what snapshot `id` shows in `extent` is read.
     pub(super) async fn find_snapshot(&self, id: u64, extent: Extent) -> Result<Found, IoError> {
-        let held = self.hold_target(id, extent).await; // K5: before `falls`
+        let held = self.hold_target(id, extent).await; // ROLLBACK5: before `falls`
         let (mut runs, mut in_use) = self.shown(id, extent).await?;
         let mut shared = None;
         if runs.iter().any(|run| run.source == Source::Below) {
-            // S2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
+            // SNAPSHOT2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
             shared = Some(self.falls.lock(extent.align_out(PART_SIZE), LockMode::Shared).await);
             (runs, in_use) = self.shown(id, extent).await?;
         }

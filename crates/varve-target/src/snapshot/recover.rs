@@ -2,14 +2,14 @@
 //! where they are, but for the nodes that the log changes.
 //!
 //! Invariants, beside those of `journal/replay.rs`:
-//! - R1. Before anything is believed the store is flushed: what a killed process left in a disk's cache and is read
-//!   now must not be lost later, when other things rely on it. What this program has just made is durable (R5).
-//! - R2. Only the last record of the log can be torn (S3, REPLAY1): its data is verified, and a record that fails is as if
+//! - STOREOPEN1. Before anything is believed the store is flushed: what a killed process left in a disk's cache and is read
+//!   now must not be lost later, when other things rely on it. What this program has just made is durable (STOREOPEN4).
+//! - STOREOPEN2. Only the last record of the log can be torn (SNAPSHOT3, REPLAY1): its data is verified, and a record that fails is as if
 //!   it had never been written; the change that it would have preserved for was never begun.
-//! - R3. A log whose end is followed by a record of a later generation or epoch means that the newest superblock was
+//! - STOREOPEN3. A log whose end is followed by a record of a later generation or epoch means that the newest superblock was
 //!   lost after it counted; then nothing is served, for an old checkpoint would show freed space as content. A record of
 //!   an earlier epoch was written by a host that had lost its term: the log ends before it.
-//! - R5. A new store is durable as a whole when its making returns, by one flush, and counts from then on. What a crash
+//! - STOREOPEN4. A new store is durable as a whole when its making returns, by one flush, and counts from then on. What a crash
 //!   leaves of one that is being made may be any mixture with what lay there before, a superblock that leads nowhere
 //!   included: nothing looks for a store there until the caller has recorded it, durably and afterwards.
 
@@ -122,7 +122,7 @@ impl SnapshotStore {
         };
         let bytes = arena.copy(&superblock.encode());
         device.write(superblock.address(), bytes, Durability::Volatile).await?;
-        device.flush().await?; // R5
+        device.flush().await?; // STOREOPEN4
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl SnapshotStore {
     ) -> Result<Rc<SnapshotStore>, StoreError> {
         check_fit(&origin, &store, options)?;
         if options.flush_first {
-            store.flush().await?; // R1
+            store.flush().await?; // STOREOPEN1
         }
         let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
         let skipped = pdata::skipped_generations(&clock);
@@ -177,9 +177,10 @@ impl SnapshotStore {
         });
         let listener = Rc::downgrade(&opened);
         opened.blocks.pages().when_readers_end(Rc::new(move || {
-            listener.upgrade().into_iter().for_each(|store| store.room.came()); // U2
+            listener.upgrade().into_iter().for_each(|store| store.room.came()); // STOREFULL2
         }));
         opened.keep_for_checkpoint();
+        opened.assert_consistent();
         if replayed {
             match opened.checkpoint().await {
                 Ok(()) | Err(IoError::NoSpace) => {}

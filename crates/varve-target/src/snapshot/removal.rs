@@ -4,13 +4,13 @@
 //! for it still serves the older ones, which find it as they always did. Doses then walk over its entries: what the
 //! next older snapshot needs becomes its own, the rest is freed. A dose changes nothing that anybody reads, so it
 //! needs no entry in the log: the next checkpoint makes it durable, and space that it frees is used again only then
-//! (S5). A crash merely takes back what no checkpoint has seen; the snapshot is still leaving, and is begun again.
+//! (SNAPSHOT5). A crash merely takes back what no checkpoint has seen; the snapshot is still leaving, and is begun again.
 //!
 //! Invariants:
-//! - L1. No entry is ever added for a snapshot that is leaving.
-//! - L2. A dose consists of steps; a step is a change between two awaits: every read sees all of it or nothing, and the
+//! - SNAPREMOVE1. No entry is ever added for a snapshot that is leaving.
+//! - SNAPREMOVE2. A dose consists of steps; a step is a change between two awaits: every read sees all of it or nothing, and the
 //!   same content.
-//! - L3. What is handed over never hides what lies between: the older snapshot gets only parts that no snapshot from
+//! - SNAPREMOVE3. What is handed over never hides what lies between: the older snapshot gets only parts that no snapshot from
 //!   it up to the leaving one has.
 
 use super::batch::Work;
@@ -43,7 +43,7 @@ impl SnapshotStore {
             return Err(StoreError::Held);
         }
         if self.rollback_status().is_some_and(|status| status.snapshot == id) {
-            return Err(StoreError::Busy); // K2
+            return Err(StoreError::Busy); // ROLLBACK2
         }
         let view = self.view_state(id).ok_or(StoreError::NotFound)?;
         let _closed = view.gate.close();
@@ -52,6 +52,7 @@ impl SnapshotStore {
         self.log_entry(Entry::Removed(id)).await?;
         view.gone.set(true);
         self.views.borrow_mut().remove(&id);
+        self.assert_consistent();
         self.room.came();
         Ok(())
     }
@@ -93,7 +94,9 @@ impl SnapshotStore {
             let contents = self.contents.borrow();
             contents.heir(id).filter(|_| !contents.skip_hand_over)
         };
+        let from = next;
         let (looked, next) = self.map.reclaim(id, heir, next, entries).await?;
+        assert!(next.is_none_or(|next| next >= from), "SNAPREMOVE2: a step leads on");
         let leaving = &mut self.contents.borrow_mut().leaving;
         match (leaving.get_mut(&id), next) {
             (Some(leaving), Some(next)) => leaving.next = leaving.next.max(next),
@@ -190,7 +193,7 @@ impl SnapshotStore {
                     .find(|(older, _)| !ids.contains(older))
                     .map(|(heir, descriptor)| (*heir, descriptor.size))
             };
-            // What lies between the heir and this one is nearer to the heir, whether it goes too or not (L3).
+            // What lies between the heir and this one is nearer to the heir, whether it goes too or not (SNAPREMOVE3).
             bytes += self.map.frees(*id, heir).await?;
         }
         Ok(bytes)

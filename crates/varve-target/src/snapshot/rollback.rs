@@ -19,23 +19,23 @@
 //! preserved for them; those of after it find what the origin shows.
 //!
 //! Invariants, cited by number where they are kept:
-//! - K1. From the durable beginning on, the origin shows in each part that is not restored what the target showed at
+//! - ROLLBACK1. From the durable beginning on, the origin shows in each part that is not restored what the target showed at
 //!   that instant, and in all others what its device holds.
-//! - K2. What the target shows in parts that are not restored stays what it was at that instant: the target is not
+//! - ROLLBACK2. What the target shows in parts that are not restored stays what it was at that instant: the target is not
 //!   removed, and whoever writes to it has these parts restored before. Who reads them for the origin holds the
 //!   target's lock, shared.
-//! - K3. A part is restored in the log only when the device holds, durably, what the origin shows, or holds it since
+//! - ROLLBACK3. A part is restored in the log only when the device holds, durably, what the origin shows, or holds it since
 //!   before the target was taken. A change of a pending part is acknowledged only when the log says that the part is
 //!   restored: so a dose after a crash never undoes it.
-//! - K4. A pending part changes on the device only after its content was preserved for the snapshots of before the
+//! - ROLLBACK4. A pending part changes on the device only after its content was preserved for the snapshots of before the
 //!   boundary; and nothing is preserved of it for one of after the boundary until it is restored.
-//! - K5. Lock order, with S7: a view's own lock, the target's, `copies`, `falls`. Whoever restores holds the target's
+//! - ROLLBACK5. Lock order, with SNAPSHOT7: a view's own lock, the target's, `copies`, `falls`. Whoever restores holds the target's
 //!   lock and `copies` until the log says so: nobody who finds the part restored writes before that is over.
-//! - K6. When it is not known whether the log has an entry of a rollback, the origin is not served: old content might
+//! - ROLLBACK6. When it is not known whether the log has an entry of a rollback, the origin is not served: old content might
 //!   be taken for new after the next start, or new for old.
-//! - K7. A part of the origin beyond the target's end is pending until the log says that it is restored, as all others
+//! - ROLLBACK7. A part of the origin beyond the target's end is pending until the log says that it is restored, as all others
 //!   are: so it shows zeros from the durable beginning on, and what was there never comes back.
-//! - K8. What was preserved of a part is dropped by a rollback only when the device holds the same, durably; when all
+//! - ROLLBACK8. What was preserved of a part is dropped by a rollback only when the device holds the same, durably; when all
 //!   snapshots of before the boundary that find it, and none of them anything newer; and before the part is restored,
 //!   with `copies` held: so every change of the part preserves it once more.
 
@@ -96,7 +96,7 @@ impl SnapshotStore {
     /// for, and belong to what is given up. Other snapshots stay what they are.
     pub async fn begin_rollback(&self, id: u64) -> Result<(), StoreError> {
         if self.has_siblings.get() {
-            return Err(StoreError::Misfit("the origin has independent snapshots, which would not be asked")); // V3
+            return Err(StoreError::Misfit("the origin has independent snapshots, which would not be asked")); // SIBLINGS3
         }
         let _managing = self.manage().await?;
         if self.rollback_status().is_some() {
@@ -111,17 +111,17 @@ impl SnapshotStore {
         let (_changes, _view) = (self.changes.close(), view.gate.close());
         self.changes.drained().await;
         view.gate.drained().await;
-        self.flush_written().await?; // K2: a crash must not take back what the target shows now.
+        self.flush_written().await?; // ROLLBACK2: a crash must not take back what the target shows now.
         let boundary = self.contents.borrow().next_snapshot;
         match self.log_entry(Entry::RollbackBegun { snapshot: id, boundary }).await {
             Ok(()) => {}
             Err(IoError::NoSpace) => return Err(StoreError::NoSpace),
             Err(error) => {
-                self.half_rolled_back.set(true); // K6
+                self.half_rolled_back.set(true); // ROLLBACK6
                 return Err(error.into());
             }
         }
-        assert_eq!(self.rollback_status().map(|status| status.snapshot), Some(id), "K1: it has begun");
+        assert_eq!(self.rollback_status().map(|status| status.snapshot), Some(id), "ROLLBACK1: it has begun");
         tracing::info!(store = %self.id, snapshot = id, boundary, "the origin is rolled back");
         Ok(())
     }
@@ -143,13 +143,13 @@ impl SnapshotStore {
             self.end_rollback(target.0).await?;
             return Ok(false);
         };
-        let view = self.view_state(target.0).ok_or(StoreError::Corrupt("K2: the target is there"))?;
-        let _source = view.lock.lock(covers, LockMode::Shared).await; // K5
+        let view = self.view_state(target.0).ok_or(StoreError::Corrupt("ROLLBACK2: the target is there"))?;
+        let _source = view.lock.lock(covers, LockMode::Shared).await; // ROLLBACK5
         let _copying = self.copies.lock(covers, LockMode::Exclusive).await;
         let (pending, _) = self.unrestored(covers).await?;
         if !pending.is_empty() {
             self.restore(&pending, Durability::Volatile).await?;
-            self.origin_device().flush().await.map_err(of_device)?; // K3
+            self.origin_device().flush().await.map_err(of_device)?; // ROLLBACK3
         }
         self.mark_dropping(&pending, vec![covers]).await?;
         Ok(true)
@@ -216,7 +216,7 @@ impl SnapshotStore {
     /// All is restored: says so.
     async fn end_rollback(&self, target: u64) -> Result<(), IoError> {
         let status = self.rollback_status();
-        assert!(status.is_none_or(|status| status.done == status.total), "K1: all of it is restored");
+        assert!(status.is_none_or(|status| status.done == status.total), "ROLLBACK1: all of it is restored");
         self.log_entry(Entry::RollbackEnded(target)).await?;
         tracing::info!(store = %self.id, snapshot = target, "the rollback is done");
         Ok(())
@@ -245,7 +245,7 @@ impl SnapshotStore {
         let Run { extent, source } = piece;
         let sabotaged = self.sabotaged(Sabotage::RestoreUnpreserved);
         if !sabotaged && let Some((snapshot, found)) = self.missing_before_boundary(extent).await? {
-            return Err(self.contradicts(snapshot, extent, "K4: all of it is preserved", &found));
+            return Err(self.contradicts(snapshot, extent, "ROLLBACK4: all of it is preserved", &found));
         }
         let device = self.origin_device();
         match source {
@@ -263,13 +263,13 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Says in the log that `extents` are restored (K3).
+    /// Says in the log that `extents` are restored (ROLLBACK3).
     async fn mark(&self, extents: Vec<Extent>) -> Result<(), IoError> {
         let tickets = self.join_marks(extents);
         self.settle_all(tickets).await
     }
 
-    /// As [`SnapshotStore::mark`], and that what is redundant now of `restored`, which was copied back, is dropped (K8).
+    /// As [`SnapshotStore::mark`], and that what is redundant now of `restored`, which was copied back, is dropped (ROLLBACK8).
     async fn mark_dropping(&self, restored: &[Extent], extents: Vec<Extent>) -> Result<(), IoError> {
         let drops = self.join_drops(restored).await?;
         let marks = self.join_marks(extents);

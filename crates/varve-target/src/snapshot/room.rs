@@ -51,7 +51,7 @@ impl SnapshotStore {
     }
 
     /// Keeps the blocks that the next checkpoint needs; to be called when its table gets longer or
-    /// shorter (S9).
+    /// shorter (SNAPSHOT9).
     pub(super) fn keep_for_checkpoint(&self) {
         let blocks = self.contents.borrow().table_blocks() + LOG_BLOCKS;
         self.blocks.pages().keep_for_commit(blocks);
@@ -121,7 +121,7 @@ impl SnapshotStore {
         }
     }
 
-    /// T6: the right to write nodes.
+    /// PDATA6: the right to write nodes.
     pub(super) async fn write_nodes_alone(&self) -> RangeGuard {
         self.writing.lock(Extent::new(0, 1), LockMode::Exclusive).await
     }

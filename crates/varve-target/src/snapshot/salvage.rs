@@ -3,13 +3,13 @@
 //! Superblock and table must be readable: they say which maps and which snapshots there are, and nothing else does.
 //!
 //! Invariants:
-//! - Z1. Nothing is guessed: where it cannot be known what a snapshot shows, it shows zeros in the salvaged store, and the
+//! - SALVAGE1. Nothing is guessed: where it cannot be known what a snapshot shows, it shows zeros in the salvaged store, and the
 //!   bytes are named. What it wrote itself, or finds before anything that is lost, is known.
-//! - Z2. Between two entries of a map that follow each other all around a damaged node, any key may have been, and a run
-//!   that begins there ends before the next key (R1 of `map/preserved.rs`).
-//! - Z3. No place is given to two pieces of content: of two that claim it, the second is lost.
-//! - Z4. Nothing is saved when records are lost and the log tells of a rollback, or the table does: what was restored or
-//!   changed since would be taken for pending, and old content put in its place (K6 of `rollback.rs`).
+//! - SALVAGE2. Between two entries of a map that follow each other all around a damaged node, any key may have been, and a run
+//!   that begins there ends before the next key (PRESERVED1 of `map/preserved.rs`).
+//! - SALVAGE3. No place is given to two pieces of content: of two that claim it, the second is lost.
+//! - SALVAGE4. Nothing is saved when records are lost and the log tells of a rollback, or the table does: what was restored or
+//!   changed since would be taken for pending, and old content put in its place (ROLLBACK6 of `rollback.rs`).
 
 mod saved;
 
@@ -38,7 +38,7 @@ pub struct Salvage {
 }
 
 /// Reads all of the store on `device` that can be read. Writes nothing. An error if superblock or table are damaged, or
-/// records of the log are lost that may be about a rollback (Z4).
+/// records of the log are lost that may be about a rollback (SALVAGE4).
 pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, StoreError> {
     let mut loaded = load_table(device, arena, Reading::only()).await?;
     let mut saved = Saved::new(loaded.map.chunk_size(), &loaded.contents.borrow());
@@ -90,7 +90,7 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     if log.lost > 0 && rolls_back {
         return Err(StoreError::Corrupt(
             "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
-        )); // Z4
+        )); // SALVAGE4
     }
     saved.log_written(&written);
     let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
@@ -99,7 +99,7 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     let lost =
         lost.into_iter().filter_map(|(id, lost)| Some((names.get(&id)?.clone(), lost.iter().collect())));
     doubtful.retain(|id, _| names.contains_key(id));
-    assert!(log.lost > 0 || doubtful.is_empty(), "Z1: nobody is doubted without a reason");
+    assert!(log.lost > 0 || doubtful.is_empty(), "SALVAGE1: nobody is doubted without a reason");
     Ok(Salvage {
         text,
         lost: lost.collect(),
@@ -138,7 +138,7 @@ async fn all_records(loaded: &mut Loaded, device: &Device, arena: &Arena) -> Res
     {
         records.push(last);
     }
-    assert!(records.is_sorted_by_key(|record| record.sequence), "S3: records stand in order");
+    assert!(records.is_sorted_by_key(|record| record.sequence), "SNAPSHOT3: records stand in order");
     Ok(Log { records, lost, ends_unread })
 }
 

@@ -53,7 +53,7 @@ impl Room {
         self.waiting.came();
     }
 
-    /// An attempt begins (U2).
+    /// An attempt begins (STOREFULL2).
     pub(super) fn begin(&self, patience: &mut Patience) {
         self.waiting.begin(patience);
     }

@@ -40,12 +40,12 @@ fn what_is_kept_for_a_table_is_enough_whatever_it_says() {
         contents.apply(&Entry::Restored { snapshot: 1, extent: parts(ranges * 2, 1) }).expect("under way");
         assert!(
             pack(contents.table(&bytes)).len() as u64 <= kept,
-            "S9: {snapshots} snapshots, {ranges} ranges"
+            "SNAPSHOT9: {snapshots} snapshots, {ranges} ranges"
         );
         contents.apply(&created(snapshots + 1, "n".repeat(100))).expect("a new one");
         assert!(
             pack(contents.table(&bytes)).len() as u64 <= kept,
-            "S9: {snapshots} snapshots, {ranges} ranges"
+            "SNAPSHOT9: {snapshots} snapshots, {ranges} ranges"
         );
     }
 }
@@ -58,8 +58,8 @@ fn bytes_and_ends_that_nothing_is_known_of_are_refused() {
     }
     contents.apply(&Entry::Removed(2)).expect("it is there");
     let refused = [
-        (created(2, "s2".to_owned()), "C2: two snapshots have one id"),
-        (created(3, "s4".to_owned()), "C2: two snapshots have one id"),
+        (created(2, "s2".to_owned()), "CONTENTS2: two snapshots have one id"),
+        (created(3, "s4".to_owned()), "CONTENTS2: two snapshots have one id"),
         (Entry::Removed(7), "an entry names a snapshot that does not exist"),
         (Entry::RollbackBegun { snapshot: 2, boundary: 9 }, "an entry names a snapshot that does not exist"),
     ];
@@ -111,6 +111,6 @@ fn what_the_log_was_refused_comes_before_what_was_written_since() {
         view.zero(parts(0, 1), varve_block::ZeroOptions::default()).await.expect("space");
         store.refuse_written(refused);
         let places: Vec<bool> = store.state.borrow().unlogged.iter().map(|one| one.place == ZEROS).collect();
-        assert_eq!(places, [false, true], "S4: of two entries for one part the later one counts");
+        assert_eq!(places, [false, true], "SNAPSHOT4: of two entries for one part the later one counts");
     });
 }

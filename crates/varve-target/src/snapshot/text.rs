@@ -16,8 +16,8 @@
 //! Content is not in it: a restored store must have it at the same places.
 //!
 //! Invariants:
-//! - X1. What is restored says the same as the text: nothing in it is dropped, whatever does not fit is an error.
-//! - X2. Metadata is restored to places that no content has.
+//! - STORETEXT1. What is restored says the same as the text: nothing in it is dropped, whatever does not fit is an error.
+//! - STORETEXT2. Metadata is restored to places that no content has.
 
 use super::checkpoint::{chain, pack, write_blocks};
 use super::contents::{Contents, apply};
@@ -66,7 +66,10 @@ impl Head {
 
 /// A text that says this.
 pub(super) fn text_of(head: Head, contents: &Contents, mappings: &[Entry]) -> String {
-    assert!(mappings.iter().all(|entry| matches!(entry, Entry::Preserved { .. } | Entry::Written(_))), "X1");
+    assert!(
+        mappings.iter().all(|entry| matches!(entry, Entry::Preserved { .. } | Entry::Written(_))),
+        "STORETEXT1"
+    );
     let mut text = head.text();
     push_snapshots(&mut text, contents);
     mappings.iter().for_each(|entry| push_line(&mut text, entry));
@@ -113,6 +116,7 @@ async fn push_mappings(text: &mut String, loaded: &Loaded, written: bool) -> Res
                 }
             }
         }
+        assert!(some.1.is_none_or(|next| next > key), "STORETEXT1: each entry is told once");
         from = some.1;
     }
     last.into_iter().for_each(|mapping| push_line(text, &entry(mapping)));
@@ -162,20 +166,20 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
     let blocks = empty_space(device, arena, head.store, head.generation, size);
     let map = Map::new(head.store, Rc::clone(&blocks), Roots::default(), head.chunk_size);
     let contents = RefCell::new(Contents::new(head.next_snapshot));
-    claim(head.store, &blocks, &entries).await?; // X2
+    claim(head.store, &blocks, &entries).await?; // STORETEXT2
     for entry in &entries {
         check(&contents.borrow(), head, entry)?;
         apply(&map, &contents, Room::All, entry).await?;
         if blocks.pages().reclaimable_blocks() > 0 {
-            return Err(StoreError::Misfit("the same part is named twice")); // X1
+            return Err(StoreError::Misfit("the same part is named twice")); // STORETEXT1
         }
     }
-    assert_eq!(contents.borrow().next_snapshot, head.next_snapshot, "X1");
+    assert_eq!(contents.borrow().next_snapshot, head.next_snapshot, "STORETEXT1");
     let table = pack(contents.borrow().table(&map.bytes()));
     write(device, arena, (head, known.1), (&blocks, &map), table).await
 }
 
-/// X2: marks as in use where content lies.
+/// STORETEXT2: marks as in use where content lies.
 async fn claim(store: Uuid, blocks: &pdata::Map, entries: &[Entry]) -> Result<(), StoreError> {
     for entry in entries {
         let (Entry::Preserved { mapping, .. } | Entry::Written(mapping)) = entry else { continue };

@@ -105,7 +105,7 @@ impl SnapshotStore {
     /// Notes what was written to a snapshot, or that it is zeros. Fails if there is no room for nodes; then nobody will
     /// find what was not noted, and its blocks are given up.
     async fn note_written(&self, mapping: Mapping) -> Result<(), IoError> {
-        assert!(self.contents.borrow().holds(mapping.snapshot, mapping.extent), "C1: {mapping:?}");
+        assert!(self.contents.borrow().holds(mapping.snapshot, mapping.extent), "CONTENTS1: {mapping:?}");
         let noted = |mapping| self.state.borrow_mut().unlogged.push(mapping);
         assert!(!mapping.extent.is_empty(), "something is noted");
         let (mut left, mut made_free) = (mapping, false);
@@ -159,7 +159,7 @@ impl View {
         let mine = run.clip(extent).expect("runs are made of the parts that the request touches");
         let slice = data.slice(index(mine.extent.offset - extent.offset), index(mine.extent.length));
         if let Source::Store(place) = mine.source {
-            // S4: its own already.
+            // SNAPSHOT4: its own already.
             let written = self.store.store_device().write(place, slice, Durability::Volatile).await;
             return written.map(|_| ()).map_err(of_device);
         }
@@ -249,7 +249,7 @@ impl View {
     }
 
     async fn carry_out(&self, io: Io) -> Outcome {
-        assert!(!io.is_change() || self.shape.access == Access::ReadWrite, "D3");
+        assert!(!io.is_change() || self.shape.access == Access::ReadWrite, "DEVICE3");
         let _inside = self.state.gate.enter().await;
         if self.state.gone.get() {
             return Err(IoError::Gone);
@@ -289,7 +289,7 @@ impl View {
         Ok(answer.keeping(MapGuard::holding(inside)))
     }
 
-    /// S4: what is the snapshot's own is overwritten in place. What a rollback still reads in it is not (K2).
+    /// SNAPSHOT4: what is the snapshot's own is overwritten in place. What a rollback still reads in it is not (ROLLBACK2).
     async fn lead_writer(&self, extent: Extent) -> Result<MapAnswer, IoError> {
         let parts = extent.align_out(PART_SIZE);
         let alone = self.state.lock.lock(parts, LockMode::Exclusive).await;

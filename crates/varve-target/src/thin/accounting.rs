@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use varve_block::Moment;
 
-/// A1: the least age at which a result is found anew, in times of what the walks of all volumes took.
+/// ACCOUNT1: the least age at which a result is found anew, in times of what the walks of all volumes took.
 pub(super) const REST_FACTOR: u32 = 19;
 
 /// What a volume holds, in bytes of data.
@@ -35,7 +35,7 @@ pub(super) struct Found {
 }
 
 impl Holdings {
-    /// The result for a volume if it is good still: nothing has changed since, or another walk would cost too much (A1).
+    /// The result for a volume if it is good still: nothing has changed since, or another walk would cost too much (ACCOUNT1).
     pub(super) fn good(&self, id: u64, changes: u64, now: Moment) -> Option<u64> {
         let last = self.found.get(&id)?;
         let is_good =
@@ -54,7 +54,7 @@ impl Holdings {
         if let Some(last) = self.found.remove(id) {
             self.took -= last.took;
         }
-        assert!(!self.found.is_empty() || self.took.is_zero(), "A1: the sum is that of what is there");
+        assert!(!self.found.is_empty() || self.took.is_zero(), "ACCOUNT1: the sum is that of what is there");
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
             now = now.after(list);
         }
         let all = now.since(Moment(0));
-        assert!(walked * 20 <= all + took * 20 * 1000, "A1: {walked:?} of {all:?}");
+        assert!(walked * 20 <= all + took * 20 * 1000, "ACCOUNT1: {walked:?} of {all:?}");
         assert!(walked * 40 >= all, "but results are found anew: {walked:?} of {all:?}");
         assert_eq!(holdings.good(1, 2999, now), Some(0));
         (0..volumes).for_each(|id| holdings.remove(&id));

@@ -1,7 +1,7 @@
 //! What of a pool's maps and log is believed: checksums say that a block is what was written, not that it fits the others.
 //!
 //! Invariants:
-//! - Z1. What was read decides nothing before it was compared with what it leads to: no number of it is used as a place, a
+//! - PLAUSIBLE1. What was read decides nothing before it was compared with what it leads to: no number of it is used as a place, a
 //!   length or a count that the rest of the pool rules out. What does not fit is an error that names the block.
 
 use super::arguments::{check_origin, check_size};
@@ -27,10 +27,10 @@ impl Pool {
 
     /// Why there cannot be a volume with these rows.
     pub(super) fn objection(&self, rows: &VolumeRows) -> Option<&'static str> {
-        objection(rows, self.bounds(), self.map.pages().generation(), self.next_volume.get())
+        objection(rows, self.bounds(), self.map.pages().generation(), self.volumes.next_id())
     }
 
-    /// Whether the log may say that `change` was made to the pool as it is now (Z1).
+    /// Whether the log may say that `change` was made to the pool as it is now (PLAUSIBLE1).
     pub(super) fn may_be_made(&self, change: &Change) -> Result<(), PoolError> {
         let objection = self.objection_to(change);
         if let Some(why) = objection {
@@ -45,13 +45,13 @@ impl Pool {
         const FLAGS: &str = "the log gives a volume flags that do not fit it";
         const SIZE: &str = "the log gives a volume a size that none can have";
         const PARTS: &str = "the log changes blocks that no volume has";
-        let is_new = |id: u64| (self.next_volume.get()..NUMBER_MAX).contains(&id);
+        let is_new = |id: u64| (self.volumes.next_id()..NUMBER_MAX).contains(&id);
         let fits = |flags: u32, name: &str| {
             let is_removing = VolumeFlags(flags).has(VolumeFlags::REMOVING);
             flags & !FLAGS_ALL == 0 && is_removing == name.is_empty()
         };
         let is_name = |name: &str| name.is_empty() || check_name(name).is_ok();
-        let is = |id: u64, flag: u32| self.volumes.borrow().get(&id).is_some_and(|volume| volume.has(flag));
+        let is = |id: u64, flag: u32| self.volumes.all().get(&id).is_some_and(|volume| volume.has(flag));
         let rules: [(bool, &'static str); 4] = match change {
             Change::Create { volume, bytes, flags, origin, name, .. } => [
                 (is_new(*volume), TAKEN),
@@ -92,7 +92,7 @@ impl Pool {
 
     /// Whether a change of parts is about parts that its volume has.
     pub(super) fn lies_inside(&self, change: &Change) -> bool {
-        let parts = |volume: &u64| self.volumes.borrow().get(volume).map_or(0, |volume| volume.parts());
+        let parts = |volume: &u64| self.volumes.all().get(volume).map_or(0, |volume| volume.parts());
         match change {
             Change::Map { volume, start, count, .. } => start.saturating_add(*count) <= parts(volume),
             Change::Zero { volume, end, .. } => *end <= parts(volume),

@@ -95,10 +95,13 @@ mod tests {
             objection(&rows, bounds, 5, 2)
         };
         for root in [0, 100, 199] {
-            assert_eq!(objection_to(root), None, "Z1: {root}");
+            assert_eq!(objection_to(root), None, "PLAUSIBLE1: {root}");
         }
         for root in [1, 99, 200, u64::MAX] {
-            assert!(objection_to(root).is_some_and(|why| why.contains("no node can lie")), "Z1: {root}");
+            assert!(
+                objection_to(root).is_some_and(|why| why.contains("no node can lie")),
+                "PLAUSIBLE1: {root}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Checkpoints: everything in the maps becomes durable, the log begins anew, and freed blocks become free.
 //!
-//! The one who leads writes them (C1). What they capture is one instant at which counts and volumes are in the maps; so
+//! The one who leads writes them (POOLCOMMIT1). What they capture is one instant at which counts and volumes are in the maps; so
 //! their changes are put there first, and again if others came meanwhile.
 
 use super::volume::Volume;
@@ -8,13 +8,12 @@ use super::{Pool, Sabotage, index, io_error};
 use crate::journal::publish;
 use crate::pdata::{MapError, Pages, Stop, Tree};
 use std::ops::Range;
-use std::rc::Rc;
 use varve_block::{Durability, IoError};
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{ORIGIN_ENTRIES, PART_SIZE, Superblock, volume_key};
 
 impl Pool {
-    /// T8: so few blocks are left for nodes that those given up should become free, as far as nobody reads them.
+    /// THIN8: so few blocks are left for nodes that those given up should become free, as far as nobody reads them.
     pub(super) fn is_metadata_tight(&self) -> bool {
         let pages = self.map.pages();
         pages.free_blocks_for_nodes() < self.floor_blocks() / 2 && pages.pending_free_blocks() > 0
@@ -36,6 +35,7 @@ impl Pool {
                 if !self.are_maps_settled() {
                     return Ok(None);
                 }
+                assert_eq!(self.shares.differences(), 0, "REFCOUNT3");
                 self.shares.commit_begins();
                 drop(self.commits.begin());
                 Ok(Some((self.superblock(), self.readers.mark())))
@@ -55,9 +55,10 @@ impl Pool {
         }
         self.number.set(superblock.number);
         // Nothing is logged while a checkpoint is written: it needs none of the records before.
-        assert_eq!(self.commits.ring.sequence(), superblock.sequence, "C1");
+        assert_eq!(self.commits.ring.sequence(), superblock.sequence, "POOLCOMMIT1");
         self.commits.ring.release();
-        *self.handover.borrow_mut() = Some((commit, mark));
+        let before = self.handover.replace(Some((commit, mark)));
+        assert!(before.is_none(), "THIN5: what was freed before is handed over");
         self.try_hand_over();
         self.shares.commit_ended();
         self.commits.group.end();
@@ -83,7 +84,7 @@ impl Pool {
             device.write(address, slot.freeze(), Durability::Durable).await?;
             return Ok(());
         }
-        publish(&device, address, slot.freeze()).await // T1
+        publish(&device, address, slot.freeze()).await // THIN1
     }
 
     /// What a superblock says of this instant; the rest is the commit's.
@@ -104,7 +105,7 @@ impl Pool {
             volumes: self.table.get().root,
             head: ring.head(),
             sequence: ring.sequence(),
-            next_volume: self.next_volume.get(),
+            next_volume: self.volumes.next_id(),
             places: Vec::new(),
         }
     }
@@ -121,38 +122,32 @@ impl Pool {
         }
     }
 
-    /// Whether the maps say what is in memory (H3).
+    /// Whether the maps say what is in memory (REFCOUNT3).
     fn are_maps_settled(&self) -> bool {
-        let clean = |volume: &Rc<Volume>| !volume.dirty.get();
-        self.shares.differences() == 0
-            && self.forgotten.borrow().is_empty()
-            && self.volumes.borrow().values().all(clean)
+        self.shares.differences() == 0 && self.volumes.are_in_map()
     }
 
     /// Puts counts and volumes into their maps.
     async fn settle_maps(&self) -> Result<(), MapError> {
         while self.map.run(|pages| self.shares.attempt_fold(pages)).await? {}
-        let dirty: Vec<_> =
-            self.volumes.borrow().values().filter(|volume| volume.dirty.get()).cloned().collect();
-        for volume in dirty {
+        for volume in self.volumes.dirty() {
             volume.dirty.set(false);
             if let Err(error) = self.write_rows(&volume).await {
                 volume.dirty.set(true);
                 return Err(error);
             }
         }
-        let forgotten = self.forgotten.borrow().clone();
-        for id in forgotten {
+        for id in self.volumes.forgotten() {
             self.remove_rows(id, 0..u64::MAX).await?;
-            self.forgotten.borrow_mut().remove(&id);
+            self.volumes.is_gone_from_map(id);
         }
         Ok(())
     }
 
     async fn write_rows(&self, volume: &Volume) -> Result<(), MapError> {
         let rows = volume.rows().encode();
-        assert!(rows.len() >= 4, "V1");
-        let last = rows.last().expect("V1: a volume has entries").0;
+        assert!(rows.len() >= 4, "VOLUME1");
+        let last = rows.last().expect("VOLUME1: a volume has entries").0;
         for (key, value) in rows {
             self.change_table(|tree, pages| put(tree, pages, key, value)).await?;
         }
@@ -186,7 +181,7 @@ impl Pool {
             .await
     }
 
-    /// T5: waits for those who were under way at the last checkpoint, then makes free what it freed; if the disks are to be
+    /// THIN5: waits for those who were under way at the last checkpoint, then makes free what it freed; if the disks are to be
     /// told first, they are.
     pub(super) async fn hand_over(&self) {
         self.settle_handover().await;
@@ -201,7 +196,7 @@ impl Pool {
         }
     }
 
-    /// T5: makes free what the last checkpoint freed, if nobody of before is under way.
+    /// THIN5: makes free what the last checkpoint freed, if nobody of before is under way.
     pub(super) fn try_hand_over(&self) -> bool {
         let mut handover = self.handover.borrow_mut();
         let ended = |mark: u64| self.readers.have_ended(mark) || self.sabotaged(Sabotage::ForgetReaders);
@@ -212,7 +207,7 @@ impl Pool {
             let free = self.map.pages().free_blocks();
             self.map.committed(commit);
             if self.map.pages().free_blocks() > free {
-                self.room.came(); // U5 of `full.rs`
+                self.room.came(); // POOLFULL5 of `full.rs`
             }
         }
         true

@@ -2,8 +2,8 @@
 //!
 //! A request that needs a commit waits for one that begins after now (`journal/group_commit.rs`).
 //!
-//! Invariants: T1 to T3 of the module, and
-//! - C1. Everything in a commit and a checkpoint is the leader's (GROUP1).
+//! Invariants: THIN1 to THIN3 of the module, and
+//! - POOLCOMMIT1. Everything in a commit and a checkpoint is the leader's (LEADER1).
 
 use super::commits::{DIFFERENCES_MAX, PENDING_BYTES_FULL, PENDING_BYTES_MAX};
 use super::{Pool, PoolError, Sabotage, index};
@@ -16,7 +16,7 @@ use varve_format::thin::{Change, NUMBER_MAX, PART_SIZE, Record, change_length};
 
 impl Pool {
     /// Something has changed, in this very instant. Blocks may have been given up: whoever waits for room asks for the
-    /// checkpoint that brings them back (U4 of `full.rs`).
+    /// checkpoint that brings them back (POOLFULL4 of `full.rs`).
     pub(super) fn log(&self, change: Change) {
         self.room.may_come();
         self.commits.changes.set(self.commits.changes.get() + 1);
@@ -25,7 +25,7 @@ impl Pool {
         pending.push(change);
     }
 
-    /// Makes durable everything that was acknowledged before (T2).
+    /// Makes durable everything that was acknowledged before (THIN2).
     pub async fn commit(&self) -> Result<(), PoolError> {
         Ok(self.join_commit(false).await?)
     }
@@ -53,7 +53,7 @@ impl Pool {
         }
     }
 
-    /// C1: one commit, with a checkpoint if it is time for one.
+    /// POOLCOMMIT1: one commit, with a checkpoint if it is time for one.
     async fn lead(&self) -> Result<(), IoError> {
         let asked = self.commits.wants_checkpoint.replace(false);
         if asked || self.is_log_tight() || self.wants_checkpoint() {
@@ -65,6 +65,7 @@ impl Pool {
                 return Err(IoError::NoSpace);
             }
         }
+        assert!(!self.commits.group.is_under_way(), "POOLCOMMIT1: one commit at a time");
         self.shares.commit_begins();
         let changes = self.commits.begin();
         let outcome = self.append(changes).await.map_err(|error| self.fail(error));
@@ -92,11 +93,11 @@ impl Pool {
         self.metadata.get() == MetadataOrder::WriteThrough && !self.commits.pending.borrow().is_empty()
     }
 
-    /// Flushes the data and writes the records that make it part of the volumes (T1, T3).
+    /// Flushes the data and writes the records that make it part of the volumes (THIN1, THIN3).
     async fn append(&self, changes: Vec<Change>) -> Result<(), IoError> {
         let device = self.device();
         if changes.is_empty() || !self.sabotaged(Sabotage::MetadataBeforeData) {
-            device.flush().await?; // T1
+            device.flush().await?; // THIN1
         }
         let longest = self.commits.ring.record_blocks_max();
         let mut changes = changes.into_iter().peekable();
@@ -108,16 +109,17 @@ impl Pool {
                 length += change_length(&change);
                 some.push(change);
             }
+            assert!(length <= Record::capacity(longest), "RECORD2: a record has room for what it says");
             self.append_record(some).await?;
         }
         Ok(())
     }
 
     async fn append_record(&self, changes: Vec<Change>) -> Result<(), IoError> {
-        assert!(!changes.is_empty(), "L2: a record says something");
+        assert!(!changes.is_empty(), "RECORD2: a record says something");
         let sequence = self.commits.ring.sequence();
         if sequence > NUMBER_MAX {
-            // Only a log that was read from a disk is numbered so high (L3).
+            // Only a log that was read from a disk is numbered so high (RECORD3).
             tracing::error!(pool = %self.id, sequence, "the log of a pool contradicts itself");
             return Err(IoError::Corrupt);
         }
@@ -125,7 +127,7 @@ impl Pool {
         let record = Record { sequence, pool, epoch, changes };
         let mut bytes = self.arena.take(index(record.blocks() * PART_SIZE));
         record.encode(&mut bytes);
-        self.commits.ring.append(&self.device(), sequence, bytes, Durability::Durable).await // T3
+        self.commits.ring.append(&self.device(), sequence, bytes, Durability::Durable).await // THIN3
     }
 
     /// Nothing is changed any more: what is on the disk is not known. What is told from now on: only a pool that has no
@@ -133,6 +135,7 @@ impl Pool {
     pub(super) fn fail(&self, error: IoError) -> IoError {
         tracing::error!(pool = %self.id, %error, "a commit of the pool failed; it is not changed any more");
         let told = self.commits.latch.shut(error);
+        assert!(self.last_failure().is_some(), "THIN2: nothing is acknowledged any more");
         self.room.came();
         told
     }

@@ -9,7 +9,7 @@ use varve_format::thin::{Change, Mapping, change_length};
 pub(super) const PENDING_BYTES_MAX: usize = 128 << 10;
 /// With so many, who would make more waits for the commit that is under way.
 pub(super) const PENDING_BYTES_FULL: usize = 4 << 20;
-/// So many counts of holders are not left in memory (H3).
+/// So many counts of holders are not left in memory (REFCOUNT3).
 pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
 
 /// What there is to know about commits.
@@ -74,6 +74,13 @@ impl Commits {
         }
     }
 
+    /// Changes are pending exactly if it is known since when.
+    pub(super) fn assert_consistent(&self) {
+        let pending = self.pending.borrow();
+        assert_eq!(pending.is_empty(), pending.since.is_none(), "THIN2: what waits is known to wait");
+        assert!(pending.bytes > 0 || pending.is_empty(), "THIN2: what waits is counted");
+    }
+
     /// How often something has changed since the pool was opened.
     pub(super) fn changes(&self) -> u64 {
         self.changes.get()
@@ -81,6 +88,7 @@ impl Commits {
 
     /// A commit begins with everything that has changed up to this instant.
     pub(super) fn begin(&self) -> Vec<Change> {
+        self.assert_consistent();
         self.group.begin();
         std::mem::take(&mut *self.pending.borrow_mut()).changes
     }

@@ -69,8 +69,8 @@ impl Front {
         outcome
     }
 
-    /// Reads pieces of which some lie below: these hold no epoch guard of the pool, but one of those who read there (G2 and G3 of
-    /// `flatten.rs`).
+    /// Reads pieces of which some lie below: these hold no epoch guard of the pool, but one of those who read there
+    /// (FLATTEN2 and FLATTEN3).
     async fn read_apart(&self, found: Found, buffer: Buffer) -> Outcome {
         let reads = submit_reads(&found.pieces, buffer);
         assert_eq!(reads.len(), found.pieces.len(), "of each piece it is known where it is read");
@@ -108,11 +108,11 @@ impl Front {
             match self.place(&targets).await {
                 Ok(pieces) => {
                     let written = self.write_pieces(from, &data, durability, &pieces).await;
-                    drop((guard, inside)); // U1, and a checkpoint waits for readers
+                    drop((guard, inside)); // POOLFULL1, and a checkpoint waits for readers
                     return self.finish(written?, durability).await;
                 }
                 Err(MapError::Full) => {
-                    drop((guard, inside)); // U1
+                    drop((guard, inside)); // POOLFULL1
                     self.pool.make_room(&mut attempt).await?;
                 }
                 Err(error) => return Err(self.told(error)),
@@ -121,7 +121,7 @@ impl Front {
     }
 
     /// Takes blocks for what needs some: all or none, in one instant, so that an attempt without success takes nothing
-    /// from others and has nothing to give back (U5).
+    /// from others and has nothing to give back (POOLFULL5).
     async fn place(&self, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, MapError> {
         let pieces = self.pool.map.run(|pages| self.attempt_place(pages, targets)).await?;
         if pieces.iter().any(|piece| piece.fresh) {
@@ -152,6 +152,7 @@ impl Front {
                         return Err(stop);
                     }
                 };
+                assert!((1..=count).contains(&run.1), "THIN1: a piece has what is needed, or less");
                 pieces.push(Piece { start, count: run.1, place: run.0, fresh: true });
                 (start, count, hint) = (start + run.1, count - run.1, Some(run.0 + run.1));
             }
@@ -162,11 +163,11 @@ impl Front {
     /// Gives back what was taken for a write that failed.
     fn untake(&self, pieces: &[Piece]) {
         if untake(&mut self.pool.map.pages(), pieces) {
-            self.pool.room.may_come(); // U4
+            self.pool.room.may_come(); // POOLFULL4
         }
     }
 
-    /// Writes the data and maps what is fresh (T1). Whether there is still something to commit for a durable write.
+    /// Writes the data and maps what is fresh (THIN1). Whether there is still something to commit for a durable write.
     async fn write_pieces(
         &self,
         from: u64,
@@ -193,7 +194,7 @@ impl Front {
             let mapped = self.pool.map(&self.volume, Mapping { start, count, place, birth: 0 }).await;
             if let Err((error, rest)) = mapped {
                 self.pool.map.pages().untake_loose((rest.place, rest.count));
-                self.pool.room.may_come(); // U4
+                self.pool.room.may_come(); // POOLFULL4
                 self.untake(&pieces[number + 1..]);
                 return Err(self.told(error));
             }
@@ -201,7 +202,7 @@ impl Front {
         Ok(behind)
     }
 
-    /// T2: what a durable change still needs; and the commit that is due in any case.
+    /// THIN2: what a durable change still needs; and the commit that is due in any case.
     async fn finish(&self, behind: bool, durability: Durability) -> Outcome {
         let sabotaged = self.pool.sabotaged(Sabotage::DurableBeforeCommit);
         let needed = behind && durability == Durability::Durable && !sabotaged;
@@ -250,15 +251,17 @@ impl Front {
                 self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| self.told(error))?;
                 at += count;
             } else {
-                at = self.pool.unmap_some(&self.volume, at, to).await.map_err(|error| self.told(error))?;
+                let next = self.pool.unmap_some(&self.volume, at, to).await;
+                at = next.map_err(|error| self.told(error))?;
             }
+            assert!(at > from, "THIN6: each step goes on");
         }
         Ok(())
     }
 
     async fn flush(&self) -> Outcome {
         if self.pool.commits.is_behind() {
-            self.pool.join_commit(false).await?; // T2
+            self.pool.join_commit(false).await?; // THIN2
             return Ok(Buffer::empty());
         }
         self.pool.is_sound()?;

@@ -3,8 +3,8 @@
 //! What both hold is the same block of a node, wherever it hangs in the two trees: such nodes are struck from both sides,
 //! level by level, before they are read. In what remains, a part that lies in the same place in both is the same.
 //!
-//! Invariant E1: the nodes that are believed are those that the engine and a check believe (D1 of `pdata::down`, W1 of
-//! `check`, R3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
+//! Invariant POOLDIFF1: the nodes that are believed are those that the engine and a check believe (DESCENT1 of `pdata::down`, POOLCHECK1 of
+//! `check`, RUNS3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
 
 use super::read_view::ReadView;
 use super::runs;
@@ -27,7 +27,7 @@ struct Side {
     nodes: Vec<Below>,
 }
 
-/// What a node may be, and of which generation it may be at most (E1).
+/// What a node may be, and of which generation it may be at most (POOLDIFF1).
 pub(super) type Below = (Down, u64);
 
 /// What becomes of nodes that cannot be read.
@@ -123,7 +123,7 @@ impl Pool {
         (!tree.root.is_none()).then(|| (Down::root(tree.root), generation))
     }
 
-    /// The nodes below one, or the runs in it, if it is one that may be there (E1).
+    /// The nodes below one, or the runs in it, if it is one that may be there (POOLDIFF1).
     pub(super) async fn step_down(&self, below: Below) -> Result<(Vec<Below>, Vec<Mapping>), MapError> {
         let (down, _) = below;
         let node = self.node_below(below).await?;
@@ -140,16 +140,16 @@ impl Pool {
                 })?;
             }
         }
-        assert!(nodes.is_empty() || node.level > 0, "N3: nothing lies below a leaf");
+        assert!(nodes.is_empty() || node.level > 0, "NODE3: nothing lies below a leaf");
         Ok((nodes, found))
     }
 
-    /// A node, if it is of the level, the keys and the time that may be there (D1, W1).
+    /// A node, if it is of the level, the keys and the time that may be there (DESCENT1, POOLCHECK1).
     pub(super) async fn node_below(&self, (down, youngest): Below) -> Result<Rc<Node>, MapError> {
         let attempt = |pages: &mut Pages| {
             let node = down.node(pages)?;
             if node.generation > youngest {
-                let why = BlockError::Invalid("W1: a node that is younger than the one above it");
+                let why = BlockError::Invalid("POOLCHECK1: a node that is younger than the one above it");
                 return Err(Stop::Damaged(down.address(), why));
             }
             Ok(node)
@@ -157,7 +157,7 @@ impl Pool {
         self.map.run(attempt).await
     }
 
-    /// R3 and R1: the runs of a leaf.
+    /// RUNS3 and RUNS1: the runs of a leaf.
     fn runs_of(
         &self,
         entries: &[(Key, Value)],
@@ -166,7 +166,7 @@ impl Pool {
     ) -> Result<Vec<Mapping>, &'static str> {
         let runs = runs::of_leaf(entries, generation)?;
         if runs.last().is_some_and(|run| run.end() > leaf_end(down.high)) || !self.are_inside(&runs) {
-            return Err("R1: runs that are not its own, or lie where no data can");
+            return Err("RUNS1: runs that are not its own, or lie where no data can");
         }
         Ok(runs)
     }
@@ -204,7 +204,7 @@ fn origins_differ(one: Option<Origin>, two: Option<Origin>) -> Range<u64> {
 
 /// Where two lists of runs, each in order, say different things.
 pub(super) fn differences(one: &[Mapping], two: &[Mapping]) -> Vec<Difference> {
-    assert!(one.is_sorted_by_key(|run| run.start), "R1: runs are in order");
+    assert!(one.is_sorted_by_key(|run| run.start), "RUNS1: runs are in order");
     let mut edges: Vec<u64> = one.iter().chain(two).flat_map(|run| [run.start, run.end()]).collect();
     edges.sort_unstable();
     edges.dedup();

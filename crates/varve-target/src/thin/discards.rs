@@ -4,7 +4,7 @@
 //!   discard ─► unmapped ─► record or checkpoint durable ─► nobody reads them ─► the disks are told ─► free
 //! ```
 //!
-//! Invariant D1: the disks are told of blocks that are free on the disk, that nobody reads, and that nobody can take before
+//! Invariant DISCARD1: the disks are told of blocks that are free on the disk, that nobody reads, and that nobody can take before
 //! they have answered. So no crash leads to a block of which they were told, and no write to one is lost.
 
 use super::discard_state::{AT_ONCE, PASS_INTERVAL};
@@ -28,14 +28,17 @@ impl Pool {
         self.passing.policy.get()
     }
 
-    /// D1: tells the disks of what has become free, and then makes it free.
+    /// DISCARD1: tells the disks of what has become free, and then makes it free.
     pub(super) async fn pass_down(&self) {
         let _turn = self.passing.turn.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let runs = self.map.pages().take_discards();
         if runs.is_empty() {
             return;
         }
-        assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "D1: joined and in order");
+        assert!(
+            runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0),
+            "DISCARD1: joined and in order"
+        );
         let device = self.device();
         if self.sabotaged(Sabotage::PassDownLate) {
             self.map.pages().discarded();
@@ -59,6 +62,7 @@ impl Pool {
         if !is_new || self.passing.told_at.get().is_some_and(|at| now.since(at) < PASS_INTERVAL) {
             return Ok(());
         }
+        assert!(self.passing.told_at.get().is_none_or(|at| at <= now), "DISCARD1: time goes on");
         self.passing.told_at.set(Some(now));
         self.checkpoint().await?;
         self.passing.told.set(given_up);

@@ -5,10 +5,10 @@
 //! not copied: a volume over nothing reads as zeros there too.
 //!
 //! Invariants:
-//! - G1. How far a volume is flattened is known to itself alone, and forgotten when it becomes what another one is.
-//! - G2. A volume lies over nothing only after all that showed through is mapped; that is over only after every read of the
+//! - FLATTEN1. How far a volume is flattened is known to itself alone, and forgotten when it becomes what another one is.
+//! - FLATTEN2. A volume lies over nothing only after all that showed through is mapped; that is over only after every read of the
 //!   origin has ended that began before.
-//! - G3. Nobody holds an epoch guard of the pool while he waits for an origin: one that hangs stops no checkpoint.
+//! - FLATTEN3. Nobody holds an epoch guard of the pool while he waits for an origin: one that hangs stops no checkpoint.
 
 use super::volume::Volume;
 use super::{Pool, PoolError, index};
@@ -45,8 +45,8 @@ impl Pool {
     }
 
     async fn flatten_dose(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
-        let managing = self.manage(id).await;
-        let volume = self.find(id)?;
+        let managing = self.volumes.manage(id).await;
+        let volume = self.volumes.find(id)?;
         let closed = volume.gate.close();
         volume.gate.drained().await;
         let missing = |_| PoolError::OriginMissing;
@@ -56,12 +56,12 @@ impl Pool {
             self.make(Change::SetFlags { volume: id, flags })?;
             drop((closed, managing));
             self.commit().await?;
-            volume.readers.ended(volume.readers.mark()).await; // G2
+            volume.readers.ended(volume.readers.mark()).await; // FLATTEN2
             return Ok(None);
         }
-        // G3: only blocks are touched that nothing leads to yet.
+        // FLATTEN3: only blocks are touched that nothing leads to yet.
         let done = self.copy_some(&volume, &origin, total).await?;
-        assert!(done > volume.flattened.get(), "G1: a dose gets on");
+        assert!(done > volume.flattened.get(), "FLATTEN1: a dose gets on");
         volume.flattened.set(done);
         Ok(Some(Flattening { done, total }))
     }
@@ -98,7 +98,7 @@ impl Pool {
 
     /// Copies an extent in which nothing is mapped.
     async fn copy(&self, volume: &Volume, origin: &Device, extent: Extent) -> Result<(), PoolError> {
-        assert!(extent.is_aligned(PART_SIZE) && !extent.is_empty(), "M1: {extent:?}");
+        assert!(extent.is_aligned(PART_SIZE) && !extent.is_empty(), "MAPPING1: {extent:?}");
         let (mut start, mut count) = (extent.offset / PART_SIZE, extent.length / PART_SIZE);
         let unit = self.unit();
         let mut hint = None;
@@ -130,7 +130,7 @@ impl Pool {
 
 /// The first run of `extent`, in whole parts, and whether it is to be copied.
 async fn first_run(origin: &Device, extent: Extent) -> (u64, bool) {
-    assert!(extent.is_aligned(PART_SIZE) && !extent.is_empty(), "M1: {extent:?}");
+    assert!(extent.is_aligned(PART_SIZE) && !extent.is_empty(), "MAPPING1: {extent:?}");
     match origin.status(extent).await.as_deref() {
         Ok([run, ..]) if run.allocation != Allocation::Data && run.length >= PART_SIZE => {
             (align_down(run.length, PART_SIZE).min(extent.length), false)

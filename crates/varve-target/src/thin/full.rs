@@ -4,14 +4,14 @@
 //! and removals never come here.
 //!
 //! Invariants:
-//! - U1. Whoever waits here holds neither an epoch guard nor a place inside a gate, so that checkpoints, clones and
+//! - POOLFULL1. Whoever waits here holds neither an epoch guard nor a place inside a gate, so that checkpoints, clones and
 //!   removals go on.
-//! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
-//! - U4. Whoever waits is woken by every event that makes room, or that lets a checkpoint make some: blocks that were given
+//! - POOLFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `waiting_room.rs`).
+//! - POOLFULL4. Whoever waits is woken by every event that makes room, or that lets a checkpoint make some: blocks that were given
 //!   up, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.
-//! - U5. An event that made no room wakes nobody, and no checkpoint is asked for that would not make enough: writes that
+//! - POOLFULL5. An event that made no room wakes nobody, and no checkpoint is asked for that would not make enough: writes that
 //!   wait do not keep each other, or the disk, busy.
-//! - U3. No write fails for what a check or a walk keeps in place: before it is refused it asks for that, and waits.
+//! - POOLFULL3. No write fails for what a check or a walk keeps in place: before it is refused it asks for that, and waits.
 
 use super::Pool;
 use super::space::{Attempt, CHECKPOINTS_MAX, PoolEvent, WhenFull};
@@ -46,7 +46,7 @@ impl Pool {
         self.room.watch.filled(percent, || self.percent()).await;
     }
 
-    /// U4: blocks for which a reader was waited for are free with the next checkpoint.
+    /// POOLFULL4: blocks for which a reader was waited for are free with the next checkpoint.
     pub(super) fn listen_to_readers(self: &Rc<Self>) {
         let pool = Rc::downgrade(self);
         let wake = move || pool.upgrade().into_iter().for_each(|pool| pool.room.may_come());
@@ -58,7 +58,7 @@ impl Pool {
         self.room.watch.notify(|| self.percent());
     }
 
-    /// An attempt begins (U2).
+    /// An attempt begins (POOLFULL2).
     pub(super) fn begin_attempt(&self, attempt: &mut Attempt) {
         self.room.waiting.begin(&mut attempt.patience);
     }
@@ -75,6 +75,7 @@ impl Pool {
         }
         if attempt.checkpoints < CHECKPOINTS_MAX && self.comes_back(attempt.needed) {
             attempt.checkpoints += 1;
+            assert!(attempt.checkpoints <= CHECKPOINTS_MAX, "POOLFULL5: a write in vain asks for few");
             self.join_commit(true).await?;
             self.hand_over().await;
             return Ok(());
@@ -100,18 +101,18 @@ impl Pool {
         let before = pages.free_blocks();
         pages.reclaim();
         let after = pages.free_blocks();
-        assert!(after >= before, "U4: what comes back is free");
+        assert!(after >= before, "POOLFULL4: what comes back is free");
         after > before && after >= needed
     }
 
-    /// U5: whether a checkpoint brings back what data may take, and enough for `needed` blocks.
+    /// POOLFULL5: whether a checkpoint brings back what data may take, and enough for `needed` blocks.
     fn comes_back(&self, needed: u64) -> bool {
         let pages = self.map.pages();
         let free = pages.free_blocks_with_next_commit();
         free > pages.free_blocks() && free >= needed
     }
 
-    /// T8: before anything that needs nodes.
+    /// THIN8: before anything that needs nodes.
     pub(super) async fn keep_metadata_room(&self) -> Result<(), IoError> {
         if self.is_metadata_tight() && self.last_failure().is_none() {
             self.join_commit(true).await?;

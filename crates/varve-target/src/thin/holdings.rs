@@ -2,7 +2,7 @@
 //! it does not share, of which the last result is good as long as nothing has changed or so lately that another walk
 //! would cost too much.
 //!
-//! Invariant A1: walks take at most a twentieth of the time, those of all volumes together.
+//! Invariant ACCOUNT1: walks take at most a twentieth of the time, those of all volumes together.
 
 use super::accounting::{Found, Holding};
 use super::{Pool, PoolError};
@@ -12,7 +12,7 @@ use varve_format::thin::PART_SIZE;
 impl Pool {
     /// What a volume holds alone, as it is or was a little while ago.
     pub async fn holding(&self, id: u64) -> Result<Holding, PoolError> {
-        let volume = self.find(id)?;
+        let volume = self.volumes.find(id)?;
         let held = |exclusive: u64| {
             let mapped = volume.mapped.get() * PART_SIZE;
             Holding { exclusive: exclusive.min(mapped), shared: mapped.saturating_sub(exclusive) }
@@ -27,7 +27,7 @@ impl Pool {
         let (exclusive, shared) = self.exclusive(id).await?;
         let ended = self.clock.now();
         let found = Found { exclusive, changes, ended, took: ended.since(begun) };
-        if self.volumes.borrow().contains_key(&id) {
+        if self.volumes.all().contains_key(&id) {
             self.holdings.borrow_mut().insert(id, found);
         }
         Ok(Holding { exclusive, shared })

@@ -4,22 +4,22 @@
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sabotage {
-    /// Records are written without a flush of the data before (breaks T1).
+    /// Records are written without a flush of the data before (breaks THIN1).
     MetadataBeforeData,
-    /// Durable writes end before the commit (breaks T2).
+    /// Durable writes end before the commit (breaks THIN2).
     DurableBeforeCommit,
-    /// Blocks are taken again in the transaction that freed them (breaks T5).
+    /// Blocks are taken again in the transaction that freed them (breaks THIN5).
     ReuseAtOnce,
-    /// Blocks are taken again or overwritten while requests may still read them (breaks T4 and T5).
+    /// Blocks are taken again or overwritten while requests may still read them (breaks THIN4 and THIN5).
     ForgetReaders,
-    /// Shared blocks are overwritten in place (breaks T4).
+    /// Shared blocks are overwritten in place (breaks THIN4).
     OverwriteShared,
-    /// Blocks are overwritten in place that were shared at the last commit (breaks T4).
+    /// Blocks are overwritten in place that were shared at the last commit (breaks THIN4).
     OverwriteSharedLately,
-    /// Blocks are taken again before the disks have answered to what they were told of them (breaks D1 of `discards.rs`).
+    /// Blocks are taken again before the disks have answered to what they were told of them (breaks DISCARD1 of `discards.rs`).
     PassDownLate,
-    /// What is zeroed over an origin shows that origin again (breaks T6).
+    /// What is zeroed over an origin shows that origin again (breaks THIN6).
     UnmapOverOrigin,
-    /// Nodes of any transaction are believed (breaks D3 of `pdata`).
+    /// Nodes of any transaction are believed (breaks DESCENT3 of `pdata`).
     TrustGenerations,
 }

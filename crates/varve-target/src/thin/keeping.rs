@@ -1,5 +1,5 @@
 //! What a check or a walk keeps in place while it goes on: everything that is given up, as if somebody were reading there
-//! (F3 of `pdata::space`). When others need that room it gives way (U3 of `full.rs`).
+//! (SPACE3 of `pdata::space`). When others need that room it gives way (POOLFULL3 of `full.rs`).
 
 use super::Pool;
 use crate::pdata::InUse;
@@ -19,7 +19,7 @@ impl<'a> Keeping<'a> {
 
     /// Whether others need the room that is kept.
     pub(super) fn is_room_needed(&self) -> bool {
-        assert!(self.in_use.is_some(), "F3: it is kept all the while");
+        assert!(self.in_use.is_some(), "SPACE3: it is kept all the while");
         let (free, kept) = {
             let pages = self.pool.map.pages();
             (pages.free_blocks(), pages.reclaimable_blocks())
@@ -31,7 +31,7 @@ impl<'a> Keeping<'a> {
 
 impl Drop for Keeping<'_> {
     fn drop(&mut self) {
-        assert!(self.in_use.take().is_some(), "F3: it was kept all the while");
+        assert!(self.in_use.take().is_some(), "SPACE3: it was kept all the while");
         self.pool.map.pages().reclaim();
         self.pool.room.check_ended();
     }

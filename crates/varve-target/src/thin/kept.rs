@@ -115,7 +115,7 @@ impl Pool {
     /// Every block that holds metadata, by the last checkpoint.
     async fn metadata_blocks(&self) -> BTreeSet<u64> {
         let (base, end) = (self.base_block(), self.end_block.get());
-        assert!(base < end, "B4: a pool has space behind its log");
+        assert!(base < end, "POOL4: a pool has space behind its log");
         let mut blocks: BTreeSet<u64> = (0..base).collect();
         let mut group = base;
         while group < end {
@@ -129,8 +129,7 @@ impl Pool {
     /// Every block that the last checkpoint leads to as a node, readable or not.
     pub(super) async fn nodes_below_roots(&self) -> BTreeSet<u64> {
         let (base, end) = (self.base_block(), self.end_block.get());
-        let mut ahead: Vec<Link> =
-            self.volumes.borrow().values().map(|volume| volume.tree.get().root).collect();
+        let mut ahead: Vec<Link> = self.volumes.all().values().map(|volume| volume.tree.get().root).collect();
         ahead.extend([self.shares.root().root, self.table.get().root]);
         let mut blocks = BTreeSet::new();
         while let Some(link) = ahead.pop() {

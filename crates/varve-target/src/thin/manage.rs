@@ -9,7 +9,7 @@ use super::volume::Volume;
 use super::{Pool, PoolError};
 use crate::pdata::{Pages, Tree};
 use std::rc::Rc;
-use varve_block::{Device, Extent, LockMode};
+use varve_block::Device;
 use varve_format::check_name;
 use varve_format::pdata::link::Link;
 use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows};
@@ -26,19 +26,10 @@ pub struct NewVolume {
 }
 
 impl Pool {
-    /// The turn to do something to a volume as a whole.
-    pub(super) async fn manage(&self, id: u64) -> varve_block::RangeGuard {
-        self.managing.lock(Extent::new(id, 1), LockMode::Exclusive).await
-    }
-
     /// Whether a volume, or a snapshot of volume `of`, may be called `name` now.
     pub(super) fn check_new_name(&self, of: Option<u64>, name: &str) -> Result<(), PoolError> {
         check_name(name).map_err(|_| PoolError::Name)?;
-        if self.is_taken(of, name) { Err(PoolError::Exists) } else { Ok(()) }
-    }
-
-    pub(super) fn new_id(&self) -> u64 {
-        self.next_volume.get()
+        if self.volumes.named(of, name).is_some() { Err(PoolError::Exists) } else { Ok(()) }
     }
 
     /// Makes `change` and logs it, in this instant.
@@ -46,6 +37,7 @@ impl Pool {
         self.is_sound()?;
         self.apply(&mut self.map.pages(), &change)?;
         self.log(change);
+        self.assert_consistent();
         Ok(())
     }
 
@@ -54,7 +46,7 @@ impl Pool {
         self.check_new_name(None, &new.name)?;
         check_size(new.bytes)?;
         check_origin(new.origin, new.bytes)?;
-        let (volume, origin) = (self.new_id(), new.origin);
+        let (volume, origin) = (self.volumes.next_id(), new.origin);
         let flags = VolumeFlags::default().with(VolumeFlags::ORIGIN, origin.is_some()).0;
         let (bytes, created) = (new.bytes, self.clock.date().0);
         self.make(Change::Create { volume, bytes, created, flags, origin, name: new.name.clone() })?;
@@ -80,21 +72,22 @@ impl Pool {
 
     /// Waits for those who do something to `source` as a whole. Changes to it go on meanwhile.
     pub async fn claim(&self, source: u64) -> Result<ClaimedVolume<'_>, PoolError> {
-        let managing = self.manage(source).await;
-        Ok(ClaimedVolume { pool: self, volume: self.find(source)?, managing })
+        let managing = self.volumes.manage(source).await;
+        Ok(ClaimedVolume { pool: self, volume: self.volumes.find(source)?, managing })
     }
 
     /// Gives up everything that `volume` holds, at once, whatever its size.
     pub async fn empty(&self, volume: u64) -> Result<(), PoolError> {
         {
-            let _managing = self.manage(volume).await;
-            let target = self.find(volume)?;
+            let _managing = self.volumes.manage(volume).await;
+            let target = self.volumes.find(volume)?;
             if target.has(VolumeFlags::ORIGIN) {
                 return Err(PoolError::Misfit("the volume lies over an origin"));
             }
             let closed = target.gate.close();
             target.gate.drained().await;
-            self.make(Change::Empty { volume, rest: self.new_id() })?;
+            assert!(target.gate.is_empty(), "THIN7: no change is under way");
+            self.make(Change::Empty { volume, rest: self.volumes.next_id() })?;
             drop(closed);
         }
         self.commit().await
@@ -103,13 +96,14 @@ impl Pool {
     /// Removes a volume: it is gone at once, and its space comes back in the background ([`Pool::remove_some`]).
     pub async fn remove(&self, id: u64) -> Result<(), PoolError> {
         {
-            let _managing = self.manage(id).await;
-            let volume = self.find(id)?;
+            let _managing = self.volumes.manage(id).await;
+            let volume = self.volumes.find(id)?;
             if volume.has(VolumeFlags::HELD) || volume.has(VolumeFlags::BASE) {
                 return Err(PoolError::Held);
             }
             let closed = volume.gate.close();
             volume.gate.drained().await;
+            assert!(volume.gate.is_empty(), "THIN7: no change is under way");
             self.make(Change::Remove { volume: id })?;
             drop(closed);
         }
@@ -118,11 +112,12 @@ impl Pool {
 
     /// Gives a volume another size; what lies behind the new end is given up.
     pub async fn resize(&self, id: u64, bytes: u64) -> Result<(), PoolError> {
-        let _managing = self.manage(id).await;
-        let volume = self.find(id)?;
+        let _managing = self.volumes.manage(id).await;
+        let volume = self.volumes.find(id)?;
         check_size(bytes)?;
         let closed = volume.gate.close();
         volume.gate.drained().await;
+        assert!(volume.gate.is_empty(), "THIN7: no change is under way");
         self.set_size(&volume, bytes).await?;
         drop(closed);
         self.commit().await
@@ -131,7 +126,7 @@ impl Pool {
     /// Gives a volume that takes no changes another size.
     pub(super) async fn set_size(&self, volume: &Volume, bytes: u64) -> Result<(), PoolError> {
         if bytes < volume.origin_parts() * PART_SIZE {
-            // T6: first, so that no crash leaves a part that shows the origin again.
+            // THIN6: first, so that no crash leaves a part that shows the origin again.
             self.make(Change::ShowLess { volume: volume.id, bytes })?;
         }
         let (mut at, parts) = (bytes / PART_SIZE, volume.parts());
@@ -139,15 +134,17 @@ impl Pool {
         while at < parts {
             self.keep_metadata_room().await?;
             let _guard = self.readers.enter();
-            at = self.unmap_some(volume, at, parts).await?;
+            let next = self.unmap_some(volume, at, parts).await?;
+            assert!(next > at, "THIN6: each step goes on");
+            at = next;
         }
         self.make(Change::Resize { volume: volume.id, bytes })
     }
 
     /// Sets whether a volume may not be written, and whether it may not be removed. Devices of before keep their shape.
     pub async fn set_flags(&self, id: u64, read_only: bool, held: bool) -> Result<(), PoolError> {
-        let _managing = self.manage(id).await;
-        let flags = self.find(id)?.flags.get();
+        let _managing = self.volumes.manage(id).await;
+        let flags = self.volumes.find(id)?.flags.get();
         let flags = flags.with(VolumeFlags::READ_ONLY, read_only).with(VolumeFlags::HELD, held);
         self.make(Change::SetFlags { volume: id, flags: flags.0 })?;
         self.commit().await
@@ -155,23 +152,23 @@ impl Pool {
 
     /// Notes whether others lie over a volume. As long as they do it is not removed.
     pub async fn set_base(&self, id: u64, base: bool) -> Result<(), PoolError> {
-        let _managing = self.manage(id).await;
-        let flags = self.find(id)?.flags.get().with(VolumeFlags::BASE, base);
+        let _managing = self.volumes.manage(id).await;
+        let flags = self.volumes.find(id)?.flags.get().with(VolumeFlags::BASE, base);
         self.make(Change::SetFlags { volume: id, flags: flags.0 })?;
         self.commit().await
     }
 
     /// Gives a volume another name.
     pub async fn rename(&self, id: u64, name: &str) -> Result<(), PoolError> {
-        let _managing = self.manage(id).await;
-        self.check_new_name(self.find(id)?.snapshot_of, name)?;
+        let _managing = self.volumes.manage(id).await;
+        self.check_new_name(self.volumes.find(id)?.snapshot_of, name)?;
         self.make(Change::Rename { volume: id, name: name.to_owned() })?;
         self.commit().await
     }
 
     /// A volume as a device, of its present size.
     pub fn volume(self: &Rc<Self>, id: u64) -> Result<Device, PoolError> {
-        let volume = self.find(id)?;
+        let volume = self.volumes.find(id)?;
         if volume.shown().is_err() {
             return Err(PoolError::OriginMissing);
         }
@@ -180,17 +177,68 @@ impl Pool {
 
     /// A volume, also one that is being removed.
     pub fn info(&self, id: u64) -> Option<VolumeInfo> {
-        self.volumes.borrow().get(&id).map(|volume| info(volume))
+        self.volumes.get(id).map(|volume| info(&volume))
     }
 
     /// Bytes of a volume that is being removed that are settled; none if it is gone.
     pub fn removed_bytes(&self, id: u64) -> Option<u64> {
-        self.volumes.borrow().get(&id).map(|volume| volume.removed_bytes())
+        self.volumes.get(id).map(|volume| volume.removed_bytes())
     }
 
     /// All volumes, those included that are being removed, in the order of their creation.
     pub fn list(&self) -> Vec<VolumeInfo> {
-        self.volumes.borrow().values().map(|volume| info(volume)).collect()
+        self.volumes.all().values().map(|volume| info(volume)).collect()
+    }
+
+    /// The volume called `name` that is no snapshot.
+    pub fn named(&self, name: &str) -> Option<VolumeInfo> {
+        self.info(self.volumes.named(None, name)?)
+    }
+
+    /// The snapshot of volume `of` called `name`.
+    pub fn snapshot_named(&self, of: u64, name: &str) -> Option<VolumeInfo> {
+        self.info(self.volumes.named(Some(of), name)?)
+    }
+
+    /// The snapshots of volume `of`, in the order of their creation.
+    pub fn snapshots_of(&self, of: u64) -> Vec<VolumeInfo> {
+        self.snapshot_numbers(of).into_iter().filter_map(|number| self.info(number)).collect()
+    }
+
+    /// As [`Pool::snapshots_of`], their numbers alone: little for each, where there are many.
+    pub fn snapshot_numbers(&self, of: u64) -> Vec<u64> {
+        self.volumes.snapshot_numbers(of)
+    }
+
+    /// Number of snapshots of volume `of`.
+    pub fn count_snapshots(&self, of: u64) -> usize {
+        self.volumes.count_snapshots(of)
+    }
+
+    /// `device` is the snapshot that volumes lie over `origin` of, as the pool knows it. Its content never changes.
+    pub fn attach_origin(&self, origin: &Origin, device: &Device) -> Result<(), PoolError> {
+        self.volumes.attach_origin(origin, device)
+    }
+
+    /// Lets go of what volumes lie over, which may be in this pool and keep it alive. No volume is used any more.
+    pub fn let_go_of_origins(&self) {
+        self.volumes.let_go_of_origins();
+    }
+
+    /// What volumes lie over that cannot be used before that is attached, each once.
+    pub fn missing_origins(&self) -> Vec<Origin> {
+        self.volumes.origins_of(|volume| volume.origin.borrow().is_none())
+    }
+
+    /// What volumes lie over, each once.
+    pub fn origins(&self) -> Vec<Origin> {
+        self.volumes.origins_of(|_| true)
+    }
+
+    /// Whether two volumes show the same where neither of them holds anything.
+    pub fn have_same_origin(&self, one: u64, two: u64) -> bool {
+        let over = |id| self.volumes.find(id).ok().and_then(|volume| volume.over.get());
+        over(one) == over(two)
     }
 
     /// The pool's device has become larger.
@@ -219,15 +267,11 @@ impl Pool {
         let end_block = end_block.min(self.size_max() / PART_SIZE);
         if end_block > self.end_block.get() {
             self.map.grow(self.device(), end_block);
-            self.map.set_floor(super::recover::floor_blocks(end_block)); // T8: it grows with the pool
+            self.map.set_floor(super::recover::floor_blocks(end_block)); // THIN8: it grows with the pool
             self.end_block.set(end_block);
+            assert_eq!(self.map.pages().end_block(), end_block, "THIN8: pool and space map are of one size");
             self.room.came();
         }
-    }
-
-    pub(super) fn known(&self, id: u64) -> Result<Rc<Volume>, PoolError> {
-        let volume = self.volumes.borrow().get(&id).cloned();
-        volume.ok_or(PoolError::Corrupt("the log speaks of a volume that there is not"))
     }
 
     /// Makes a change that is not about single parts.
@@ -239,10 +283,10 @@ impl Pool {
                     return Err(PoolError::Corrupt("a volume has an origin that its flags do not know"));
                 }
                 let (bytes, created, origin) = (*bytes, *created, *origin);
-                self.enter(VolumeRows { bytes, created, flags, origin, ..empty_rows(*volume, name) });
+                self.volumes.enter(VolumeRows { bytes, created, flags, origin, ..empty_rows(*volume, name) });
             }
             Change::Clone { volume, source, created, flags, name } => {
-                let source = self.known(*source)?;
+                let source = self.volumes.known(*source)?;
                 let (root, mapped) = (self.share(pages, &source), source.mapped.get());
                 let inherited = source.flags.get().0 & VolumeFlags::ORIGIN;
                 let rows = VolumeRows {
@@ -257,41 +301,40 @@ impl Pool {
                     snapshot_of: Some(source.owner()),
                     ..empty_rows(*volume, name)
                 };
-                let clone = self.enter(rows);
+                let clone = self.volumes.enter(rows);
                 clone.origin.borrow_mut().clone_from(&source.origin.borrow());
             }
             Change::RollBack { volume, source, rest } => {
-                let (volume, source) = (self.known(*volume)?, self.known(*source)?);
+                let (volume, source) = (self.volumes.known(*volume)?, self.volumes.known(*source)?);
                 let tree = Tree { root: self.share(pages, &source) };
                 self.put_aside(&volume, *rest);
                 volume.set_tree(tree);
                 volume.since.set(source.since.get());
                 volume.mapped.set(source.mapped.get());
                 volume.bytes.set(source.bytes.get());
-                volume.source.set(*rest); // K2 of `rollback.rs`
+                volume.source.set(*rest); // REVERT2 of `rollback.rs`
                 volume.set_origin_of(&source);
             }
             Change::Empty { volume, rest } => {
-                let volume = self.known(*volume)?;
+                let volume = self.volumes.known(*volume)?;
                 self.put_aside(&volume, *rest);
                 volume.set_tree(Tree::EMPTY);
                 volume.mapped.set(0);
             }
             Change::Remove { volume } => {
-                let volume = self.known(*volume)?;
+                let volume = self.volumes.known(*volume)?;
                 let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
                 volume.flags.set(flags.with(VolumeFlags::HELD | VolumeFlags::BASE, false));
                 *volume.origin.borrow_mut() = None; // nobody reads it any more
-                self.set_name(&volume, "");
+                self.volumes.set_name(&volume, "");
                 volume.dirty.set(true);
             }
             Change::Forget { volume } => {
-                if self.known(*volume)?.tree.get() != Tree::EMPTY {
+                if self.volumes.known(*volume)?.tree.get() != Tree::EMPTY {
                     return Err(PoolError::Corrupt("a volume is forgotten that holds something"));
                 }
-                self.volumes.borrow_mut().remove(volume);
+                self.volumes.forget(*volume);
                 self.holdings.borrow_mut().remove(volume);
-                self.forgotten.borrow_mut().insert(*volume);
             }
             other => self.apply_property(other)?,
         }
@@ -301,18 +344,18 @@ impl Pool {
     fn apply_property(&self, change: &Change) -> Result<(), PoolError> {
         let volume = match change {
             Change::Resize { volume, bytes } => {
-                let volume = self.known(*volume)?;
+                let volume = self.volumes.known(*volume)?;
                 volume.bytes.set(*bytes);
-                volume.show_at_most(*bytes); // T6: what was cut off does not come back when it grows
+                volume.show_at_most(*bytes); // THIN6: what was cut off does not come back when it grows
                 volume
             }
             Change::ShowLess { volume, bytes } => {
-                let volume = self.known(*volume)?;
+                let volume = self.volumes.known(*volume)?;
                 volume.show_at_most(*bytes);
                 volume
             }
             Change::SetFlags { volume, flags } => {
-                let (volume, flags) = (self.known(*volume)?, VolumeFlags(*flags));
+                let (volume, flags) = (self.volumes.known(*volume)?, VolumeFlags(*flags));
                 if flags.has(VolumeFlags::ORIGIN) && volume.over.get().is_none() {
                     return Err(PoolError::Corrupt("a volume is to lie over an origin that nobody knows"));
                 }
@@ -323,8 +366,8 @@ impl Pool {
                 volume
             }
             Change::Rename { volume, name } => {
-                let volume = self.known(*volume)?;
-                self.set_name(&volume, name);
+                let volume = self.volumes.known(*volume)?;
+                self.volumes.set_name(&volume, name);
                 volume
             }
             _ => return Err(PoolError::Corrupt("a change of parts where there should be none")),
@@ -333,17 +376,12 @@ impl Pool {
         Ok(())
     }
 
-    pub(super) fn enter(&self, rows: VolumeRows) -> Rc<Volume> {
-        self.next_volume.set(self.next_volume.get().max(rows.volume + 1));
-        self.take_in(Volume::from_rows(rows, true))
-    }
-
-    /// T7: one more volume holds what `source` holds now; the root.
+    /// THIN7: one more volume holds what `source` holds now; the root.
     pub(super) fn share(&self, pages: &mut Pages, source: &Volume) -> Link {
         source.since.set(pages.fence());
         source.dirty.set(true);
         let root = source.tree.get().root;
-        assert!(source.since.get() < pages.generation(), "T7: what is made from now on is nobody else's");
+        assert!(source.since.get() < pages.generation(), "THIN7: what is made from now on is nobody else's");
         if !root.is_none() {
             self.shares.hold(root.block(), 1);
         }
@@ -356,7 +394,7 @@ impl Pool {
         let flags = VolumeFlags(VolumeFlags::REMOVING);
         let (name, origin) = (String::new(), None);
         let rows = VolumeRows { flags, origin, name, volume: rest, ..volume.rows() };
-        self.enter(rows);
+        self.volumes.enter(rows);
     }
 }
 
@@ -387,7 +425,8 @@ impl<'a> ClaimedVolume<'a> {
     /// Holds back changes and waits until none is under way, and for nothing else.
     pub async fn freeze(self) -> FrozenVolume<'a> {
         let closed = self.volume.gate.close();
-        self.volume.gate.drained().await; // T7
+        self.volume.gate.drained().await;
+        assert!(self.volume.gate.is_empty(), "THIN7: no write is under way");
         FrozenVolume { pool: self.pool, volume: self.volume, _closed: closed, _managing: self.managing }
     }
 }
@@ -408,8 +447,9 @@ impl FrozenVolume<'_> {
     /// Clones the volume as it is; the clone's id. It is durable after the next [`Pool::commit`].
     pub fn snapshot(&self, name: &str, read_only: bool) -> Result<u64, PoolError> {
         let pool = self.pool;
+        assert!(self.volume.gate.is_empty(), "THIN7: no write is under way");
         pool.check_new_name(Some(self.volume.owner()), name)?;
-        let id = pool.new_id();
+        let id = pool.volumes.next_id();
         let flags = VolumeFlags::default().with(VolumeFlags::READ_ONLY, read_only).0;
         let (source, created) = (self.volume.id, pool.clock.date().0);
         pool.make(Change::Clone { volume: id, source, created, flags, name: name.to_owned() })?;

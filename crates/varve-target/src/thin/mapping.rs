@@ -96,7 +96,7 @@ impl Pool {
         Ok(targets)
     }
 
-    /// T4: in place where the volume alone holds the blocks.
+    /// THIN4: in place where the volume alone holds the blocks.
     fn plan_mapped(
         &self,
         pages: &mut Pages,
@@ -104,7 +104,7 @@ impl Pool {
         mapping: Mapping,
         targets: &mut Vec<(u64, u64, Target)>,
     ) -> Result<(), Stop> {
-        assert!(mapping.place != 0, "M2: zeros lie nowhere");
+        assert!(mapping.place != 0, "MAPPING2: zeros lie nowhere");
         let held = volume.held(&self.shares, self.bounds());
         if mapping.birth > held.since || self.sabotaged(Sabotage::OverwriteShared) {
             push(targets, mapping.start, mapping.count, Target::Own(mapping.place));
@@ -145,8 +145,8 @@ impl Pool {
         let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
         let span = tree.span(pages, new.key())?;
         let end = leaf_end(span.end).min(new.end());
-        assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
-        assert!(pages.generation() > held.since, "X2: what is mapped now is nobody else's");
+        assert!(new.start < end, "RUNS1: a part of {new:?} lies in the leaf");
+        assert!(pages.generation() > held.since, "EDIT2: what is mapped now is nobody else's");
         let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
         let runs = Runs::of(&span, self.bounds());
         let (change, replaced) = replace(runs, (new.start, end), Some(new), held.since)?;

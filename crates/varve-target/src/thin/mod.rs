@@ -16,24 +16,24 @@
 //! superblock, with two flushes; a record is one request behind one flush.
 //!
 //! Invariants, cited by number where they are kept:
-//! - T1. A part is mapped to a block only after its data was acknowledged, and a record or a checkpoint that says so is
+//! - THIN1. A part is mapped to a block only after its data was acknowledged, and a record or a checkpoint that says so is
 //!   written only after a flush that came after that. So no metadata is believed whose data did not reach the disk.
-//! - T2. A flush, and a durable write that maps anything or meets anything uncommitted, ends only after a commit that
+//! - THIN2. A flush, and a durable write that maps anything or meets anything uncommitted, ends only after a commit that
 //!   began after it was asked for.
-//! - T3. Records are written one after the other, each durable before the next is begun; only the last can be torn, and
+//! - THIN3. Records are written one after the other, each durable before the next is begun; only the last can be torn, and
 //!   nobody was told of it.
-//! - T4. A block is overwritten in place only by the volume that alone holds it, and held it alone at the last commit:
+//! - THIN4. A block is overwritten in place only by the volume that alone holds it, and held it alone at the last commit:
 //!   after a crash others hold again what they let go of since. And only after every request has ended that began before
 //!   that commit: others may read what they let go of.
-//! - T5. A block that nobody holds any more is taken again only after a checkpoint without it is durable, and after
+//! - THIN5. A block that nobody holds any more is taken again only after a checkpoint without it is durable, and after
 //!   every request has ended that began before that checkpoint was frozen.
-//! - T6. A part that no volume ever wrote is never read from the device: it is zeros, or its origin's. A part that showed
+//! - THIN6. A part that no volume ever wrote is never read from the device: it is zeros, or its origin's. A part that showed
 //!   something else once never shows the origin again: what is discarded over one is mapped as zeros.
-//! - T7. A clone is made while no write to its source is under way; nodes and blocks of before are older than the fence
-//!   of the clone (X2), so that nobody changes them in place unless he is found to be alone with them.
-//! - T8. The free blocks below the floor are taken only by nodes: deletes, trims, overwrites and commits go on in a full
+//! - THIN7. A clone is made while no write to its source is under way; nodes and blocks of before are older than the fence
+//!   of the clone (EDIT2), so that nobody changes them in place unless he is found to be alone with them.
+//! - THIN8. The free blocks below the floor are taken only by nodes: deletes, trims, overwrites and commits go on in a full
 //!   pool. A checkpoint is due before they run out.
-//! - T9. The number of those that hold a block is the number of leaves and branches that lead to it and of volumes of
+//! - THIN9. The number of those that hold a block is the number of leaves and branches that lead to it and of volumes of
 //!   which it is the root; `check` walks and compares.
 
 mod accounting;
@@ -60,7 +60,6 @@ mod layout;
 mod manage;
 mod mapping;
 mod name_index;
-mod names;
 mod offline;
 mod options;
 mod origin;
@@ -77,6 +76,7 @@ mod space;
 mod text;
 mod usage;
 mod volume;
+mod volumes;
 
 pub use accounting::Holding;
 pub use check::{CheckPace, PoolDamage, PoolReport};
@@ -104,11 +104,9 @@ use error::io_error;
 use layout::{Layout, index};
 use shares::Shares;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, IoError, RangeLock};
+use varve_block::{Arena, Clock, Device, IoError};
 use varve_format::thin::PART_SIZE;
-use volume::Volume;
+use volumes::Volumes;
 
 /// A pool, open.
 pub struct Pool {
@@ -123,24 +121,15 @@ pub struct Pool {
     shares: Shares,
     /// The map of volumes.
     table: Cell<Tree>,
-    volumes: RefCell<BTreeMap<u64, Rc<Volume>>>,
-    /// What they are called (N1 of `names.rs`).
-    names: RefCell<name_index::Names>,
-    /// Volumes that are gone from memory and not yet from the map of volumes.
-    forgotten: RefCell<BTreeSet<u64>>,
-    next_volume: Cell<u64>,
+    volumes: Volumes,
     /// Number of the last superblock.
     number: Cell<u64>,
     /// Number of the first block behind the pool.
     end_block: Cell<u64>,
     commits: Commits,
     readers: ReaderEpochs,
-    /// A durable checkpoint whose freed blocks wait for requests of before its mark (T5).
+    /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).
     handover: RefCell<Option<(Commit, u64)>>,
-    /// Held, by the ids of the volumes, by whoever clones, removes, resizes or rolls back.
-    managing: RangeLock,
-    /// Volumes that are being removed for all but whoever makes them (K3 of `rollback.rs`).
-    in_the_making: RefCell<BTreeSet<u64>>,
     room: space::Room,
     passing: discard_state::Passing,
     /// What was last found of what volumes hold alone.
@@ -197,8 +186,10 @@ impl Pool {
         self.commits.latch.check()
     }
 
-    fn find(&self, id: u64) -> Result<Rc<Volume>, PoolError> {
-        let volume = self.volumes.borrow().get(&id).cloned();
-        volume.filter(|volume| !volume.has(VolumeFlags::REMOVING)).ok_or(PoolError::NotFound)
+    /// What a change of volumes keeps: numbers that rise, counts of holders and commits that add up.
+    fn assert_consistent(&self) {
+        self.volumes.assert_consistent();
+        self.shares.assert_consistent();
+        self.commits.assert_consistent();
     }
 }

@@ -56,7 +56,7 @@ pub(super) async fn last_checkpoint(
     let pool = Rc::new(Pool::build(overlay, arena.clone(), clock.clone(), options, &superblock));
     let (volumes, errors) = pool.readable_volumes(pool.table.get()).await;
     for volume in volumes {
-        pool.take_in(volume);
+        pool.volumes.take_in(volume);
     }
     Ok((pool, errors))
 }
@@ -81,7 +81,7 @@ impl Pool {
                 Entries::Leaf(rows) => entries.extend(rows.iter().copied()),
             }
         }
-        assert!(entries.is_sorted_by(|one, two| one.0 < two.0), "D1: each leaf has its own keys");
+        assert!(entries.is_sorted_by(|one, two| one.0 < two.0), "DESCENT1: each leaf has its own keys");
         let mut volumes = Vec::new();
         let mut names = BTreeSet::new();
         for (id, rows) in volumes_in(&entries) {
@@ -111,7 +111,7 @@ impl Pool {
     /// Whether the log, which begins with record `first`, ends where its last record is, and not where one is damaged.
     async fn check_log(&self, first: u64, report: &mut PoolReport) {
         let next = self.commits.ring.sequence();
-        assert!(next >= first, "T3: numbers rise");
+        assert!(next >= first, "THIN3: numbers rise");
         let (unread, error) = self.records().await;
         report.records = next - first + unread.len() as u64;
         let next = unread.last().map_or(next, |record| record.sequence + 1);
@@ -120,7 +120,7 @@ impl Pool {
         }
         let later = self.records_from(next).await;
         let Some((first, _)) = later.first_key_value() else { return };
-        assert!(*first >= next, "T3: what was read is no later record");
+        assert!(*first >= next, "THIN3: what was read is no later record");
         let lost = format!(
             "the log: record {next} is damaged, and {} behind it, which were durable, cannot be used",
             later.len()
@@ -140,7 +140,7 @@ impl Pool {
             concerned.entry(volume).or_default().push(extent);
         }
         for (volume, extents) in concerned {
-            let known = self.volumes.borrow().get(&volume).cloned();
+            let known = self.volumes.get(volume);
             let name = known.as_ref().map_or(String::new(), |known| known.name.borrow().clone());
             let snapshot_of = known.as_ref().and_then(|known| known.snapshot_of);
             let size = Extent::new(0, known.map_or(u64::MAX, |known| known.bytes.get()));

@@ -1,6 +1,6 @@
 //! A device whose changes stay in memory: a pool is opened on it, and whatever its log asks for, nothing is written.
 //!
-//! Invariant V1: no change reaches the device below.
+//! Invariant POOLOVER1: no change reaches the device below.
 
 use super::index;
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ impl Overlay {
     }
 
     fn change(&self, extent: Extent, content: impl Fn(Extent) -> Box<[u8]>) {
-        assert!(extent.is_aligned(PART_SIZE), "V1: whole blocks: {extent:?}");
+        assert!(extent.is_aligned(PART_SIZE), "POOLOVER1: whole blocks: {extent:?}");
         let parts = extent.pieces(PART_SIZE).map(|(_, part)| (part.offset, content(part)));
         self.changed.borrow_mut().extend(parts);
     }
@@ -97,6 +97,6 @@ mod tests {
             content.chunks(part).map(|part| part[0]).collect()
         };
         assert_eq!(parts(&device), [1, 2, 0, 1]);
-        assert_eq!(parts(&below), [1; 4], "V1");
+        assert_eq!(parts(&below), [1; 4], "POOLOVER1");
     }
 }

@@ -1,7 +1,8 @@
 //! Where the parts of a volume lie: what its reads and its map are led by, and where it may be overwritten.
 //!
-//! Who reads by an answer holds what a read holds: an epoch of the pool's readers (T5), or of those who read below the volume (G2
-//! of `flatten.rs`). Who overwrites by one holds what a write holds: a place inside the volume's gate (T7), and an epoch (T4).
+//! Who reads by an answer holds what a read holds: an epoch of the pool's readers (THIN5), or of those who read below
+//! the volume (FLATTEN2). Who overwrites by one holds what a write holds: a place inside the volume's gate (THIN7), and an
+//! epoch (THIN4).
 
 use super::Pool;
 use super::mapping::Target;
@@ -93,7 +94,7 @@ impl Places<'_> {
         }
     }
 
-    /// Pieces in the pool, or pieces below it: nobody holds an epoch of the pool while an origin is read (G3 of `flatten.rs`).
+    /// Pieces in the pool, or pieces below it: nobody holds an epoch of the pool while an origin is read (FLATTEN3).
     async fn lead_reader(self, (from, to): (u64, u64)) -> Result<MapAnswer, IoError> {
         let found =
             self.find_by(|pages| self.pool.attempt_resolve_some(pages, self.volume, from, to)).await?;
@@ -111,7 +112,7 @@ impl Places<'_> {
         Ok(answer.keeping(guard))
     }
 
-    /// T4: what is the volume's own is overwritten in place. For the rest there are fresh blocks to be taken.
+    /// THIN4: what is the volume's own is overwritten in place. For the rest there are fresh blocks to be taken.
     async fn lead_writer(self, asked: (u64, u64)) -> Result<MapAnswer, IoError> {
         self.pool.is_sound()?;
         let inside = self.volume.gate.enter().await;
@@ -131,13 +132,13 @@ impl Places<'_> {
     }
 }
 
-/// T6: where a segment is read, of which no part lies on both sides of what the origin shows.
+/// THIN6: where a segment is read, of which no part lies on both sides of what the origin shows.
 fn piece_of(segment: Segment, pool: &Device, origin: Option<&Device>, shown: u64) -> MapPiece {
     let length = segment.count * PART_SIZE;
     match (segment.mapping, origin) {
         (Some(mapping), _) if mapping.place != 0 => MapPiece::on(pool, mapping.place * PART_SIZE, length),
         (None, Some(origin)) if segment.start < shown => {
-            assert!(segment.start + segment.count <= shown, "T6: {segment:?} shows the origin as a whole");
+            assert!(segment.start + segment.count <= shown, "THIN6: {segment:?} shows the origin as a whole");
             MapPiece::on(origin, segment.start * PART_SIZE, length)
         }
         _ => MapPiece::hole(length),

@@ -37,7 +37,7 @@ pub(super) struct ReadView<'a> {
 impl<'a> ReadView<'a> {
     fn open(pool: &'a Pool, ids: &[u64]) -> Result<Self, PoolError> {
         let volume = |id: &u64| {
-            let volume = pool.find(*id)?;
+            let volume = pool.volumes.find(*id)?;
             Ok(VolumeView { tree: volume.tree.get(), mapped: volume.mapped.get(), over: volume.over.get() })
         };
         let volumes = ids.iter().map(volume).collect::<Result<Vec<_>, PoolError>>()?;

@@ -1,8 +1,8 @@
 //! Making a pool and opening one: the newer superblock, the volumes, and what the log says has happened since.
 //!
 //! Invariants, beside those of `journal/replay.rs`:
-//! - O2. Replay makes the same changes in the same order by the same functions as when they were made.
-//! - O3. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
+//! - POOLOPEN1. Replay makes the same changes in the same order by the same functions as when they were made.
+//! - POOLOPEN2. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
 
 use super::belief::tell_of_volume;
 use super::commits::Commits;
@@ -10,6 +10,7 @@ use super::discard_state::Passing;
 use super::shares::Shares;
 use super::space::Room;
 use super::volume::Volume;
+use super::volumes::Volumes;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
 use crate::journal::{
     self, End, Log, LogStart, Newest, Next, Placed, Ring, RingReader, RingRecord, publish, read_as_far,
@@ -18,9 +19,9 @@ use crate::journal::{
 use crate::pdata::{Map, MapOptions, Pages, Tree, skipped_generations};
 use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, Durability, KIB, MIB, RangeLock};
+use varve_block::{Arena, Clock, Device, Durability, KIB, MIB};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{
@@ -52,7 +53,7 @@ const LOG_BLOCKS_MIN: u64 = 8;
 /// The smallest space behind the ring.
 const SPACE_BLOCKS_MIN: u64 = 192;
 
-/// T8: blocks that only nodes may take, in a pool that ends at `end_block`.
+/// THIN8: blocks that only nodes may take, in a pool that ends at `end_block`.
 pub(super) fn floor_blocks(end_block: u64) -> u64 {
     (end_block / 32).clamp(64, 64 << 10)
 }
@@ -125,9 +126,10 @@ impl Pool {
         }
         pool.load_volumes().await?;
         replay(&mut &*pool).await?;
-        pool.device().flush().await?; // O3
+        pool.device().flush().await?; // POOLOPEN2
         pool.shares.commit_begins();
-        pool.shares.commit_ended(); // H4: what was read is what a crash would leave
+        pool.shares.commit_ended(); // REFCOUNT4: what was read is what a crash would leave
+        pool.assert_consistent();
         Ok(pool)
     }
 
@@ -138,7 +140,7 @@ impl Pool {
         options: PoolOptions,
         superblock: &Superblock,
     ) -> Pool {
-        assert_eq!(superblock.check(), Ok(()), "B3 to B5");
+        assert_eq!(superblock.check(), Ok(()), "POOL3 to POOL5");
         let store = superblock.pool.as_u64_pair().0;
         let (base, end) = (superblock.base_block(), superblock.end_block);
         let map_options = MapOptions {
@@ -176,17 +178,12 @@ impl Pool {
             map,
             shares: Shares::open(Tree { root: superblock.shares }, readers.clone(), options.sabotage),
             table: Cell::new(Tree { root: superblock.volumes }),
-            volumes: RefCell::new(BTreeMap::new()),
-            names: RefCell::default(),
-            forgotten: RefCell::new(BTreeSet::new()),
-            next_volume: Cell::new(superblock.next_volume),
+            volumes: Volumes::new(superblock.next_volume),
             number: Cell::new(superblock.number),
             end_block: Cell::new(end),
             commits: Commits::new(ring),
             readers,
             handover: RefCell::new(None),
-            managing: RangeLock::new(),
-            in_the_making: RefCell::default(),
             room: Room::new(options.when_full),
             passing: Passing::default(),
             holdings: RefCell::default(),
@@ -209,7 +206,7 @@ impl Pool {
                 tell_of_volume(self, id, why);
                 return Err(PoolError::Corrupt(why));
             }
-            self.take_in(Volume::from_rows(rows, false));
+            self.volumes.take_in(Volume::from_rows(rows, false));
         }
         Ok(())
     }
@@ -234,7 +231,10 @@ impl Pool {
         let (reader, mut found) = (self.ring_reader(), BTreeMap::new());
         for (start, number) in reader.claims_from::<Record>(sequence).await {
             if let Ok(Some(placed)) = reader.record::<Record>(start, number).await {
-                assert!(placed.record.sequence >= sequence, "L1: a record has the number that it claims");
+                assert!(
+                    placed.record.sequence >= sequence,
+                    "RECORD1: a record has the number that it claims"
+                );
                 found.insert(number, placed.record);
             }
         }
@@ -248,7 +248,7 @@ impl Pool {
         (records.into_iter().map(|placed| placed.record).collect(), error)
     }
 
-    /// O2: makes a change again.
+    /// POOLOPEN1: makes a change again.
     pub(super) async fn redo(&self, change: &Change) -> Result<(), PoolError> {
         self.may_be_made(change)?;
         match change {
@@ -265,7 +265,7 @@ impl Pool {
                 Ok(())
             }
             Change::Unmap { volume, start, end } => {
-                let volume = self.known(*volume)?;
+                let volume = self.volumes.known(*volume)?;
                 let mut at = *start;
                 while at < *end {
                     at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, *end)).await?.0;
@@ -275,7 +275,7 @@ impl Pool {
             Change::Resize { volume, bytes } => {
                 self.apply(&mut self.map.pages(), change)?;
                 // What lay behind the new end was unmapped before (`set_size`), unless the log contradicts itself.
-                let (volume, mut at) = (self.known(*volume)?, bytes / PART_SIZE);
+                let (volume, mut at) = (self.volumes.known(*volume)?, bytes / PART_SIZE);
                 while at < u64::MAX {
                     at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, u64::MAX)).await?.0;
                 }
@@ -286,8 +286,8 @@ impl Pool {
     }
 
     async fn remap(&self, volume: u64, new: Mapping) -> Result<(), PoolError> {
-        assert!(new.count > 0, "M1: {new:?}");
-        let volume = self.known(volume)?;
+        assert!(new.count > 0, "MAPPING1: {new:?}");
+        let volume = self.volumes.known(volume)?;
         let mut rest = new;
         while rest.count > 0 {
             let end = self.map.run(|pages: &mut Pages| self.attempt_map(pages, &volume, rest)).await?;

@@ -8,7 +8,6 @@ use super::runs::leaf_end;
 use super::volume::Volume;
 use super::{Pool, PoolError, Sabotage};
 use crate::pdata::{FREED_RUNS_MAX, Gone, Pages, Stop, Tree};
-use std::rc::Rc;
 use varve_format::pdata::node::Key;
 use varve_format::thin::{Change, VolumeFlags};
 
@@ -34,31 +33,20 @@ impl Pool {
             if self.map.pages().freed_runs() > FREED_RUNS_MAX {
                 self.join_commit(true).await?;
             }
-            let Some(volume) = self.next_to_remove() else { break };
+            let Some(volume) = self.volumes.next_to_remove() else { break };
             let _guard = self.readers.enter();
             let runs = self.map.run(|pages| self.attempt_remove(pages, &volume)).await?;
             removal.steps += 1;
             removal.runs += runs;
         }
-        removal.volumes = self.count_removing();
+        removal.volumes = self.volumes.count_removing();
+        assert!(removal.steps <= steps, "THIN9: a dose is no larger than was asked");
         Ok(removal)
-    }
-
-    fn next_to_remove(&self) -> Option<Rc<Volume>> {
-        self.volumes.borrow().values().find(|volume| self.is_to_be_removed(volume)).cloned()
-    }
-
-    fn count_removing(&self) -> usize {
-        self.volumes.borrow().values().filter(|volume| self.is_to_be_removed(volume)).count()
-    }
-
-    fn is_to_be_removed(&self, volume: &Volume) -> bool {
-        volume.has(VolumeFlags::REMOVING) && !self.in_the_making.borrow().contains(&volume.id)
     }
 
     /// Takes one leaf or shared part out, or forgets a volume that holds nothing any more. The number of runs released.
     fn attempt_remove(&self, pages: &mut Pages, volume: &Volume) -> Result<u64, Stop> {
-        if !volume.has(VolumeFlags::REMOVING) || !self.volumes.borrow().contains_key(&volume.id) {
+        if !volume.has(VolumeFlags::REMOVING) || !self.volumes.all().contains_key(&volume.id) {
             return Ok(0); // Somebody else has done it.
         }
         let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));

@@ -5,12 +5,12 @@
 //! old one lies there still, whole.
 //!
 //! Invariants:
-//! - Y1. What is restored says the same as the text: whatever does not fit is an error, and nothing was written then.
-//! - Y2. Metadata is put where no data lies by the text, where none of the old metadata lies that can be read, and where
+//! - RESTORE1. What is restored says the same as the text: whatever does not fit is an error, and nothing was written then.
+//! - RESTORE2. Metadata is put where no data lies by the text, where none of the old metadata lies that can be read, and where
 //!   none lies to which the old log leads: a crash before the new superblock leaves the old pool, log and all.
-//! - Y3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
+//! - RESTORE3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
 //!   volume if anything is shared: nobody overwrites it without a look at the counts.
-//! - Y4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
+//! - RESTORE4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
 //!   is made to it, nor to what would come from it.
 
 use super::arguments::{check_origin, check_size};
@@ -42,7 +42,7 @@ pub struct Restored {
     pub mapped_bytes: u64,
     /// Changes that the log speaks of and that could not be made.
     pub changes_lost: u64,
-    /// Volumes that are what they were before one of these (Y4), by name.
+    /// Volumes that are what they were before one of these (RESTORE4), by name.
     pub behind: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, PoolError>> {
 
 impl Renewal {
     /// A pool of which nothing is in use but what the text says is data, the old metadata, and that to which the old log,
-    /// `records`, leads (Y2).
+    /// `records`, leads (RESTORE2).
     async fn begin(
         device: &Device,
         arena: &Arena,
@@ -170,9 +170,9 @@ impl Renewal {
         Ok(renewal)
     }
 
-    /// Y2: marks as in use where data lies.
+    /// RESTORE2: marks as in use where data lies.
     async fn claim(&mut self, place: u64, count: u64) -> Result<(), PoolError> {
-        assert!(place > 0 && count > 0, "M2: zeros lie nowhere");
+        assert!(place > 0 && count > 0, "MAPPING2: zeros lie nowhere");
         if !self.pool.may_hold_data(place, count) {
             return Err(PoolError::Misfit("data lies where none can be"));
         }
@@ -189,10 +189,10 @@ impl Renewal {
         Ok(())
     }
 
-    /// Y2: what was in use is not overwritten, and free when the new metadata is there, if nothing leads to it.
+    /// RESTORE2: what was in use is not overwritten, and free when the new metadata is there, if nothing leads to it.
     async fn spare(&mut self, old: &Pool) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get().min(old.end_block.get()));
-        self.left = old.removing();
+        self.left = old.volumes.removing();
         for group in (0..end.saturating_sub(base)).step_by(index(GROUP_BLOCKS)) {
             let group = (base + group, GROUP_BLOCKS.min(end - base - group));
             // A page that cannot be read says nothing; the nodes below are spared then.
@@ -205,7 +205,7 @@ impl Renewal {
                 let length = run.len() as u64;
                 if run[0] {
                     let spared = self.pool.map.run(|pages| pages.claim_loose((first, length))).await?;
-                    assert!(spared, "Y2: none of them is in use");
+                    assert!(spared, "RESTORE2: none of them is in use");
                 }
                 first += length;
             }
@@ -217,14 +217,14 @@ impl Renewal {
     }
 
     async fn spare_block(&self, block: u64) -> Result<(), MapError> {
-        assert!(block >= self.pool.base_block(), "Y2: only what lies behind the log is taken by anybody");
+        assert!(block >= self.pool.base_block(), "RESTORE2: it lies behind the log");
         let spare = |pages: &mut Pages| {
             if pages.is_used(block)? { Ok(true) } else { pages.claim_loose((block, 1)) }
         };
         self.pool.map.run(spare).await.map(drop)
     }
 
-    /// REPLAY2 of the journal, and Y2: no node is put where a record of the log maps something.
+    /// REPLAY2 of the journal, and RESTORE2: no node is put where a record of the log maps something.
     async fn claim_records(&mut self, records: &[Record]) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
         for (record, at, change) in numbered(records) {
@@ -266,8 +266,8 @@ impl Renewal {
         }
         if self.is_anything_shared {
             let fence = self.pool.map.pages().fence();
-            assert!(fence < self.pool.map.pages().generation(), "Y3: what comes now is younger");
-            for volume in self.pool.volumes.borrow().values() {
+            assert!(fence < self.pool.map.pages().generation(), "RESTORE3: what comes now is younger");
+            for volume in self.pool.volumes.all().values() {
                 volume.since.set(fence);
                 volume.dirty.set(true);
             }
@@ -278,8 +278,8 @@ impl Renewal {
     fn volume(&mut self, line: &VolumeLine<'_>) -> Result<Rc<Volume>, PoolError> {
         let pool = &self.pool;
         pool.check_new_name(line.snapshot_of, line.name)?;
-        let known = pool.volumes.borrow().contains_key(&line.id);
-        if known || line.id == 0 || line.id >= pool.next_volume.get() {
+        let known = pool.volumes.all().contains_key(&line.id);
+        if known || line.id == 0 || line.id >= pool.volumes.next_id() {
             return Err(PoolError::Misfit("a volume has an id that another one has, or none has had yet"));
         }
         check_size(line.bytes)?;
@@ -299,13 +299,13 @@ impl Renewal {
         };
         if let Some(like) = line.like {
             const NOT_ABOVE: PoolError = PoolError::Misfit("a volume is like one that is not above it");
-            let like = pool.find(like).map_err(|_| NOT_ABOVE)?;
+            let like = pool.volumes.find(like).map_err(|_| NOT_ABOVE)?;
             rows.root = pool.share(&mut pool.map.pages(), &like);
             (rows.since, rows.mapped) = (like.since.get(), like.mapped.get());
-            assert!(rows.since > 0, "Y3: what is shared was fenced");
+            assert!(rows.since > 0, "RESTORE3: what is shared was fenced");
             self.is_anything_shared = true;
         }
-        Ok(pool.enter(rows))
+        Ok(pool.volumes.enter(rows))
     }
 
     /// Some parts of a volume lie there from now on.
@@ -316,7 +316,7 @@ impl Renewal {
         end: u64,
         place: Option<u64>,
     ) -> Result<(), PoolError> {
-        assert!(start < end, "Y1: a line says something");
+        assert!(start < end, "RESTORE1: a line says something");
         let mut at = start;
         while at < end {
             at = match place {
@@ -335,11 +335,11 @@ impl Renewal {
     async fn adopt(&mut self, volume: &Volume, new: Mapping) -> Result<u64, PoolError> {
         let pool = Rc::clone(&self.pool);
         let end = pool.map.run(|pages| pool.attempt_put(pages, volume, new)).await?;
-        assert!(new.start < end && end <= new.end(), "R1: {end} for {new:?}");
+        assert!(new.start < end && end <= new.end(), "RUNS1: {end} for {new:?}");
         if new.place != 0 {
             for block in new.place..new.place + (end - new.start) {
                 if !self.held.insert(block) {
-                    pool.shares.hold(block, 1); // Y3
+                    pool.shares.hold(block, 1); // RESTORE3
                     self.is_anything_shared = true;
                 }
             }
@@ -361,7 +361,7 @@ impl Renewal {
     }
 
     /// Makes again what the log says was changed; how many changes could not be made, and which volumes are as they were
-    /// before one of these (Y4).
+    /// before one of these (RESTORE4).
     async fn redo(&mut self, records: &[Record]) -> (u64, BTreeSet<u64>) {
         let (mut lost, mut behind) = (0, BTreeSet::new());
         for (record, at, change) in numbered(records) {
@@ -412,11 +412,11 @@ impl Renewal {
             self.pool.device().write(0, zeros.freeze(), Durability::Volatile).await?;
         }
         self.pool.ring_reader().mend().await?;
-        let volumes = self.pool.volumes.borrow();
+        let volumes = self.pool.volumes.all();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
         let named = alive.clone().filter(|volume| behind.contains(&volume.id));
-        let behind = named.map(|volume| self.pool.full_name(volume)).collect();
+        let behind = named.map(|volume| self.pool.volumes.full_name(volume)).collect();
         let (volumes, mapped_bytes) = (alive.count() as u64, mapped * PART_SIZE);
         Ok(Restored { volumes, mapped_bytes, changes_lost, behind })
     }
@@ -446,14 +446,6 @@ fn concerned(change: &Change) -> (u64, Option<u64>) {
         | Change::Rename { volume, .. }
         | Change::ShowLess { volume, .. }
         | Change::Empty { volume, .. } => (*volume, None),
-    }
-}
-
-impl Pool {
-    /// Volumes that are being removed.
-    fn removing(&self) -> BTreeSet<u64> {
-        let volumes = self.volumes.borrow();
-        volumes.values().filter(|volume| volume.has(VolumeFlags::REMOVING)).map(|volume| volume.id).collect()
     }
 }
 
@@ -494,7 +486,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
     if device.shape().size / PART_SIZE < superblock.end_block {
         return Err(PoolError::Misfit("the device is smaller than the pool was"));
     }
-    assert!(superblock.nodes == 0 && superblock.volumes.is_none(), "Y1: there is nothing yet");
+    assert!(superblock.nodes == 0 && superblock.volumes.is_none(), "RESTORE1: there is nothing yet");
     superblock.free_blocks = MapOptions::fresh(0, superblock.base_block(), superblock.end_block).free_blocks;
     Ok(superblock)
 }

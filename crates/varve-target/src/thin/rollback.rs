@@ -1,10 +1,10 @@
 //! Rolling a volume back: one entry of the log, whatever the sizes of the volume and of what it becomes.
 //!
 //! Invariants:
-//! - K1. Content and size of the volume change in one entry of the log, so that no crash leaves one without the other.
-//! - K2. The same entry gives the volume a mark that it never had before: by that it can be told for ever whether a
+//! - REVERT1. Content and size of the volume change in one entry of the log, so that no crash leaves one without the other.
+//! - REVERT2. The same entry gives the volume a mark that it never had before: by that it can be told for ever whether a
 //!   rollback has happened.
-//! - K3. A copy that is brought to size first is being removed from the entry that makes it on: only the rollback that
+//! - REVERT3. A copy that is brought to size first is being removed from the entry that makes it on: only the rollback that
 //!   needs it keeps it from going, and after a crash nobody does.
 
 use super::arguments::check_size;
@@ -21,9 +21,9 @@ impl Pool {
             if volume == source {
                 return Err(PoolError::Misfit("a volume is what it is already"));
             }
-            let _first = self.manage(volume.min(source)).await;
-            let _second = self.manage(volume.max(source)).await;
-            let (target, other) = (self.find(volume)?, self.find(source)?);
+            let _first = self.volumes.manage(volume.min(source)).await;
+            let _second = self.volumes.manage(volume.max(source)).await;
+            let (target, other) = (self.volumes.find(volume)?, self.volumes.find(source)?);
             self.become_what(&target, &other).await?;
         }
         self.commit().await
@@ -33,24 +33,24 @@ impl Pool {
     /// and what `source` has not is zeros.
     pub async fn roll_back_in_size(&self, volume: u64, source: u64, bytes: u64) -> Result<(), PoolError> {
         check_size(bytes)?;
-        if volume == source || self.find(source)?.bytes.get() == bytes {
+        if volume == source || self.volumes.find(source)?.bytes.get() == bytes {
             return self.roll_back(volume, source).await;
         }
         {
             let copy = self.copy_in_size(source, bytes).await?;
-            let _managing = self.manage(volume).await;
-            let target = self.find(volume)?;
+            let _managing = self.volumes.manage(volume).await;
+            let target = self.volumes.find(volume)?;
             self.become_what(&target, &copy.volume).await?;
         }
         self.commit().await
     }
 
-    /// A number that the volume gets with a rollback, and never had before (K2).
+    /// A number that the volume gets with a rollback, and never had before (REVERT2).
     pub fn rollback_mark(&self, volume: u64) -> Result<u64, PoolError> {
-        Ok(self.find(volume)?.source.get())
+        Ok(self.volumes.find(volume)?.source.get())
     }
 
-    /// K1: `target` becomes what `source` is, in this instant as soon as nobody changes either.
+    /// REVERT1: `target` becomes what `source` is, in this instant as soon as nobody changes either.
     async fn become_what(&self, target: &Volume, source: &Volume) -> Result<(), PoolError> {
         assert_ne!(target.id, source.id, "a volume is what it is already");
         // A volume in use never becomes one that cannot be used.
@@ -58,10 +58,10 @@ impl Pool {
         let _closed = (target.gate.close(), source.gate.close());
         target.gate.drained().await;
         source.gate.drained().await;
-        self.make(Change::RollBack { volume: target.id, source: source.id, rest: self.new_id() })
+        self.make(Change::RollBack { volume: target.id, source: source.id, rest: self.volumes.next_id() })
     }
 
-    /// A copy of `source` of another size, which is gone as soon as it is dropped (K3).
+    /// A copy of `source` of another size, which is gone as soon as it is dropped (REVERT3).
     async fn copy_in_size(&self, source: u64, bytes: u64) -> Result<Copy<'_>, PoolError> {
         let copy = {
             let frozen = self.freeze(source).await?;
@@ -70,7 +70,7 @@ impl Pool {
             copy
         };
         self.set_size(&copy.volume, bytes).await?;
-        assert_eq!(copy.volume.bytes.get(), bytes, "K1: the copy has the size that is wanted");
+        assert_eq!(copy.volume.bytes.get(), bytes, "REVERT1: the copy has the size that is wanted");
         Ok(copy)
     }
 }
@@ -84,17 +84,16 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     /// Of `source`, to which no change is under way.
     fn of(pool: &'a Pool, source: &Volume) -> Result<Self, PoolError> {
-        let (volume, flags) = (pool.new_id(), VolumeFlags::REMOVING);
+        let (volume, flags) = (pool.volumes.next_id(), VolumeFlags::REMOVING);
         let (created, name) = (source.created, String::new());
         pool.make(Change::Clone { volume, source: source.id, created, flags, name })?;
-        pool.in_the_making.borrow_mut().insert(volume);
-        Ok(Self { pool, volume: pool.known(volume)? })
+        pool.volumes.begin_making(volume);
+        Ok(Self { pool, volume: pool.volumes.known(volume)? })
     }
 }
 
 impl Drop for Copy<'_> {
     fn drop(&mut self) {
-        let was_kept = self.pool.in_the_making.borrow_mut().remove(&self.volume.id);
-        assert!(was_kept, "K3: a copy is made and given up once");
+        self.pool.volumes.end_making(self.volume.id); // REVERT3
     }
 }

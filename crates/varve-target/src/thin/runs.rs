@@ -1,10 +1,10 @@
 //! The entries of one leaf of a volume's map as runs of parts: looked up, cut, replaced and joined. Nothing is awaited.
 //!
 //! Invariants:
-//! - R1. Runs do not overlap, and none reaches into the next leaf.
-//! - R2. Runs are joined only if they follow each other in the volume and in the pool and are both older than the
+//! - RUNS1. Runs do not overlap, and none reaches into the next leaf.
+//! - RUNS2. Runs are joined only if they follow each other in the volume and in the pool and are both older than the
 //!   last clone or both younger; the older birth stays.
-//! - R3. Whoever walks believes a leaf as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block,
+//! - RUNS3. Whoever walks believes a leaf as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block,
 //!   or another. A request believes each run that it meets, or fails ([`Runs`]): it ends before the next begins, is no
 //!   younger than its leaf, and lies where data can.
 
@@ -38,22 +38,22 @@ impl Segment {
     }
 }
 
-/// R3: the runs of a leaf of this generation, if all of them can be; else what is wrong with it.
+/// RUNS3: the runs of a leaf of this generation, if all of them can be; else what is wrong with it.
 pub(super) fn of_leaf(entries: &[(Key, Value)], generation: u64) -> Result<Vec<Mapping>, &'static str> {
     let (mut runs, mut end) = (Vec::with_capacity(entries.len()), 0);
     for (key, value) in entries {
         let run = Mapping::decode(*key, value).map_err(|_| "says of a run what cannot be")?;
         if run.start < end || run.birth > generation || run.end() > PARTS_MAX {
-            return Err("has runs that overlap (R1), are too young (W1) or lie too far");
+            return Err("has runs that overlap (RUNS1), are too young (POOLCHECK1) or lie too far");
         }
         end = run.end();
         runs.push(run);
     }
-    assert_eq!(runs.len(), entries.len(), "R3: all or nothing");
+    assert_eq!(runs.len(), entries.len(), "RUNS3: all or nothing");
     Ok(runs)
 }
 
-/// The entries of a leaf, each believed when it is looked at (R3).
+/// The entries of a leaf, each believed when it is looked at (RUNS3).
 #[derive(Clone, Copy)]
 pub(super) struct Runs<'a> {
     entries: &'a [(Key, Value)],
@@ -69,7 +69,7 @@ impl<'a> Runs<'a> {
         Self { entries: span.entries(), end: leaf_end(span.end), leaf: span.leaf(), bounds }
     }
 
-    /// The run that entry `index` says (R3).
+    /// The run that entry `index` says (RUNS3).
     pub(super) fn at(&self, index: usize) -> Result<Mapping, Stop> {
         let (key, value) = &self.entries[index];
         let next = self.entries.get(index + 1).map_or(Key::from(self.end), |next| next.0);
@@ -79,7 +79,7 @@ impl<'a> Runs<'a> {
             is_apart && is_placed && run.birth <= self.leaf.1
         };
         let run = Mapping::decode(*key, value).ok().filter(can_be);
-        run.ok_or(Stop::Damaged(self.leaf.0, BlockError::Invalid("R3: a run that cannot be")))
+        run.ok_or(Stop::Damaged(self.leaf.0, BlockError::Invalid("RUNS3: a run that cannot be")))
     }
 
     /// All runs.
@@ -105,7 +105,7 @@ pub(super) fn leaf_end(end: Option<Key>) -> u64 {
 
 /// The part of `mapping` from `from` to `to`, if there is any.
 pub(super) fn clip(mapping: Mapping, from: u64, to: u64) -> Option<Mapping> {
-    assert!(from <= to && mapping.count > 0, "R1: {mapping:?} from {from} to {to}");
+    assert!(from <= to && mapping.count > 0, "RUNS1: {mapping:?} from {from} to {to}");
     let (start, end) = (mapping.start.max(from), mapping.end().min(to));
     if start >= end {
         return None;
@@ -144,9 +144,9 @@ pub(super) fn before(runs: Runs<'_>, start: u64) -> Result<Option<Mapping>, Stop
     runs.first_from(start).checked_sub(1).map(|index| runs.at(index)).transpose()
 }
 
-/// R2: both as one run.
+/// RUNS2: both as one run.
 fn joined(one: Mapping, two: Mapping, since: u64) -> Option<Mapping> {
-    assert!(one.end() <= two.start, "R1: {one:?} before {two:?}");
+    assert!(one.end() <= two.start, "RUNS1: {one:?} before {two:?}");
     let follows = if one.place == 0 { two.place == 0 } else { one.place + one.count == two.place };
     let alike = (one.birth > since) == (two.birth > since);
     let fits = one.count + two.count <= Mapping::COUNT_MAX;
@@ -165,7 +165,7 @@ pub(super) fn replace(
     new: Option<Mapping>,
     since: u64,
 ) -> Result<(Splice, Vec<Mapping>), Stop> {
-    assert!(new.is_none_or(|new| new.start >= from && new.end() <= to), "R1: {new:?} in {from}..{to}");
+    assert!(new.is_none_or(|new| new.start >= from && new.end() <= to), "RUNS1: {new:?} in {from}..{to}");
     let removed: Vec<_> = within(leaf, from, to).collect::<Result<_, _>>()?;
     let (first, end) = (leaf.first_from(from), leaf.first_from(to));
     let left = before(leaf, from)?;
@@ -223,10 +223,10 @@ mod tests {
             Mapping { place: 20_000 - 4, ..sound },
             Mapping { place: 2, ..sound },
         ] {
-            assert!(matches!(look(wrong, 21, 7), Err(Stop::Damaged(1, _))), "R3: {wrong:?}");
+            assert!(matches!(look(wrong, 21, 7), Err(Stop::Damaged(1, _))), "RUNS3: {wrong:?}");
         }
-        assert!(look(sound, 20, 7).is_err(), "R1: the last one reaches into the next leaf");
-        assert!(look(sound, 21, 6).is_err(), "R3: it is younger than its leaf");
+        assert!(look(sound, 20, 7).is_err(), "RUNS1: the last one reaches into the next leaf");
+        assert!(look(sound, 21, 6).is_err(), "RUNS3: it is younger than its leaf");
     }
 
     proptest! {
@@ -254,8 +254,8 @@ mod tests {
                 model.extend(new.iter().flat_map(flat));
                 let all = leaf(&now).all().expect("they are sound");
                 prop_assert_eq!(all.iter().flat_map(flat).collect::<BTreeMap<_, _>>(), model.clone());
-                prop_assert!(all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "R1");
-                prop_assert!(all.windows(2).all(|pair| joined(pair[0], pair[1], 20).is_none()), "R2");
+                prop_assert!(all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "RUNS1");
+                prop_assert!(all.windows(2).all(|pair| joined(pair[0], pair[1], 20).is_none()), "RUNS2");
                 let mut found = Vec::new();
                 segments(leaf(&now), 0, 100, &mut found).expect("they are sound");
                 prop_assert_eq!(found.iter().map(|segment| segment.count).sum::<u64>(), 100);

@@ -5,10 +5,10 @@
 //! memory; only the question whether somebody holds a block alone does.
 //!
 //! Invariants:
-//! - H1. What the map and the difference say together is never below zero.
-//! - H2. No run of the map reaches into the next leaf.
-//! - H3. At a checkpoint there is no difference.
-//! - H4. A block that somebody has let go of counts as shared until a commit is durable that began after that, and until
+//! - REFCOUNT1. What the map and the difference say together is never below zero.
+//! - REFCOUNT2. No run of the map reaches into the next leaf.
+//! - REFCOUNT3. At a checkpoint there is no difference.
+//! - REFCOUNT4. A block that somebody has let go of counts as shared until a commit is durable that began after that, and until
 //!   every request has ended that began before that commit: after a crash before it he holds the block still, and one
 //!   of his reads may be on its way to it.
 
@@ -30,7 +30,7 @@ const FOLD_MAX: usize = 256;
 /// With more batches than these, the oldest two become one.
 const BATCHES_MAX: usize = 8;
 
-/// What was let go of between the beginnings of two commits (H4).
+/// What was let go of between the beginnings of two commits (REFCOUNT4).
 struct Batch {
     runs: Numbers,
     /// Who began before may still read it.
@@ -39,7 +39,7 @@ struct Batch {
     durable: bool,
 }
 
-/// What was let go of, and by whom it may be held or read still (H4).
+/// What was let go of, and by whom it may be held or read still (REFCOUNT4).
 #[derive(Default)]
 struct Lately {
     /// Since the last commit began.
@@ -90,7 +90,7 @@ impl Shares {
         add(&mut self.lately.borrow_mut().now, first, blocks, 1);
     }
 
-    /// Whether somebody let go of one of the blocks, and may hold it again after a crash or read it now (H4).
+    /// Whether somebody let go of one of the blocks, and may hold it again after a crash or read it now (REFCOUNT4).
     pub(super) fn were_shared_lately(&self, first: u64, blocks: u64) -> bool {
         assert!(blocks > 0, "some block is asked about");
         self.retire();
@@ -106,7 +106,7 @@ impl Shares {
     /// A commit begins.
     pub(super) fn commit_begins(&self) {
         let lately = &mut *self.lately.borrow_mut();
-        assert!(lately.before.iter().all(|batch| batch.durable), "C1: one commit at a time");
+        assert!(lately.before.iter().all(|batch| batch.durable), "POOLCOMMIT1: one commit at a time");
         if !lately.now.is_empty() {
             let runs = std::mem::take(&mut lately.now);
             lately.before.push_back(Batch { runs, mark: self.readers.mark(), durable: false });
@@ -138,6 +138,21 @@ impl Shares {
             .is_some_and(|batch| batch.durable && (forgets || self.readers.have_ended(batch.mark)))
         {
             before.pop_front();
+        }
+    }
+
+    /// Batches are few and their marks rise; where debug assertions are compiled in, differences are runs that say something.
+    pub(super) fn assert_consistent(&self) {
+        let before = &self.lately.borrow().before;
+        assert!(before.len() <= BATCHES_MAX + 1, "REFCOUNT4: old ones become one");
+        assert!(before.iter().is_sorted_by_key(|batch| batch.mark), "REFCOUNT4: readers end in their order");
+        if cfg!(debug_assertions) {
+            let difference = self.difference.borrow();
+            let mut at = 0;
+            for (first, (blocks, number)) in difference.iter().take(FOLD_MAX) {
+                assert!(*first >= at && *blocks > 0 && *number != 0, "REFCOUNT1: a run at {first}");
+                at = first + blocks;
+            }
         }
     }
 
@@ -202,7 +217,7 @@ impl Shares {
         let mut numbers = noted
             .map(|share| share.map(|share| (share.first, (share.blocks, signed(share.others)))))
             .collect::<Result<Numbers, Stop>>()?;
-        cut(difference, end); // H2
+        cut(difference, end); // REFCOUNT2
         let folded: Vec<_> =
             difference.range(..end).take(FOLD_MAX).map(|(first, run)| (*first, *run)).collect();
         for (first, (length, number)) in &folded {
@@ -218,22 +233,22 @@ impl Shares {
     }
 }
 
-/// What entry `index` of a leaf counts, if it can be: it ends before the next begins (H2).
+/// What entry `index` of a leaf counts, if it can be: it ends before the next begins (REFCOUNT2).
 fn noted_at(span: &Span, index: usize) -> Result<Share, Stop> {
     let (key, value) = &span.entries()[index];
     let next = span.entries().get(index + 1).map(|next| next.0).or(span.end);
     let can_be = |share: &Share| share.first > 0 && next.is_none_or(|next| Key::from(share.end()) <= next);
     let share = Share::decode(*key, value).ok().filter(can_be);
-    share.ok_or(Stop::Damaged(span.leaf().0, BlockError::Invalid("H2: a count that cannot be")))
+    share.ok_or(Stop::Damaged(span.leaf().0, BlockError::Invalid("REFCOUNT2: a count that cannot be")))
 }
 
 fn signed(others: u64) -> i64 {
-    i64::try_from(others).expect("M3: a count of holders has six bytes")
+    i64::try_from(others).expect("MAPPING3: a count of holders has six bytes")
 }
 
-/// H1: what is counted of `block`; less than nothing says that a map leads to it of which the counts know nothing.
+/// REFCOUNT1: what is counted of `block`; less than nothing says that a map leads to it of which the counts know nothing.
 fn unsigned(number: i64, block: u64) -> Result<u64, Stop> {
-    let why = "H1: fewer are counted than hold it";
+    let why = "REFCOUNT1: fewer are counted than hold it";
     u64::try_from(number).map_err(|_| Stop::Damaged(block, BlockError::Invalid(why)))
 }
 
@@ -312,7 +327,7 @@ mod tests {
     use futures_executor::block_on;
     use varve_block::Arena;
 
-    /// H2.
+    /// REFCOUNT2.
     #[test]
     fn runs_that_reach_over_leaves_are_counted_everywhere() {
         let map = Map::open(memory(3000), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, 3000));
@@ -332,7 +347,7 @@ mod tests {
         assert_eq!(pieces.iter().map(|piece| piece.blocks * piece.others).sum::<u64>(), 999 + 500);
     }
 
-    /// H4.
+    /// REFCOUNT4.
     #[test]
     fn what_was_let_go_of_is_remembered_however_many_commits_pass_by() {
         let readers = ReaderEpochs::default();
@@ -345,21 +360,21 @@ mod tests {
             shares.commit_ended();
         }
         for block in 100..120 {
-            assert!(shares.were_shared_lately(block, 1), "H4: {block}");
+            assert!(shares.were_shared_lately(block, 1), "REFCOUNT4: {block}");
         }
-        assert!(shares.were_shared_lately(95, 10), "H4: a run that begins within is seen");
+        assert!(shares.were_shared_lately(95, 10), "REFCOUNT4: a run that begins within is seen");
         drop(hangs);
         assert!(!shares.were_shared_lately(100, 20));
     }
 
-    /// H4: a run of several blocks is asked about from its midst.
+    /// REFCOUNT4: a run of several blocks is asked about from its midst.
     #[test]
     fn what_was_let_go_of_is_remembered_from_wherever_it_is_asked() {
         let shares = Shares::open(Tree::EMPTY, ReaderEpochs::default(), None);
         shares.hold(100, 10);
         shares.let_go(100, 10);
         for (first, blocks) in [(100, 1), (105, 1), (109, 5), (90, 11), (90, 40)] {
-            assert!(shares.were_shared_lately(first, blocks), "H4: {first} and {blocks}");
+            assert!(shares.were_shared_lately(first, blocks), "REFCOUNT4: {first} and {blocks}");
         }
         assert!(!shares.were_shared_lately(110, 5) && !shares.were_shared_lately(90, 10));
     }

@@ -28,7 +28,7 @@ pub type PoolEvent = SpaceEvent<Infallible>;
 pub(super) struct Room {
     pub(super) waiting: WaitingRoom<WhenFull, Infallible>,
     pub(super) watch: SpaceWatch,
-    /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (U3).
+    /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (POOLFULL3).
     pub(super) checks: Cell<u64>,
     pub(super) is_wanted: Cell<bool>,
 }
@@ -58,12 +58,12 @@ impl Room {
     /// A check begins.
     pub(super) fn check_begins(&self) {
         self.checks.set(self.checks.get() + 1);
-        assert!(self.checks.get() > 0, "U3: it is under way");
+        assert!(self.checks.get() > 0, "POOLFULL3: it is under way");
     }
 
     /// A check has ended, and keeps nothing any more.
     pub(super) fn check_ended(&self) {
-        self.checks.set(self.checks.get().checked_sub(1).expect("U3: what ends has begun"));
+        self.checks.set(self.checks.get().checked_sub(1).expect("POOLFULL3: what ends has begun"));
         self.is_wanted.set(self.is_wanted.get() && self.checks.get() > 0);
         self.came();
     }
@@ -73,7 +73,7 @@ impl Room {
         self.is_wanted.get()
     }
 
-    /// U3: waits until no check is under way, or none keeps anything.
+    /// POOLFULL3: waits until no check is under way, or none keeps anything.
     pub(super) async fn checks_end(&self, patience: &mut Patience, keeps_some: impl Fn() -> bool) {
         while self.checks.get() > 0 && keeps_some() {
             self.is_wanted.set(true);
@@ -87,7 +87,7 @@ impl Room {
         self.waiting.came();
     }
 
-    /// U4: a checkpoint may make room now.
+    /// POOLFULL4: a checkpoint may make room now.
     pub(super) fn may_come(&self) {
         if self.waiting.is_paused() {
             self.waiting.came();

@@ -18,7 +18,7 @@
 //! not in it, nor is content: that lies where the text says.
 //!
 //! Invariants:
-//! - X1. A pool's text says the same after it was restored, whatever its nodes look like: runs are joined, and which
+//! - POOLTEXT1. A pool's text says the same after it was restored, whatever its nodes look like: runs are joined, and which
 //!   volume one is like follows from their ids and sources alone.
 
 use super::diff::{Damage, differences};
@@ -96,10 +96,10 @@ impl Pool {
             layout.slot_blocks * PART_SIZE,
             layout.log_blocks * PART_SIZE,
             self.end_block.get() * PART_SIZE,
-            self.next_volume.get(),
+            self.volumes.next_id(),
         );
         let volumes: Vec<Rc<Volume>> = {
-            let volumes = self.volumes.borrow();
+            let volumes = self.volumes.all();
             volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING)).cloned().collect()
         };
         let likes = likes(&volumes);
@@ -127,7 +127,7 @@ impl Pool {
     }
 }
 
-/// X1: for each volume the one above from which its lines go on. Clones of one volume lie beside each other in time, so
+/// POOLTEXT1: for each volume the one above from which its lines go on. Clones of one volume lie beside each other in time, so
 /// the last one is the best guess; then the volume that it was cloned from.
 fn likes(volumes: &[Rc<Volume>]) -> Vec<Option<Rc<Volume>>> {
     let mut last_of: BTreeMap<u64, Rc<Volume>> = BTreeMap::new();
@@ -138,13 +138,13 @@ fn likes(volumes: &[Rc<Volume>]) -> Vec<Option<Rc<Volume>>> {
         last_of.insert(source, Rc::clone(volume));
         last_of.entry(volume.id).or_insert_with(|| Rc::clone(volume));
     }
-    assert_eq!(likes.len(), volumes.len(), "X1");
+    assert_eq!(likes.len(), volumes.len(), "POOLTEXT1");
     likes
 }
 
 fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
     let (id, created, bytes) = (volume.id, volume.created, volume.bytes.get());
-    assert!(like != Some(id), "X1: a volume is like one above it");
+    assert!(like != Some(id), "POOLTEXT1: a volume is like one above it");
     let _ = write!(text, "volume {id} {} created {created} size {bytes}", volume.name.borrow());
     if let Some(of) = volume.snapshot_of {
         let _ = write!(text, " snapshot-of {of}");
@@ -170,9 +170,9 @@ fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
     text.push('\n');
 }
 
-/// X1: where `now` says something else than `before`, neighbours joined.
+/// POOLTEXT1: where `now` says something else than `before`, neighbours joined.
 fn push_parts(text: &mut String, before: &[Mapping], now: &[Mapping]) {
-    assert!(now.is_sorted_by_key(|run| run.start), "R1: runs are in order");
+    assert!(now.is_sorted_by_key(|run| run.start), "RUNS1: runs are in order");
     let mut last: Option<(u64, u64, Option<u64>)> = None;
     for piece in differences(before, now) {
         last = match last {

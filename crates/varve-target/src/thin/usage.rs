@@ -30,7 +30,7 @@ pub struct PoolUsage {
 impl Pool {
     /// How full the pool is.
     pub fn usage(&self) -> PoolUsage {
-        let volumes = self.volumes.borrow();
+        let volumes = self.volumes.all();
         let mut usage = PoolUsage::default();
         for volume in volumes.values() {
             if volume.has(VolumeFlags::REMOVING) {

@@ -17,7 +17,7 @@ pub(super) struct Volume {
     pub(super) name: RefCell<String>,
     pub(super) bytes: Cell<u64>,
     pub(super) tree: Cell<Tree>,
-    /// Generation of the newest node or block that another volume may hold too (T7).
+    /// Generation of the newest node or block that another volume may hold too (THIN7).
     pub(super) since: Cell<u64>,
     /// Parts mapped to data.
     pub(super) mapped: Cell<u64>,
@@ -107,7 +107,7 @@ impl Volume {
         self.over.get().map_or(0, |origin| origin.bytes / PART_SIZE)
     }
 
-    /// T6: what shows where nothing is mapped, and in how many bytes from the start on.
+    /// THIN6: what shows where nothing is mapped, and in how many bytes from the start on.
     pub(super) fn shown(&self) -> Result<Option<(Device, u64)>, IoError> {
         let Some(over) = self.over.get() else { return Ok(None) };
         let device = self.origin.borrow().clone().ok_or(IoError::Gone)?;
@@ -117,7 +117,7 @@ impl Volume {
 
     /// At most so many bytes of what it lies over show.
     pub(super) fn show_at_most(&self, bytes: u64) {
-        assert!(bytes > 0, "O1");
+        assert!(bytes > 0, "ORIGIN1");
         let less = |over: Origin| Origin { bytes: over.bytes.min(bytes), ..over };
         self.over.set(self.over.get().map(less));
     }
@@ -126,7 +126,7 @@ impl Volume {
     pub(super) fn set_origin_of(&self, other: &Volume) {
         let lies_over = other.over.get().is_some();
         self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, lies_over));
-        assert_eq!(lies_over, other.has(VolumeFlags::ORIGIN), "V1");
+        assert_eq!(lies_over, other.has(VolumeFlags::ORIGIN), "VOLUME1");
         self.over.set(other.over.get());
         self.origin.borrow_mut().clone_from(&other.origin.borrow());
         self.flattened.set(0);
@@ -135,7 +135,7 @@ impl Volume {
 
     /// It lies over nothing from now on.
     pub(super) fn detach(&self) {
-        assert_eq!(self.over.get().is_some(), self.has(VolumeFlags::ORIGIN), "V1");
+        assert_eq!(self.over.get().is_some(), self.has(VolumeFlags::ORIGIN), "VOLUME1");
         self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, false));
         self.over.set(None);
         *self.origin.borrow_mut() = None;
@@ -195,8 +195,8 @@ impl Sharing for Held<'_> {
     }
 
     fn hold_entry(&self, key: Key, value: &Value) {
-        let mapping = Mapping::decode(key, value).expect("R3: the leaf was believed before it is copied");
-        assert!(mapping.birth <= self.since, "X2: what is shared is older than the last clone");
+        let mapping = Mapping::decode(key, value).expect("RUNS3: the leaf was believed before it is copied");
+        assert!(mapping.birth <= self.since, "EDIT2: what is shared is older than the last clone");
         if mapping.place != 0 {
             self.shares.hold(mapping.place, mapping.count);
         }
@@ -207,7 +207,7 @@ impl Sharing for Held<'_> {
     }
 }
 
-/// As [`Held`], for those who ask whether they may overwrite: what was shared at the last commit still is (H4).
+/// As [`Held`], for those who ask whether they may overwrite: what was shared at the last commit still is (REFCOUNT4).
 pub(super) struct Lately<'a>(pub(super) Held<'a>);
 
 impl Sharing for Lately<'_> {
@@ -243,14 +243,14 @@ impl Held<'_> {
     }
 
     /// The volume no longer holds the blocks of `mapping`; gives up those that nobody else holds. `at_once` is a fault
-    /// for tests (T5).
+    /// for tests (THIN5).
     pub(super) fn release(&self, pages: &mut Pages, mapping: &Mapping, at_once: bool) {
-        assert!(mapping.count > 0, "M1: {mapping:?}");
+        assert!(mapping.count > 0, "MAPPING1: {mapping:?}");
         if mapping.place == 0 {
             return;
         }
         if mapping.birth > self.since {
-            return give_up(pages, (mapping.place, mapping.count), at_once); // X2
+            return give_up(pages, (mapping.place, mapping.count), at_once); // EDIT2
         }
         let Ok(pieces) = self.shares.pieces(pages, mapping.place, mapping.count) else {
             // What a change needs to know was read before it: only a contradiction puts something else in its place.

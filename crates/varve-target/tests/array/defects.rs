@@ -98,7 +98,7 @@ fn parity_is_computed_after_a_crash_and_no_member_is_copied_to_the_others() {
     rig.disks[2].poke(METADATA_SIZE_MIN, &[1; 512]); // What the crash could have left of parity.
     rig.world.run(async {
         let array = rig.open(rig.devices()).await;
-        assert_eq!(array.status().unsynced, 1);
+        assert_eq!(array.status().unsynced, 1, "ARRAYOPEN1");
         rig.until_whole(&array).await;
         array.close().await.expect("no faults");
     });

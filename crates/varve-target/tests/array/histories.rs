@@ -100,11 +100,13 @@ fn noticed(bug: InjectedBug, kind: Kind, percent_min: u64) {
     caught_share(&format!("{bug:?}"), 200, percent_min, |seed| history(seed, kind, Some(bug), &COUNTS));
 }
 
+/// Breaks ARRAYIO1.
 #[test]
 fn a_member_written_before_its_region_is_marked_is_noticed() {
     noticed(InjectedBug::WriteBeforeMark, Kind::Crashes, 10);
 }
 
+/// Breaks ARRAYIO2.
 #[test]
 fn a_region_called_clean_before_a_flush_is_noticed() {
     noticed(InjectedBug::ClearBeforeFlush, Kind::Crashes, 5);
@@ -115,6 +117,7 @@ fn a_region_made_equal_beside_its_writers_is_noticed() {
     noticed(InjectedBug::ResyncBesideWriters, Kind::Members, 2);
 }
 
+/// Breaks ARRAYIO5.
 #[test]
 fn a_dirty_block_that_is_reconstructed_is_noticed() {
     noticed(InjectedBug::ReconstructDirty, Kind::Absences, 1);
@@ -125,16 +128,19 @@ fn a_stale_member_that_is_believed_is_noticed() {
     noticed(InjectedBug::BelieveStale, Kind::Members, 10);
 }
 
+/// Breaks ARRAYIO3.
 #[test]
 fn a_write_acknowledged_before_the_ejection_is_durable_is_noticed() {
     noticed(InjectedBug::AcknowledgeBeforeEjection, Kind::Members, 5);
 }
 
+/// Breaks ARRAYIO6 and ARRAYOPEN2.
 #[test]
 fn a_write_without_its_content_in_the_log_is_noticed() {
     noticed(InjectedBug::SkipContent, Kind::Members, 2);
 }
 
+/// Breaks PAGES2.
 #[test]
 fn a_stale_log_disk_that_is_believed_is_noticed() {
     noticed(InjectedBug::BelieveStaleLog, Kind::Crashes, 5);
@@ -142,7 +148,7 @@ fn a_stale_log_disk_that_is_believed_is_noticed() {
 
 #[test]
 fn a_lost_log_that_counts_as_empty_is_noticed() {
-    noticed(InjectedBug::ForgetLostLog, Kind::Crashes, 5);
+    noticed(InjectedBug::ForgetLostLog, Kind::Crashes, 5); // LOGDISK3
 }
 
 #[test]

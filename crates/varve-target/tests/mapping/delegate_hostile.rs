@@ -270,7 +270,7 @@ fn requests_that_wait_for_a_mapper_that_is_away_fail_at_once_when_told_to() {
     let waited = world.run(async {
         let read = async {
             let outcome = device.read(0, world.arena().take(512)).await;
-            assert_eq!(outcome.err(), Some(IoError::Medium));
+            assert_eq!(outcome.err(), Some(IoError::Medium), "DELEGATE7");
             world.clock().now()
         };
         let told = async {

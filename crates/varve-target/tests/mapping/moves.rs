@@ -183,6 +183,7 @@ fn a_change_of_the_old_place_only_is_noticed() {
     noticed(InjectedBug::ForgetNewPlace, 30);
 }
 
+/// Breaks MOVE3.
 #[test]
 fn a_copy_beside_its_writers_is_noticed() {
     noticed(InjectedBug::CopyBesideWriters, 3);

@@ -98,15 +98,15 @@ fn a_rollback_in_a_full_store_shows_the_old_state_and_goes_on_when_there_is_spac
         assert_eq!(failed, Err(StoreError::NoSpace), "a rollback needs copies for the second");
         let status = store.rollback_status().expect("it goes on");
         assert_eq!((status.snapshot, status.total), (first, MIB));
-        assert!(bytes(&front, &world).await.iter().all(|byte| *byte == 1), "K1: the old state at once");
-        assert_eq!(store.remove(first).await, Err(StoreError::Busy), "K2");
+        assert!(bytes(&front, &world).await.iter().all(|byte| *byte == 1), "ROLLBACK1: at once");
+        assert_eq!(store.remove(first).await, Err(StoreError::Busy), "ROLLBACK2");
         let kept = bytes(&store.snapshot(second).expect("there"), &world).await;
-        assert!(kept[..40].iter().all(|byte| *byte == 2) && kept[40..].iter().all(|byte| *byte == 1), "K4");
+        assert!(kept[..40].iter().all(|it| *it == 2) && kept[40..].iter().all(|it| *it == 1), "ROLLBACK4");
         store.grown(sized(2 * MIB)).expect("it grows");
         store.finish_rollback(&Progress::default()).await.expect("space");
         assert_eq!(store.rollback_status(), None);
         assert!(bytes(&front, &world).await.iter().all(|byte| *byte == 1));
-        assert_eq!(bytes(&store.snapshot(second).expect("there"), &world).await, kept, "K4");
+        assert_eq!(bytes(&store.snapshot(second).expect("there"), &world).await, kept, "ROLLBACK4");
         store.remove(first).await.expect("nothing holds it any more");
         assert_eq!(bytes(&store.snapshot(second).expect("there"), &world).await, kept);
         store.verify().await.expect("readable");
@@ -141,11 +141,7 @@ fn a_rollback_is_seen_at_once_and_restored_in_doses_across_a_crash_while_all_is_
         let before = origin.counters().writes;
         store.begin_rollback(first).await.expect("space");
         assert_eq!(origin.counters().writes, before, "nothing is copied before it returns");
-        assert_eq!(
-            bytes(&front, &world).await,
-            expected(&[(63, 1), (1, 4)]),
-            "K1: what was written to it too"
-        );
+        assert_eq!(bytes(&front, &world).await, expected(&[(63, 1), (1, 4)]), "ROLLBACK1: and what it has");
         assert_eq!(store.begin_rollback(second).await, Err(StoreError::Busy));
         assert_eq!(store.diff(first, None).await, Ok(vec![]), "both are found at the same places");
         // A change of a pending part, one of half a part, one of the target, and a snapshot in between.
@@ -165,10 +161,10 @@ fn a_rollback_is_seen_at_once_and_restored_in_doses_across_a_crash_while_all_is_
     let check = async |store: &Rc<SnapshotStore>| {
         let show = async |id| bytes(&store.snapshot(id).expect("there"), &world).await;
         let origin = expected(&[(1, 1), (1, 5), (10, 1), (1, 7), (50, 1), (1, 4)]);
-        assert_eq!(bytes(&store.origin(), &world).await, origin, "K1, K3");
-        assert_eq!(show(2).await, second_shows, "K4: newer than the target");
-        assert_eq!(show(1).await, expected(&[(10, 1), (1, 6), (52, 1), (1, 4)]), "K2: the target is its own");
-        assert_eq!(show(third).await, expected(&[(1, 1), (1, 5), (61, 1), (1, 4)]), "K4: taken meanwhile");
+        assert_eq!(bytes(&store.origin(), &world).await, origin, "ROLLBACK1, ROLLBACK3");
+        assert_eq!(show(2).await, second_shows, "ROLLBACK4: newer than the target");
+        assert_eq!(show(1).await, expected(&[(10, 1), (1, 6), (52, 1), (1, 4)]), "ROLLBACK2");
+        assert_eq!(show(third).await, expected(&[(1, 1), (1, 5), (61, 1), (1, 4)]), "ROLLBACK4");
     };
     world.run(async {
         let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
@@ -196,7 +192,7 @@ async fn restore_text(world: &World, disk: &SimDisk) {
     restore_store(&device, &world.arena(), &text).await.expect("there is space");
     let body = |text: &str| text.split_once(" next ").expect("a head").1.to_owned();
     let again = dump_store(&device, &world.arena()).await.expect("sound");
-    assert_eq!(body(&again), body(&text), "X1");
+    assert_eq!(body(&again), body(&text), "STORETEXT1");
 }
 
 #[test]
@@ -364,7 +360,7 @@ fn a_diff_names_exactly_the_parts_that_were_changed_between() {
         write(&view, &world, 200 * 4096, 4096, 5).await.expect("space");
 
         assert_eq!(store.diff(one, Some(one)).await, Ok(vec![]));
-        assert_eq!(store.diff(one, Some(two)).await, Ok(vec![parts(15, 3), parts(200, 1)]));
+        assert_eq!(store.diff(one, Some(two)).await, Ok(vec![parts(15, 3), parts(200, 1)]), "STOREDIFF2");
         assert_eq!(store.diff(two, Some(one)).await, store.diff(one, Some(two)).await);
         assert_eq!(store.diff(two, Some(three)).await, Ok(vec![parts(100, 1), parts(200, 1)]));
         assert_eq!(store.diff(one, Some(three)).await, Ok(vec![parts(15, 3), parts(100, 1)]));
@@ -414,7 +410,7 @@ fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
             assert!(store.removals()[0].done >= seen, "progress goes one way");
             seen = store.removals()[0].done;
             let content = bytes(&store.snapshot(first).expect("there"), &world).await;
-            assert!(content.iter().all(|byte| *byte == 1), "L2: half way the first reads what it always did");
+            assert!(content.iter().all(|byte| *byte == 1), "SNAPREMOVE2");
         }
         (first, third)
     });
@@ -471,7 +467,7 @@ fn independent_snapshots_keep_their_own_copies_across_a_crash_and_the_damage_of_
                     taken.push(bytes(&front, &world).await);
                     let id = store.create(&named(&format!("s{number}"))).await.expect("space");
                     let refused = store.rollback(id, &Progress::default()).await;
-                    assert!(matches!(refused, Err(StoreError::Misfit(_))), "V3");
+                    assert!(matches!(refused, Err(StoreError::Misfit(_))), "SIBLINGS3");
                 }
                 loop {
                     let byte = u8::try_from(choices.between(1, 250)).expect("small");
@@ -480,7 +476,7 @@ fn independent_snapshots_keep_their_own_copies_across_a_crash_and_the_damage_of_
                     let frozen = async {
                         if byte < 20 {
                             let both = futures_util::join!(stores[0].freeze(), stores[2].freeze());
-                            assert!(both.0.is_ok() && both.1.is_ok(), "V2: both gates close");
+                            assert!(both.0.is_ok() && both.1.is_ok(), "SIBLINGS2: both gates close");
                         }
                     };
                     futures_util::join!(futures_util::future::join_all(writes), frozen);
@@ -503,7 +499,7 @@ fn independent_snapshots_keep_their_own_copies_across_a_crash_and_the_damage_of_
                     let store = opened.expect("the damage of others does not matter");
                     for descriptor in store.list() {
                         let content = bytes(&store.snapshot(descriptor.id).expect("listed"), &world).await;
-                        assert_eq!(content, taken[number], "V1: store {number}");
+                        assert_eq!(content, taken[number], "SIBLINGS1: store {number}");
                     }
                 }
             });
@@ -542,7 +538,7 @@ fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
         let events = [store.next_event().await, store.next_event().await, store.next_event().await];
         assert_eq!(events, [StoreEvent::Paused, StoreEvent::TimedOut, StoreEvent::Resumed]);
 
-        // Several wait; what needs no copy goes on, snapshots come and go (U1), and growth lets them all go on.
+        // Several wait; what needs no copy goes on, snapshots come and go (STOREFULL1), and growth lets them all go on.
         let waiting = (done..done + 8).map(|part| write(&front, &world, part * 4096, 4096, 3));
         let waiting = futures_util::future::join_all(waiting);
         let meanwhile = async {
@@ -556,7 +552,7 @@ fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
             world.clock().now()
         };
         let (outcomes, grown) = futures_util::join!(waiting, meanwhile);
-        assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()), "U2: there is room for all");
+        assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()), "STOREFULL2: there is room for all");
         assert!(world.clock().now().since(grown) < Duration::from_secs(1), "and none sleeps on");
         while write(&front, &world, done * 4096, 4096, 5).await.is_ok() && done < 255 {
             done += 1;
@@ -615,7 +611,7 @@ fn the_oldest_go(is_base: bool) {
             part += 4;
         }
         let left: Vec<u64> = store.list().into_iter().map(|descriptor| descriptor.id).collect();
-        assert_eq!(left, ids[1..], "U3: four found no room, and one snapshot went, the oldest");
+        assert_eq!(left, ids[1..], "STOREFULL3: four found no room, and one snapshot went, the oldest");
         assert!(matches!(store.next_event().await, StoreEvent::Dropped(gone) if gone.id == ids[0]));
         let content = bytes(&store.snapshot(ids[1]).expect("held"), &world).await;
         assert!(content[..8].iter().all(|byte| *byte == 2) && content[8..].iter().all(|byte| *byte == 0));
@@ -662,7 +658,7 @@ fn those_who_wait_meet_a_policy_that_is_declared_meanwhile_beside_a_sibling_too(
         assert_eq!(filled, Ok(()), "they drop the oldest instead of waiting an hour");
         assert!(store.list().is_empty() && !store.is_paused());
         let content = bytes(&sibling.snapshot(spared).expect("there"), &world).await;
-        assert!(content.iter().all(|byte| *byte == 0), "V1: the sibling has all of it");
+        assert!(content.iter().all(|byte| *byte == 0), "SIBLINGS1: the sibling has all of it");
         store.verify().await.expect("readable");
         sibling.verify().await.expect("readable");
     });
@@ -674,8 +670,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(2 * MIB));
     world.run(async {
         let device = disk.device(&world);
-        let store = make(&world, origin.device(&world), device.clone(), 0xabc).await;
-        let mut ids = Vec::new();
+        let (store, mut ids) = (make(&world, origin.device(&world), device.clone(), 0xabc).await, Vec::new());
         for (byte, held) in [(1, false), (2, true), (3, false)] {
             write(&store.origin(), &world, 0, usize::from(byte) * 40_960, byte).await.expect("space");
             let name = format!("s{byte}");
@@ -698,15 +693,17 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         };
         let before = all(&store).await;
         let text = dump_store(&device, &world.arena()).await.expect("sound");
-        assert!(text.contains(" base\nsnapshot 2 s2 ") && text.contains(" held\nsnapshot 3 s3"), "{text}");
-        assert!(text.ends_with("\nremoved 3\n"), "{text}");
+        let shown =
+            [" base\nsnapshot 2 s2 ", " held\nsnapshot 3 s3"].iter().all(|lines| text.contains(lines));
+        assert!(shown && text.ends_with("\nremoved 3\n"), "{text}");
         write(&device, &world, 0, 8192, 0x55).await.expect("no faults");
         assert!(open(&world, origin.device(&world), device.clone()).await.is_err());
         restore_store(&device, &world.arena(), &text).await.expect("there is space");
         let body = |text: &str| text.split_once(" next ").expect("a head").1.to_owned();
-        assert_eq!(body(&dump_store(&device, &world.arena()).await.expect("sound")), body(&text), "X1");
+        let again = dump_store(&device, &world.arena()).await.expect("sound");
+        assert!(body(&again) == body(&text), "STORETEXT1");
         let store = open(&world, origin.device(&world), device.clone()).await.expect("sound");
-        assert_eq!(all(&store).await, before, "X2: every snapshot reads what it did");
+        assert_eq!(all(&store).await, before, "STORETEXT2: every snapshot reads what it did");
         store.verify().await.expect("readable");
         let head = text.split_inclusive('\n').take(2).collect::<String>();
         let first = "snapshot 1 a created 0 size 1048576\n";
@@ -732,8 +729,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
             format!("{head}{first}rollback 1 99\n"),
             format!("{head}{first}rollback 1 2\nrestored 1 0 100\n"),
         ] {
-            let refused = restore_store(&device, &world.arena(), &bad).await;
-            assert!(refused.is_err(), "X1: {bad}");
+            assert!(restore_store(&device, &world.arena(), &bad).await.is_err(), "STORETEXT1: {bad}");
         }
         let kept = open(&world, origin.device(&world), device).await;
         assert_eq!(all(&kept.expect("what is refused changes nothing")).await, before);
@@ -756,9 +752,9 @@ fn a_lost_superblock_is_noticed_and_an_older_one_not_believed() {
         write(&disk.device(&world), &world, 0, 4096, 0x55).await.expect("no faults");
         let found = check_store(&disk.device(&world), &world.arena()).await;
         let lost = StoreError::Corrupt("the newest superblock of the exception store was lost");
-        assert_eq!(found, Err(lost), "R3");
+        assert_eq!(found, Err(lost), "STOREOPEN3");
         let refused = open(&world, origin.device(&world), disk.device(&world)).await;
-        assert_eq!(refused.err(), Some(lost), "R3");
+        assert_eq!(refused.err(), Some(lost), "STOREOPEN3");
     });
 }
 

@@ -1,4 +1,6 @@
 //! Dependent snapshots in the simulated world: random histories, a crash at any moment, everything read and compared.
+//!
+//! A circle of waits (SNAPSHOT7, ROLLBACK5) is a deadlock, which the world names.
 
 mod host;
 mod stalls;
@@ -131,6 +133,7 @@ fn a_rollback_may_be_interrupted_anywhere_and_used_all_the_while() {
     assert!(begun < 1000 || UNCHANGED.load(Ordering::Relaxed) > 0, "some are compared");
 }
 
+/// SNAPSHOT2 and SNAPSHOT5: a snapshot that reads the origin, or the store, reads what was there.
 #[test]
 fn requests_may_hang_across_checkpoints_while_space_is_used_again() {
     static COUNTS: Stalls = Stalls::new();
@@ -193,6 +196,7 @@ fn nodes_of_another_transaction_that_are_believed_are_noticed() {
     noticed_after_many_crashes(Sabotage::TrustGenerations, Kind::LostNodes, 120, (8, 13));
 }
 
+/// Breaks SNAPSHOT1 and SNAPSHOT3.
 #[test]
 fn a_missing_flush_is_noticed() {
     noticed(Sabotage::SkipFlush, Kind::Plain, 200, 7);
@@ -213,6 +217,7 @@ fn content_written_to_a_snapshot_taken_for_preserved_is_noticed() {
     noticed(Sabotage::WrittenAsPreserved, Kind::Plain, 150, 10);
 }
 
+/// Breaks SNAPSHOT5.
 #[test]
 fn space_used_again_before_a_checkpoint_is_noticed() {
     noticed(Sabotage::ReuseAtOnce, Kind::Removals, 200, 5);

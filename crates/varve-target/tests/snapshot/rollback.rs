@@ -75,7 +75,7 @@ fn what_an_origin_grew_by_is_zeros_from_the_instant_of_a_rollback_on() {
             assert_eq!(bytes(&front, world).await, before);
             store.begin_rollback(1).await.expect("space");
             begun.set(true);
-            assert_eq!(bytes(&front, world).await, after, "K1, K7: at once");
+            assert_eq!(bytes(&front, world).await, after, "ROLLBACK1, ROLLBACK7: at once");
             assert_eq!(
                 front.status(Extent::new(OLD, PART)).await.expect("no faults")[0].allocation,
                 Allocation::Hole
@@ -83,7 +83,7 @@ fn what_an_origin_grew_by_is_zeros_from_the_instant_of_a_rollback_on() {
             let status = store.rollback_status().expect("under way");
             assert_eq!((status.done, status.total), (0, NEW));
             while store.continue_rollback(8 * PART).await.expect("space") {
-                assert_eq!(bytes(&front, world).await, after, "K7: in between");
+                assert_eq!(bytes(&front, world).await, after, "ROLLBACK7: in between");
             }
         });
         if !crashed.crashed() || !begun.get() {
@@ -93,12 +93,12 @@ fn what_an_origin_grew_by_is_zeros_from_the_instant_of_a_rollback_on() {
             let store = open(world, sized(world, &origin, NEW), disk.device(world)).await.expect("sound");
             let is_over = store.rollback_status().is_none();
             outcomes[usize::from(is_over)].set(outcomes[usize::from(is_over)].get() + 1);
-            assert_eq!(bytes(&store.origin(), world).await, after, "K7: behind a crash");
+            assert_eq!(bytes(&store.origin(), world).await, after, "ROLLBACK7: behind a crash");
             let newer = store.snapshot(2).expect("there");
-            assert_eq!(bytes(&newer, world).await, shows(&[(8, 1), (32, 2)]), "K4: it had all of it");
+            assert_eq!(bytes(&newer, world).await, shows(&[(8, 1), (32, 2)]), "ROLLBACK4: it had all of it");
             while store.continue_rollback(MIB).await.expect("space") {}
-            assert_eq!(bytes(&store.origin(), world).await, after, "K7: when all is restored");
-            assert_eq!(bytes(&newer, world).await, shows(&[(8, 1), (32, 2)]), "K4");
+            assert_eq!(bytes(&store.origin(), world).await, after, "ROLLBACK7: when all is restored");
+            assert_eq!(bytes(&newer, world).await, shows(&[(8, 1), (32, 2)]), "ROLLBACK4");
             store.verify().await.expect("readable");
         });
     });
@@ -123,18 +123,22 @@ fn changes_beyond_the_end_of_the_target_are_what_was_written_and_zeros_around_it
         let third = store.create(&named("third")).await.expect("space");
         assert_eq!(store.diff(third, None).await, Ok(vec![]), "both show zeros there");
         let differs = store.diff(2, None).await.expect("readable");
-        assert!(differs.contains(&Extent::new(8 * PART, 32 * PART)), "D1: {differs:?}");
+        assert!(differs.contains(&Extent::new(8 * PART, 32 * PART)), "STOREDIFF1: {differs:?}");
         write(&front, &world, 25, 1, 6).await.expect("space");
-        assert_eq!(bytes(&store.snapshot(third).expect("there"), &world).await, shown, "K4: taken meanwhile");
+        assert_eq!(
+            bytes(&store.snapshot(third).expect("there"), &world).await,
+            shown,
+            "ROLLBACK4: taken meanwhile"
+        );
         write(&front, &world, 25, 1, 0).await.expect("space");
         front.flush().await.expect("no faults");
         let half = front.read(35 * PART, world.arena().take(4096)).await.expect("no faults");
-        assert!(half[..512] == [5; 512] && half[512..].iter().all(|byte| *byte == 0), "K7: around it");
+        assert!(half[..512] == [5; 512] && half[512..].iter().all(|byte| *byte == 0), "ROLLBACK7: around it");
     });
     world.crash(CrashKind::Power);
     world.run(async {
         let store = open(&world, sized(&world, &origin, NEW), disk.device(&world)).await.expect("sound");
-        assert_eq!(bytes(&store.origin(), &world).await, shown, "K3, K7");
+        assert_eq!(bytes(&store.origin(), &world).await, shown, "ROLLBACK3, ROLLBACK7");
         // It grows once more: that part is new, and zeros as well.
         write(&origin.device(&world), &world, 40, 40, 9).await.expect("no faults");
         store.origin_resized(sized(&world, &origin, 2 * NEW)).expect("larger");
@@ -166,13 +170,13 @@ fn what_is_written_to_the_target_while_a_rollback_begins_is_durable_with_it() {
                 futures_util::join!(store.begin_rollback(first), write(&view, &world, 2, 1, 9));
             begun.expect("space");
             written.expect("space");
-            assert_eq!(bytes(&front, &world).await[2], 9, "K1: the write came first, or waited");
+            assert_eq!(bytes(&front, &world).await[2], 9, "ROLLBACK1: the write came first, or waited");
         });
         world.crash(CrashKind::Power);
         world.run(async {
             let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
             assert!(store.rollback_status().is_some(), "it was acknowledged");
-            assert_eq!(bytes(&store.origin(), &world).await[2], 9, "K2: seed {seed}");
+            assert_eq!(bytes(&store.origin(), &world).await[2], 9, "ROLLBACK2: seed {seed}");
         });
     }
 }
@@ -212,7 +216,7 @@ fn a_snapshot_made_during_a_rollback_is_of_after_it_though_one_was_refused_befor
             bytes(&store.origin(), &world).await,
             bytes(&store.snapshot(late).expect("there"), &world).await,
         );
-        assert!(shown == kept, "C2, K1: it shows what the origin showed");
+        assert!(shown == kept, "CONTENTS2, ROLLBACK1: it shows what the origin showed");
     });
 }
 
@@ -247,18 +251,18 @@ fn after_a_rollback_only_what_differs_is_named_and_the_rest_is_free_again() {
             write(&front, &world, 5, 1, 5).await.expect("space");
             finish(&store, dose).await;
             // The target keeps part 5, which was written since, and the older one part 2.
-            assert_eq!(store.diff(target, None).await, Ok(vec![parts(5, 1), parts(16, 24)]), "K8");
-            assert_eq!(store.diff(older, Some(target)).await, Ok(vec![parts(2, 1)]), "K8");
+            assert_eq!(store.diff(target, None).await, Ok(vec![parts(5, 1), parts(16, 24)]), "ROLLBACK8");
+            assert_eq!(store.diff(older, Some(target)).await, Ok(vec![parts(2, 1)]), "ROLLBACK8");
             assert_eq!(
                 store.diff(older, None).await,
                 Ok(vec![parts(2, 1), parts(5, 1), parts(16, 24)]),
-                "K8"
+                "ROLLBACK8"
             );
             let kept = store.snapshot_bytes();
-            assert_eq!((kept[&older].preserved, kept[&target].preserved), (PART, PART), "P3");
+            assert_eq!((kept[&older].preserved, kept[&target].preserved), (PART, PART), "STOREMAP3");
             // What is changed once more is preserved once more, for both.
             write(&store.origin(), &world, 2, 7, 6).await.expect("space");
-            assert_eq!(store.diff(target, None).await, Ok(vec![parts(2, 7), parts(16, 24)]), "S1");
+            assert_eq!(store.diff(target, None).await, Ok(vec![parts(2, 7), parts(16, 24)]), "SNAPSHOT1");
             store.verify().await.expect("readable");
         });
         world.crash(CrashKind::Power);
@@ -294,8 +298,8 @@ fn a_copy_that_something_newer_hides_stays() {
         store.rollback(target, &Default::default()).await.expect("space");
         // Parts 0 to 3 are preserved for both, 4 to 7 were for both and are on the device again, 12 was written to the target.
         let (hidden, written) = (parts(0, 4), parts(12, 1));
-        assert_eq!(store.diff(target, None).await, Ok(vec![hidden, written]), "K8");
-        assert_eq!(store.diff(newer, None).await, Ok(vec![hidden, written]), "K8");
+        assert_eq!(store.diff(target, None).await, Ok(vec![hidden, written]), "ROLLBACK8");
+        assert_eq!(store.diff(newer, None).await, Ok(vec![hidden, written]), "ROLLBACK8");
         let shown = shows(&[(12, 1), (1, 7), (3, 1)]);
         assert_eq!(bytes(&store.origin(), &world).await, shown);
         assert_eq!(bytes(&view, &world).await, shown);
@@ -349,14 +353,14 @@ fn what_a_rollback_drops_is_preserved_again_behind_every_crash() {
             store.verify().await.expect("readable");
             let target = shows(&[(9, 1), (1, 2), (6, 1)]);
             let view = async |id| bytes(&store.snapshot(id).expect("there"), world).await;
-            assert_eq!((view(1).await, view(2).await), (shows(&[(16, 1)]), target.clone()), "K8");
+            assert_eq!((view(1).await, view(2).await), (shows(&[(16, 1)]), target.clone()), "ROLLBACK8");
             if !written.get() {
                 over.set(over.get() + 1);
-                assert_eq!(bytes(&store.origin(), world).await, target, "K1");
-                assert_eq!(store.diff(2, None).await, Ok(vec![]), "K8: nothing differs");
+                assert_eq!(bytes(&store.origin(), world).await, target, "ROLLBACK1");
+                assert_eq!(store.diff(2, None).await, Ok(vec![]), "ROLLBACK8: nothing differs");
             }
             write(&store.origin(), world, 0, 16, 5).await.expect("space");
-            assert_eq!((view(1).await, view(2).await), (shows(&[(16, 1)]), target), "S1");
+            assert_eq!((view(1).await, view(2).await), (shows(&[(16, 1)]), target), "SNAPSHOT1");
         });
     });
     assert!(over.get() > 0, "crashes while nothing had been written since");

@@ -171,10 +171,10 @@ impl Host {
             for part in 0..PARTS {
                 let extent = Extent::new(part as u64 * PART, PART);
                 if lost.iter().any(|lost| lost.contains(extent)) {
-                    assert_eq!(found[part], 0, "Z1: {name}, part {part}");
+                    assert_eq!(found[part], 0, "SALVAGE1: {name}, part {part}");
                     named += 1;
                 } else if found[part] != expected[part] {
-                    assert!(salvage.doubtful.contains(name), "Z1: {name}, part {part}: {salvage:?}");
+                    assert!(salvage.doubtful.contains(name), "SALVAGE1: {name}, part {part}: {salvage:?}");
                 }
             }
         }
@@ -267,7 +267,7 @@ fn a_log_that_goes_on_behind_a_damaged_record_is_not_taken_for_its_end() {
     host.disk.poke(records[records.len() / 2] + 512, &[0x55; 512]);
     world.run(async {
         let opened = host.open(&host.disk).await;
-        assert!(matches!(opened.err(), Some(StoreError::Corrupt(_))), "R2");
+        assert!(matches!(opened.err(), Some(StoreError::Corrupt(_))), "STOREOPEN2");
         let device = host.disk.device(&host.world);
         let salvage = salvage_store(&device, &host.world.arena()).await.expect("the table is sound");
         assert_eq!(salvage.lost_records, 1, "those behind it are found");
@@ -311,7 +311,7 @@ fn nothing_is_saved_of_a_store_that_lost_records_about_a_rollback() {
             let salvage = match (host.salvage().await, case) {
                 (Ok(salvage), 3) => salvage,
                 (salvage, _) => {
-                    return assert!(matches!(salvage, Err(StoreError::Corrupt(_))), "Z4: {salvage:?}");
+                    return assert!(matches!(salvage, Err(StoreError::Corrupt(_))), "SALVAGE4: {salvage:?}");
                 }
             };
             let store = host.open(&host.restore(&salvage).await).await.expect("restored");
@@ -419,7 +419,7 @@ fn of_a_damaged_node_only_what_may_lie_in_it_is_lost() {
         let lost: Vec<Extent> = salvage.lost.iter().flat_map(|(_, lost)| lost.clone()).collect();
         damaging += u64::from(!lost.is_empty());
         // The part before the first one of a node was never written.
-        assert!(lost.iter().all(|lost| lost.offset % (2 * PART) == 0), "Z2: node at {node}: {lost:?}");
+        assert!(lost.iter().all(|lost| lost.offset % (2 * PART) == 0), "SALVAGE2: node at {node}: {lost:?}");
     }
     assert!(damaging > 3, "{damaging} nodes");
 }

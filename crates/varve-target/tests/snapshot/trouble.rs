@@ -13,7 +13,10 @@ use varve_block::{
 };
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::store::{BlockKind, Entry, EntryBlock, SLOT_ADDRESSES, Superblock};
-use varve_sim::{Holder, Holds, ModelDisk, SimDisk, World, for_each_crash_point, run_seeds, test_name};
+use varve_sim::{
+    FaultBudget, FaultPlan, Holder, Holds, ModelDisk, SimDisk, World, for_each_crash_point, run_seeds,
+    test_name,
+};
 use varve_target::snapshot::{
     FormatOptions, FullPolicy, MetadataOrder, NewSnapshot, SnapshotStore, StoreError, StoreEvent,
     StoreOptions, Uuid, check_store, check_store_in_windows,
@@ -81,14 +84,20 @@ fn a_store_is_made_and_opened_with_one_flush_and_is_whole_when_it_is_recorded() 
             let device = disk.device(world);
             let device = Device::new(CountsBarriers { device, barriers: Rc::clone(&barriers) });
             SnapshotStore::format(&device, &world.arena(), new).await.expect("large enough");
-            assert_eq!((barriers.get(), disk.counters().zeros - zeros), (1, 0), "R5");
+            assert_eq!((barriers.get(), disk.counters().zeros - zeros), (1, 0), "STOREOPEN4");
             // As the group's text does.
             let mark = world.arena().copy(&vec![1; PART as usize]);
             text.device(world).write(0, mark, Durability::Durable).await.expect("it works");
             let options = StoreOptions { flush_first: false, ..StoreOptions::default() };
             let (above, arena) = (origin.device(world), world.arena());
-            SnapshotStore::open(above, device, arena, world.clock(), options).await.expect("it is new");
-            assert_eq!(barriers.get(), 1, "R5: what was just made is durable");
+            let open = async |options| {
+                let (above, device, arena) = (above.clone(), device.clone(), arena.clone());
+                SnapshotStore::open(above, device, arena, world.clock(), options).await.expect("it is new");
+            };
+            open(options).await;
+            assert_eq!(barriers.get(), 1, "STOREOPEN4: what was just made is durable");
+            open(StoreOptions::default()).await;
+            assert_eq!(barriers.get(), 2, "STOREOPEN1: any other one is made durable first");
         });
         world.disarm();
         world.run(async {
@@ -105,15 +114,18 @@ fn a_store_is_made_and_opened_with_one_flush_and_is_whole_when_it_is_recorded() 
                 found_half += u64::from(open().await.is_err());
                 SnapshotStore::format(&device, &arena, new).await.expect("large enough");
             }
-            let store = open().await.expect("R5: what is recorded is whole");
-            assert!(store.id() == NEW && store.list().is_empty(), "R5: nothing of before is seen");
+            let store = open().await.expect("STOREOPEN4: what is recorded is whole");
+            assert!(store.id() == NEW && store.list().is_empty(), "STOREOPEN4: nothing of before is seen");
             drop(store);
             let checked = check_store(&device, &arena).await;
-            assert!(checked.is_ok(), "R5: {checked:?}");
+            assert!(checked.is_ok(), "STOREOPEN4: {checked:?}");
         });
     });
     assert!(crashes > 10, "the making was cut short at each of its steps: {crashes}");
-    assert!(recorded > 0 && found_half > 0, "R5: {recorded} after it counted, {found_half} found half made");
+    assert!(
+        recorded > 0 && found_half > 0,
+        "STOREOPEN4: {recorded} after it counted, {found_half} found half made"
+    );
 }
 
 #[test]
@@ -170,10 +182,13 @@ fn no_snapshot_goes_for_want_of_space_that_somebody_is_about_to_leave() {
             world.clock().now()
         };
         let (read, done, released) = futures_util::join!(byte(&view, &world, 0), writer, meanwhile);
-        assert_eq!(read, Ok(1), "F3: nobody has used what it reads");
-        assert!(done.since(released) < Duration::from_secs(1), "U2: the room is noticed when it comes");
+        assert_eq!(read, Ok(1), "SPACE3: nobody has used what it reads");
+        assert!(
+            done.since(released) < Duration::from_secs(1),
+            "STOREFULL2: the room is noticed when it comes"
+        );
         let left: Vec<u64> = store.list().into_iter().map(|descriptor| descriptor.id).collect();
-        assert_eq!(left, [second], "U3: one was enough");
+        assert_eq!(left, [second], "STOREFULL3: one was enough");
         assert!(matches!(store.next_event().await, StoreEvent::Dropped(gone) if gone.id == first));
         store.verify().await.expect("readable");
     });
@@ -203,7 +218,7 @@ fn who_waits_for_room_notices_that_somebody_has_read_to_the_end() {
         };
         let (read, done, released) = futures_util::join!(byte(&view, &world, 0), writer, meanwhile);
         assert_eq!(read, Ok(1));
-        assert!(done.since(released) < Duration::from_secs(1), "U2: nobody sleeps on");
+        assert!(done.since(released) < Duration::from_secs(1), "STOREFULL2: nobody sleeps on");
         store.verify().await.expect("readable");
     });
 }
@@ -229,6 +244,7 @@ impl BlockDevice for Stubborn {
     }
 }
 
+/// SNAPSHOT8: what no checkpoint has of the maps the log brings again.
 #[test]
 fn a_checkpoint_that_fails_costs_nobody_a_write_whose_record_is_durable() {
     let world = World::new(4);
@@ -248,6 +264,27 @@ fn a_checkpoint_that_fails_costs_nobody_a_write_whose_record_is_durable() {
         let view = store.snapshot(id).expect("there");
         let now = (byte(&view, &world, 0).await, byte(&store.origin(), &world, 0).await);
         assert_eq!(now, (Ok(0), Ok(1)), "the log has it");
+    });
+}
+
+#[test]
+fn an_origin_is_not_served_when_it_is_not_known_whether_its_rollback_is_recorded() {
+    let world = World::new(6);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), StoreOptions::default()).await;
+        let id = create(&store, "first").await;
+        write(&store.origin(), &world, 0, 1, 1).await.expect("space");
+        disk.set_faults(
+            FaultPlan { write_error: 1_000_000, ..FaultPlan::default() },
+            FaultBudget::unlimited(),
+        );
+        assert!(store.begin_rollback(id).await.is_err(), "the disk fails");
+        disk.set_faults(FaultPlan::default(), FaultBudget::unlimited());
+        disk.repair();
+        assert_eq!(byte(&store.origin(), &world, 0).await, Err(IoError::Medium), "ROLLBACK6");
+        assert_eq!(write(&store.origin(), &world, 0, 1, 2).await, Err(IoError::Medium), "ROLLBACK6");
+        assert_eq!(store.begin_rollback(id).await, Err(StoreError::HalfRolledBack), "ROLLBACK6");
     });
 }
 
@@ -371,7 +408,7 @@ fn a_check_finds_books_that_are_wrong_in_windows_of_any_size() {
         table.encode(&mut block);
         device.write(superblock.table, block.freeze(), Durability::Durable).await.expect("no faults");
         let found = check_store(&device, &arena).await;
-        assert_eq!(found, Err(StoreError::Corrupt("the bytes of a snapshot are counted wrong")), "P3");
+        assert_eq!(found, Err(StoreError::Corrupt("the bytes of a snapshot are counted wrong")), "STOREMAP3");
     });
 }
 
@@ -387,7 +424,7 @@ fn replaced_nodes(disk: &SimDisk, images: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
             continue;
         }
         let node = Node::decode(&block(link.block()), link.block()).expect("nothing was put back yet");
-        assert!(link.leads_to(&node), "D3: {link:?}");
+        assert!(link.leads_to(&node), "DESCENT3: {link:?}");
         let at = usize::try_from(link.block() * PART).expect("small");
         let versions = images.iter().rev().map(|image| &image[at..at + 4096]);
         let is_older =
@@ -445,7 +482,7 @@ fn an_old_version_of_a_node_is_always_refused() {
         }
         let (device, arena) = (disk.device(&world), world.arena());
         let checked = world.run(check_store(&device, &arena));
-        assert_eq!(checked.is_ok(), stale.is_empty(), "D3: {} nodes, {checked:?}", stale.len());
+        assert_eq!(checked.is_ok(), stale.is_empty(), "DESCENT3: {} nodes, {checked:?}", stale.len());
         world.run(use_all(&world, &origin, &disk, options, &mut random));
         SEEDS[0].fetch_add(1, Ordering::Relaxed);
         SEEDS[1].fetch_add(u64::from(!stale.is_empty()), Ordering::Relaxed);

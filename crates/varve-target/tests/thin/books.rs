@@ -11,7 +11,7 @@ fn index(length: u64) -> usize {
     usize::try_from(length).expect("small")
 }
 
-/// RING1 of the journal, and L2.
+/// LOGRING1 of the journal, and RECORD2.
 #[test]
 fn records_of_many_blocks_wrap_around_the_ring() {
     for seed in 1..7_u64 {
@@ -47,7 +47,7 @@ fn records_of_many_blocks_wrap_around_the_ring() {
     }
 }
 
-/// H1 and H2 of `shares.rs`: counts that fill many leaves, and changes of them that reach over leaves.
+/// REFCOUNT1 and REFCOUNT2 of `shares.rs`: counts that fill many leaves, and changes of them that reach over leaves.
 #[test]
 fn counts_of_holders_fill_many_leaves() {
     const PARTS: u64 = 3000;
@@ -90,7 +90,7 @@ fn counts_of_holders_fill_many_leaves() {
     });
 }
 
-/// Y3 of `restore.rs`.
+/// RESTORE3 of `restore.rs`.
 #[test]
 fn what_a_text_shares_without_saying_like_is_not_overwritten() {
     let (world, disk) = (World::new(1), SimDisk::new(16 * MIB));
@@ -112,7 +112,7 @@ fn what_a_text_shares_without_saying_like_is_not_overwritten() {
         let of = |name: &str| pool.volume(pool.named(name).expect("listed").id).expect("listed");
         write(&of("b"), &arena, Extent::new(0, 64 * KIB), 9).await.expect("space");
         let found = read(&of("c"), &arena, Extent::new(0, 64 * KIB)).await;
-        assert!(found.iter().all(|byte| *byte == 1), "Y3");
+        assert!(found.iter().all(|byte| *byte == 1), "RESTORE3");
         sound(&pool).await;
     });
 }

@@ -45,7 +45,7 @@ fn what_a_new_block_does_not_cover_never_shows_what_another_volume_wrote() {
         }
         let content = read(&device, &arena, Extent::new(0, 2 * MIB)).await;
         let expected = |at: usize| u8::from(at as u64 % (64 * KIB) / PART == 1);
-        assert!((0..content.len()).all(|at| content[at] == expected(at)), "T6");
+        assert!((0..content.len()).all(|at| content[at] == expected(at)), "THIN6");
         sound(&pool).await;
     });
 }
@@ -71,7 +71,7 @@ fn data_reaches_the_disk_before_the_metadata_that_leads_to_it() {
             let device = pool.volume(info.id).expect("listed");
             let content = read(&device, &arena, Extent::new(0, 64 * KIB)).await;
             let all = |byte| content.iter().all(|found| *found == byte);
-            assert!(all(7) || (!flushed.get() && all(0)), "T1");
+            assert!(all(7) || (!flushed.get() && all(0)), "THIN1");
         });
     });
     assert!(crashes > 10, "{crashes}");
@@ -99,7 +99,7 @@ fn a_durable_write_of_a_new_block_survives_the_crash_after_it() {
             let Some(info) = pool.list().pop() else { return assert_eq!(done.get(), 0) };
             let device = pool.volume(info.id).expect("listed");
             let content = read(&device, &arena, Extent::new(0, done.get() * 64 * KIB)).await;
-            assert!(content.iter().all(|byte| *byte == 9), "T2");
+            assert!(content.iter().all(|byte| *byte == 9), "THIN2");
         });
     });
 }
@@ -353,7 +353,7 @@ fn a_flattened_volume_holds_what_showed_and_needs_no_origin_and_its_snapshots_st
         drop((pool, device));
         let pool = open(disk.device(&world), &world).await;
         let device = pool.volume(id).expect("without its origin");
-        assert!(read(&device, &arena, Extent::new(0, MIB)).await == before, "G2");
+        assert!(read(&device, &arena, Extent::new(0, MIB)).await == before, "FLATTEN2");
         assert_eq!(pool.missing_origins(), [ORIGIN], "the snapshot's");
         assert!(pool.volume(snapshot).is_err());
         assert_eq!(pool.roll_back(id, snapshot).await, Err(PoolError::OriginMissing));
@@ -426,8 +426,8 @@ fn a_crash_while_a_volume_shrinks_never_shows_the_origin_where_something_else_wa
             let device = pool.volume(ready.get()).expect("it is there");
             if device.shape().size == MIB {
                 let found = parts(&device, &world.arena(), &[0, 64, 95, 96, 111]).await;
-                assert_eq!(found[..3], [5, 0, 0], "T6");
-                assert!(found[3..].iter().all(|byte| [0, 6].contains(byte)), "T6: {found:?}");
+                assert_eq!(found[..3], [5, 0, 0], "THIN6");
+                assert!(found[3..].iter().all(|byte| [0, 6].contains(byte)), "THIN6: {found:?}");
             }
             sound(&pool).await;
         });
@@ -491,7 +491,7 @@ fn the_disk_is_told_of_what_is_free_for_good_and_only_if_that_is_wanted() {
             world.clock().sleep(Duration::from_secs(4)).await;
             assert!(disk.counters().discards > before, "the disk is told");
             let now = pool.usage();
-            assert!(now.free >= room + 960 * KIB && now.returning < 64 * KIB, "D1: {now:?}");
+            assert!(now.free >= room + 960 * KIB && now.returning < 64 * KIB, "DISCARD1: {now:?}");
         };
         let committing = pool.keep_committing();
         futures_util::pin_mut!(idle, committing);
@@ -578,7 +578,7 @@ fn read_while_the_other_overwrites(sabotage: Option<Sabotage>) -> Vec<u8> {
 #[test]
 fn a_read_never_sees_what_another_volume_writes_where_it_found_its_own() {
     let alike = |content: &[u8], byte| content.iter().all(|found| *found == byte);
-    assert!(alike(&read_while_the_other_overwrites(None), 1), "T4");
+    assert!(alike(&read_while_the_other_overwrites(None), 1), "THIN4");
     let sabotaged = read_while_the_other_overwrites(Some(Sabotage::ForgetReaders));
     assert!(alike(&sabotaged, 2), "the fault is noticed");
 }
@@ -604,7 +604,7 @@ fn read_while_another_takes_the_blocks(sabotage: Option<Sabotage>) -> Vec<u8> {
 #[test]
 fn a_block_is_not_taken_again_while_it_is_read() {
     let alike = |content: &[u8], byte| content.iter().all(|found| *found == byte);
-    assert!(alike(&read_while_another_takes_the_blocks(None), 1), "T5");
+    assert!(alike(&read_while_another_takes_the_blocks(None), 1), "THIN5");
     let sabotaged = read_while_another_takes_the_blocks(Some(Sabotage::ForgetReaders));
     assert!(!alike(&sabotaged, 1), "the fault is noticed");
 }
@@ -640,7 +640,7 @@ fn write_while_the_disk_is_told(sabotage: Option<Sabotage>) -> bool {
 
 #[test]
 fn the_disk_is_told_of_a_block_before_somebody_else_writes_there() {
-    assert!(write_while_the_disk_is_told(None), "D1");
+    assert!(write_while_the_disk_is_told(None), "DISCARD1");
     assert!(!write_while_the_disk_is_told(Some(Sabotage::PassDownLate)), "the fault is noticed");
 }
 

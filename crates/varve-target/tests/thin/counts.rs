@@ -69,7 +69,7 @@ fn a_count_of_what_is_younger_than_any_clone_names_the_blocks() {
     });
     let held = format!("blocks {} to {} are held by others too", blocks.0, blocks.1);
     assert!(
-        report.errors.iter().any(|error| error.starts_with("W2") && error.contains(&held)),
+        report.errors.iter().any(|error| error.starts_with("POOLCHECK2") && error.contains(&held)),
         "{report:#?}"
     );
 }

@@ -75,7 +75,7 @@ fn a_block_of_a_pool_is_not_used_again_as_long_as_somebody_may_read_it() {
             }
             _ => false,
         };
-        assert!(!all.pieces.iter().any(uses), "T5, MAP2");
+        assert!(!all.pieces.iter().any(uses), "THIN5, MAP2");
         drop(all);
         assert!(moved(&answer, &arena).await.iter().all(|byte| *byte == 1), "MAP2: as it was");
         drop(answer);
@@ -97,18 +97,18 @@ fn a_clone_waits_for_whoever_overwrites_in_place_and_shared_blocks_want_a_reques
         let answer = asked(&device, all, MapIntent::Overwrite).await;
         assert_eq!(answer.length(), all.length);
         let mut clone = Box::pin(pool.snapshot(id, "s", false));
-        assert!(!ends(&world, clone.as_mut()).await, "T7, MAP2");
+        assert!(!ends(&world, clone.as_mut()).await, "THIN7, MAP2");
         overwrite(&answer, &arena, 2).await;
         drop(answer);
         let snapshot = clone.await.expect("space");
         let shared = device.map(all, MapIntent::Overwrite).await.expect("no faults");
-        assert!(shared.is_sent() && shared.guard.is_none(), "T4: both hold it");
+        assert!(shared.is_sent() && shared.guard.is_none(), "THIN4: both hold it");
         write(&device, &arena, Extent::new(0, PART), 3).await.expect("space");
         let own = device.map(all, MapIntent::Overwrite).await.expect("no faults");
-        assert_eq!((own.is_sent(), own.length()), (false, PART), "T4: that part is its own again");
+        assert_eq!((own.is_sent(), own.length()), (false, PART), "THIN4: that part is its own again");
         drop(own);
         let content = read(&pool.volume(snapshot).expect("there"), &arena, all).await;
-        assert!(content.iter().all(|byte| *byte == 2), "T7: all of it, or nothing");
+        assert!(content.iter().all(|byte| *byte == 2), "THIN7: all of it, or nothing");
     });
 }
 
@@ -134,16 +134,19 @@ fn what_shows_through_from_below_a_volume_is_an_answer_of_its_own() {
             device.map(Extent::new(at * PART, MIB - at * PART), MapIntent::Read).await.expect("no faults")
         };
         let (first, own, second, behind) = (ask(0).await, ask(8).await, ask(9).await, ask(16).await);
-        assert!(is_in(&first, &origin) && first.length() == 8 * PART, "G3: it ends where the pool begins");
-        assert!(!is_in(&own, &origin) && own.length() == PART, "G3");
-        assert!(is_in(&second, &origin) && second.length() == 7 * PART, "T6");
-        assert!(matches!(behind.pieces[0].location, Location::Zeros), "T6: behind what shows");
+        assert!(
+            is_in(&first, &origin) && first.length() == 8 * PART,
+            "FLATTEN3: it ends where the pool begins"
+        );
+        assert!(!is_in(&own, &origin) && own.length() == PART, "FLATTEN3");
+        assert!(is_in(&second, &origin) && second.length() == 7 * PART, "THIN6");
+        assert!(matches!(behind.pieces[0].location, Location::Zeros), "THIN6: behind what shows");
         // Whoever reads below holds up no checkpoint, but the end of a flattening.
         drop((own, behind));
         let mut checkpoint = Box::pin(pool.checkpoint());
-        assert!(ends(&world, checkpoint.as_mut()).await, "G3");
+        assert!(ends(&world, checkpoint.as_mut()).await, "FLATTEN3");
         let mut flatten = Box::pin(async { while pool.flatten_some(id).await.expect("space").is_some() {} });
-        assert!(!ends(&world, flatten.as_mut()).await, "G2, MAP2");
+        assert!(!ends(&world, flatten.as_mut()).await, "FLATTEN2, MAP2");
         assert!(moved(&first, &arena).await.iter().all(|byte| *byte == 5));
         drop((first, second));
         flatten.await;
@@ -176,12 +179,12 @@ fn the_origin_waits_for_whoever_reads_it_for_a_snapshot() {
         let part = Extent::new(0, PART);
         let answer = asked(&view, part, MapIntent::Read).await;
         let mut change = Box::pin(write(&front, &arena, part, 2));
-        assert!(!ends(&world, change.as_mut()).await, "S2, MAP2");
+        assert!(!ends(&world, change.as_mut()).await, "SNAPSHOT2, MAP2");
         assert!(moved(&answer, &arena).await.iter().all(|byte| *byte == 1), "MAP2");
         drop(answer);
         change.await.expect("space");
         let answer = asked(&view, part, MapIntent::Read).await;
-        assert!(moved(&answer, &arena).await.iter().all(|byte| *byte == 1), "S1: from the store");
+        assert!(moved(&answer, &arena).await.iter().all(|byte| *byte == 1), "SNAPSHOT1: from the store");
         let now = asked(&front, part, MapIntent::Read).await;
         assert!(moved(&now, &arena).await.iter().all(|byte| *byte == 2));
     });
@@ -199,10 +202,10 @@ fn a_snapshot_waits_for_whoever_overwrites_the_origin_which_must_be_preserved_fi
             let at = if alone { 0 } else { 128 * PART };
             let part = Extent::new(at, PART);
             let wanted = front.map(part, MapIntent::Overwrite).await.expect("no faults");
-            assert!(wanted.is_sent() && wanted.guard.is_none(), "S1: it is to be preserved first");
+            assert!(wanted.is_sent() && wanted.guard.is_none(), "SNAPSHOT1: it is to be preserved first");
             write(&front, &arena, part, 2).await.expect("space");
             let answer = asked(&front, Extent::new(at, 64 * PART), MapIntent::Overwrite).await;
-            assert!(answer.length() >= PART && answer.length() < 64 * PART, "S1: what is preserved");
+            assert!(answer.length() >= PART && answer.length() < 64 * PART, "SNAPSHOT1: what is preserved");
             let mut freeze = Box::pin(store.freeze());
             assert!(!ends(&world, freeze.as_mut()).await, "MAP2");
             overwrite(&answer, &arena, 3).await;
@@ -223,7 +226,7 @@ fn a_snapshot_waits_for_whoever_overwrites_the_origin_which_must_be_preserved_fi
         drop(answer);
         change.await.expect("space");
         assert!(read(&view, &arena, own).await.iter().all(|byte| *byte == 0), "the zeros came later");
-        assert!(read(&store.origin(), &arena, own).await.iter().all(|byte| *byte == 1), "S4");
+        assert!(read(&store.origin(), &arena, own).await.iter().all(|byte| *byte == 1), "SNAPSHOT4");
     });
 }
 
@@ -279,11 +282,11 @@ fn layouts_say_where_each_run_lies() {
             };
             answer.pieces.iter().map(place).collect()
         };
-        assert_eq!(places(&answer), [(68, 4), (0, 4)], "N1");
+        assert_eq!(places(&answer), [(68, 4), (0, 4)], "LINEAR1");
         let members = vec![(leaf.clone(), 0), (leaf.clone(), 32 * PART)];
         let striped = Device::new(Striped::new(members, 2 * PART, 8 * PART));
         let answer = striped.map(Extent::new(PART, 6 * PART), MapIntent::Overwrite).await.expect("no faults");
-        assert_eq!(places(&answer), [(1, 1), (32, 2), (2, 2), (34, 1)], "T1");
+        assert_eq!(places(&answer), [(1, 1), (32, 2), (2, 2), (34, 1)], "STRIPED1");
         // Through everything at once; what the answer leads to is what a read finds.
         let top = Switch::new(widen(striped, arena.clone()));
         write(&top.device(), &arena, Extent::new(0, 16 * PART), 4).await.expect("no faults");

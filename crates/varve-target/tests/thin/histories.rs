@@ -93,6 +93,7 @@ fn a_node_that_was_not_written_is_an_error_and_never_other_content() {
     COUNTS.say(name.function);
 }
 
+/// POOLOPEN1: most of what such records say is made again after a crash.
 #[test]
 fn maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash() {
     static COUNTS: Counts = Counts::new();

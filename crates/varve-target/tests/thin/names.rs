@@ -74,12 +74,12 @@ fn volumes_are_found_by_their_names_whatever_becomes_of_them() {
             assert_eq!(names.collect::<Vec<_>>(), ["b", "three"], "in their order");
             let numbers = pool.snapshot_numbers(one).into_iter();
             let names_of = numbers.filter_map(|number| pool.info(number)).map(|volume| volume.name);
-            assert_eq!(names_of.collect::<Vec<_>>(), ["b", "three"], "N1 of `names.rs`");
+            assert_eq!(names_of.collect::<Vec<_>>(), ["b", "three"], "POOLNAMES1");
         };
         found(&pool);
         assert_eq!(pool.rename(two, "one").await, Err(PoolError::Exists));
         assert_eq!(pool.snapshot(one, "b", false).await, Err(PoolError::Exists));
-        sound(&pool).await; // N1 of `names.rs`
+        sound(&pool).await; // POOLNAMES1
         drop(pool);
         let pool = open(disk.device(&world), &world).await.expect("a pool can always be opened");
         found(&pool);

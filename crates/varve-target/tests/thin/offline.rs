@@ -187,7 +187,7 @@ fn a_text_restored_says_the_same_and_so_does_the_data() {
         assert_eq!(volumes, contents.len() as u64);
         let report = bed.check();
         assert!(report.is_sound(), "seed {seed}: {report:#?}");
-        assert!(bed.dump() == text, "X1: seed {seed}");
+        assert!(bed.dump() == text, "POOLTEXT1: seed {seed}");
         assert!(bed.contents() == contents, "data stays where it is: seed {seed}");
         // It is a pool like any other: written, cloned, emptied.
         bed.world.run(async {
@@ -200,7 +200,7 @@ fn a_text_restored_says_the_same_and_so_does_the_data() {
         let others = |contents: &BTreeMap<String, Vec<u8>>| {
             contents.iter().filter(|one| one.0 != "one").map(|one| one.1.clone()).collect::<Vec<_>>()
         };
-        assert!(others(&after) == others(&contents), "Y3: nobody else sees what one writes: seed {seed}");
+        assert!(others(&after) == others(&contents), "RESTORE3: seed {seed}");
         assert!(after["one"][..MIB as usize].iter().all(|byte| *byte == 77));
         assert!(bed.check().is_sound());
     }
@@ -341,8 +341,8 @@ fn what_is_no_node_of_a_volume_is_not_taken_for_one() {
         assert_eq!(report.damage[0].name, "one");
         bed.world.run(async {
             let (pool, corrupt) = (bed.open().await, PoolError::Io(IoError::Corrupt));
-            assert_eq!(pool.diff(1, 2).await, Err(corrupt), "E1: nothing can be said");
-            assert_eq!(pool.exclusive(1).await, Err(corrupt), "E1");
+            assert_eq!(pool.diff(1, 2).await, Err(corrupt), "POOLDIFF1: nothing can be said");
+            assert_eq!(pool.exclusive(1).await, Err(corrupt), "POOLDIFF1");
         });
         bed.repair().expect("it can be mended");
         bed.holds_all_but_what_was_told(&contents, &report);
@@ -366,7 +366,7 @@ fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
     // Where a page of the space map lies.
     change(leaf, &|rows| rows[0].1[..6].copy_from_slice(&base.to_le_bytes()[..6]));
     let report = bed.check();
-    assert!(says(&report, "W3") && report.damage.len() == 1, "{report:#?}");
+    assert!(says(&report, "POOLCHECK3") && report.damage.len() == 1, "{report:#?}");
     bed.repair().expect("it can be mended");
     bed.holds_all_but_what_was_told(&contents, &report);
     // Zeros that go on beyond the end of the volume.
@@ -445,7 +445,7 @@ fn every_lie_of_sound_blocks_is_noticed() {
             rows[0].1[..6].copy_from_slice(&place);
         });
     });
-    assert!(says(&report, "T9") && report.damage.len() >= 2, "{report:#?}");
+    assert!(says(&report, "THIN9") && report.damage.len() >= 2, "{report:#?}");
     // A count that is too high, and one that is missing.
     let shares = |bed: &Bed, change: fn(&mut Vec<(u128, [u8; 16])>)| {
         let nodes = bed.nodes();
@@ -459,9 +459,9 @@ fn every_lie_of_sound_blocks_is_noticed() {
         });
     };
     let report = forged(|bed| shares(bed, |rows| rows[0].1[8] += 1));
-    assert!(says(&report, "T9") && report.damage.is_empty(), "nobody loses by it: {report:#?}");
+    assert!(says(&report, "THIN9") && report.damage.is_empty(), "nobody loses by it: {report:#?}");
     let report = forged(|bed| shares(bed, |rows| rows.truncate(rows.len() - 1)));
-    assert!(says(&report, "T9"), "{report:#?}");
+    assert!(says(&report, "THIN9"), "{report:#?}");
     // A volume that maps more than it says, or beyond its end.
     let report = forged(|bed| {
         let leaf = leaf_of(bed, 0);
@@ -477,7 +477,7 @@ fn every_lie_of_sound_blocks_is_noticed() {
         let leaf = bed.nodes()[&bed.leaves(root)[0].0].clone();
         bed.forge(leaf, |node| node.generation += 1 << 20);
     });
-    assert!(says(&report, "W1") && !report.damage.is_empty(), "{report:#?}");
+    assert!(says(&report, "DESCENT2") && !report.damage.is_empty(), "{report:#?}");
 }
 
 #[test]
@@ -596,7 +596,7 @@ fn the_old_metadata_is_there_until_the_pool_is_written() {
     // As if the new superblock had never been written.
     bed.damage(new.slot());
     assert_eq!(bed.superblock(), old);
-    assert!(bed.check().is_sound(), "Y2: {:#?}", bed.check());
+    assert!(bed.check().is_sound(), "RESTORE2: {:#?}", bed.check());
     assert!(bed.contents() == contents && bed.dump() == text);
 }
 
@@ -621,8 +621,8 @@ fn what_only_the_old_log_leads_to_is_there_until_the_pool_is_written() {
     // As if the new superblock had never been written.
     bed.damage(bed.superblock().slot());
     assert_eq!(bed.superblock(), old);
-    assert!(bed.check().is_sound(), "Y2: {:#?}", bed.check());
-    assert!(bed.dump() == later && bed.contents() == contents, "Y2");
+    assert!(bed.check().is_sound(), "RESTORE2: {:#?}", bed.check());
+    assert!(bed.dump() == later && bed.contents() == contents, "RESTORE2");
 }
 
 #[test]
@@ -675,7 +675,7 @@ fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
             let pool = Pool::open(device, arena.clone(), clock, PoolOptions::default()).await.expect("sound");
             let late = pool.volume(pool.named("late").expect("it is there").id).expect("listed");
             let content = late.read(0, arena.take(10 * (256 << 10))).await.expect("no faults");
-            assert!(content.iter().all(|byte| *byte == 9), "Y2: no node lies where the old log leads to");
+            assert!(content.iter().all(|byte| *byte == 9), "RESTORE2: no node lies there");
         });
     });
     assert!(olds.get() > 3 && news.get() > 0, "{olds:?} {news:?}");
@@ -788,13 +788,13 @@ fn a_volume_of_which_a_whole_change_is_lost_stays_what_it_was() {
     });
     assert_eq!(bed.contents()["one"][..PART_SIZE as usize], [1; BLOCK]);
     let restored = bed.repair().expect("it can be mended");
-    assert_eq!(restored.behind, ["one"], "Y4: {restored:?}");
+    assert_eq!(restored.behind, ["one"], "RESTORE4: {restored:?}");
     assert!(
         restored.changes_lost >= 3,
         "the rollback, a write, and a snapshot that would be another: {restored:?}"
     );
     assert!(bed.check().is_sound(), "{:#?}", bed.check());
     let contents = bed.contents();
-    assert!(contents["one"].len() == 1 << 20 && contents["one"].iter().all(|byte| *byte == 2), "Y4");
+    assert!(contents["one"].len() == 1 << 20 && contents["one"].iter().all(|byte| *byte == 2), "RESTORE4");
     assert!(contents["s"].iter().all(|byte| *byte == 1) && !contents.contains_key("t"));
 }

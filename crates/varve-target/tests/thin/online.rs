@@ -242,7 +242,7 @@ fn a_write_does_not_fail_for_the_room_that_a_check_keeps() {
             }
             assert!(clock.now().since(begun) < Duration::from_secs(30), "nobody was in the way so far");
             for _ in 0..20 {
-                write(part).await.expect("U3: there is space as soon as the check gives way");
+                write(part).await.expect("POOLFULL3: there is space as soon as the check gives way");
                 part += 16;
             }
             drop(device);
@@ -277,7 +277,10 @@ fn a_block_that_nobody_holds_is_found_where_no_later_commit_has_written() {
         bed.disk.poke(address * PART, &bytes);
         let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
         let report = check(&pool, &clock, &looked_at).await.expect("no faults");
-        assert!(report.errors.iter().any(|error| error.contains("held by nobody")), "{report:#?}");
+        assert!(
+            report.errors.iter().any(|error| error.contains("held by nobody")),
+            "CHECKPAGE1: {report:#?}"
+        );
         assert!(report.errors.iter().any(|error| error.contains("blocks are free, not")), "{report:#?}");
         // Two more commits of this group, and what lay in memory is on the disk.
         for byte in 0..2 {
@@ -286,6 +289,6 @@ fn a_block_that_nobody_holds_is_found_where_no_later_commit_has_written() {
             pool.checkpoint().await.expect("no faults");
         }
         let report = check(&pool, &clock, &looked_at).await.expect("no faults");
-        assert!(report.is_sound(), "{report:#?}");
+        assert!(report.is_sound(), "CHECKPAGE1: {report:#?}");
     });
 }

@@ -45,13 +45,17 @@ async fn roll_back(device: Device, world: &World, bytes: u64, told: &Rollback) {
     told.is_done.set(true);
 }
 
-/// K1 and K2 of `rollback.rs`: it has happened or not, and the mark tells.
+/// REVERT1 and REVERT2 of `rollback.rs`: it has happened or not, and the mark tells.
 async fn verify(pool: &Rc<Pool>, world: &World, bytes: u64, told: &Rollback) -> bool {
     let info = pool.named("v").expect("it was created");
-    assert_eq!(info.bytes, bytes, "K1: it has its own size all the while");
+    assert_eq!(info.bytes, bytes, "REVERT1: it has its own size all the while");
     let (device, arena) = (pool.volume(info.id).expect("listed"), world.arena());
     let happened = byte_at(&device, &arena, Extent::new(0, PIECE)).await == 1;
-    assert_eq!(pool.rollback_mark(info.id) != Ok(told.mark.get().expect("it was asked")), happened, "K2");
+    assert_eq!(
+        pool.rollback_mark(info.id) != Ok(told.mark.get().expect("it was asked")),
+        happened,
+        "REVERT2"
+    );
     assert!(happened || !told.is_done.get(), "what was acknowledged has happened");
     if happened {
         let pieces = if bytes < 512 * KIB { 1 } else { 2 };
@@ -63,7 +67,7 @@ async fn verify(pool: &Rc<Pool>, world: &World, bytes: u64, told: &Rollback) -> 
     }
     remove_all(pool).await;
     let left = pool.list().iter().filter(|volume| volume.flags.has(VolumeFlags::REMOVING)).count();
-    assert_eq!((left, pool.list().len()), (0, 2), "K3: the volume and its snapshot");
+    assert_eq!((left, pool.list().len()), (0, 2), "REVERT3: the volume and its snapshot");
     sound(pool).await;
     happened
 }
@@ -176,8 +180,10 @@ fn what_is_kept_for_metadata_grows_with_the_pool() {
         pool.checkpoint().await.expect("no faults");
         let grown = pool.usage();
         drop(pool);
+        let flushes = disk.counters().flushes;
         let opened = open(disk.device(&world), &world).await.expect("a pool can always be opened").usage();
-        assert_eq!(grown, opened, "T8: it is the same whether it was opened before or after it grew");
+        assert_eq!(disk.counters().flushes, flushes + 1, "POOLOPEN2");
+        assert_eq!(grown, opened, "THIN8: it is the same whether it was opened before or after it grew");
         assert!(opened.reserve > MIB);
     });
 }

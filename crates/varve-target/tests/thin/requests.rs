@@ -32,7 +32,7 @@ async fn begun<T>(world: &World, holder: &Holder, request: &mut (impl Future<Out
     }
 }
 
-/// T7 of the module.
+/// THIN7 of the module.
 #[test]
 fn a_clone_and_a_rollback_wait_for_changes_of_their_source_that_are_under_way() {
     let (world, disk) = (World::new(1), SimDisk::new(8 * MIB));
@@ -47,14 +47,14 @@ fn a_clone_and_a_rollback_wait_for_changes_of_their_source_that_are_under_way() 
         holder.hold_next(1, Holds::VolatileWrites);
         let mut hangs = Box::pin(write(&device, &arena, Extent::new(0, 64 * KIB), 2));
         begun(&world, &holder, &mut hangs).await;
-        assert!(!ends(&world, pool.snapshot(id, "s", true)).await, "T7: the source is written");
+        assert!(!ends(&world, pool.snapshot(id, "s", true)).await, "THIN7: the source is written");
         assert!(!ends(&world, pool.roll_back(other, id)).await, "the source is written");
         holder.release();
         hangs.await.expect("no faults");
     });
 }
 
-/// T5 of the module.
+/// THIN5 of the module.
 #[test]
 fn a_write_that_is_under_way_keeps_its_blocks_from_others() {
     let (world, disk) = (World::new(1), SimDisk::new(2 * MIB));
@@ -91,7 +91,7 @@ fn a_write_that_is_under_way_keeps_its_blocks_from_others() {
             late.await;
         }
         let found = read(&other, &arena, Extent::new(0, (written + 16) * PART)).await;
-        assert!(found.iter().all(|byte| *byte == 3), "T5: of {written}");
+        assert!(found.iter().all(|byte| *byte == 3), "THIN5: of {written}");
         sound(&pool).await;
     });
 }
@@ -118,7 +118,7 @@ fn a_write_that_fails_takes_no_space() {
     });
 }
 
-/// G2 of `flatten.rs`.
+/// FLATTEN2 of `flatten.rs`.
 #[test]
 fn a_flattening_is_over_only_when_nobody_reads_the_origin() {
     let (world, disk, below) = (World::new(1), SimDisk::new(8 * MIB), SimDisk::new(64 * KIB));
@@ -135,10 +135,31 @@ fn a_flattening_is_over_only_when_nobody_reads_the_origin() {
         let mut hangs = device.read(0, arena.take(4096));
         begun(&world, &holder, &mut hangs).await;
         let mut flatten = Box::pin(async { while pool.flatten_some(id).await.expect("space").is_some() {} });
-        assert!(!ends(&world, flatten.as_mut()).await, "G2: somebody reads the origin still");
+        assert!(!ends(&world, flatten.as_mut()).await, "FLATTEN2: somebody reads the origin still");
         holder.release();
         let ((), found) = futures_util::join!(flatten, hangs);
         assert_eq!(found.expect("no faults")[0], 5);
+    });
+}
+
+#[test]
+fn an_origin_that_hangs_under_a_flattening_stops_no_checkpoint() {
+    let (world, disk, below) = (World::new(1), SimDisk::new(8 * MIB), SimDisk::new(64 * KIB));
+    world.run(async {
+        let (holder, origin) = Holder::new(below.device(&world));
+        write(&origin, &world.arena(), Extent::new(0, 64 * KIB), 5).await.expect("no faults");
+        let pool = fresh(disk.device(&world), &world).await;
+        let new = NewVolume { name: "v".into(), bytes: MIB, origin: Some(ORIGIN) };
+        let id = pool.create(&new).await.expect("space");
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+        holder.hold_next(1, Holds::Reads);
+        let mut flatten = Box::pin(pool.flatten_some(id));
+        begun(&world, &holder, &mut flatten).await;
+        let (_, other) = volume(&pool, "other", MIB).await;
+        write(&other, &world.arena(), Extent::new(0, 64 * KIB), 1).await.expect("space");
+        assert!(ends(&world, pool.checkpoint()).await, "FLATTEN3");
+        holder.release();
+        flatten.await.expect("no faults");
     });
 }
 
@@ -180,7 +201,7 @@ fn a_hole_of_an_origin_that_ends_within_a_part_costs_no_data() {
     });
 }
 
-/// T6: a crash after a commit half way through a shrinking shows the origin nowhere where something else was.
+/// THIN6: a crash after a commit half way through a shrinking shows the origin nowhere where something else was.
 #[test]
 fn what_a_shrinking_has_cut_off_already_never_shows_the_origin_again() {
     const PARTS: u64 = 800;
@@ -225,12 +246,12 @@ fn what_a_shrinking_has_cut_off_already_never_shows_the_origin_again() {
         let found = read(&device, &arena, Extent::new(0, PARTS * PART)).await;
         let shown: Vec<u8> = found.chunks(8 * 1024).map(|two| two[0]).collect();
         assert!(shown.contains(&0) && shown.contains(&1), "the crash came half way");
-        assert!(!shown.contains(&5), "T6: what was cut off shows the origin again");
+        assert!(!shown.contains(&5), "THIN6: what was cut off shows the origin again");
         sound(&pool).await;
     });
 }
 
-/// F6 of `space.rs`.
+/// SPACE5 of `space.rs`.
 #[test]
 fn blocks_of_which_the_disk_is_being_told_are_free_after_a_crash() {
     let (world, disk) = (World::new(1), SimDisk::new(8 * MIB));

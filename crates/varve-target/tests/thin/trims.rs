@@ -66,6 +66,6 @@ fn what_two_checkpoints_free_is_taken_by_nobody_before_the_disk_is_told() {
         first.expect("no faults");
         assert!(written > MIB, "it took what was freed: {written}");
         let content = read(&other, &arena, Extent::new(0, written)).await;
-        assert!(content.iter().all(|byte| *byte == 2), "D1");
+        assert!(content.iter().all(|byte| *byte == 2), "DISCARD1");
     });
 }

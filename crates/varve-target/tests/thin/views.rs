@@ -122,7 +122,7 @@ fn a_walk_finds_what_was_there_when_it_began_and_nothing_waits_for_it() {
     assert_eq!(Host::new(128 * MIB).walk_beside_changes(PARTS / 2, None, beside), quiet(PARTS / 2).1);
 }
 
-/// V1 of `read_view.rs`: without it this would not be noticed.
+/// NODEVIEW1 of `read_view.rs`: without it this would not be noticed.
 #[test]
 fn a_walk_whose_nodes_are_used_again_is_noticed() {
     let beside = async |pool: Rc<Pool>| pool.exclusive(1).await;

@@ -70,8 +70,8 @@ async fn ends_after(world: &World, full: &Full, event: impl Future<Output = ()>)
         clock.sleep(Duration::from_secs(20)).await;
     };
     match select(waits, pin!(event)).await {
-        Either::Left((outcome, _)) => assert_eq!(outcome, Ok(()), "there is room"),
-        Either::Right(_) => panic!("U4: it sleeps though there is room"),
+        Either::Left((outcome, _)) => assert_eq!(outcome, Ok(()), "POOLFULL2: there is room"),
+        Either::Right(_) => panic!("POOLFULL4: it sleeps though there is room"),
     }
     sound(&full.pool).await;
 }
@@ -92,6 +92,7 @@ fn a_discard_wakes_who_waits_for_room() {
 
 #[test]
 fn a_removal_wakes_who_waits_for_room() {
+    // POOLFULL1: it is removed, and a checkpoint is made, while a write waits.
     let (world, disk) = (World::new(2), SimDisk::new(8 * MIB));
     world.run(async {
         let (other, full) = full_beside_another(&world, disk.device(&world)).await;

@@ -1,18 +1,18 @@
 //! What of the blocks that were read is not believed, because it contradicts the rest.
 //!
 //! Checksums say that a block is what was written there once, not that it fits the others. What a contradiction could
-//! make impossible half way through a change is looked for before the change begins (T3).
+//! make impossible half way through a change is looked for before the change begins (PDATA3).
 
 use super::{Entries, Link, Node, Pages, Room, Stop, Wanted};
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
 
-/// Why a node is not the one that a link names (D3).
+/// Why a node is not the one that a link names (DESCENT3).
 pub(crate) const OF_ANOTHER_TIME: &str =
-    "D3: a node of another transaction than the one that leads to it names";
+    "DESCENT3: a node of another transaction than the one that leads to it names";
 
 impl Pages {
-    /// The node that `link` leads to. Another one in its block goes from memory (D3 of `down.rs`).
+    /// The node that `link` leads to. Another one in its block goes from memory (DESCENT3 of `down.rs`).
     pub fn node(&mut self, link: Link) -> Result<Rc<Node>, Stop> {
         let address = link.block();
         let node = self.cache.get(address).or_else(|| self.read_views.get(link));
@@ -29,7 +29,7 @@ impl Pages {
         self.cache.disbelieve(address);
     }
 
-    /// Believes nodes of any generation, against D3; for tests that prove that this is noticed.
+    /// Believes nodes of any generation, against DESCENT3; for tests that prove that this is noticed.
     #[doc(hidden)]
     pub fn trust_generations(&mut self) {
         self.trusts_generations = true;
@@ -46,21 +46,21 @@ impl Pages {
             return Some("a node of another store");
         }
         if !(1..=self.generation).contains(&node.generation) {
-            return Some("W1: a node of no transaction that there was");
+            return Some("DESCENT2: a node of no transaction that there was");
         }
-        // Only a contradiction has put another node there while this one was read (T7).
+        // Only a contradiction has put another node there while this one was read (PDATA7).
         if self.cache.contains(node.address) {
-            return Some("T7: a node that another one lies over");
+            return Some("PDATA7: a node that another one lies over");
         }
         match &node.entries {
             Entries::Branch(children) if children.iter().any(|child| !self.is_inside(child.1.block())) => {
-                Some("N3: a branch that leads to where no node can lie")
+                Some("NODE3: a branch that leads to where no node can lie")
             }
             _ => None,
         }
     }
 
-    /// G1: sets aside `count` blocks for nodes, none of which is one of `path`: the space map may say that those are free.
+    /// RESERVE1: sets aside `count` blocks for nodes, none of which is one of `path`: the space map may say that those are free.
     pub(in super::super) fn reserve_beside(
         &mut self,
         count: usize,
@@ -68,6 +68,7 @@ impl Pages {
         mut path: impl Iterator<Item = u64>,
     ) -> Result<(), Stop> {
         self.reserve(count, room)?;
+        assert!(self.reserved.len() >= count, "RESERVE1: a change cannot stop half way");
         match path.find(|address| self.reserved.contains(address)) {
             None => Ok(()),
             Some(block) => {

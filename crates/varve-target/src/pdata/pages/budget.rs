@@ -15,6 +15,11 @@ impl Pages {
         self.cache.shrink_all();
     }
 
+    /// Nodes that were given up so far.
+    pub(in super::super) fn evictions(&self) -> u64 {
+        self.cache.evictions()
+    }
+
     /// Gives up pages beyond their part of the budget.
     pub(super) fn shrink_pages(&mut self) {
         self.space.shrink(self.cache.budget_whole() / PAGES_SHARE);

@@ -1,18 +1,18 @@
 //! Blocks that were given up and are not free yet: what the next commit makes free, and what becomes free only after the
-//! device below was told of it, if the owner wants that (F6 of `space.rs`).
+//! device below was told of it, if the owner wants that (SPACE5 of `space.rs`).
 
 use super::super::space::Run;
 use super::Pages;
 
 impl Pages {
-    /// Gives up blocks of data; they are free once this transaction is committed (T2) and nobody who may have found
-    /// them before reads them any more (T5).
+    /// Gives up blocks of data; they are free once this transaction is committed (PDATA2) and nobody who may have found
+    /// them before reads them any more (PDATA5).
     pub fn give_up(&mut self, run: Run) {
         self.data_given_up += run.1;
         self.space.give_up(run, true);
     }
 
-    /// Gives up blocks that no request reads: they are free once this transaction is committed (T2).
+    /// Gives up blocks that no request reads: they are free once this transaction is committed (PDATA2).
     pub fn give_up_unread(&mut self, run: Run) {
         self.space.give_up(run, false);
     }
@@ -22,7 +22,7 @@ impl Pages {
         self.space.reclaimable()
     }
 
-    /// Makes free what nobody reads any more (T5).
+    /// Makes free what nobody reads any more (PDATA5).
     pub fn reclaim(&mut self) {
         self.space.reclaim();
     }

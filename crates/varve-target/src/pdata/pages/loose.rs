@@ -25,6 +25,7 @@ impl Pages {
             return Ok(run);
         }
         let run = self.take_on(Side::Near, limit)?;
+        assert!((1..=limit).contains(&run.1), "SPACE4: what was asked for, or less");
         self.space.loosen(run);
         Ok(run)
     }

@@ -1,10 +1,10 @@
 //! Read views: what maps lead to at one instant stays readable while they go on to change.
 //!
-//! No block of that instant is used again while the view is open (F3 of `space.rs`), and no node of it is changed in
-//! place (T1). Maps may let go of a node before it was ever written: the views that lead to it keep it in memory. Those are
+//! No block of that instant is used again while the view is open (SPACE3 of `space.rs`), and no node of it is changed in
+//! place (PDATA1). Maps may let go of a node before it was ever written: the views that lead to it keep it in memory. Those are
 //! at most as many as were dirty when the view was opened.
 //!
-//! Invariant V1: every node of a view is in memory, or on the disk where the view leads to it.
+//! Invariant NODEVIEW1: every node of a view is in memory, or on the disk where the view leads to it.
 
 use super::{InUse, Link, Node};
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ pub struct ReadView {
     _unwritten: Rc<Unwritten>,
 }
 
-/// Nodes of a view that no map leads to any more and that are not on the disk (V1).
+/// Nodes of a view that no map leads to any more and that are not on the disk (NODEVIEW1).
 struct Unwritten {
     /// The generation of the youngest node of the view.
     youngest: u64,
@@ -39,7 +39,7 @@ impl ReadViews {
         ReadView { _in_use: in_use, _unwritten: unwritten }
     }
 
-    /// V1: no map leads to `node` any more, and it was never written.
+    /// NODEVIEW1: no map leads to `node` any more, and it was never written.
     pub(super) fn keep(&self, node: &Rc<Node>) {
         let leads_to_it = |view: &Rc<Unwritten>| node.generation <= view.youngest;
         for view in self.open.iter().filter_map(Weak::upgrade).filter(leads_to_it) {

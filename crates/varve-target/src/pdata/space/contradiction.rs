@@ -1,4 +1,4 @@
-//! Blocks of which maps and space map say different things (F7): both were read, each with a sound checksum.
+//! Blocks of which maps and space map say different things (SPACE6): both were read, each with a sound checksum.
 
 use super::{GROUP_BLOCKS, PAGE_PLACES, Run, Space};
 
@@ -25,7 +25,7 @@ impl Space {
             && self.pages.get(&group).is_none_or(|page| page.free_run(index, index + run.1, 1).is_none())
     }
 
-    /// F7: a block that was given up and is free, or was given up before, or is loose. All pages that a commit needs are in
+    /// SPACE6: a block that was given up and is free, or was given up before, or is loose. All pages that a commit needs are in
     /// memory.
     pub(in super::super) fn contradiction(&self) -> Option<u64> {
         if self.contradiction.is_some() {

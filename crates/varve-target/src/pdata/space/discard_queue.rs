@@ -1,4 +1,4 @@
-//! Freed blocks that the device below is told of before they are handed out again (F6).
+//! Freed blocks that the device below is told of before they are handed out again (SPACE5).
 
 use super::Run;
 
@@ -18,6 +18,11 @@ impl DiscardQueue {
         self.waiting.iter().chain(&self.passing)
     }
 
+    /// How many blocks wait or are being told of.
+    pub(super) fn blocks(&self) -> u64 {
+        self.runs().map(|run| run.1).sum()
+    }
+
     /// Whether freed blocks wait here from now on. What need not wait any more.
     pub(super) fn enable(&mut self, enabled: bool) -> Vec<Run> {
         self.enabled = enabled;
@@ -26,7 +31,7 @@ impl DiscardQueue {
 
     /// Takes in what was freed; gives it back if it need not wait.
     pub(super) fn add(&mut self, run: Run) -> Option<Run> {
-        assert!(run.1 > 0, "F6: a run has blocks");
+        assert!(run.1 > 0, "SPACE5: a run has blocks");
         if !self.enabled {
             return Some(run);
         }
@@ -36,6 +41,7 @@ impl DiscardQueue {
 
     /// What waits, in order and joined, of which the device is told now.
     pub(super) fn take(&mut self) -> Vec<Run> {
+        assert!(self.enabled || self.waiting.is_empty(), "SPACE5: nothing waits that need not");
         let mut runs = std::mem::take(&mut self.waiting);
         runs.sort_unstable();
         let blocks: u64 = runs.iter().map(|run| run.1).sum();
@@ -47,7 +53,7 @@ impl DiscardQueue {
             }
         }
         self.passing.extend(&joined);
-        assert_eq!(blocks, joined.iter().map(|run| run.1).sum::<u64>(), "F6: no block is lost");
+        assert_eq!(blocks, joined.iter().map(|run| run.1).sum::<u64>(), "SPACE5: no block is lost");
         joined
     }
 

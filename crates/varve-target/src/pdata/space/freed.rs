@@ -1,4 +1,4 @@
-//! Where blocks were freed, and how a free run that is long enough is found in a page (F8).
+//! Where blocks were freed, and how a free run that is long enough is found in a page (REUSE1).
 
 use super::Run;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(super) struct Freed {
 impl Freed {
     /// Something was freed from this block of a group on.
     pub(super) fn note(&mut self, group: u64, index: u64) {
-        assert!(index < GROUP_BLOCKS, "F8: it is one of the group's blocks");
+        assert!(index < GROUP_BLOCKS, "REUSE1: it is one of the group's blocks");
         self.groups.entry(group).and_modify(|from| *from = index.min(*from)).or_insert(index);
     }
 }

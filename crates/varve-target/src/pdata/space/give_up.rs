@@ -1,9 +1,9 @@
-//! Gives blocks up and makes them free again (F1, F3, F6).
+//! Gives blocks up and makes them free again (SPACE1, SPACE3, SPACE5).
 
 use super::{GROUP_BLOCKS, Run, Space};
 
 /// When so many blocks were given up in one transaction, or this part of the store, and then as many others taken, what
-/// was given up is not left to wait any longer (F8).
+/// was given up is not left to wait any longer (REUSE1).
 const MUCH_BLOCKS: u64 = 1024;
 const MUCH_PART: u64 = 32;
 
@@ -34,14 +34,14 @@ impl Space {
         MUCH_BLOCKS.max(self.end / MUCH_PART)
     }
 
-    /// Gives up blocks; they are free once this transaction is committed (F1), and if somebody may be reading them, nobody
-    /// does any more (F3).
+    /// Gives up blocks; they are free once this transaction is committed (SPACE1), and if somebody may be reading them, nobody
+    /// does any more (SPACE3).
     pub(in super::super) fn give_up(&mut self, run: Run, is_read: bool) {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
         if !self.may_be_given_up(run) {
-            return self.contradicts(run.0); // F7
+            return self.contradicts(run.0); // SPACE6
         }
         self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
         self.freed.add(run, is_read);
@@ -54,13 +54,13 @@ impl Space {
         }
     }
 
-    /// Has freed blocks wait for [`Space::take_discards`] and [`Space::discarded`] from now on, or not any more (F6).
+    /// Has freed blocks wait for [`Space::take_discards`] and [`Space::discarded`] from now on, or not any more (SPACE5).
     pub(in super::super) fn queue_discards(&mut self, enabled: bool) {
         self.discards.enable(enabled).into_iter().for_each(|run| self.set_free(run));
     }
 
     /// The blocks of which the device is to be told now, in order and joined. They are handed out after
-    /// [`Space::discarded`] (F6).
+    /// [`Space::discarded`] (SPACE5).
     pub(in super::super) fn take_discards(&mut self) -> Vec<Run> {
         self.discards.take()
     }
@@ -68,6 +68,7 @@ impl Space {
     /// The device knows of all that was taken so.
     pub(in super::super) fn discarded(&mut self) {
         self.discards.discarded().into_iter().for_each(|run| self.set_free(run));
+        assert!(self.given_up.blocks() >= self.freed.blocks(), "SPACE5: what was not committed is not free");
     }
 
     /// What was given up is free.
@@ -77,7 +78,7 @@ impl Space {
     }
 
     /// The group of the first page that a commit needs and that is not in memory: those of what earlier transactions gave
-    /// up are there (F5).
+    /// up are there (RESIDENT1).
     pub(in super::super) fn missing_for_commit(&self) -> Option<u64> {
         self.given_up.groups().find(|group| !self.is_loaded(*group))
     }

@@ -1,4 +1,4 @@
-//! Blocks that were given up and are not free yet (F1, F3, F6): which in which transaction, and how many of each group.
+//! Blocks that were given up and are not free yet (SPACE1, SPACE3, SPACE5): which in which transaction, and how many of each group.
 
 use super::Run;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(super) struct GivenUp {
 
 impl GivenUp {
     pub(super) fn add(&mut self, run: Run, is_read: bool) {
-        assert!(run.1 > 0, "F1: a run has blocks");
+        assert!(run.1 > 0, "SPACE1: a run has blocks");
         if is_read {
             self.read.push(run);
         } else {
@@ -61,14 +61,14 @@ impl ByGroup {
     }
 
     pub(super) fn add(&mut self, group: u64, blocks: u64) {
-        assert!(blocks > 0, "F1: a run has blocks in each of its groups");
+        assert!(blocks > 0, "SPACE1: a run has blocks in each of its groups");
         self.blocks += blocks;
         *self.of.entry(group).or_default() += blocks;
     }
 
     pub(super) fn subtract(&mut self, group: u64, blocks: u64) {
         let known = self.of.get(&group).copied().unwrap_or(0);
-        assert!(blocks <= known, "F1: what is free now was given up");
+        assert!(blocks <= known, "SPACE1: what is free now was given up");
         self.blocks -= blocks;
         if blocks < known {
             self.of.insert(group, known - blocks)

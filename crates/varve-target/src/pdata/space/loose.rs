@@ -5,21 +5,21 @@ use super::{GROUP_BLOCKS, PAGE_PLACES, Place, Run, Side, Space};
 use varve_block::align_up;
 
 impl Space {
-    /// F4: nothing leads to these blocks yet.
+    /// SPACE4: nothing leads to these blocks yet.
     pub(in super::super) fn loosen(&mut self, run: Run) {
-        assert!(self.loose.insert(run.0, run.1).is_none(), "F4");
+        assert!(self.loose.insert(run.0, run.1).is_none(), "SPACE4");
     }
 
-    /// F4: from now on something leads to these blocks, or they are given up.
+    /// SPACE4: from now on something leads to these blocks, or they are given up.
     pub(in super::super) fn settle(&mut self, run: Run) {
         let (first, length) = self
             .loose
             .range(..=run.0)
             .next_back()
             .map(|(first, length)| (*first, *length))
-            .expect("F4: what is settled was loose");
+            .expect("SPACE4: what is settled was loose");
         let (end, run_end) = (first + length, run.0 + run.1);
-        assert!(run_end <= end, "F4: what is settled was loose");
+        assert!(run_end <= end, "SPACE4: what is settled was loose");
         self.loose.remove(&first);
         if first < run.0 {
             self.loose.insert(first, run.0 - first);
@@ -31,7 +31,7 @@ impl Space {
     }
 
     /// Takes a loose run of at most `limit` blocks that begins at `start`, if that is free, and not if it was never used
-    /// while a long run of freed blocks is there (F8).
+    /// while a long run of freed blocks is there (REUSE1).
     pub(in super::super) fn take_loose_at(&mut self, start: u64, limit: u64) -> Result<Option<Run>, u64> {
         let run = self.take_at(start, limit)?;
         if run.1 > 0 {

@@ -1,9 +1,9 @@
 //! Which pages stay in memory. A page goes only while the disk says the same, and what is left of it is how long its
 //! longest free run is: that decides whether it is worth reading again.
 //!
-//! Invariant F5: a page is not given up while its marks in memory differ from those on the disk that count: while it is
-//! changed, while a commit that holds it is being written, and while blocks of it are given up or loose (F1, F3,
-//! F4, F6).
+//! Invariant RESIDENT1: a page is not given up while its marks in memory differ from those on the disk that count: while it is
+//! changed, while a commit that holds it is being written, and while blocks of it are given up or loose (SPACE1, SPACE3,
+//! SPACE4, SPACE5).
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ impl Space {
         }
     }
 
-    /// Gives up pages beyond `most`, in turn, as far as F5 allows; and some more, so that what F5 keeps is found out once
+    /// Gives up pages beyond `most`, in turn, as far as RESIDENT1 allows; and some more, so that what RESIDENT1 keeps is found out once
     /// for many pages.
     pub(in super::super) fn shrink(&mut self, most: usize) {
         let most = most.max(PAGES_MIN);
@@ -49,14 +49,14 @@ impl Space {
         let victims: Vec<u64> = behind.map(|(group, _)| *group).filter(may_go).take(excess).collect();
         for group in victims {
             let longest = self.longest_free(group);
-            assert!(!self.changed.contains(&group), "F5");
+            assert!(!self.changed.contains(&group), "RESIDENT1");
             self.pages.remove(&group);
             self.summaries.insert(group, longest);
             self.hand = group + 1;
         }
     }
 
-    /// F5.
+    /// RESIDENT1.
     fn kept_groups(&self) -> BTreeSet<u64> {
         let loose = self.loose.iter().flat_map(|(first, length)| self.groups_of((*first, *length)));
         let mut kept: BTreeSet<u64> = loose.chain(self.given_up.groups()).collect();

@@ -5,7 +5,7 @@
 //! not searched again before more of it is freed. So searches cost in proportion to what was freed. Shorter runs are left
 //! to the search that goes round the store ([`Space::take`]).
 //!
-//! Invariant F8: a run that is taken again is free as a whole, and does not reach over the block where the search round the
+//! Invariant REUSE1: a run that is taken again is free as a whole, and does not reach over the block where the search round the
 //! store goes on: what lies behind that block may never have been used.
 
 use super::freed::{Freed, Wanted};
@@ -55,7 +55,7 @@ impl Space {
     pub(super) fn take_freed(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
         let Some((first, length)) = self.freed_run(side)? else { return Ok(None) };
         let run = (first, length.min(limit));
-        assert!(run.1 > 0, "F8: a run has blocks");
+        assert!(run.1 > 0, "REUSE1: a run has blocks");
         self.mark(run, true);
         self.freed_on[side as usize].run = (first + run.1, length - run.1);
         Ok(Some(run))
@@ -75,11 +75,11 @@ impl Space {
             if self.may_have(group, wanted.least) {
                 let Some(page) = self.pages.get(&group) else { return Err(group) };
                 let (first, length) = (self.base + group * GROUP_BLOCKS, self.group_length(group));
-                // F8; and the blocks before may have been free already.
+                // REUSE1; and the blocks before may have been free already.
                 let end = if group == edge { edge_index } else { length };
                 let from = from.saturating_sub(wanted.least + wanted.align);
                 if let Some(run) = wanted.find(page, first, from, end) {
-                    assert!(run.0 + run.1 <= first + end, "F8: what may never have been used is left");
+                    assert!(run.0 + run.1 <= first + end, "REUSE1: what may never have been used is left");
                     freed.groups.insert(group, run.0 - first);
                     return Ok(Some(run));
                 }

@@ -5,9 +5,9 @@
 //! one attempt: it changes all that it has to, or nothing.
 //!
 //! Invariants:
-//! - R1. No key lies strictly between the first and the last key of a run. So the run that covers a chunk is found by
+//! - PRESERVED1. No key lies strictly between the first and the last key of a run. So the run that covers a chunk is found by
 //!   one look to the left, and a chunk within a run has no other entry.
-//! - R2. Content of a part and a snapshot is in the map once.
+//! - PRESERVED2. Content of a part and a snapshot is in the map once.
 
 use super::run::{Found, Search};
 use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
@@ -151,7 +151,7 @@ impl Preserved {
             }
             if chunk < entry.end() {
                 if entry.run > 1 {
-                    run = Some(entry); // R1: nothing else covers the chunks behind this one.
+                    run = Some(entry); // PRESERVED1: nothing else covers the chunks behind this one.
                 }
                 if snapshots.contains(&entry.snapshot) {
                     search.fill(self.of_chunk(entry, chunk));
@@ -189,9 +189,10 @@ impl Preserved {
         snapshots: RangeInclusive<u32>,
         content: Found,
     ) -> Result<Step, Stop> {
+        assert!(content.count > 0, "STOREMAP1: content has parts");
         let first = self.first_of(pages, snapshots.clone(), content)?;
         if first.place.is_some() {
-            return Ok(Step { count: first.count, entered: false }); // R2
+            return Ok(Step { count: first.count, entered: false }); // PRESERVED2
         }
         let mut new = self.entry(*snapshots.start(), content, first.count);
         if new.parts == self.parts {
@@ -231,8 +232,9 @@ impl Preserved {
         }
     }
 
-    /// How many whole chunks from that of `new` on, at most `wanted`, can be one run (R1).
+    /// How many whole chunks from that of `new` on, at most `wanted`, can be one run (PRESERVED1).
     fn longest_run(self, pages: &mut Pages, new: Exception, wanted: u32) -> Result<u32, Stop> {
+        assert!(wanted > 0, "PRESERVED1: a run has chunks");
         let mut cursor = Cursor::floor(self.tree, pages, new.key())?;
         if let Some(before) = self.at(pages, &cursor)?.filter(|before| before.key() < new.key()) {
             if new.key() < before.last_key() {
@@ -249,10 +251,10 @@ impl Preserved {
     fn enter(self, pages: &mut Pages, new: Exception, patch: &mut Patch) -> Result<(), Stop> {
         let before = self.before(pages, new.key())?;
         if let Some(run) = before.filter(|run| new.key() < run.last_key()) {
-            // R1: the key comes before the run's own key of its chunk, or behind it.
+            // PRESERVED1: the key comes before the run's own key of its chunk, or behind it.
             let own = exception_key(new.chunk, run.snapshot, 0);
             let cut = if new.key() < own { new.chunk } else { new.chunk + 1 };
-            assert!(run.chunk < cut && cut < run.end(), "R1: both sides have chunks");
+            assert!(run.chunk < cut && cut < run.end(), "PRESERVED1: both sides have chunks");
             patch.put(tail(run, cut));
             patch.put(Exception { run: length(run.chunk, cut), ..run });
             patch.put(new);
@@ -317,12 +319,13 @@ impl Preserved {
         };
         assert!(heir < entry.snapshot, "an heir is older");
         let first = self.first_of(pages, heir..=entry.snapshot - 1, needed)?;
+        assert!(first.count > 0, "SNAPREMOVE2: a step leads on");
         let entered = first.place.is_none();
         let mut count = first.count;
         if entered {
             let mut new = self.entry(heir, needed, count);
             if new.parts == self.parts {
-                // R1: nothing lies between the run's keys, so nothing will between those of the heir.
+                // PRESERVED1: nothing lies between the run's keys, so nothing will between those of the heir.
                 new.run =
                     u32::try_from(needed.count / u64::from(self.parts)).expect("no longer than the entry");
                 count = self.of_entry(new).count;
@@ -382,13 +385,13 @@ impl Preserved {
     fn is_alone(self, before: &[Exception], entry: Exception, heir: u32) -> bool {
         for other in before.iter().rev() {
             if other.end() <= entry.chunk {
-                return true; // R1: nothing before that reaches farther.
+                return true; // PRESERVED1: nothing before that reaches farther.
             }
             if other.snapshot > heir || (other.snapshot == heir && other.part + other.parts > entry.part) {
                 return false;
             }
             if other.snapshot < heir {
-                // R1: a run that covers the chunk, or another snapshot's entry, and neither is asked.
+                // PRESERVED1: a run that covers the chunk, or another snapshot's entry, and neither is asked.
                 return true;
             }
         }
@@ -455,7 +458,7 @@ impl Preserved {
 
 /// `run` from `chunk` on.
 fn tail(run: Exception, chunk: u64) -> Exception {
-    assert!((run.chunk..run.end()).contains(&chunk), "R1: the chunk is part of the run");
+    assert!((run.chunk..run.end()).contains(&chunk), "PRESERVED1: the chunk is part of the run");
     let place = run.place + (chunk - run.chunk) * u64::from(run.parts);
     Exception { chunk, place, run: length(chunk, run.end()), ..run }
 }

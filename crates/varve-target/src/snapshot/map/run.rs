@@ -26,6 +26,7 @@ impl Run {
     /// The part of the run that lies in `extent`, if any.
     pub(in crate::snapshot) fn clip(self, extent: Extent) -> Option<Run> {
         let part = self.extent.intersect(extent)?;
+        assert!(self.extent.contains(part), "STOREMAP1: {part:?} is of {:?}", self.extent);
         let source = match self.source {
             Source::Store(place) => Source::Store(place + (part.offset - self.extent.offset)),
             other => other,
@@ -150,6 +151,7 @@ impl Search {
             left.extend(hole.clip(part.end(), hole.end()));
             self.found.push(part);
         }
+        assert!(left.iter().all(|hole| hole.count > 0), "STOREMAP1: a hole has parts");
         self.holes = left;
     }
 
@@ -158,6 +160,10 @@ impl Search {
         let Search { holes, mut found } = self;
         found.extend(holes);
         found.sort_unstable_by_key(|part| part.first);
+        assert!(
+            found.windows(2).all(|pair| pair[0].end() == pair[1].first),
+            "PRESERVED2: each part is found once"
+        );
         found
     }
 }

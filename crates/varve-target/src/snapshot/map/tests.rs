@@ -154,7 +154,7 @@ impl Model {
                 self.leaving.insert(snapshot, 0);
             }
             Step::Reclaim(entries) => {
-                // Any of them may go first (L3).
+                // Any of them may go first (SNAPREMOVE3).
                 let leaving = self.leaving.iter().nth(entries % self.leaving.len().max(1));
                 let Some((&snapshot, &from)) = leaving else { return };
                 self.reclaim(map, snapshot, from, entries);
@@ -203,16 +203,22 @@ impl Model {
         let mut places = BTreeSet::new();
         let block_of = |part: Extent| part.offset / PART_SIZE;
         let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut preserved = BTreeSet::new();
+        for mapping in all(map, false) {
+            for (_, part) in mapping.extent.pieces(PART_SIZE) {
+                assert!(preserved.insert((mapping.snapshot, part.offset)), "PRESERVED2: {part:?}");
+            }
+        }
         for written in [false, true] {
             for mapping in all(map, written).into_iter().filter(|mapping| mapping.place != ZEROS) {
                 *owned.entry(mapping.snapshot).or_default() += mapping.extent.length;
                 for (_, part) in Extent::new(mapping.place, mapping.extent.length).pieces(PART_SIZE) {
-                    assert!(places.insert(block_of(part)), "P2: {part:?}");
+                    assert!(places.insert(block_of(part)), "STOREMAP2: {part:?}");
                 }
             }
         }
         let counted = map.bytes().into_iter().map(|(id, bytes)| (id, bytes.preserved + bytes.written));
-        assert_eq!(counted.collect::<BTreeMap<_, _>>(), owned, "P3");
+        assert_eq!(counted.collect::<BTreeMap<_, _>>(), owned, "STOREMAP3");
         for place in &places {
             assert_eq!(map.blocks.pages().is_used(*place), Ok(true), "content is marked");
         }
@@ -235,14 +241,14 @@ impl Model {
         self.check_order(map);
     }
 
-    /// R1, and that space is neither lost nor used twice.
+    /// PRESERVED1, and that space is neither lost nor used twice.
     fn check_order(&self, map: &Map) {
         let mut from = Some(0);
         let mut last: Option<Key> = None;
         while let Some(key) = from {
             let (entries, next) = block_on(map.preserved_leaf(key)).expect("readable");
             for entry in entries {
-                assert!(last.is_none_or(|last| last < entry.key()), "R1: {entry:?}");
+                assert!(last.is_none_or(|last| last < entry.key()), "PRESERVED1: {entry:?}");
                 last = Some(entry.last_key());
             }
             from = next;
@@ -280,7 +286,7 @@ fn compare(parts: u64, steps: &[Step], often: usize) {
     let left = all(&map, false).into_iter().chain(all(&map, true));
     assert!(
         left.into_iter().all(|mapping| model.snapshots.contains_key(&mapping.snapshot)),
-        "L1: nothing is left"
+        "SNAPREMOVE1: nothing is left"
     );
     model.check(&map);
 }
@@ -316,7 +322,7 @@ fn sequential_changes_are_one_entry_until_another_snapshot_cuts_them() {
     }
     assert_eq!(all(&map, false).len(), 1, "a thousand parts, 32 bytes");
     keep(&map, 2, 401, 1, 2000);
-    assert_eq!(all(&map, false).len(), 3, "R1: the entry that came between, and a run on each side");
+    assert_eq!(all(&map, false).len(), 3, "PRESERVED1: the entry that came between, and a run on each side");
     let places = |snapshot| {
         let (runs, _) = block_on(map.resolve(snapshot, parts(400, 2))).expect("readable");
         runs.into_iter().map(|run| run.source).collect::<Vec<_>>()
@@ -334,7 +340,11 @@ fn content_that_comes_late_hides_nothing_of_the_snapshots_that_were_removed_mean
     // Snapshots 3 and 2 were removed while it was on its way: the first one is the next older.
     block_on(map.keep(late, Room::Ordinary, || Some((1, 1 << 40)))).expect("there is room");
     let (runs, _) = block_on(map.resolve(1, parts(7, 1))).expect("readable");
-    assert_eq!(runs[0].source, Source::Store(500 * PART_SIZE), "L3: what was preserved first is older");
+    assert_eq!(
+        runs[0].source,
+        Source::Store(500 * PART_SIZE),
+        "SNAPREMOVE3: what was preserved first is older"
+    );
     assert_eq!(map.blocks.pages().reclaimable_blocks(), 1, "and nobody needs the other");
 }
 

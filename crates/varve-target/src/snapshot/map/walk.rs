@@ -74,6 +74,7 @@ impl Map {
         from: Key,
     ) -> Result<(Vec<Mapping>, Option<Key>), IoError> {
         let (entries, next) = self.preserved_leaf(from).await?;
+        assert!(next.is_none_or(|next| next > from), "NODE4: leaves follow each other");
         let mapping = |entry: Exception| mapping(entry.snapshot, self.preserved.get().of_entry(entry));
         Ok((entries.into_iter().map(mapping).collect(), next))
     }
@@ -84,6 +85,7 @@ impl Map {
         from: Key,
     ) -> Result<(Vec<Mapping>, Option<Key>), IoError> {
         let (entries, next) = self.written_leaf(from).await?;
+        assert!(next.is_none_or(|next| next > from), "NODE4: leaves follow each other");
         let mapping = |entry: Written| mapping(entry.snapshot, written::of(entry));
         Ok((entries.into_iter().map(mapping).collect(), next))
     }

@@ -2,7 +2,7 @@
 //!
 //! Everything here is one attempt: it changes all that it has to, or nothing.
 //!
-//! Invariant W3: entries of one snapshot do not overlap.
+//! Invariant SNAPWRITE1: entries of one snapshot do not overlap.
 
 use super::run::{Found, advance};
 use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
@@ -107,7 +107,7 @@ impl WrittenMap {
             None => None,
         };
         if old.place.is_some() {
-            let whole = self.floor(pages, new.key())?.expect("W3: what was found is there");
+            let whole = self.floor(pages, new.key())?.expect("SNAPWRITE1: what was found is there");
             if whole.part < new.part {
                 let head = Written { count: new.part - whole.part, ..whole };
                 puts.push((head.key(), head.value()));

@@ -1,4 +1,4 @@
-//! The log behind the last checkpoint: what the next record is, and what one says. Invariants R2 and R3 of the parent.
+//! The log behind the last checkpoint: what the next record is, and what one says. Invariants STOREOPEN2 and STOREOPEN3 of the parent.
 
 use super::super::contents::apply;
 use super::super::{StoreError, blocks_of, index};
@@ -76,7 +76,7 @@ impl Loaded {
         records.last().map_or((self.log.next, self.log.sequence), |block| (block.next, block.sequence + 1))
     }
 
-    /// R2: whether a record lies behind the one at `address` that should have number `sequence` and is damaged: then that
+    /// STOREOPEN2: whether a record lies behind the one at `address` that should have number `sequence` and is damaged: then that
     /// was not torn by a crash. Looks where the next one lies as a rule.
     async fn log_goes_on(
         &self,
@@ -85,7 +85,7 @@ impl Loaded {
         address: u64,
         sequence: u64,
     ) -> Result<bool, StoreError> {
-        assert!(address.is_multiple_of(PART_SIZE), "R2: records begin with a block");
+        assert!(address.is_multiple_of(PART_SIZE), "STOREOPEN2: records begin with a block");
         let end = store.shape().size.min(address + LOOK_AHEAD_BYTES);
         let behind = Extent::between(address, align_down(end, PART_SIZE));
         for (_, piece) in behind.pieces(MIB) {
@@ -136,7 +136,7 @@ impl Loaded {
         }
         let Superblock { generation, epoch, .. } = self.superblock;
         if block.generation > generation || block.epoch > epoch {
-            return Err(StoreError::Corrupt("the newest superblock of the exception store was lost")); // R3
+            return Err(StoreError::Corrupt("the newest superblock of the exception store was lost")); // STOREOPEN3
         }
         let expected = (block.generation, block.epoch, block.sequence) == (generation, epoch, sequence);
         Ok(if expected { Next::Record(block) } else { Next::End })
@@ -170,7 +170,7 @@ impl Loaded {
     }
 }
 
-/// R2: whether the data that a record preserves is what its checksums say.
+/// STOREOPEN2: whether the data that a record preserves is what its checksums say.
 pub(in crate::snapshot) async fn is_whole(
     block: &EntryBlock,
     store: &Device,

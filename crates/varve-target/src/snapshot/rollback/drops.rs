@@ -3,7 +3,7 @@
 //! The device holds the content then, so the target finds it there, as all parts that never changed; a comparison does
 //! not name them, and their space is free. A copy stays where something newer was preserved for a snapshot between the
 //! target and the boundary: the target would find that instead. It stays, too, where the target was written, for older
-//! snapshots need what the origin held (K8).
+//! snapshots need what the origin held (ROLLBACK8).
 
 use super::super::batch::Ticket;
 use super::super::{Sabotage, SnapshotStore};
@@ -15,14 +15,14 @@ use varve_format::store::Entry;
 
 impl SnapshotStore {
     /// Has the log say that what the target found of `restored` in the store is dropped, once the tickets are settled. The
-    /// device holds it, durably; the caller holds `copies`, and the log does not say yet that the parts are restored (K8).
+    /// device holds it, durably; the caller holds `copies`, and the log does not say yet that the parts are restored (ROLLBACK8).
     pub(super) async fn join_drops(&self, restored: &[Extent]) -> Result<Vec<Ticket>, IoError> {
         let Some((snapshot, _)) = self.target() else { return Ok(Vec::new()) };
         let mut tickets = Vec::new();
         for extent in restored {
             let redundant = self.map.run(|pages| self.attempt_redundant(pages, *extent)).await?;
             for extent in redundant {
-                assert!(!self.shows_device(extent), "K8: {extent:?} is not restored yet");
+                assert!(!self.shows_device(extent), "ROLLBACK8: {extent:?} is not restored yet");
                 tickets.push(self.pipeline.join(Work::Entry(Entry::Dropped { snapshot, extent })));
             }
         }

@@ -1,6 +1,6 @@
 //! A set of bytes, as the ranges that it consists of.
 //!
-//! Invariant Y1: ranges are not empty, do not touch each other, and stand in order.
+//! Invariant RANGES1: ranges are not empty, do not touch each other, and stand in order.
 
 use std::collections::BTreeMap;
 use varve_block::Extent;
@@ -28,7 +28,7 @@ impl Ranges {
     pub(in crate::snapshot) fn bytes_before(&self, end: u64) -> u64 {
         let behind = self.ends.iter().rev().take_while(|(_, last)| **last > end);
         let beyond: u64 = behind.map(|(first, last)| last - end.max(*first)).sum();
-        assert!(beyond <= self.bytes, "Y1: what lies behind {end} is in the set");
+        assert!(beyond <= self.bytes, "RANGES1: what lies behind {end} is in the set");
         self.bytes - beyond
     }
 
@@ -43,7 +43,7 @@ impl Ranges {
             return;
         }
         let (mut start, mut end) = (extent.offset, extent.end());
-        // Whatever overlaps or touches it becomes one range with it (Y1).
+        // Whatever overlaps or touches it becomes one range with it (RANGES1).
         while let Some((&other, &other_end)) = self.ends.range(..=end).next_back()
             && other_end >= start
         {
@@ -53,7 +53,7 @@ impl Ranges {
         }
         self.ends.insert(start, end);
         self.bytes += end - start;
-        assert!(self.bytes >= extent.length, "Y1: {extent:?} is in the set");
+        assert!(self.bytes >= extent.length, "RANGES1: {extent:?} is in the set");
     }
 
     /// Takes `extent` out of the set.
@@ -71,7 +71,7 @@ impl Ranges {
                 }
             }
         }
-        assert!(extent.is_empty() || self.gaps(extent) == [extent], "Y1: nothing of {extent:?} is left");
+        assert!(extent.is_empty() || self.gaps(extent) == [extent], "RANGES1: nothing of {extent:?} is left");
     }
 
     /// What of `extent` is not in the set, in order.
@@ -95,7 +95,7 @@ impl Ranges {
     pub(in crate::snapshot) fn first_gap(&self, extent: Extent) -> Option<u64> {
         let before = self.ends.range(..=extent.offset).next_back();
         let at = before.map_or(extent.offset, |(_, end)| extent.offset.max(*end));
-        (at < extent.end()).then_some(at) // Y1: no range begins where one ends.
+        (at < extent.end()).then_some(at) // RANGES1: no range begins where one ends.
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_overlaps_or_touches_becomes_one_range() {
         let joined = set(&[(10, 20), (30, 40), (50, 60), (20, 30), (55, 58)]);
-        assert_eq!(joined, set(&[(10, 40), (50, 60)]), "Y1");
+        assert_eq!(joined, set(&[(10, 40), (50, 60)]), "RANGES1");
         assert_eq!((joined.count(), joined.bytes()), (2, 40));
         assert_eq!(set(&[(10, 20), (30, 40), (5, 50)]), set(&[(5, 50)]));
         assert_eq!(set(&[(10, 40), (20, 30)]), set(&[(10, 40)]));
@@ -122,7 +122,7 @@ mod tests {
     fn what_is_taken_out_leaves_what_lies_on_both_sides() {
         let mut ranges = set(&[(10, 20), (30, 40), (50, 60)]);
         ranges.remove(Extent::between(15, 52));
-        assert_eq!(ranges, set(&[(10, 15), (52, 60)]), "Y1");
+        assert_eq!(ranges, set(&[(10, 15), (52, 60)]), "RANGES1");
         ranges.remove(Extent::between(54, 56));
         assert_eq!(ranges, set(&[(10, 15), (52, 54), (56, 60)]));
         ranges.remove(Extent::between(15, 52));

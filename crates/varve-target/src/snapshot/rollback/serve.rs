@@ -17,7 +17,7 @@ const REGION_CHUNKS: u64 = 16;
 
 /// A change that is about to replace pending parts whole.
 pub(in crate::snapshot) struct Overwriting {
-    /// K5: held until the log says that the parts are restored.
+    /// ROLLBACK5: held until the log says that the parts are restored.
     _source: RangeGuard,
     _copying: RangeGuard,
     /// What is restored once the change is durable.
@@ -25,7 +25,7 @@ pub(in crate::snapshot) struct Overwriting {
 }
 
 impl SnapshotStore {
-    /// Where the bytes of `extent` of snapshot `id`, or of [`ORIGIN`], are found now (K1), and what keeps them there
+    /// Where the bytes of `extent` of snapshot `id`, or of [`ORIGIN`], are found now (ROLLBACK1), and what keeps them there
     /// while it is held. [`Source::Below`] is the origin's device.
     pub(in crate::snapshot) async fn shown(
         &self,
@@ -73,11 +73,11 @@ impl SnapshotStore {
         }
         let shown: Vec<Run> = shown.into_iter().filter_map(|run| run.clip(extent)).collect();
         let covered: u64 = shown.iter().map(|run| run.extent.length).sum();
-        assert_eq!(covered, extent.length, "K1: every byte is somewhere");
+        assert_eq!(covered, extent.length, "ROLLBACK1: every byte is somewhere");
         Ok(shown)
     }
 
-    /// Where the bytes of `extent` are that the target of `rollback` shows, and zeros behind its end (K7).
+    /// Where the bytes of `extent` are that the target of `rollback` shows, and zeros behind its end (ROLLBACK7).
     fn attempt_target(
         &self,
         pages: &mut Pages,
@@ -92,7 +92,7 @@ impl SnapshotStore {
         let behind = Extent::between(extent.offset.max(target.end()), extent.end().max(target.end()));
         runs.extend((!behind.is_empty()).then_some(Run { extent: behind, source: Source::Zeros }));
         let covered: u64 = runs.iter().map(|run| run.extent.length).sum();
-        assert_eq!(covered, extent.length, "K7: every byte is somewhere");
+        assert_eq!(covered, extent.length, "ROLLBACK7: every byte is somewhere");
         Ok(runs)
     }
 
@@ -117,7 +117,7 @@ impl SnapshotStore {
         rollback.unrestored(extent).is_empty()
     }
 
-    /// K2: keeps the target as it is in `extent` while that is read for snapshot `id`, or changed for [`ORIGIN`].
+    /// ROLLBACK2: keeps the target as it is in `extent` while that is read for snapshot `id`, or changed for [`ORIGIN`].
     /// None if nothing of it is found by the target.
     pub(in crate::snapshot) async fn hold_target(&self, id: u64, extent: Extent) -> Option<RangeGuard> {
         loop {
@@ -125,7 +125,7 @@ impl SnapshotStore {
             if self.shows_device(extent) {
                 return None;
             }
-            let view = self.view_state(target).expect("K2: the target is not removed");
+            let view = self.view_state(target).expect("ROLLBACK2: the target is not removed");
             let held = view.lock.lock(extent.align_out(PART_SIZE), LockMode::Shared).await;
             // While we waited the rollback may have ended, and another one begun.
             if self.target().is_none_or(|now| now == (target, boundary)) {
@@ -173,7 +173,7 @@ impl SnapshotStore {
     }
 
     /// What of `extent` must be preserved for the newest snapshot of before the boundary, and for which. The parts
-    /// are pending, or the newest of after the boundary has none of them (K4).
+    /// are pending, or the newest of after the boundary has none of them (ROLLBACK4).
     pub(super) async fn missing_before_boundary(
         &self,
         extent: Extent,
@@ -196,7 +196,7 @@ impl SnapshotStore {
         Ok((!missing.is_empty()).then_some((*newest, missing)))
     }
 
-    /// Preserves `pending` parts for the snapshots of before the boundary (K4). The caller holds `copies`.
+    /// Preserves `pending` parts for the snapshots of before the boundary (ROLLBACK4). The caller holds `copies`.
     pub(super) async fn preserve_pending(&self, pending: &[Extent]) -> Result<(), IoError> {
         if self.sabotaged(Sabotage::RestoreUnpreserved) {
             return Ok(());
@@ -212,7 +212,7 @@ impl SnapshotStore {
         self.preserve_runs(snapshot, runs, &async || Ok(())).await?;
         for extent in pending {
             if let Some((snapshot, found)) = self.missing_before_boundary(*extent).await? {
-                return Err(self.contradicts(snapshot, *extent, "K4: all of it is preserved", &found));
+                return Err(self.contradicts(snapshot, *extent, "ROLLBACK4: all of it is preserved", &found));
             }
         }
         Ok(())
@@ -235,7 +235,7 @@ impl SnapshotStore {
         self.failed.check()?;
         let since = self.target().map_or(ORIGIN, |(_, boundary)| boundary);
         let newest_is_since = self.contents.borrow().newest().is_some_and(|(newest, _)| newest >= since);
-        // K4: a snapshot of after the instant needs what the origin shows, so that goes to the device first.
+        // ROLLBACK4: a snapshot of after the instant needs what the origin shows, so that goes to the device first.
         let whole = if newest_is_since { Extent::default() } else { extent.align_in(PART_SIZE) };
         let (replaced, kept) = divide(&pending, whole);
         self.restore(&kept, Durability::Durable).await?;
@@ -243,7 +243,7 @@ impl SnapshotStore {
         let unchanged: Vec<Extent> =
             kept.iter().flat_map(|kept| kept.without(&[extent.align_out(PART_SIZE)])).collect();
         let drops = self.join_drops(&unchanged).await?;
-        // They get into the log before what is preserved now, or with it (K4).
+        // They get into the log before what is preserved now, or with it (ROLLBACK4).
         let marks = self.join_marks(varve_block::joined([kept, plain].concat()));
         let parts = extent.align_out(PART_SIZE);
         let preserve = self.preserve_held(parts, &async || Ok(()));
@@ -282,19 +282,19 @@ impl SnapshotStore {
         let Some(overwriting) = overwriting.filter(|overwriting| !overwriting.replaced.is_empty()) else {
             return device.submit(io).await;
         };
-        let outcome = device.submit(durable(io)).await?; // K3
+        let outcome = device.submit(durable(io)).await?; // ROLLBACK3
         match self.mark(overwriting.replaced).await {
             Ok(()) => Ok(outcome),
             // The log has nothing of it: the parts are pending as before.
             Err(IoError::NoSpace) => Err(IoError::NoSpace),
             Err(error) => {
-                self.half_rolled_back.set(true); // K6
+                self.half_rolled_back.set(true); // ROLLBACK6
                 Err(error)
             }
         }
     }
 
-    /// Restores all of `extent`, which is about to be written in snapshot `id` (K2). The caller holds the snapshot's
+    /// Restores all of `extent`, which is about to be written in snapshot `id` (ROLLBACK2). The caller holds the snapshot's
     /// lock there, exclusively.
     pub(in crate::snapshot) async fn let_go(&self, id: u64, extent: Extent) -> Result<(), IoError> {
         if !self.is_target(id) || self.shows_device(extent) {
@@ -308,7 +308,7 @@ impl SnapshotStore {
         let (pending, plain) = self.unrestored(parts).await?;
         self.restore(&pending, Durability::Durable).await?;
         self.mark_dropping(&pending, varve_block::joined([pending.clone(), plain].concat())).await?;
-        assert!(self.shows_device(parts), "K2: {parts:?} is restored");
+        assert!(self.shows_device(parts), "ROLLBACK2: {parts:?} is restored");
         Ok(())
     }
 }

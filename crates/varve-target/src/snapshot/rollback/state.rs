@@ -13,7 +13,7 @@ pub(in crate::snapshot) struct Rollback {
     pub boundary: u64,
     /// Bytes of the target.
     pub target_size: u64,
-    /// Bytes of the origin, as far as they are known: what lies beyond the target shows zeros (K7).
+    /// Bytes of the origin, as far as they are known: what lies beyond the target shows zeros (ROLLBACK7).
     pub size: u64,
     pub(super) restored: Ranges,
     /// How many requests came since the beginning, more or less.
@@ -23,7 +23,7 @@ pub(in crate::snapshot) struct Rollback {
 impl Rollback {
     /// A rollback to snapshot `snapshot`, of `target_size` bytes, of an origin of `origin_size` bytes.
     pub(in crate::snapshot) fn new(snapshot: u64, boundary: u64, target_size: u64, origin_size: u64) -> Self {
-        assert!(boundary > snapshot, "E5: the boundary comes behind the target");
+        assert!(boundary > snapshot, "ENTRY5: the boundary comes behind the target");
         let size = target_size.max(origin_size);
         let (restored, requests) = (Ranges::default(), Cell::new(0));
         Self { snapshot, boundary, target_size, size, restored, requests }
@@ -32,7 +32,7 @@ impl Rollback {
     /// The origin has so many bytes from now on.
     pub(in crate::snapshot) fn resize_origin(&mut self, bytes: u64) {
         self.size = self.target_size.max(bytes);
-        assert!(self.size >= bytes, "K7: all of the origin is pending or restored");
+        assert!(self.size >= bytes, "ROLLBACK7: all of the origin is pending or restored");
     }
 
     /// Notes that `extent` is restored.
@@ -42,6 +42,7 @@ impl Rollback {
 
     /// What of `extent` is not restored.
     pub(in crate::snapshot) fn unrestored(&self, extent: Extent) -> Vec<Extent> {
+        assert!(self.size >= self.target_size, "ROLLBACK7: all that the target shows is pending or restored");
         let inside = extent.intersect(Extent::new(0, self.size));
         inside.map(|inside| self.restored.gaps(inside)).unwrap_or_default()
     }

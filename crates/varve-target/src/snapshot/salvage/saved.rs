@@ -26,7 +26,7 @@ pub(super) struct Saved {
     leaving: BTreeMap<u64, u64>,
     preserved: BTreeMap<u64, Pieces>,
     written: BTreeMap<u64, Pieces>,
-    /// Places that content has (Z3).
+    /// Places that content has (SALVAGE3).
     places: Ranges,
     /// Bytes of snapshots of which it is not known where they are.
     lost: BTreeMap<u64, Ranges>,
@@ -54,19 +54,20 @@ impl Saved {
         size.is_some_and(|size| mapping.extent.end() <= *size)
     }
 
-    /// Takes the place of a mapping; whether nobody has it (Z3).
+    /// Takes the place of a mapping; whether nobody has it (SALVAGE3).
     fn claim(&mut self, mapping: Mapping) -> bool {
-        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: whole parts have places");
+        assert!(mapping.extent.is_aligned(PART_SIZE), "STOREMAP1: whole parts have places");
         let place = Extent::new(mapping.place, mapping.extent.length);
         let alone = mapping.place == ZEROS || self.places.gaps(place) == [place];
         if alone && mapping.place != ZEROS {
             self.places.insert(place);
+            assert!(self.places.gaps(place).is_empty(), "SALVAGE3: nobody else gets this place");
         }
         alone
     }
 
     fn lose(&mut self, snapshot: u64, extent: Extent) {
-        assert!(extent.is_aligned(PART_SIZE), "Z1: whole parts are lost");
+        assert!(extent.is_aligned(PART_SIZE), "SALVAGE1: whole parts are lost");
         let size = self.sizes.get(&snapshot).copied().unwrap_or(0);
         if let Some(inside) = extent.intersect(Extent::new(0, size)) {
             self.lost.entry(snapshot).or_default().insert(inside);
@@ -107,7 +108,7 @@ impl Saved {
         }
     }
 
-    /// Z2: keys from `begin` on, up to `end`, are lost: which bytes of snapshot `id` might they have been about?
+    /// SALVAGE2: keys from `begin` on, up to `end`, are lost: which bytes of snapshot `id` might they have been about?
     fn lose_preserved(&mut self, id: u64, begin: Key, end: Option<Key>) {
         let Ok(short) = u32::try_from(id) else { return };
         let chunk = |key: Key| (key >> 64) as u64;
@@ -231,11 +232,11 @@ impl Saved {
             lost.remove(Extent::between(size_of(*id), u64::MAX));
         }
         all.retain(|_, lost| lost.bytes() > 0);
-        assert!(all.keys().all(|id| self.sizes.contains_key(id)), "Z1: who loses something was there");
+        assert!(all.keys().all(|id| self.sizes.contains_key(id)), "SALVAGE1: who loses something was there");
         all
     }
 
-    /// Everything that is known, and zeros for what is not (Z1).
+    /// Everything that is known, and zeros for what is not (SALVAGE1).
     pub(super) fn mappings(&self, lost: &BTreeMap<u64, Ranges>) -> Vec<Entry> {
         let preserved = self.preserved.values().flat_map(|pieces| &pieces.mappings);
         let preserved = preserved.map(|mapping| Entry::Preserved { mapping: *mapping, checksum: 0 });
@@ -329,7 +330,7 @@ mod tests {
         let all: Vec<(u64, Extent)> =
             lost.iter().flat_map(|(id, lost)| lost.iter().map(|extent| (*id, extent))).collect();
         let expected = [(1, parts(2, 1)), (3, parts(2, 1)), (3, parts(99, 1)), (5, parts(1, 2))];
-        assert_eq!(all, expected, "Z1: who found it there, and nothing before");
+        assert_eq!(all, expected, "SALVAGE1: who found it there, and nothing before");
         let known = saved.mappings(&BTreeMap::new());
         let preserved = sound.map(|mapping| Entry::Preserved { mapping, checksum: 0 });
         assert_eq!(known, preserved);
@@ -341,7 +342,7 @@ mod tests {
         saved.add_written(&[found(Mapping { snapshot: 1, extent: parts(0, 50), place: ZEROS })]);
         saved.log_written(&[mapping(1, parts(3, 1), 60), mapping(2, parts(7, 1), 5)]);
         let lost = saved.lost(|_| 100 * PART_SIZE);
-        assert_eq!(lost.keys().collect::<Vec<_>>(), [&2], "Z3: the place of what was preserved");
+        assert_eq!(lost.keys().collect::<Vec<_>>(), [&2], "SALVAGE3: the place of what was preserved");
         assert_eq!(lost[&2].iter().collect::<Vec<_>>(), [parts(7, 1)]);
     }
 }

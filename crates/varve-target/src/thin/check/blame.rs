@@ -105,7 +105,7 @@ impl Checker<'_> {
 
     /// The bytes of a run that lie in blocks in doubt.
     fn doubts_of(&self, run: Mapping) -> Vec<Extent> {
-        assert!(run.count > 0, "M1: {run:?}");
+        assert!(run.count > 0, "MAPPING1: {run:?}");
         if run.place == 0 {
             return Vec::new();
         }

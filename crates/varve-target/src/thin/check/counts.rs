@@ -85,12 +85,12 @@ impl Wrong {
         };
         match self {
             Wrong::Count(holders, counted) => {
-                format!("T9: {blocks}: {holders} hold it, counted are {counted}")
+                format!("THIN9: {blocks}: {holders} hold it, counted are {counted}")
             }
             Wrong::Free => format!("{blocks}: held, and marked as free"),
             Wrong::Leaked => format!("{blocks}: marked as in use, and held by nobody"),
             Wrong::GivenUp => format!("{blocks}: held, and given up"),
-            Wrong::Page => format!("W3: {blocks}: held, and a page of the space map"),
+            Wrong::Page => format!("POOLCHECK3: {blocks}: held, and a page of the space map"),
         }
     }
 
@@ -105,7 +105,7 @@ impl Wrong {
 }
 
 impl Checker<'_> {
-    /// T9, W3, and the space map.
+    /// THIN9, POOLCHECK3, and the space map.
     pub(super) async fn count(&mut self) -> Result<(), PoolError> {
         let base = self.pool.base_block();
         let end = self.view.commit.map_or(self.pool.end_block.get(), |commit| commit.end_block);
@@ -184,13 +184,13 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// W3.
+    /// POOLCHECK3.
     fn refuse_nodes(&mut self, run: Mapping, counts: &Counts) {
         let nodes: Vec<u64> =
             self.nodes.range(run.place..run.place + run.count).map(|node| *node.0).collect();
         let now = |block: &u64| (counts.from..counts.until).contains(&((block - counts.base) / GROUP_BLOCKS));
         for block in nodes.into_iter().filter(now) {
-            self.report.error(format!("W3: block {block} is a node and data"));
+            self.report.error(format!("POOLCHECK3: block {block} is a node and data"));
             self.doubt(block, 1);
         }
     }

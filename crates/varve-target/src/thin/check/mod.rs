@@ -5,10 +5,10 @@
 //! blocks at once, up to 128 MiB and in a serving pool up to 16 MiB, beside the budget of the maps; a pool that needs more
 //! is passed over more often.
 //!
-//! Invariants, besides T9 of the module and those of runs:
-//! - W1. A node is no younger than the one above it, and what it maps is no younger than it.
-//! - W2. What is younger than the last clone of a volume is held by that volume alone: nobody looks at its count.
-//! - W3. A block is a node of one map, or data, or a page of the space map, and never two of these.
+//! Invariants, besides THIN9 of the module and those of runs:
+//! - POOLCHECK1. A node is no younger than the one above it, and what it maps is no younger than it.
+//! - POOLCHECK2. What is younger than the last clone of a volume is held by that volume alone: nobody looks at its count.
+//! - POOLCHECK3. A block is a node of one map, or data, or a page of the space map, and never two of these.
 
 mod blame;
 mod checker;

@@ -13,8 +13,8 @@ use varve_format::thin::{Mapping, VolumeFlags};
 impl Pool {
     /// Checks the pool as it is in memory. Nothing may change meanwhile.
     pub async fn check(&self) -> Result<PoolReport, PoolError> {
-        self.check_names();
-        let volumes = self.volumes.borrow().values().cloned().collect();
+        self.volumes.assert_names();
+        let volumes = self.volumes.all().values().cloned().collect();
         let table = self.table.get();
         let (shares, groups_max) = (&self.shares, GROUPS_MAX);
         let view = View { volumes, shares, table, commit: None, groups_max, pace: None };
@@ -61,7 +61,7 @@ impl Checker<'_> {
 
     /// The number of mapped parts, and that none lies behind the volume's end.
     fn compare_volume(&mut self, volume: &Volume, known: Known) {
-        assert!(known.first <= known.end || known.mapped == 0, "R1: runs are in order");
+        assert!(known.first <= known.end || known.mapped == 0, "RUNS1: runs are in order");
         let (removing, over) = (volume.has(VolumeFlags::REMOVING), volume.over.get());
         let fits = over.is_none_or(|over| over.bytes <= volume.bytes.get());
         if !fits || over.is_some() != volume.has(VolumeFlags::ORIGIN) {
@@ -86,7 +86,7 @@ impl Checker<'_> {
         let mut names = BTreeSet::new();
         for volume in &self.view.volumes {
             let name = (volume.snapshot_of, volume.name.borrow().clone());
-            if volume.id >= self.pool.next_volume.get() {
+            if volume.id >= self.pool.volumes.next_id() {
                 self.report.error(format!("volume {}: no volume has this number yet", volume.id));
             }
             if !volume.has(VolumeFlags::REMOVING) && !names.insert(name) {
@@ -95,7 +95,7 @@ impl Checker<'_> {
         }
     }
 
-    /// W2, and the same of nodes: what a volume changes in place without a look at counts is its own.
+    /// POOLCHECK2, and the same of nodes: what a volume changes in place without a look at counts is its own.
     async fn check_alone(&mut self, volume: &Volume) -> Result<(), PoolError> {
         let since = volume.since.get();
         let mut ahead = vec![volume.tree.get().root];
@@ -109,7 +109,7 @@ impl Checker<'_> {
                 continue;
             }
             if self.others(block).await.is_some_and(|others| others > 0) {
-                let error = format!("W2: {}: node {block} is held by others too", told(volume));
+                let error = format!("POOLCHECK2: {}: node {block} is held by others too", told(volume));
                 self.report.error(error);
                 continue;
             }
@@ -127,7 +127,7 @@ impl Checker<'_> {
     }
 
     async fn check_run_alone(&mut self, volume: &Volume, run: Mapping) {
-        assert!(run.place != 0 && run.count > 0, "M1: {run:?}");
+        assert!(run.place != 0 && run.count > 0, "MAPPING1: {run:?}");
         let shares = self.view.shares;
         if !self.are_counts_readable {
             return;
@@ -135,7 +135,8 @@ impl Checker<'_> {
         let pieces = self.pool.map.run(|pages| shares.pieces(pages, run.place, run.count)).await;
         for piece in pieces.unwrap_or_default().iter().filter(|piece| piece.others > 0) {
             let (first, last) = (piece.first, piece.end() - 1);
-            let error = format!("W2: {}: blocks {first} to {last} are held by others too", told(volume));
+            let error =
+                format!("POOLCHECK2: {}: blocks {first} to {last} are held by others too", told(volume));
             self.report.error(error);
             self.doubt(piece.first, piece.blocks);
         }

@@ -1,6 +1,6 @@
 //! What the space map says of a group of blocks: now, or at the commit that is checked.
 //!
-//! Invariant S1: a page is taken for the commit's only if no later commit has written over it: a page lies in one of two
+//! Invariant CHECKPAGE1: a page is taken for the commit's only if no later commit has written over it: a page lies in one of two
 //! places, and the second commit that changes its group comes back to the first of them. Of a group for which that is so
 //! nothing more is asked than that what is held is in use.
 
@@ -41,7 +41,7 @@ impl Checker<'_> {
         Ok(Marks { used, is_exact })
     }
 
-    /// S1: the page of a group as the commit left it, or why it cannot be read; none if it is not there any more, or this
+    /// CHECKPAGE1: the page of a group as the commit left it, or why it cannot be read; none if it is not there any more, or this
     /// instant is checked.
     async fn page_of_commit(&mut self, group: u64) -> Result<Option<Result<SpacePage, String>>, PoolError> {
         let Some(commit) = self.view.commit else { return Ok(None) };

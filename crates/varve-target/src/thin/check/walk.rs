@@ -39,7 +39,7 @@ impl Branch {
     fn next_child(&mut self) -> Option<(Link, Under)> {
         let (key, link) = *self.children.get(self.next)?;
         self.next += 1;
-        assert!(self.known.level > 0, "N3: a branch is no leaf");
+        assert!(self.known.level > 0, "NODE3: a branch is no leaf");
         // The first child takes what comes before its key too.
         let first = if self.next == 1 { self.under.first } else { key.max(self.under.first) };
         let end = self.children.get(self.next).map(|child| child.0).or(self.under.end);
@@ -80,12 +80,12 @@ impl Checker<'_> {
 
     /// Adds what is known of a child.
     fn absorb(&mut self, parent: &mut Branch, block: u64, under: Under, known: Known) {
-        assert!(parent.known.level > 0, "N3: a branch is no leaf");
+        assert!(parent.known.level > 0, "NODE3: a branch is no leaf");
         let runs = known.first < known.end;
         let inside =
             Key::from(known.first) >= under.first && under.end.is_none_or(|end| Key::from(known.end) <= end);
         if runs && !known.is_alone && !inside {
-            self.report.error(format!("R1: node {block} maps parts that are not its own"));
+            self.report.error(format!("RUNS1: node {block} maps parts that are not its own"));
             self.broken.insert(block);
         }
         let whole = &mut parent.known;
@@ -100,7 +100,7 @@ impl Checker<'_> {
         let block = link.block();
         if let Some(known) = self.nodes.get(&block).copied() {
             if is_alone || known.is_alone {
-                self.report.error(format!("W3: block {block} is a node of two maps"));
+                self.report.error(format!("POOLCHECK3: block {block} is a node of two maps"));
             }
             if under.level.is_some_and(|level| level != known.level) && !self.broken.contains(&block) {
                 return Ok(Look::Ended(self.breaks(link, is_alone, "is on another level")));
@@ -121,7 +121,11 @@ impl Checker<'_> {
             return Ok(Look::Ended(self.breaks(link, is_alone, "is on another level")));
         }
         if node.generation > under.generation {
-            return Ok(Look::Ended(self.breaks(link, is_alone, "is younger than what leads to it (W1)")));
+            return Ok(Look::Ended(self.breaks(
+                link,
+                is_alone,
+                "is younger than what leads to it (POOLCHECK1)",
+            )));
         }
         let known = Known::nothing(link, node.level, is_alone);
         match &node.entries {

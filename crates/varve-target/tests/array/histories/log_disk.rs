@@ -117,6 +117,7 @@ impl Host {
             .all(|member| member.state == MemberState::InSync);
         let may_be_lost = is_with_members || self.is_mirror() || are_in_sync;
         match random.below(7) {
+            // LOGDISK5: also where a crash cut short the superblock that gave it the log.
             0 => {
                 self.counts.add(Event::LogHidden, 1);
                 return LogFate::Hidden;

@@ -195,10 +195,10 @@ fn an_image_that_grows_in_a_crash_has_one_size_or_the_other() {
 #[test]
 fn wrong_orders_are_noticed() {
     for (name, bug) in [
-        ("entries before counts", InjectedBug::EntriesBeforeCounts),
-        ("entries before data", InjectedBug::EntriesBeforeData),
-        ("places free before entries have gone", InjectedBug::FreeBeforeEntries),
-        ("an image opened without a flush", InjectedBug::OpenUnflushed),
+        ("QCOMMIT1: entries before counts", InjectedBug::EntriesBeforeCounts),
+        ("QCOMMIT1: entries before data", InjectedBug::EntriesBeforeData),
+        ("QCOUNT1: places free before entries have gone", InjectedBug::FreeBeforeEntries),
+        ("QOPEN1: an image opened without a flush", InjectedBug::OpenUnflushed),
     ] {
         caught_share(name, 120, 2, |seed| history(seed, Some(bug), None));
     }

@@ -130,6 +130,22 @@ fn use_it(bytes: Vec<u8>, random: &mut Random) -> bool {
 }
 
 #[test]
+fn a_table_that_lies_beside_a_cluster_is_an_error_of_who_needs_it() {
+    let folder = Folder::new("beside");
+    let mut bytes = image(&folder, "cluster_size=64k");
+    let header = Header::decode(&bytes).expect("sound");
+    let entry = usize::try_from(header.l1_offset).expect("small");
+    bytes[entry + 6] |= 2; // 512 bytes behind the beginning of a cluster
+    let device = Device::new(Memory(std::cell::RefCell::new(bytes)));
+    let options = Options { access: Access::ReadWrite, ..Options::default() };
+    let image = Rc::new(block_on(Image::open(device, arena(), options)).expect("the rest of it is sound"));
+    let shown = Device::new(ImageDevice::new(Rc::clone(&image)));
+    assert_eq!(block_on(shown.read(0, arena().take(512))).map(drop), Err(IoError::Corrupt));
+    let data = arena().copy(&[7; 512]);
+    assert_eq!(block_on(shown.write(0, data, Durability::Durable)).map(drop), Err(IoError::Corrupt));
+}
+
+#[test]
 fn changed_fields_are_errors_or_nothing() {
     let folder = Folder::new("mutated");
     let kinds = [

@@ -483,7 +483,7 @@ impl Boot<'_> {
     }
 
     /// Reads the origin, the oldest snapshot and the newest, and asserts that nothing in which two of them differ is
-    /// missing from what a comparison of metadata says (D1).
+    /// missing from what a comparison of metadata says (STOREDIFF1).
     async fn verify_diffs(&self) {
         let listed = self.store.list();
         let (Some(oldest), Some(newest)) = (listed.first(), listed.last()) else { return };
@@ -505,12 +505,12 @@ impl Boot<'_> {
                     usize::try_from(part.offset).expect("small")..usize::try_from(part.end()).expect("small");
                 let same = one.1.get(range.clone()) == two.1.get(range);
                 let named = differing.iter().any(|extent| extent.contains(part));
-                assert!(same || named, "D1: {part:?} differs between {:?} and {:?}", one.0, two.0);
+                assert!(same || named, "STOREDIFF1: {part:?} differs between {:?} and {:?}", one.0, two.0);
             }
         }
     }
 
-    /// Asserts that after a rollback a comparison names no part that holds in the origin what it holds in `target` (K8 of
+    /// Asserts that after a rollback a comparison names no part that holds in the origin what it holds in `target` (ROLLBACK8 of
     /// `rollback.rs`). What was written since has another content; only zeros are like others.
     async fn verify_rolled_back(&self, target: u64) {
         // Requests that hang have preserved what they have not changed yet.
@@ -527,7 +527,7 @@ impl Boot<'_> {
             let has_zeros = one.chunks(512).any(|sector| sector.iter().all(|byte| *byte == 0));
             if one == two && !has_zeros {
                 let named = differing.iter().any(|extent| extent.intersect(part).is_some());
-                assert!(!named, "K8: {part:?} is what it is in snapshot {target}, and is named");
+                assert!(!named, "ROLLBACK8: {part:?} is what it is in snapshot {target}, and is named");
                 count(&UNCHANGED);
             }
         }

@@ -115,7 +115,7 @@ fn pages_go_and_come_back_and_say_the_same() {
             (0..12).for_each(|_| store.step());
             store.commit();
         }
-        assert!(store.was_read, "F5: pages were given up");
+        assert!(store.was_read, "RESIDENT1: pages were given up");
         // When nothing is under way any more, memory is what it should be.
         store.readers.clear();
         while let Some(run) = store.loose.pop() {
@@ -183,7 +183,7 @@ fn what_is_given_back_after_its_page_went_is_counted() {
     }
     assert!(map.pages().require(run).is_err(), "the page went");
     map.pages().untake(run);
-    assert_eq!(counts(&map), (5, free - 5), "F1");
+    assert_eq!(counts(&map), (5, free - 5), "SPACE1, PDATA2");
     commit(&map);
     assert_eq!(counts(&map), (0, free));
 }
@@ -212,7 +212,7 @@ fn a_smaller_budget_takes_pages_before_nodes() {
     assert_eq!((before.pages, before.nodes), (GROUPS, 21), "20 leaves and a root, all clean");
     map.pages().set_cache(16 * 4096, CachePolicy::default());
     let after = map.pages().cache_use();
-    assert_eq!((after.pages, after.nodes), (4, 12), "K2: what the pages leave");
+    assert_eq!((after.pages, after.nodes), (4, 12), "NODECACHE2: what the pages leave");
 }
 
 #[test]
@@ -226,8 +226,8 @@ fn a_page_stays_while_a_commit_writes_it() {
     let (commit, ()) = block_on(store.map.freeze(|_| Ok(()))).expect("pages can be read");
     store.map.pages().set_cache(0, CachePolicy::default());
     for run in store.held.clone() {
-        let marks = block_on(store.map.run(|pages| pages.marks(run))).expect("F5: it is in memory");
-        assert!(marks.iter().all(|is_used| *is_used), "F5: {run:?}");
+        let marks = block_on(store.map.run(|pages| pages.marks(run))).expect("RESIDENT1: it is in memory");
+        assert!(marks.iter().all(|is_used| *is_used), "RESIDENT1: {run:?}");
     }
     block_on(store.map.write(&commit)).expect("memory does not fail");
     store.map.committed(commit);
@@ -254,7 +254,7 @@ fn the_last_group_is_looked_at_again_when_it_has_grown() {
     assert_eq!(run, Ok((end, GROUP_BLOCKS - 5000)), "all that has come");
 }
 
-/// F7.
+/// SPACE6.
 #[test]
 fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
     let give_up_twice = |map: &Map, run: Run| {
@@ -277,7 +277,7 @@ fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
         let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
         wrong(&map, run);
         let refused = block_on(map.freeze(|_| Ok(()))).err();
-        assert!(matches!(refused, Some(MapError::Damaged { .. })), "F7: {number}: {refused:?}");
+        assert!(matches!(refused, Some(MapError::Damaged { .. })), "SPACE6: {number}: {refused:?}");
     }
 }
 
@@ -288,5 +288,5 @@ fn the_last_blocks_of_a_group_are_given_up_like_others() {
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
     assert_eq!(run, (2 + GROUP_BLOCKS - 5, 5));
     map.pages().give_up(run);
-    assert!(block_on(map.freeze(|_| Ok(()))).is_ok(), "F7");
+    assert!(block_on(map.freeze(|_| Ok(()))).is_ok(), "SPACE6");
 }

@@ -64,7 +64,7 @@ impl Boot<'_> {
             let model = self.host.model.borrow();
             let mut origin = model.origin.borrow_mut();
             let flush = origin.flush_started();
-            origin.flush_finished(flush); // S6
+            origin.flush_finished(flush); // SNAPSHOT6
             Rc::new(RefCell::new(origin.snapshot(volume)))
         };
         let doubt = Doubt::Create(new.name.clone(), Rc::clone(&oracle), new.clone());
@@ -106,7 +106,7 @@ impl Boot<'_> {
         };
         if is_target && removed == Err(StoreError::Busy) {
             self.resolve(|doubt| matches!(doubt, Doubt::Remove(_)));
-            return; // K2
+            return; // ROLLBACK2
         }
         if self.is_fault(&removed) {
             return;
