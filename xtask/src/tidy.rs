@@ -8,6 +8,7 @@ mod imports;
 mod invariants;
 mod matrix;
 mod source;
+mod spread;
 mod text;
 mod tree;
 
@@ -64,6 +65,7 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> 
     findings.extend(source::check_fences(&sources));
     findings.extend(invariants::check(&sources));
     findings.extend(imports::check(&sources));
+    findings.extend(spread::check(&sources));
     let architecture = tree.text("ARCHITECTURE.md").ok_or("there is no ARCHITECTURE.md")?;
     let metadata = crate::metadata(root, &["--no-deps", "--offline"])?;
     findings.extend(matrix::check(architecture, &metadata));

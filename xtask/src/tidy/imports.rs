@@ -23,6 +23,8 @@ struct Module {
     globs: Vec<Vec<String>>,
     /// Paths that its own code names; re-exports are not among them.
     uses: BTreeSet<Vec<String>>,
+    /// Paths of the types that it implements methods for.
+    methods_of: BTreeSet<Vec<String>>,
 }
 
 /// The modules of one crate.
@@ -34,8 +36,8 @@ pub(super) struct Crate {
 /// Files, each with those that it needs and a name that it uses of each.
 type Edges<'a> = BTreeMap<&'a str, BTreeMap<&'a str, String>>;
 
-/// A finding for each circle among the files of a crate.
-pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
+/// The modules of each crate, by its name.
+pub(super) fn crates<'a>(sources: &'a [Source<'_>]) -> BTreeMap<&'a str, Crate> {
     let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
     for source in sources.iter().filter(|source| !source.test_only) {
         let Some((name, path)) = module_of(&source.file.path) else { continue };
@@ -43,8 +45,13 @@ pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
             crates.entry(name).or_default().read(&path, &source.file.path, &syntax.items);
         }
     }
+    crates
+}
+
+/// A finding for each circle among the files of a crate.
+pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for one in crates.values() {
+    for one in crates(sources).values() {
         let edges = one.edges();
         for circle in circles(&edges) {
             let inside = |file: &&str| circle.contains(file);
@@ -91,7 +98,12 @@ impl Crate {
     }
 
     /// The file that defines what `path` names, seen from `scope`; `None` outside the crate.
-    fn file_of(&self, scope: &ModulePath, path: &[String], depth: usize) -> Option<&str> {
+    fn file_of(&self, scope: &ModulePath, path: &[String]) -> Option<&str> {
+        self.item_of(scope, path, 0).map(|(file, _)| file)
+    }
+
+    /// That file, and what it calls the item.
+    fn item_of(&self, scope: &ModulePath, path: &[String], depth: usize) -> Option<(&str, &str)> {
         const DEPTH_MAX: usize = 16;
         if depth > DEPTH_MAX {
             return None;
@@ -114,10 +126,10 @@ impl Crate {
         if self.modules.contains_key(&below) && !module.items.contains(first) {
             let mut inner = vec!["self".to_owned()];
             inner.extend(rest.iter().cloned());
-            return if rest.is_empty() { None } else { self.file_of(&below, &inner, depth + 1) };
+            return if rest.is_empty() { None } else { self.item_of(&below, &inner, depth + 1) };
         }
-        if module.items.contains(first) {
-            return Some(&module.file);
+        if let Some(item) = module.items.get(first) {
+            return Some((&module.file, item));
         }
         if let Some(alias) = module.aliases.get(first) {
             if alias == path {
@@ -125,13 +137,26 @@ impl Crate {
             }
             let mut whole = alias.clone();
             whole.extend(rest.iter().cloned());
-            return self.file_of(&at, &whole, depth + 1);
+            return self.item_of(&at, &whole, depth + 1);
         }
         module.globs.iter().find_map(|glob| {
             let mut whole = glob.clone();
             whole.extend(names.iter().cloned());
-            self.file_of(&at, &whole, depth + 1)
+            self.item_of(&at, &whole, depth + 1)
         })
+    }
+
+    /// The files in which methods of a type stand, by the type's own file and name; traits do not count.
+    pub(super) fn files_of_methods(&self) -> BTreeMap<(&str, &str), BTreeSet<&str>> {
+        let mut files: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+        for (scope, module) in &self.modules {
+            for path in &module.methods_of {
+                if let Some(item) = self.item_of(scope, path, 0) {
+                    files.entry(item).or_default().insert(&module.file);
+                }
+            }
+        }
+        files
     }
 
     /// Files, each with those that it needs.
@@ -140,7 +165,7 @@ impl Crate {
         for (scope, module) in &self.modules {
             let needed = edges.entry(&module.file).or_default();
             for path in &module.uses {
-                if let Some(file) = self.file_of(scope, path, 0).filter(|file| *file != module.file) {
+                if let Some(file) = self.file_of(scope, path).filter(|file| *file != module.file) {
                     needed.entry(file).or_insert_with(|| path.join("::"));
                 }
             }
@@ -228,15 +253,24 @@ impl<'ast> Visit<'ast> for Reader<'ast> {
                     self.inner.push((it.ident.to_string(), items.as_slice()));
                 }
             }
+            syn::Item::Impl(it) if it.trait_.is_none() => {
+                if let syn::Type::Path(of) = &*it.self_ty {
+                    self.found.methods_of.insert(names(&of.path));
+                }
+                visit::visit_item(self, item);
+            }
             _ => visit::visit_item(self, item),
         }
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        self.found.uses.insert(names);
+        self.found.uses.insert(names(path));
         visit::visit_path(self, path);
     }
+}
+
+fn names(path: &syn::Path) -> Vec<String> {
+    path.segments.iter().map(|segment| segment.ident.to_string()).collect()
 }
 
 /// Groups of files that need each other, each in order.
