@@ -1,8 +1,11 @@
 //! What lies in the places of an array's members, and on its log disk, when it is opened. A member that does not answer is waited for until the others can
 //! do without it.
 //!
-//! Invariant FIND1: a member that has not answered counts as missing only if the bound for slow requests is over, and those that have
-//! answered elect without it. It is not asked again before it is taken in.
+//! Invariants:
+//! - FIND1. A member that has not answered counts as missing only if the bound for slow requests is over, and those that have
+//!   answered elect without it. It is not asked again before it is taken in.
+//! - FIND2. Members were exchanged if one lies in the place of another one and not in its own. If it lies in its own, what is found of it
+//!   elsewhere was left behind by a move, and the extents have been given to another member since.
 
 use super::election::{Election, Found, Worth, elect};
 use super::geometry::kind_of;
@@ -125,16 +128,30 @@ async fn find(
         return Ok((Found::Blank, damaged));
     };
     let superblock = without_split(spec, superblock);
-    compare(spec, &superblock)?;
     let found = superblock.place as usize;
     let own = superblock.members.get(found).map(|entry| entry.id);
     if own.is_none() || own != members.get(found).map(|member| member.id) {
-        return Ok((Found::Blank, damaged)); // It is a member no more: another one has taken its place.
+        // It is a member no more: another one has taken its place, or the array had another layout when it was.
+        return Ok((Found::Blank, damaged));
     }
-    if found != place {
-        return Err(ArrayError::Exchanged { place, found });
+    compare(spec, &superblock)?;
+    if found == place {
+        return Ok((Found::Superblock(superblock), damaged));
     }
-    Ok((Found::Superblock(superblock), damaged))
+    match is_in_place(spec, found, members, arena).await {
+        true => Ok((Found::Blank, damaged)), // FIND2
+        false => Err(ArrayError::Exchanged { place, found }),
+    }
+}
+
+/// Whether the member that belongs in `place` lies there.
+async fn is_in_place(spec: &ArraySpec, place: usize, members: &[Member], arena: &Arena) -> bool {
+    let Some(device) = &members[place].device else { return false };
+    let newest = read_superblock(device, place, arena).await.ok().and_then(|slots| slots.newest);
+    newest.is_some_and(|own| {
+        let entry = own.members.get(place).map(|entry| entry.id);
+        (own.array, own.place as usize, entry) == (spec.id, place, Some(members[place].id))
+    })
 }
 
 /// What lies on the log disk, behind the last place of a member.

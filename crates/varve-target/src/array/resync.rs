@@ -9,7 +9,7 @@ use super::checksums::Expected;
 use super::election::lacks_only_missed;
 use super::find::read_superblock;
 use super::recover::{clear_slot, unfit};
-use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, Uuid, combine};
+use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, Uuid, combine, log_disk};
 use varve_block::{
     Buffer, Bytes, Device, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
@@ -50,6 +50,9 @@ impl Array {
             for slot in [0, SLOT_SIZE] {
                 clear_slot(&device, slot, &self.options.arena).await?;
             }
+        }
+        if before.id != member.id {
+            log_disk::clear(&self.spec, &device).await?; // Nor may a record, when the log comes here.
         }
         // Superblocks need not wait for a disk that hangs.
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;

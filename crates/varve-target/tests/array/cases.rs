@@ -296,6 +296,70 @@ fn a_member_that_is_too_small_or_cannot_be_written_is_missing_and_the_others_ser
 }
 
 #[test]
+fn what_a_member_left_behind_where_another_one_lies_now_is_no_exchange() {
+    for layout in LAYOUTS {
+        let mut rig = Rig::new(8, layout);
+        let (arena, clock) = (rig.world.arena(), rig.world.clock());
+        rig.world.run(async {
+            let array = rig.open(&[]).await;
+            write(&array.device(), &arena, 0, 65536, 1).await;
+            array.close().await.expect("flushed");
+        });
+        // The first member was moved to another disk, and its old one was given to a new member in the last place.
+        let (last, length) = (layout.members() - 1, usize::try_from(METADATA + SIZE).expect("small"));
+        let moved = SimDisk::new(METADATA + 2 * SIZE);
+        rig.world.run(async {
+            let (from, to) = (rig.disks[0].device(&rig.world), moved.device(&rig.world));
+            let all = from.read(0, arena.take(length)).await.expect("read");
+            to.write(0, all.freeze(), Durability::Durable).await.expect("written");
+        });
+        let left = std::mem::replace(&mut rig.disks[0], moved);
+        rig.disks[last] = left;
+        rig.ids[last] = Uuid::from_u128(900);
+        rig.world.run(async {
+            let members = rig.members(&[]);
+            let refused = Array::open(rig.spec, rig.members(&[0]), rig.options()).await.err();
+            assert_eq!(refused, Some(ArrayError::Exchanged { place: last, found: 0 }), "FIND2");
+            let options = ArrayOptions { accept_missing: true, ..rig.options() };
+            let array = Array::open(rig.spec, members, options).await.expect("FIND2");
+            let worker = Rc::clone(&array);
+            rig.world.spawner().spawn(async move { worker.background().await });
+            while !array.status().is_whole() {
+                clock.sleep(Duration::from_millis(100)).await;
+            }
+            array.fail_member(0).await.expect("the new member has all");
+            reads(&array.device(), &arena, 0, 65536, 1).await;
+            array.close().await.expect("flushed");
+        });
+    }
+}
+
+#[test]
+fn what_lay_in_the_ring_of_a_new_member_is_no_record() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(9, layout);
+        let arena = rig.world.arena();
+        rig.world.run(async {
+            let array = rig.open(&[]).await;
+            array.fail_member(0).await.expect("the others have all");
+            let device = SimDisk::new(METADATA + 2 * SIZE).device(&rig.world);
+            write(
+                &device,
+                &arena,
+                2 * SLOT_SIZE,
+                usize::try_from(METADATA - 2 * SLOT_SIZE).expect("small"),
+                0xAA,
+            )
+            .await;
+            let member = Member { id: Uuid::from_u128(901), device: Some(device.clone()) };
+            array.attach(0, member).await.expect("it is free");
+            reads(&device, &arena, METADATA - 65536, 65536, 0).await;
+            array.close().await.expect("flushed");
+        });
+    }
+}
+
+#[test]
 fn a_member_may_return_while_the_array_grows() {
     for (layout, seed) in LAYOUTS.into_iter().flat_map(|layout| (0..20).map(move |seed| (layout, seed))) {
         let rig = Rig::new(seed, layout);
