@@ -19,6 +19,7 @@ use varve_nbd::{BlockSizes, Command, ExportFlags, Framing, Request};
 
 const GOLDEN_TEXT: &str = include_str!("../../crates/varve-format/src/text/golden.toml");
 const ARRAYS_TEXT: &str = include_str!("../../crates/varve-format/src/text/arrays.toml");
+const JOBS_TEXT: &str = include_str!("../../crates/varve-format/src/text/jobs.toml");
 
 fn main() {
     for (target, seeds) in [
@@ -26,7 +27,9 @@ fn main() {
         ("slot", slots()),
         (
             "group_text",
-            [GOLDEN_TEXT, "version = 3\n", ARRAYS_TEXT].map(|text| text.as_bytes().to_vec()).to_vec(),
+            [GOLDEN_TEXT, "version = 4\n", ARRAYS_TEXT, JOBS_TEXT]
+                .map(|text| text.as_bytes().to_vec())
+                .to_vec(),
         ),
         ("signature", signatures()),
         ("store", store()),

@@ -207,6 +207,7 @@ impl Control {
         self.accepted.borrow_mut().extend(idle.iter().map(|entry| (entry.id, accepts)));
         self.activate_group(group).await;
         self.accepted.borrow_mut().retain(|id, _| idle.iter().all(|entry| entry.id != *id));
+        self.go_on_jobs().await;
         self.restore_exports(self.context.clock().now()).await;
         self.lead_files(group).await;
         match idle.iter().find_map(|entry| self.unusable(entry.id)) {

@@ -77,7 +77,7 @@ impl Control {
     pub(super) fn go_on_clearing(&self, group: Uuid) {
         let marked = self.with_group(group, |known| {
             let volumes = known.group.logical_volumes().iter().filter(|volume| volume.uncleared.is_some());
-            if known.undecided.is_some() || known.trouble.is_some() {
+            if !known.can_be_changed() {
                 return Vec::new();
             }
             volumes.map(|volume| volume.id).collect::<Vec<Uuid>>()

@@ -30,7 +30,7 @@ use varve_api::{Changed, Code, Convert, Failure, Job};
 use varve_block::MIB;
 use varve_vg::Change;
 use varve_vg::model::{Conversion, ConvertedPart};
-use varve_vg::plan::ConversionStep;
+use varve_vg::plan::{ConversionStep, Numbered};
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::table::part_table;
 use varve_volume::ShardHandle;
@@ -98,7 +98,8 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        commits.commit(group, planned, Vec::new()).await?;
+        let planned = planned.with_job(Numbered::Conversion(volume), self.next_job());
+        commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
         drop(commits);
         Ok(Changed::Done(self.begin_converting(group, volume)))
     }
@@ -106,7 +107,7 @@ impl Control {
     /// Begins the jobs of the conversions of a group, unless they run (CONVERTJOB1).
     pub(super) fn go_on_converting(&self, group: Uuid) {
         let marked = self.with_group(group, |known| {
-            let is_usable = known.undecided.is_none() && known.trouble.is_none();
+            let is_usable = known.can_be_changed();
             let conversions = known.group.conversions().iter().filter(|_| is_usable);
             conversions.map(|entry| entry.volume).collect::<Vec<Uuid>>()
         });
@@ -119,7 +120,8 @@ impl Control {
 
     fn begin_converting(&self, group: Uuid, volume: Uuid) -> u64 {
         let subject = self.subject(volume);
-        let job = self.register_job(self.next_job(), CONVERT, &subject, "bytes", &[volume], self.now());
+        let given = self.conversion_of(group, volume).and_then(|entry| entry.job);
+        let job = self.register_job(self.numbered(given), CONVERT, &subject, "bytes", &[volume], self.now());
         let id = job.id;
         self.converting.borrow_mut().insert(volume);
         let me = self.weak();

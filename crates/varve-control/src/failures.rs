@@ -42,7 +42,7 @@ pub(crate) fn over_nothing(name: &VolumeName) -> Failure {
 
 /// A volume whose last flush failed.
 pub(crate) fn closed_with_error() -> Failure {
-    let message = "the volume was closed with an error; it goes on when the volume can be used";
+    let message = "the volume was closed with an error";
     Failure::new(Code::VolumeUnusable, message).help("varve pv list; then varve pv scan")
 }
 
@@ -98,8 +98,8 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
             Code::DiskHoldsExtents
         }
         PlanError::Spare(_) => Code::DiskIsSpare,
-        PlanError::Moving { .. } | PlanError::Granted { .. } => Code::VolumeBusy,
-        PlanError::NotMoving { .. } => Code::JobNotFound,
+        PlanError::Moving { .. } | PlanError::Granted { .. } | PlanError::JobsFull { .. } => Code::VolumeBusy,
+        PlanError::NotMoving { .. } | PlanError::JobNotFound { .. } => Code::JobNotFound,
         PlanError::NothingToMove { .. } => Code::DiskIsEmpty,
         PlanError::NoPlace { .. } => Code::NoSpaceInGroup,
         PlanError::Conversion(ConversionError::Converting { .. }) => Code::VolumeBusy,

@@ -1,19 +1,20 @@
 //! The job that makes a volume need what it lies over no more.
 //!
 //! Invariants:
-//! - FLATTENJOB1. It can be taken up again after a restart: what is remembered is the volume's number, and what was copied is not
+//! - FLATTENJOB1. It can be taken up again after a restart: the text has the volume's number, and what was copied is not
 //!   copied again.
-//! - FLATTENJOB2. One that cannot go on because the pool or the origin is not there ends for now, but is remembered until it is
+//! - FLATTENJOB2. One that cannot go on because the pool or the origin is not there ends for now, but stands in the text until it is
 //!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
 use super::Control;
-use super::image_flatten::image_plan;
-use super::jobs::{Details, FLATTEN, SHORT, Started};
+use super::image_jobs::image_plan;
+use super::jobs::{FLATTEN, SHORT, Started};
+use super::records::{Outlook, RecordedJob};
 use crate::failures;
-use crate::remembered::{RememberedJob, RememberedTarget};
 use std::sync::Arc;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, Flatten, Job, JobState, Plan};
+use varve_api::{Changed, Code, Failure, Flatten, Job, Plan};
+use varve_vg::model::JobWork;
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 use varve_volume::ShardHandle;
@@ -33,7 +34,7 @@ impl Control {
             if request.dry_run {
                 return Ok(Changed::Planned(image_plan(&name, size)));
             }
-            let id = self.begin_image_job(ImageWork::Flatten, &located, &name, size).await;
+            let id = self.begin_image_job(ImageWork::Flatten, &located, &name).await?;
             drop(lock);
             return self.job_soon(id, SHORT).await.map(Changed::Done);
         }
@@ -49,11 +50,10 @@ impl Control {
                 format!("would copy what {name} shows of {origin}, at most {size}, and need that no more");
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        self.forget_flattening(|target| (target.store, target.number) == (pool, number)); // another one follows
-        let target = RememberedTarget { volume: located.volume.id, store: pool, number, size: origin.bytes };
-        let subject = name.to_string();
-        let started =
-            self.start_job(FLATTEN, &subject, &[located.volume.id], vec![target], Details::default()).await;
+        self.forget_flattening(|place| place == (pool, number)).await; // another one follows
+        let (subject, volume) = (name.to_string(), located.volume.id);
+        let work = JobWork::Flatten { volume, pool, number };
+        let started = self.start_job(located.group, &subject, &[volume], work).await?;
         let id = started.id;
         self.event(&subject, "a copy of what it lies over begins");
         self.spawn_flattening(located.home.clone(), (pool, number), subject, &started);
@@ -80,59 +80,26 @@ impl Control {
                 control.look_again(pool).await;
             }
             match result {
-                Err(failure) if failure.code == Code::VolumeUnusable => control.put_off(id, failure), // FLATTENJOB2
+                Err(failure) if failure.code == Code::VolumeUnusable => control.put_off(id, failure).await, // FLATTENJOB2
                 result => control.finish_job(id, result).await,
             }
         });
     }
 
-    /// FLATTENJOB2: ends a job for now.
-    fn put_off(&self, id: u64, failure: Failure) {
-        let message = format!("{}; it goes on when that is there again", failure.message);
-        self.suspend_job(id, Failure { message, ..failure });
-    }
-
-    /// FLATTENJOB2: takes up what was put off, as far as it can go on now.
-    pub(super) async fn resume_put_off(&self) {
-        let jobs = self.remembered.borrow().jobs.clone();
-        let is_running =
-            |id: u64| self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
-        let mut changed = false;
-        for job in jobs.into_iter().filter(|job| job.kind == FLATTEN && !is_running(job.id)) {
-            let Some(target) = job.targets.first().copied() else { continue };
-            let Some(home) = self.home_of(target.store) else { continue };
-            let asked = home.pool(target.store).may_be_flattened(target.number).await;
-            match asked {
-                Ok(Ok(true)) => {
-                    self.resume_flattening(&self.renumbered(job));
-                    changed = true;
-                }
-                Ok(Ok(false)) | Err(_) => {}
-                Ok(Err(Gone)) => changed |= self.forget_flattening(|known| *known == target),
-            }
-        }
-        if changed {
-            self.save_or_warn().await;
+    /// FLATTENJOB2: whether what was put off can go on now.
+    pub(super) async fn outlook_of_flattening(&self, pool: Uuid, number: u64) -> Outlook {
+        let Some(home) = self.home_of(pool) else { return Outlook::Bad };
+        match home.pool(pool).may_be_flattened(number).await {
+            Ok(Ok(true)) => Outlook::Good,
+            Ok(Ok(false)) | Err(_) => Outlook::Bad,
+            Ok(Err(Gone)) => Outlook::Done,
         }
     }
 
-    /// A job is remembered under another number from now on.
-    pub(super) fn renumbered(&self, job: RememberedJob) -> RememberedJob {
-        let id = self.next_job();
-        for known in self.remembered.borrow_mut().jobs.iter_mut().filter(|known| known.id == job.id) {
-            known.id = id;
-        }
-        RememberedJob { id, ..job }
-    }
-
-    /// FLATTENJOB2: jobs that were put off and whose target is meant have nothing to do any more; whether there was one. None of
-    /// them runs: their volumes are not busy.
-    pub(super) fn forget_flattening(&self, is_meant: impl Fn(&RememberedTarget) -> bool) -> bool {
-        let is_meant = |job: &RememberedJob| job.kind == FLATTEN && job.targets.iter().any(&is_meant);
-        let jobs = &mut self.remembered.borrow_mut().jobs;
-        let before = jobs.len();
-        jobs.retain(|job| !is_meant(job));
-        jobs.len() < before
+    /// FLATTENJOB2: jobs that were put off and whose volume or snapshot, by its pool and number, is meant have nothing to do any more.
+    pub(super) async fn forget_flattening(&self, is_meant: impl Fn((Uuid, u64)) -> bool) {
+        let is_meant = |work: &JobWork| matches!(work, JobWork::Flatten { pool, number, .. } if is_meant((*pool, *number)));
+        self.forget_waiting(is_meant).await;
     }
 
     /// Learns anew what is in a pool, and lets go of what nothing lies over any more.
@@ -149,21 +116,15 @@ impl Control {
         self.settle_below(group).await;
     }
 
-    /// Takes up a job that a restart interrupted (FLATTENJOB1).
-    pub(super) fn resume_flattening(&self, job: &RememberedJob) {
-        let target = job.targets.first().copied();
-        let home = target.and_then(|target| self.home_of(target.volume));
-        let volumes: Vec<Uuid> = target.iter().map(|target| target.volume).collect();
-        let started = self.register_job(job.id, FLATTEN, &job.subject, "bytes", &volumes, job.started);
-        match target.zip(home) {
-            Some((target, home)) => {
-                self.spawn_flattening(home, (target.store, target.number), job.subject.clone(), &started);
-            }
-            None => {
-                let message = format!("{} cannot be used", job.subject);
-                let failure = Failure::new(Code::VolumeUnusable, message);
-                self.put_off(started.id, failure.help("bring its disks back, then varve pv scan PATH"));
-            }
+    /// Takes up a job that stands in a text (FLATTENJOB1).
+    pub(super) fn resume_flattening(&self, job: &RecordedJob) {
+        let first = job.first();
+        let JobWork::Flatten { volume, pool, number } = first.work else { return };
+        let started = self.register_job(job.id, FLATTEN, &first.subject, "bytes", &[volume], first.started.0);
+        if let Some(home) = self.home_of(volume) {
+            return self.spawn_flattening(home, (pool, number), first.subject.clone(), &started);
         }
+        let failure = Failure::new(Code::VolumeUnusable, format!("{} cannot be used", first.subject));
+        self.end_later(started.id, failure.help("bring its disks back, then varve pv scan PATH"));
     }
 }

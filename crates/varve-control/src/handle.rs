@@ -110,6 +110,7 @@ impl ControlHandle {
                 moving: RefCell::default(),
                 converting: RefCell::default(),
                 committing: RefCell::default(),
+                records: super::known_jobs::Records::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),

@@ -46,7 +46,7 @@ impl Control {
             let lie = format!("would let {name} lie in that; other images over it are not to be used then");
             return Ok(Changed::Planned(Plan::of_steps(vec![copy, lie])));
         }
-        let id = self.begin_image_job(ImageWork::Commit, &located, &name, size).await;
+        let id = self.begin_image_job(ImageWork::Commit, &located, &name).await?;
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }

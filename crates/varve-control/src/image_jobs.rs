@@ -1,33 +1,34 @@
-//! The jobs on images in which volumes lie, while the volumes are used: `image_flatten.rs`, `image_commit.rs`.
+//! The jobs on images in which volumes lie, while the volumes are used. A volume that is flattened needs what lies below its image no
+//! more; what an image is given that another one lies over is decided in `image_commit.rs`.
 //!
 //! Invariants:
 //! - IMAGEJOB1. A job goes on after a restart, from the beginning of its image: what is done is passed over. It goes on only if the
 //!   volume still lies in the image for which it was begun.
-//! - IMAGEJOB2. One that cannot go on because its volume is out of use ends for now, but is remembered until its volume is gone, or
+//! - IMAGEJOB2. One that cannot go on because its volume is out of use ends for now, but stands in the text until its volume is gone, or
 //!   another one follows.
 //! - IMAGEJOB3. When the images below a volume's image change, the volume is opened anew. Requests wait meanwhile.
 
 use super::Control;
 use super::find::Located;
-use super::jobs::{Details, IMAGE_COMMIT, IMAGE_FLATTEN, Started};
+use super::jobs::{Started, kind};
+use super::records::RecordedJob;
 use crate::failures;
-use crate::remembered::{RememberedJob, RememberedTarget};
 use std::sync::Arc;
 use uuid::Uuid;
-use varve_api::{Code, Failure, JobState};
-use varve_vg::model::Layout;
+use varve_api::{Code, Failure, Plan};
+use varve_vg::model::{JobWork, Layout};
 use varve_vg::names::VolumeName;
+use varve_vg::size::format_size;
 use varve_volume::image_jobs::{Below, ImageWork};
+use varve_volume::progress::Progress;
 
-fn kind(work: ImageWork) -> &'static str {
+/// What a job does, of which volume, and in which image that lies.
+fn work_of(work: &JobWork) -> Option<(ImageWork, Uuid, &str)> {
     match work {
-        ImageWork::Flatten => IMAGE_FLATTEN,
-        ImageWork::Commit => IMAGE_COMMIT,
+        JobWork::FlattenImage { volume, image } => Some((ImageWork::Flatten, *volume, image)),
+        JobWork::CommitImage { volume, image } => Some((ImageWork::Commit, *volume, image)),
+        _ => None,
     }
-}
-
-fn work_of(kind: &str) -> Option<ImageWork> {
-    [ImageWork::Flatten, ImageWork::Commit].into_iter().find(|work| self::kind(*work) == kind)
 }
 
 impl Control {
@@ -51,37 +52,60 @@ impl Control {
         Ok(below)
     }
 
+    /// Bytes of a volume, if it lies in an image and lies over another one with it.
+    pub(super) async fn image_to_flatten(
+        &self,
+        located: &Located,
+        name: &VolumeName,
+    ) -> Result<Option<u64>, Failure> {
+        let in_image = matches!(located.volume.layout, Layout::Image { .. });
+        if !in_image || located.thin.is_some() || name.snapshot.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(self.below_image(located, name).await?.size))
+    }
+
+    pub(super) async fn flatten_image(&self, volume: Uuid, progress: Arc<Progress>) -> Result<(), Failure> {
+        self.work_on_image(volume, ImageWork::Flatten, progress).await?;
+        self.event(&self.subject(volume), "lies over nothing any more");
+        if let Err(failure) = self.reopen_image(volume).await {
+            tracing::warn!(%volume, %failure, "a volume was not brought back after its image was flattened");
+        }
+        Ok(())
+    }
+
     /// Begins a job; its number.
     pub(super) async fn begin_image_job(
         &self,
         work: ImageWork,
         located: &Located,
         name: &VolumeName,
-        size: u64,
-    ) -> u64 {
-        let volume = located.volume.id;
-        let target = RememberedTarget { volume, store: volume, number: 0, size };
-        let subject = name.to_string();
-        self.forget_image_jobs(volume); // One that was put off: this one takes its place.
-        let details = Details { image: image_path(&located.volume.layout), ..Details::default() };
-        let started = self.start_job(kind(work), &subject, &[volume], vec![target], details.clone()).await;
-        self.event(
-            &subject,
-            match work {
-                ImageWork::Flatten => "a copy of what lies below its image begins",
-                ImageWork::Commit => "a copy of what its image holds into the image below begins",
-            },
-        );
-        self.spawn_image_job(work, volume, details.image, &started);
-        started.id
+    ) -> Result<u64, Failure> {
+        let (volume, subject) = (located.volume.id, name.to_string());
+        self.forget_image_jobs(volume).await; // One that was put off: this one takes its place.
+        let image = image_path(&located.volume.layout).ok_or_else(|| failures::over_nothing(name))?;
+        let (recorded, words) = match work {
+            ImageWork::Flatten => (
+                JobWork::FlattenImage { volume, image: image.clone() },
+                "a copy of what lies below its image begins",
+            ),
+            ImageWork::Commit => (
+                JobWork::CommitImage { volume, image: image.clone() },
+                "a copy of what its image holds into the image below begins",
+            ),
+        };
+        let started = self.start_job(located.group, &subject, &[volume], recorded).await?;
+        self.event(&subject, words);
+        self.spawn_image_job(work, volume, image, &started);
+        Ok(started.id)
     }
 
-    fn spawn_image_job(&self, work: ImageWork, volume: Uuid, image: Option<String>, started: &Started) {
+    fn spawn_image_job(&self, work: ImageWork, volume: Uuid, image: String, started: &Started) {
         let (id, progress, me) = (started.id, Arc::clone(&started.progress), self.weak());
         self.context.spawner().spawn(async move {
             let Some(control) = me.upgrade() else { return };
-            let lies_there =
-                control.entry_of(volume).is_ok_and(|(_, entry)| image_path(&entry.layout) == image);
+            let lies_in = control.entry_of(volume).ok().and_then(|(_, entry)| image_path(&entry.layout));
+            let lies_there = lies_in == Some(image);
             let result = match work {
                 _ if !lies_there => Ok(()), // IMAGEJOB1
                 ImageWork::Flatten => control.flatten_image(volume, progress).await,
@@ -89,7 +113,9 @@ impl Control {
             };
             match result {
                 _ if control.stopping.get() => {} // IMAGEJOB1
-                Err(failure) if failure.code == Code::VolumeUnusable => control.suspend_job(id, failure),
+                Err(failure) if failure.code == Code::VolumeUnusable => {
+                    control.put_off(id, failure).await; // IMAGEJOB2
+                }
                 result => control.finish_job(id, result).await,
             }
         });
@@ -100,10 +126,10 @@ impl Control {
         &self,
         volume: Uuid,
         work: ImageWork,
-        progress: Arc<varve_volume::progress::Progress>,
+        progress: Arc<Progress>,
     ) -> Result<(), Failure> {
         let unusable = || {
-            let message = format!("{} cannot be used; it goes on when that can be", self.subject(volume));
+            let message = format!("{} cannot be used", self.subject(volume));
             Failure::new(Code::VolumeUnusable, message).help("varve lv show; then varve pv scan")
         };
         let home = self.home_of(volume).ok_or_else(unusable)?;
@@ -127,34 +153,28 @@ impl Control {
         self.find_any_volume(&name)
     }
 
-    /// Takes up a job that a restart interrupted (IMAGEJOB1).
-    pub(super) fn resume_image_job(&self, job: &RememberedJob) {
-        let (Some(target), Some(work)) = (job.targets.first(), work_of(&job.kind)) else { return };
-        let volume = target.volume;
-        let started = self.register_job(job.id, kind(work), &job.subject, "bytes", &[volume], job.started);
-        self.spawn_image_job(work, volume, job.image.clone(), &started);
-    }
-
-    /// Takes up what was put off because its volume could not be used, where it can be now (IMAGEJOB2).
-    pub(super) fn resume_image_jobs(&self) {
-        let jobs = self.remembered.borrow().jobs.clone();
-        let is_running =
-            |id: u64| self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
-        for job in jobs.into_iter().filter(|job| work_of(&job.kind).is_some() && !is_running(job.id)) {
-            let volume = job.targets.first().map(|target| target.volume);
-            if volume.is_some_and(|volume| self.home_of(volume).is_some()) {
-                self.resume_image_job(&self.renumbered(job));
-            }
-        }
+    /// Takes up a job that stands in a text (IMAGEJOB1).
+    pub(super) fn resume_image_job(&self, job: &RecordedJob) {
+        let first = job.first();
+        let Some((work, volume, image)) = work_of(&first.work) else { return };
+        let (kind, started) = (kind(&first.work), first.started.0);
+        let started = self.register_job(job.id, kind, &first.subject, "bytes", &[volume], started);
+        self.spawn_image_job(work, volume, image.to_owned(), &started);
     }
 
     /// A volume is gone, or another job follows.
-    pub(super) fn forget_image_jobs(&self, volume: Uuid) {
-        let is_meant = |job: &RememberedJob| {
-            work_of(&job.kind).is_some() && job.targets.iter().any(|target| target.volume == volume)
-        };
-        self.remembered.borrow_mut().jobs.retain(|job| !is_meant(job));
+    pub(super) async fn forget_image_jobs(&self, volume: Uuid) {
+        let is_meant = |work: &JobWork| work_of(work).is_some_and(|(_, of, _)| of == volume);
+        self.forget_waiting(is_meant).await;
     }
+}
+
+/// What flattening an image would do.
+pub(super) fn image_plan(name: &VolumeName, size: u64) -> Plan {
+    let size = format_size(size);
+    let step =
+        format!("would copy what {name} shows of what lies below its image, at most {size}, into the image");
+    Plan::of_steps(vec![step])
 }
 
 fn image_path(layout: &Layout) -> Option<String> {

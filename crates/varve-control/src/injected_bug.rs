@@ -4,8 +4,10 @@
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedBug {
-    /// A job is not remembered.
+    /// A job is not written down.
     ForgetJob,
+    /// The group's text hears of a new snapshot store some time after that is in use.
+    CommitLater,
     /// A disk of one group may become that of another.
     ShareDisk,
     /// A mapped volume keeps a device that was opened anew.

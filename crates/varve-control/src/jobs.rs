@@ -1,17 +1,18 @@
-//! Jobs of the control: started, remembered while they run, taken up again after a restart.
+//! Jobs of the control: started, shown, ended, taken up again. Those that go on after a restart stand in texts (`records.rs`).
 //!
 //! Invariant JOBS1: a volume is rolled back by at most one job. Meanwhile snapshots of it are made, held and removed as
 //! ever, except the one that it is rolled back to; other changes to it are refused. Removals keep nobody from anything.
 
 use super::Control;
-use crate::injected_bug::{InjectedBug, has};
+use super::records::{Outlook, RecordedJob};
 use crate::job_list::NewJob;
-use crate::remembered::{RememberedJob, RememberedRollback, RememberedTarget};
 use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
+use varve_format::text::SUBJECT_MAX;
+use varve_vg::model::{JobWork, RemovedSnapshots};
 use varve_volume::progress::Progress;
 
 /// The kinds of jobs.
@@ -29,15 +30,6 @@ pub(super) const ROLLBACK: &str = "rollback";
 /// How long a command waits for its job, which may be short.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
 
-/// What is remembered of jobs of some kinds.
-#[derive(Clone, Default)]
-pub(super) struct Details {
-    /// What a rollback is to do.
-    pub(super) rollback: Option<RememberedRollback>,
-    /// The image that is worked on.
-    pub(super) image: Option<String>,
-}
-
 /// A job that was started, for its worker.
 pub(super) struct Started {
     pub(super) id: u64,
@@ -45,65 +37,31 @@ pub(super) struct Started {
 }
 
 impl Control {
-    /// Starts a job on `volumes`, counted in bytes, remembered before this returns with the snapshots that it concerns and with
-    /// `details`.
+    /// Starts a job on `volumes` of a group, counted in bytes. It stands in the group's text when this returns (JOBRECORD1 of `records.rs`).
     pub(super) async fn start_job(
         &self,
-        kind: &str,
+        group: Uuid,
         subject: &str,
         volumes: &[Uuid],
-        targets: Vec<RememberedTarget>,
-        details: Details,
-    ) -> Started {
-        let id = self.next_job();
-        let started = self.register_job(id, kind, subject, "bytes", volumes, self.now());
-        self.remember_job(id, kind, subject, targets, details);
-        self.save_or_warn().await;
-        started
+        work: JobWork,
+    ) -> Result<Started, Failure> {
+        let (id, kind) = (self.next_job(), kind(&work));
+        self.record_job(id, subject, vec![(group, work)]).await?;
+        Ok(self.register_job(id, kind, subject, "bytes", volumes, self.now()))
     }
 
-    /// Remembers that `targets` are being removed; the number of the job. It is not durable yet.
-    pub(super) fn remember_removal(&self, subject: &str, targets: Vec<RememberedTarget>) -> u64 {
-        let id = self.next_job();
-        self.remember_job(id, REMOVE, subject, targets, Details::default());
-        id
-    }
-
-    /// There is no such job after all.
-    pub(super) fn forget_job(&self, id: u64) {
-        self.remembered.borrow_mut().jobs.retain(|job| job.id != id);
-        drop(self.save_soon());
-    }
-
+    /// A number that no job has had, as far as is known here.
     pub(super) fn next_job(&self) -> u64 {
+        let known = self.groups.borrow().values().map(|known| known.group.last_job()).max();
         let mut remembered = self.remembered.borrow_mut();
-        remembered.last_job += 1;
+        remembered.last_job = remembered.last_job.max(known.unwrap_or(0)) + 1;
         remembered.last_job
     }
 
-    fn remember_job(
-        &self,
-        id: u64,
-        kind: &str,
-        subject: &str,
-        targets: Vec<RememberedTarget>,
-        details: Details,
-    ) {
-        if has(InjectedBug::ForgetJob) {
-            return;
-        }
-        let (kind, subject, started) = (kind.to_owned(), subject.to_owned(), self.now());
-        let Details { rollback, image } = details;
-        let job = RememberedJob { id, kind, subject, started, targets, rollback, image };
-        self.remembered.borrow_mut().jobs.push(job);
-    }
-
-    /// Remembers what a rollback is to do, and whether it has begun.
-    pub(super) async fn remember_rollback(&self, id: u64, rollback: RememberedRollback) {
-        if let Some(job) = self.remembered.borrow_mut().jobs.iter_mut().find(|job| job.id == id) {
-            job.rollback = Some(rollback);
-        }
-        self.save_or_warn().await;
+    /// The number that a text gives a job, unless another job has it here.
+    pub(super) fn numbered(&self, given: Option<u64>) -> u64 {
+        let is_free = |id: &u64| self.jobs.show(&id.to_string()).is_err();
+        given.filter(is_free).unwrap_or_else(|| self.next_job())
     }
 
     /// Shows a job that runs under the number `id`.
@@ -131,12 +89,16 @@ impl Control {
             tracing::error!(job = id, %failure, "a job failed");
         }
         self.jobs.finish(id, result, self.now());
-        self.remembered.borrow_mut().jobs.retain(|job| job.id != id);
-        self.save_or_warn().await;
+        self.erase_job(id).await;
     }
 
-    /// Ends a job for now: it is still remembered, for somebody to take it up again.
-    pub(super) fn suspend_job(&self, id: u64, failure: Failure) {
+    /// Ends a job for now: as long as it stands in a text it goes on when it can (JOBRECORD2 of `records.rs`).
+    pub(super) async fn put_off(&self, id: u64, failure: Failure) {
+        if !self.let_wait(id) {
+            return self.finish_job(id, Err(failure)).await;
+        }
+        let message = format!("{}; it goes on when that is there again", failure.message);
+        let failure = Failure { message, ..failure };
         self.busy.borrow_mut().retain(|_, job| *job != id);
         tracing::warn!(job = id, %failure, "a job is put off");
         self.jobs.finish(id, Err(failure), self.now());
@@ -161,16 +123,104 @@ impl Control {
         }
     }
 
-    /// Takes up the jobs that a restart interrupted.
-    pub(super) fn resume_jobs(&self) {
-        let interrupted = self.remembered.borrow().jobs.clone();
-        for job in interrupted {
-            match job.kind.as_str() {
-                REMOVE => self.resume_removal(job),
-                FLATTEN => self.resume_flattening(&job),
-                IMAGE_COMMIT | IMAGE_FLATTEN => self.resume_image_job(&job),
-                _ => self.resume_rollback(&job),
-            }
+    /// Takes up a job that stands in a text.
+    pub(super) fn resume_job(&self, job: &RecordedJob) {
+        match &job.first().work {
+            JobWork::RemoveSnapshots { .. } => self.resume_removal(job),
+            JobWork::Rollback { .. } => self.resume_rollback(job),
+            JobWork::Flatten { .. } => self.resume_flattening(job),
+            JobWork::FlattenImage { .. } | JobWork::CommitImage { .. } => self.resume_image_job(job),
         }
+    }
+
+    /// Whether a job that has ended for now can go on.
+    pub(super) async fn outlook(&self, job: &RecordedJob) -> Outlook {
+        let can_be_used = |volume: Uuid, place: Uuid| {
+            self.home_of(volume).is_some() && self.unusable(volume).or_else(|| self.unusable(place)).is_none()
+        };
+        let is_good = match &job.first().work {
+            JobWork::Flatten { pool, number, .. } => return self.outlook_of_flattening(*pool, *number).await,
+            JobWork::FlattenImage { volume, .. } | JobWork::CommitImage { volume, .. } => {
+                if self.entry_of(*volume).is_err() {
+                    return Outlook::Done;
+                }
+                can_be_used(*volume, *volume)
+            }
+            JobWork::Rollback { volume, store, .. } => {
+                can_be_used(*volume, *store) || self.is_gone(*volume, *store)
+            }
+            JobWork::RemoveSnapshots { .. } => {
+                let works = job.parts.iter().map(|(_, part)| &part.work);
+                let all_are_here = job.groups.iter().all(|group| self.can_be_changed(*group));
+                all_are_here
+                    && works.flat_map(removed).all(|part| {
+                        can_be_used(part.volume, part.store) || self.is_gone(part.volume, part.store)
+                    })
+            }
+        };
+        if is_good { Outlook::Good } else { Outlook::Bad }
+    }
+}
+
+/// The kind of a job that stands in a text.
+pub(super) fn kind(work: &JobWork) -> &'static str {
+    match work {
+        JobWork::RemoveSnapshots { .. } => REMOVE,
+        JobWork::Rollback { .. } => ROLLBACK,
+        JobWork::Flatten { .. } => FLATTEN,
+        JobWork::FlattenImage { .. } => IMAGE_FLATTEN,
+        JobWork::CommitImage { .. } => IMAGE_COMMIT,
+    }
+}
+
+/// The command that begins such a job.
+pub(super) fn command(work: &JobWork) -> &'static str {
+    match work {
+        JobWork::RemoveSnapshots { .. } => "snap remove",
+        JobWork::Rollback { .. } => "snap rollback",
+        JobWork::Flatten { .. } | JobWork::FlattenImage { .. } => "lv flatten",
+        JobWork::CommitImage { .. } => "lv commit",
+    }
+}
+
+/// The snapshots that a job removes.
+pub(super) fn removed(work: &JobWork) -> &[RemovedSnapshots] {
+    match work {
+        JobWork::RemoveSnapshots { snapshots } => snapshots,
+        _ => &[],
+    }
+}
+
+/// What a job on all of `names` says that it works on: as many of them as the text of a group has room for.
+pub(super) fn subject_of(names: &[String]) -> String {
+    let whole = names.join(" ");
+    if whole.chars().count() <= SUBJECT_MAX {
+        return whole;
+    }
+    let mut shown = String::new();
+    for (index, name) in names.iter().enumerate() {
+        let more = format!(" and {} more", names.len() - index);
+        if shown.chars().count() + 1 + name.chars().count() + more.chars().count() > SUBJECT_MAX - 16 {
+            return shown + &more;
+        }
+        shown = if shown.is_empty() { name.clone() } else { shown + " " + name };
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_as_long_as_a_text_may_hold_and_says_how_many_it_leaves_out() {
+        let names: Vec<String> = (0..300).map(|number| format!("data/vm@s{number}")).collect();
+        assert_eq!(subject_of(&names[..3]), "data/vm@s0 data/vm@s1 data/vm@s2");
+        let subject = subject_of(&names);
+        let shown = subject.split(' ').filter(|word| word.contains('@')).count();
+        assert!(subject.ends_with(&format!(" and {} more", 300 - shown)), "{subject}");
+        assert!((SUBJECT_MAX - 50..=SUBJECT_MAX).contains(&subject.len()), "{}", subject.len());
+        let long = vec!["x".repeat(600); 2];
+        assert_eq!(subject_of(&long), format!("{} and 1 more", long[0]));
     }
 }

@@ -86,6 +86,11 @@ impl KnownGroup {
         !self.closed.is_empty() && !self.pools_in_use().is_empty()
     }
 
+    /// Whether its description is known for certain, and can be changed.
+    pub(super) fn can_be_changed(&self) -> bool {
+        self.undecided.is_none() && self.trouble.is_none()
+    }
+
     /// Whether a change of the group reached only some of its disks.
     pub(super) fn is_half_committed(&self) -> bool {
         self.undecided.is_some() || self.open.as_ref().is_some_and(|open| !open.is_settled())

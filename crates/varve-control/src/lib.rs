@@ -32,7 +32,6 @@ mod flatten;
 mod groups;
 mod handle;
 mod image_commit;
-mod image_flatten;
 mod image_jobs;
 mod image_volumes;
 mod images;
@@ -43,6 +42,7 @@ mod jobs;
 mod known_disk;
 mod known_export;
 mod known_group;
+mod known_jobs;
 mod layers;
 mod layout;
 mod left_images;
@@ -64,6 +64,7 @@ mod problems;
 mod ration;
 mod rebuild;
 mod reconcile;
+mod records;
 mod remembered;
 mod removal;
 mod reopen;
@@ -105,6 +106,7 @@ use futures_util::lock::Mutex;
 use known_disk::KnownDisk;
 use known_export::KnownExport;
 use known_group::KnownGroup;
+use known_jobs::Records;
 use locks::Locks;
 use lost_disks::LostDisks;
 use std::cell::{Cell, RefCell};
@@ -164,6 +166,8 @@ pub struct Control {
     exports: RefCell<BTreeMap<String, KnownExport>>,
     doors: DoorResources,
     jobs: Jobs,
+    /// Those that stand in the texts of groups.
+    records: Records,
     /// Volumes on which a job works, and which one.
     busy: RefCell<BTreeMap<Uuid, u64>>,
     /// Disks of groups that are being emptied, and by which job.
@@ -246,19 +250,6 @@ impl Control {
         if let Err(failure) = self.save().await {
             tracing::warn!(%failure, "what is remembered could not be written; after a restart use varve pv scan");
         }
-    }
-
-    /// Makes what is remembered durable while others go on; completes when it is.
-    fn save_soon(&self) -> oneshot::Receiver<()> {
-        let (sender, saved) = oneshot::channel();
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            if let Some(control) = me.upgrade() {
-                control.save_or_warn().await;
-                let _ = sender.send(());
-            }
-        });
-        saved
     }
 
     /// Something happened.

@@ -49,9 +49,7 @@ impl Control {
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
         self.reconcile(id).await; // What lay on them in part may be served still.
-        if self.forget_flattening(|target| gone.contains(&target.store)) {
-            self.save_or_warn().await;
-        }
+        self.forget_flattening(|(pool, _)| gone.contains(&pool)).await;
         self.refresh_labels().await;
         self.attach_origins(id).await; // Who is adrift learns why.
         if let Some(words) = in_words(&left) {

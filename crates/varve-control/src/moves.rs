@@ -25,6 +25,7 @@ use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, PhysicalVolumeMove};
 use varve_block::{Extent, MIB};
 use varve_vg::model::{Area, LogicalVolume, MoveStep, PvName};
+use varve_vg::plan::Numbered;
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::{Change, Group};
 use varve_volume::ShardHandle;
@@ -75,7 +76,8 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        commits.commit(group, planned, Vec::new()).await?;
+        let planned = planned.with_job(Numbered::Move(from), self.next_job());
+        commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
         drop((commits, lock));
         let job = self.begin_moving(group, from);
         self.job_soon(job, super::jobs::SHORT).await.map(Changed::Done)
@@ -84,7 +86,7 @@ impl Control {
     /// Begins the jobs of the moves of a group, unless they run (MOVEJOB1).
     pub(super) fn go_on_moving(&self, group: Uuid) {
         let marked = self.with_group(group, |known| {
-            let is_usable = known.undecided.is_none() && known.trouble.is_none();
+            let is_usable = known.can_be_changed();
             let moves = known.group.moves().iter().filter(|_| is_usable);
             moves.map(|entry| entry.from).collect::<Vec<PvName>>()
         });
@@ -97,7 +99,8 @@ impl Control {
 
     fn begin_moving(&self, group: Uuid, from: PvName) -> u64 {
         let subject = self.path_of(group, from);
-        let job = self.register_job(self.next_job(), MOVE, &subject, "bytes", &[], self.now());
+        let given = self.with_group(group, |known| known.group.move_from(from)?.job).ok().flatten();
+        let job = self.register_job(self.numbered(given), MOVE, &subject, "bytes", &[], self.now());
         let id = job.id;
         self.moving.borrow_mut().insert((group, from), id);
         let me = self.weak();

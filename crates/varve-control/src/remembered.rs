@@ -1,4 +1,4 @@
-//! What the daemon remembers between two lives: paths of disks, exports, jobs. No volume depends on it.
+//! What the daemon remembers between two lives: paths of disks, exports. No volume depends on it.
 //!
 //! It is plain data with a text form; where the text lies, and how it is replaced, is the host's affair.
 
@@ -33,49 +33,6 @@ pub(crate) struct RememberedExport {
     pub(crate) read_only: bool,
 }
 
-/// A job that goes on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RememberedJob {
-    pub(crate) id: u64,
-    pub(crate) kind: String,
-    pub(crate) subject: String,
-    pub(crate) started: u64,
-    /// The snapshots that a removal concerns.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) targets: Vec<RememberedTarget>,
-    /// What a rollback is to do, and whether it has begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) rollback: Option<RememberedRollback>,
-    /// The image that a job works on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) image: Option<String>,
-}
-
-/// A rollback, so that it can be told after a crash whether it has happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RememberedRollback {
-    /// The snapshot.
-    pub(crate) target: RememberedTarget,
-    /// Of a thin volume: what it had before. It has another one once it was rolled back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) mark: Option<u64>,
-    /// Whether it is known to have begun. As long as it is not, a store does not end it.
-    pub(crate) begun: bool,
-}
-
-/// A snapshot, for good: no other one ever has its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct RememberedTarget {
-    /// The volume's identity.
-    pub(crate) volume: Uuid,
-    /// The store's identity.
-    pub(crate) store: Uuid,
-    /// The snapshot's number in it.
-    pub(crate) number: u64,
-    /// Bytes that it showed.
-    pub(crate) size: u64,
-}
-
 /// All that is remembered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
@@ -84,8 +41,6 @@ pub struct Remembered {
     pub(crate) disks: Vec<RememberedDisk>,
     #[serde(default)]
     pub(crate) exports: Vec<RememberedExport>,
-    #[serde(default)]
-    pub(crate) jobs: Vec<RememberedJob>,
     /// Disk images that may be opened: somebody at this host has named each for its group, or has agreed to it. A file from
     /// before there was such a list has none: what is served at its first start is agreed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,10 +63,10 @@ pub struct Remembered {
 impl Default for Remembered {
     fn default() -> Self {
         let schema = SCHEMA.to_owned();
-        let (disks, exports, jobs, images) = (Vec::new(), Vec::new(), Vec::new(), Some(BTreeSet::new()));
+        let (disks, exports, images) = (Vec::new(), Vec::new(), Some(BTreeSet::new()));
         let (out_of_use, left_images, scrubs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (last_export, last_job) = (0, 0);
-        Self { schema, disks, exports, jobs, images, out_of_use, left_images, scrubs, last_export, last_job }
+        Self { schema, disks, exports, images, out_of_use, left_images, scrubs, last_export, last_job }
     }
 }
 

@@ -1,19 +1,20 @@
 //! The jobs that remove snapshots: gone at once as far as anybody can see, given back bit by bit.
 //!
 //! Invariants:
-//! - REMOVAL1. A removal is taken up again after a restart: what is remembered of it are numbers that no other snapshot ever
+//! - REMOVAL1. A removal is taken up again after a restart: what stands of it in the text are numbers that no other snapshot ever
 //!   has, and what was begun already is not begun again.
-//! - REMOVAL2. A removal that was begun is finished even if nothing is remembered of it: its store knows.
+//! - REMOVAL2. A removal that was begun is finished even if it stands in no text: its store knows.
 //! - REMOVAL3. A job ends well only when all of its snapshots have gone, or their whole volume: never because a volume could
-//!   not be asked, or because what they leave behind cannot be given back.
+//!   not be asked, or because what they leave behind cannot be given back. One whose volume cannot be used waits for that.
 
 use super::Control;
 use super::find::Located;
-use super::jobs::{REMOVE, Started};
+use super::jobs::{REMOVE, Started, removed, subject_of};
 use super::known_group::KnownGroup;
+use super::records::RecordedJob;
 use super::snapshots::{Batch, snapshot_name};
 use crate::failures;
-use crate::remembered::{RememberedJob, RememberedTarget};
+use futures_channel::oneshot;
 use futures_util::future::select;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,21 +22,25 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, Plan, SnapshotRemove};
 use varve_target::snapshot::StoreError;
+use varve_vg::model::{JobWork, RemovedSnapshots};
 use varve_vg::names::{SnapshotRange, VolumeName};
 use varve_vg::size::format_size;
-use varve_volume::ShardHandle;
 use varve_volume::progress::Progress as JobProgress;
 use varve_volume::snapshot_facts::{SnapshotFacts, Target};
+use varve_volume::{NoAnswer, ShardHandle};
 
+/// The most bytes that the text of a group can tell of.
+const BYTES_MAX: u64 = i64::MAX.unsigned_abs();
 /// How long a command goes on beginning removals before it leaves the rest to its job.
 const BEGIN_MAX: Duration = Duration::from_millis(4);
-/// How long it then waits for the job's number to be durable.
-const SAVE_MAX: Duration = Duration::from_millis(5);
+/// How long it then waits for the job of one snapshot to stand in the text: its store knows what is to go (REMOVAL2).
+const RECORD_MAX: Duration = Duration::from_secs(2);
 /// How long it then waits for a job that is short.
 const SHORT: Duration = Duration::from_millis(2);
 
 /// Snapshots of one volume that are to go.
 struct Going {
+    group: Uuid,
     home: ShardHandle,
     volume: Uuid,
     targets: Vec<(Target, u64)>,
@@ -59,6 +64,7 @@ impl Control {
             }
         }
         let going = batches.iter().zip(&removable).map(|(batch, snapshots)| Going {
+            group: batch.located.group,
             home: batch.located.home.clone(),
             volume: batch.located.volume.id,
             targets: snapshots.iter().map(|facts| (facts.target, facts.size)).collect(),
@@ -66,33 +72,58 @@ impl Control {
         let going: Vec<Going> = going.collect();
         let names: Vec<String> =
             batches.iter().flat_map(|batch| batch.names.iter().map(|name| batch.full(name))).collect();
-        let subject = names.join(" ");
-        let id = self.remember_removal(&subject, remembered(&going));
-        let mut saved = Some(self.save_soon());
-        // REMOVAL3: the first is not gone before it is durable that the others are to go.
+        let subject = subject_of(&names);
+        let id = self.begin_removal(&going, &names, &subject).await?;
+        let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
+        self.spawn_removal(going, None, started);
+        drop(lock);
+        self.job_soon(id, SHORT).await.map(Changed::Done)
+    }
+
+    /// Writes down that snapshots are to go, and begins to remove them; the number of the job.
+    async fn begin_removal(&self, going: &[Going], names: &[String], subject: &str) -> Result<u64, Failure> {
+        let id = self.next_job();
+        let mut recorded = Some(self.record_removal(id, subject, works(going)));
+        // REMOVAL3, JOBRECORD1 of `records.rs`: the first is not gone before it is durable that the others are to go.
         if names.len() > 1
-            && let Some(saved) = saved.take()
+            && let Some(recorded) = recorded.take()
         {
-            let _ = saved.await;
+            recorded.await.unwrap_or_else(|_| Err(failures::gone(NoAnswer::Gone)))?;
         }
-        let begun = match self.begin(&going, Some(BEGIN_MAX), &JobProgress::default()).await {
+        let begun = match self.begin(going, Some(BEGIN_MAX), &JobProgress::default()).await {
             Ok(begun) => begun,
             Err(failure) => {
-                self.forget_job(id);
+                self.erase_job(id).await;
                 return Err(failure);
             }
         };
         for name in &names[..begun] {
             self.event(name, "snapshot removed");
         }
-        if let Some(saved) = saved {
-            // The store knows (REMOVAL2): what is remembered serves only to keep the job's number.
-            drop(select(saved, self.context.clock().sleep(SAVE_MAX)).await);
+        if let Some(recorded) = recorded {
+            drop(select(recorded, self.context.clock().sleep(RECORD_MAX)).await);
         }
-        let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
-        self.spawn_removal(going, None, started);
-        drop(lock);
-        self.job_soon(id, SHORT).await.map(Changed::Done)
+        Ok(id)
+    }
+
+    /// Writes down a removal while others go on; completes when it stands in the texts.
+    fn record_removal(
+        &self,
+        id: u64,
+        subject: &str,
+        works: Vec<(Uuid, JobWork)>,
+    ) -> oneshot::Receiver<Result<(), Failure>> {
+        let (sender, recorded) = oneshot::channel();
+        let (me, subject) = (self.weak(), subject.to_owned());
+        self.context.spawner().spawn(async move {
+            let Some(control) = me.upgrade() else { return };
+            let done = control.record_job(id, &subject, works).await;
+            if let Err(failure) = &done {
+                tracing::warn!(job = id, %failure, "a removal does not stand in the text of its group");
+            }
+            let _ = sender.send(done);
+        });
+        recorded
     }
 
     async fn plan_removals(
@@ -197,7 +228,7 @@ impl Control {
         let clock = self.context.clock();
         let begun_at = clock.now();
         let mut begun = 0;
-        for Going { home, volume, targets } in going {
+        for Going { home, volume, targets, .. } in going {
             for (target, _) in targets.iter().copied() {
                 if patience.is_some_and(|patience| begun > 0 && clock.now().since(begun_at) > patience) {
                     return Ok(begun);
@@ -220,7 +251,7 @@ impl Control {
     }
 
     /// REMOVAL3: whether a volume was removed with its snapshots. Of a thin one only a pool that is served can tell.
-    fn is_gone(&self, volume: Uuid, store: Uuid) -> bool {
+    pub(super) fn is_gone(&self, volume: Uuid, store: Uuid) -> bool {
         let groups = self.groups.borrow();
         let is_silent = groups.values().any(|known| {
             let mut own = known.group.logical_volumes().iter();
@@ -246,10 +277,13 @@ impl Control {
             let Some(control) = me.upgrade() else { return };
             let result = control.remove_all(going, &started.progress).await;
             let result = result.and(left.map_or(Ok(()), Err));
-            if result.is_err() && control.stopping.get() {
-                return; // REMOVAL1: it is remembered, and taken up again
+            match result {
+                Err(_) if control.stopping.get() => {} // REMOVAL1
+                Err(failure) if failure.code == Code::VolumeUnusable => {
+                    control.put_off(started.id, failure).await; // REMOVAL3
+                }
+                result => control.finish_job(started.id, result).await,
             }
-            control.finish_job(started.id, result).await;
         });
     }
 
@@ -297,33 +331,45 @@ impl Control {
         }
     }
 
-    /// Takes up a removal that a restart interrupted (REMOVAL1).
-    pub(super) fn resume_removal(&self, job: RememberedJob) {
+    /// Takes up a removal that stands in texts (REMOVAL1).
+    pub(super) fn resume_removal(&self, job: &RecordedJob) {
         let (mut going, mut left): (Vec<Going>, Option<Failure>) = (Vec::new(), None);
-        for RememberedTarget { volume, store, number, size } in job.targets {
-            let target = (Target { store, number }, size);
-            match (going.iter_mut().find(|going| going.volume == volume), self.home_of(volume)) {
-                (Some(going), _) => going.targets.push(target),
-                (None, Some(home)) => going.push(Going { home, volume, targets: vec![target] }),
-                (None, None) => left = left.or_else(|| Some(self.not_asked(volume, store))), // REMOVAL3
+        let is_away = |group: &&Uuid| !self.can_be_changed(**group);
+        if let Some(group) = job.groups.iter().find(is_away) {
+            let is_here = self.with_group(*group, |_| ()).is_ok();
+            let state = if is_here { "cannot be changed" } else { "is not here" };
+            let failure = Failure::new(Code::VolumeUnusable, format!("the group {group} {state}"));
+            left = Some(failure.help("varve pv scan PATH…"));
+        }
+        for (group, part) in &job.parts {
+            for RemovedSnapshots { volume, store, numbers, bytes } in removed(&part.work) {
+                let each = bytes / numbers.len() as u64;
+                let targets = numbers.iter().map(|number| (Target { store: *store, number: *number }, each));
+                match (going.iter_mut().find(|going| going.volume == *volume), self.home_of(*volume)) {
+                    (Some(going), _) => going.targets.extend(targets),
+                    (None, Some(home)) => {
+                        let (group, volume) = (*group, *volume);
+                        going.push(Going { group, home, volume, targets: targets.collect() });
+                    }
+                    (None, None) if self.is_gone(*volume, *store) => {} // REMOVAL3: with its volume
+                    (None, None) => left = left.or_else(|| Some(self.not_asked(*volume, *store))), // REMOVAL3
+                }
             }
         }
-        let started = self.register_job(job.id, REMOVE, &job.subject, "bytes", &[], job.started);
+        let first = job.first();
+        let started = self.register_job(job.id, REMOVE, &first.subject, "bytes", &[], first.started.0);
         self.spawn_removal(going, left, started);
     }
 
-    /// Takes up removals of which nothing is remembered (REMOVAL2), and gives back stores that a crash left empty.
+    /// Takes up removals that stand in no text (REMOVAL2), and gives back stores that a crash left empty.
     pub(super) async fn resume_leaving(&self) {
-        let known: Vec<RememberedTarget> =
-            self.remembered.borrow().jobs.iter().flat_map(|job| job.targets.clone()).collect();
+        let known = self.recorded_removals();
         for name in self.all_volumes() {
-            let Ok(Located { volume, home, .. }) = self.find_volume(&name) else { continue };
+            let Ok(Located { group, volume, home, .. }) = self.find_volume(&name) else { continue };
             let volume = volume.id;
             let asked = home.volume(volume).leaving();
             let Ok(Some((leaving, is_empty))) = asked.await else { continue };
-            let is_known = |target: Target| {
-                known.iter().any(|known| (known.store, known.number) == (target.store, target.number))
-            };
+            let is_known = |target: Target| known.contains(&(target.store, target.number));
             let (mut names, mut targets) = (Vec::new(), Vec::new());
             for leaving in leaving.into_iter().filter(|leaving| !is_known(leaving.target)) {
                 names.push(format!("{name}@{}", leaving.name));
@@ -335,23 +381,41 @@ impl Control {
             if names.is_empty() {
                 names.push(name.to_string());
             }
-            let going = vec![Going { home, volume, targets }];
-            let subject = names.join(" ");
-            let id = self.remember_removal(&subject, remembered(&going));
+            let going = vec![Going { group, home, volume, targets }];
+            let (id, subject) = (self.next_job(), subject_of(&names));
+            let works = works(&going);
+            if !works.is_empty() {
+                drop(self.record_removal(id, &subject, works)); // REMOVAL2
+            }
             let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
             self.spawn_removal(going, None, started);
         }
     }
 }
 
-fn remembered(going: &[Going]) -> Vec<RememberedTarget> {
-    let target = |volume: Uuid, (target, size): &(Target, u64)| RememberedTarget {
-        volume,
-        store: target.store,
-        number: target.number,
-        size: *size,
-    };
-    going.iter().flat_map(|going| going.targets.iter().map(|one| target(going.volume, one))).collect()
+/// What is to be done in each group.
+fn works(going: &[Going]) -> Vec<(Uuid, JobWork)> {
+    let mut works: Vec<(Uuid, Vec<RemovedSnapshots>)> = Vec::new();
+    for Going { group, volume, targets, .. } in going {
+        for (Target { store, number }, size) in targets {
+            let place = works.iter().position(|(known, _)| known == group).unwrap_or_else(|| {
+                works.push((*group, Vec::new()));
+                works.len() - 1
+            });
+            let parts = &mut works[place].1;
+            match parts.iter_mut().find(|part| (part.volume, part.store) == (*volume, *store)) {
+                Some(part) => {
+                    part.numbers.push(*number);
+                    part.bytes = part.bytes.saturating_add(*size).min(BYTES_MAX);
+                }
+                None => {
+                    let (volume, store) = (*volume, *store);
+                    parts.push(RemovedSnapshots { volume, store, numbers: vec![*number], bytes: *size });
+                }
+            }
+        }
+    }
+    works.into_iter().map(|(group, snapshots)| (group, JobWork::RemoveSnapshots { snapshots })).collect()
 }
 
 /// The names of `known`, the oldest first, that lie in `range`.

@@ -75,8 +75,7 @@ impl Control {
             self.agree_to_images().await?;
         }
         self.settle_sets().await;
-        self.resume_put_off().await;
-        self.resume_image_jobs();
+        self.go_on_jobs().await;
         self.resume_rollbacks().await;
         self.restore_exports(self.context.clock().now()).await;
         refused.map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)

@@ -61,6 +61,7 @@ impl Control {
         };
         self.reconcile(id).await;
         self.activate_group(id).await;
+        self.go_on_jobs().await;
         let after = changed?;
         let group = self.show_group(&id.to_string()).await?;
         let names = |one: &Group, other: &Group| names_only_in(one, other);

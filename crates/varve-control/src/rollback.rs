@@ -2,21 +2,22 @@
 //!
 //! Invariants:
 //! - ROLLJOB1. It is taken up again after a restart, and then it is known whether it had begun: of a thin volume by its mark,
-//!   which changes in the same commit; else by what is remembered, for no store ends a rollback before that is. So one
+//!   which changes in the same commit; else by the text, for no store ends a rollback before it says so. So one
 //!   that had not begun is not taken for done, and one that had is not done once more, over what was written since.
-//! - ROLLJOB2. A rollback that was begun is finished even if nothing is remembered of it: its store knows.
+//! - ROLLJOB2. A rollback that was begun is finished even if it stands in no text: its store knows.
 //! - ROLLJOB3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
 use super::Control;
 use super::find::Located;
-use super::jobs::{Details, ROLLBACK, SHORT, Started};
+use super::jobs::{ROLLBACK, SHORT, Started};
+use super::records::RecordedJob;
 use super::snapshots::snapshot_name;
 use crate::failures;
-use crate::remembered::{RememberedJob, RememberedRollback, RememberedTarget};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, JobState, Plan, SnapshotRollback};
+use varve_vg::model::JobWork;
 use varve_vg::names::VolumeName;
 use varve_volume::fault;
 use varve_volume::progress::Progress as JobProgress;
@@ -26,6 +27,17 @@ use varve_volume::snapshot_facts::{RollbackPoint, Target};
 const TICK: Duration = Duration::from_millis(2);
 /// How long a rollback rests after an error: at first, and at most.
 const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// What is to be done next of a rollback.
+#[derive(Clone, Copy)]
+enum Step {
+    /// The volume is to show what the snapshot shows.
+    Begin(RollbackPoint),
+    /// The text is to say that it does (ROLLJOB1).
+    Record,
+    /// What is not on the volume's own place yet is to be copied there.
+    Finish,
+}
 
 impl Control {
     /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
@@ -50,14 +62,11 @@ impl Control {
             self.refuse_if_pool_waits(&name.origin(), &located).await?;
         }
         let point = self.rollback_point(&located, &name).await?;
-        let rollback = remembered(located.volume.id, point);
-        let volumes = [located.volume.id];
-        let details = Details { rollback: Some(rollback), ..Details::default() };
-        let started = self.start_job(ROLLBACK, &request.name, &volumes, Vec::new(), details).await;
+        let (volume, work) = (located.volume.id, work(located.volume.id, point, false));
+        let started = self.start_job(located.group, &request.name, &[volume], work).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
-        fault::die_at("rollback-remembered");
         self.event(&request.name, "rollback begins");
-        self.spawn_rollback(Some(rollback), &located, &started);
+        self.spawn_rollback(Step::Begin(point), &located, &started);
         drop(lock);
         self.until_begun(id, &progress).await;
         self.job_soon(id, SHORT).await.map(Changed::Done)
@@ -94,37 +103,51 @@ impl Control {
         located.home.volume(volume).rollback_point(snapshot).await.map_err(failures::gone)?
     }
 
-    /// Begins a rollback unless it has begun, then finishes the one that is under way.
-    fn spawn_rollback(&self, rollback: Option<RememberedRollback>, located: &Located, started: &Started) {
+    /// Takes a rollback from `step` to its end.
+    fn spawn_rollback(&self, mut step: Step, located: &Located, started: &Started) {
         let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
         let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
         let progress = Arc::clone(&started.progress);
         let me = self.weak();
         self.context.spawner().spawn(async move {
-            let (mut rollback, mut rest) = (rollback.filter(|rollback| !rollback.begun), REST[0]);
+            let mut rest = REST[0];
             loop {
                 let progress = Arc::clone(&progress);
-                let work = match rollback {
-                    Some(rollback) => home.volume(volume).begin_rollback(point_of(rollback), progress),
-                    None => home.volume(volume).finish_rollback(progress),
+                let done = match step {
+                    Step::Record => match me.upgrade() {
+                        Some(control) => control.record_rollback(id).await,
+                        None => return,
+                    },
+                    _ => {
+                        let work = match step {
+                            Step::Begin(point) => home.volume(volume).begin_rollback(point, progress),
+                            Step::Record | Step::Finish => home.volume(volume).finish_rollback(progress),
+                        };
+                        work.await.map_err(failures::gone).and_then(|done| done)
+                    }
                 };
-                let result = work.await.map_err(failures::gone).and_then(|done| done);
                 let Some(control) = me.upgrade() else { return };
-                match result {
-                    Ok(()) if rollback.is_some() => {
+                match (done, step) {
+                    (Ok(()), Step::Begin(point)) => {
                         fault::die_at("rollback-begun");
-                        let begun = rollback.take().map(|one| RememberedRollback { begun: true, ..one });
-                        if let Some(begun) = begun {
-                            control.remember_rollback(id, begun).await; // ROLLJOB1
-                        }
+                        // ROLLJOB1: the mark of a thin volume says it already.
+                        step = if point.mark.is_some() { Step::Finish } else { Step::Record };
                         control.learn_of_rollback(group, pool).await;
                         continue;
                     }
-                    Err(failure) if control.may_go_on(volume, &failure).await => {
+                    (Ok(()), Step::Record) => {
+                        step = Step::Finish;
+                        continue;
+                    }
+                    (Ok(()), Step::Finish) => return control.finish_job(id, Ok(())).await,
+                    (Err(failure), _) if control.may_go_on(volume, &failure).await => {
                         control.rest(id, volume, failure, rest).await;
                     }
-                    Err(_) if control.stopping.get() => return, // it is remembered, and taken up again
-                    result => return control.finish_job(id, result).await,
+                    (Err(_), _) if control.stopping.get() => return, // ROLLJOB1
+                    (Err(failure), _) if failure.code == Code::VolumeUnusable => {
+                        return control.put_off(id, failure).await;
+                    }
+                    (failed, _) => return control.finish_job(id, failed).await,
                 }
                 rest = (2 * rest).min(REST[1]);
             }
@@ -172,9 +195,15 @@ impl Control {
             let facts = self.facts(&located).await;
             let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
             let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
-            let started = self.start_job(ROLLBACK, &subject, &[volume], Vec::new(), Details::default()).await;
+            let (id, point) =
+                (self.next_job(), RollbackPoint { target: target.target, bytes: target.size, mark: None });
+            let recorded = self.record_job(id, &subject, vec![(located.group, work(volume, point, true))]);
+            if let Err(failure) = recorded.await {
+                tracing::warn!(job = id, %failure, "a rollback does not stand in the text of its group"); // ROLLJOB2
+            }
+            let started = self.register_job(id, ROLLBACK, &subject, "bytes", &[volume], self.now());
             self.event(&subject, "a rollback that had been begun goes on");
-            self.spawn_rollback(None, &located, &started);
+            self.spawn_rollback(Step::Finish, &located, &started);
         }
     }
 
@@ -187,30 +216,38 @@ impl Control {
         }
     }
 
-    /// Takes up a job that a restart interrupted (ROLLJOB1).
-    pub(super) fn resume_rollback(&self, job: &RememberedJob) {
-        let volume = job.rollback.and_then(|rollback| self.name_of(rollback.target.volume));
-        let located = match volume {
-            // It may have another name by now.
-            Some((group, volume)) => self.find_volume(&VolumeName { group, volume, snapshot: None }),
-            None => snapshot_name(&job.subject).and_then(|name| self.find_volume(&name)),
-        };
-        let volumes: Vec<Uuid> = located.iter().map(|located| located.volume.id).collect();
-        let started = self.register_job(job.id, &job.kind, &job.subject, "bytes", &volumes, job.started);
-        let Ok(located) = located else {
-            return self.fail_later(started.id, &job.subject);
-        };
-        self.spawn_rollback(job.rollback, &located, &started);
+    /// Takes up a job that stands in a text (ROLLJOB1).
+    pub(super) fn resume_rollback(&self, job: &RecordedJob) {
+        let first = job.first();
+        let JobWork::Rollback { volume, store, number, bytes, mark, begun } = first.work else { return };
+        let started =
+            self.register_job(job.id, ROLLBACK, &first.subject, "bytes", &[volume], first.started.0);
+        if self.is_gone(volume, store) {
+            return self.end_later(started.id, gone(&first.subject));
+        }
+        // It may have another name by now.
+        let located = self
+            .name_of(volume)
+            .ok_or_else(inactive)
+            .and_then(|(group, volume)| self.find_volume(&VolumeName { group, volume, snapshot: None }));
+        let point = RollbackPoint { target: Target { store, number }, bytes, mark };
+        match located {
+            Ok(located) => {
+                let step = if begun { Step::Finish } else { Step::Begin(point) };
+                self.spawn_rollback(step, &located, &started);
+            }
+            Err(failure) => self.end_later(started.id, failure),
+        }
     }
 
-    /// Ends a job whose volume is not there.
-    pub(super) fn fail_later(&self, id: u64, subject: &str) {
-        let result =
-            Err(Failure::new(Code::JobFailed, format!("{subject} cannot be used")).help("varve lv list"));
+    /// Ends a job whose volume is not there, or cannot be used.
+    pub(super) fn end_later(&self, id: u64, failure: Failure) {
         let me = self.weak();
         self.context.spawner().spawn(async move {
-            if let Some(control) = me.upgrade() {
-                control.finish_job(id, result).await;
+            match me.upgrade() {
+                Some(control) if failure.code == Code::VolumeUnusable => control.put_off(id, failure).await,
+                Some(control) => control.finish_job(id, Err(failure)).await,
+                None => {}
             }
         });
     }
@@ -222,17 +259,16 @@ impl Control {
     }
 }
 
-fn remembered(volume: Uuid, point: RollbackPoint) -> RememberedRollback {
+/// What the text says of a rollback.
+fn work(volume: Uuid, point: RollbackPoint, begun: bool) -> JobWork {
     let RollbackPoint { target: Target { store, number }, bytes, mark } = point;
-    let target = RememberedTarget { volume, store, number, size: bytes };
-    RememberedRollback { target, mark, begun: false }
+    JobWork::Rollback { volume, store, number, bytes, mark, begun }
+}
+
+fn gone(subject: &str) -> Failure {
+    Failure::new(Code::JobFailed, format!("{subject} cannot be used")).help("varve lv list")
 }
 
 fn inactive() -> Failure {
     Failure::new(Code::VolumeUnusable, "the volume is not active").help("varve lv list")
-}
-
-fn point_of(rollback: RememberedRollback) -> RollbackPoint {
-    let RememberedTarget { store, number, size, .. } = rollback.target;
-    RollbackPoint { target: Target { store, number }, bytes: size, mark: rollback.mark }
 }

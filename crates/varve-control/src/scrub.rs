@@ -56,6 +56,7 @@ impl Control {
                 }
                 Err(failure) => Err(failure),
             };
+            control.save_or_warn().await;
             control.finish_job(number, result).await;
         });
         self.job_soon(number, SHORT).await.map(Changed::Done)

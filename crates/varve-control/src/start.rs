@@ -26,7 +26,7 @@ impl Control {
         self.survey().await;
         self.begin_list_of_images().await;
         self.settle_sets().await;
-        self.resume_jobs();
+        self.go_on_jobs().await;
         self.resume_leaving().await;
         self.resume_rollbacks().await;
         // Counted anew: a busy machine may have needed all of it for the disks.

@@ -46,6 +46,7 @@ impl Control {
         self.close_exports(stages.exports).await;
         self.close_volumes(stages.volumes, true).await; // CONTROLMAPPER2 of `mappers.rs`
         self.close_volumes(stages.volumes, false).await;
+        let _ = self.until(stages.state, self.erase_ended_jobs()).await;
         if self.until(stages.state, self.save_or_warn()).await.is_none() {
             self.fault("the state directory does not answer".to_owned());
         }

@@ -11,6 +11,7 @@ use super::Control;
 use super::change::{Commits, shown};
 use super::find::Located;
 use crate::failures;
+use crate::injected_bug::{InjectedBug, has};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume};
@@ -243,11 +244,25 @@ impl Control {
         let node = node.store(store).expect("the plan gives it this store").clone();
         let disks = self.with_group(located.group, |known| self.disk_files(known))?;
         open::format_store(&self.context, &node.table, &disks, store, chunk_size).await?;
-        commits.commit(located.group, planned, Vec::new()).await?;
+        if has(InjectedBug::CommitLater) {
+            self.commit_later(located.group, planned);
+        } else {
+            commits.commit(located.group, planned, Vec::new()).await?;
+        }
         drop(commits);
         let id = located.volume.id;
         located.home.volume(id).add_store(node, disks).await.map_err(failures::gone)??;
         Ok(store)
+    }
+
+    /// A bug, for the histories.
+    fn commit_later(&self, group: Uuid, planned: Plan) {
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            let Some(control) = me.upgrade() else { return };
+            control.context.clock().sleep(PAUSED).await;
+            let _ = control.commits(group).await.commit(group, planned, Vec::new()).await;
+        });
     }
 
     /// Gives the stores of a volume without snapshots back to the group.

@@ -251,9 +251,7 @@ impl Control {
         let removed = located.home.pool(thin.pool).remove(thin.number);
         let (pool, number) = (thin.pool, thin.number);
         removed.await.map_err(failures::gone)??;
-        if self.forget_flattening(|target| (target.store, target.number) == (pool, number)) {
-            self.save_or_warn().await;
-        }
+        self.forget_flattening(|place| place == (pool, number)).await;
         self.look_at_pool(located.group, located.pool()).await?;
         self.settle_below(located.group).await;
         self.event(&name.to_string(), "thin volume removed");

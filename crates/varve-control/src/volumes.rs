@@ -246,7 +246,7 @@ impl Control {
         if removed.is_ok() {
             self.remembered.borrow_mut().scrubs.remove(&located.volume.id);
             self.forget_left(located.volume.id);
-            self.forget_image_jobs(located.volume.id);
+            self.forget_image_jobs(located.volume.id).await;
         }
         removed.map(|()| Changed::Done(Empty {}))
     }

@@ -51,8 +51,38 @@ pub fn render() -> String {
         page.push_str(&table.render());
     }
     page.push_str(TEXTS);
+    page.push_str(JOBS);
     page
 }
+
+const JOBS: &str = concat!(
+    "
+## Volume group: jobs in its text
+
+From version 4 on. `last_job` is the highest number that a job of the group has had; `job` in `[[move]]` and `[[conversion]]` is the number \
+of theirs. Every other job that goes on is a `[[job]]`:
+
+| field | meaning |
+|---|---|
+| `id` | the number under which it is shown; no other job, move or conversion of the group has it |
+| `subject` | what it works on, for people |
+| `started` | when it was begun |
+| `groups` | UUIDs of the groups that have a part of it, if there are several; the first one decides whether it goes on |
+| `work.remove-snapshots` | `snapshots`: all of them go; by volume and store (or pool) their `numbers` there, and the `bytes` that they show |
+| `work.rollback` | the `volume` gets what snapshot `number` of `store` shows, `bytes` of it; `mark`: of a thin volume, what it had before; \
+`begun`: the volume shows that already |
+| `work.flatten` | the volume or snapshot `number` of `pool` gets a copy of what it lies over |
+| `work.flatten-image` | the `image` of the `volume` gets a copy of what lies below it |
+| `work.commit-image` | the image below the `image` of the `volume` gets what that one holds |
+
+What a job names may be gone: then nothing is left to be done. There are at most 64 jobs, and they remove at most 8192 snapshots. One of each kind:
+
+```toml
+",
+    include_str!("text/jobs.toml"),
+    "```
+"
+);
 
 const TEXTS: &str = "
 ## Thin pool: text

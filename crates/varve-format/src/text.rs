@@ -40,6 +40,8 @@
 //!   device of one mapper, once; a mapper has at most 64.
 //! - TEXT24. The log disk of an array is one area of a disk on which none of its members lies, with as much room as the log and the
 //!   superblocks of a member take.
+//! - TEXT25. A job, move or conversion has a number that no other one of the group has, and none is higher than `last_job`. There are at most 64 jobs, and
+//!   those that remove snapshots name at most 8192 in all, each once. Volumes and stores that they name may be gone.
 
 mod areas;
 mod array_policy;
@@ -48,6 +50,8 @@ mod conversions;
 mod converting;
 mod error;
 mod image;
+mod job_rules;
+mod jobs;
 mod layout;
 mod moves;
 mod moving;
@@ -60,6 +64,7 @@ pub use array_policy::ArrayPolicyEntry;
 pub use conversions::{ConversionEntry, ConvertedPart};
 pub use error::TextError;
 pub use image::{ImageEntry, ImageFormat};
+pub use jobs::{JOBS_MAX, JobEntry, JobWork, REMOVED_MAX, RemovedSnapshots, SUBJECT_MAX};
 pub use layout::{
     DDRAID_BLOCK_SIZES, DDRAID_ORDERS, IMAGE_SECTOR, Layout, LogEntry, MAPPER_WAIT_MS_DEFAULT,
     MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry, ReadPolicy, Role, checksum_room,
@@ -72,7 +77,9 @@ use uuid::Uuid;
 use varve_block::{GIB, KIB, MIB, UnixTime};
 
 /// The version of the text that this program writes.
-pub const TEXT_VERSION: i64 = 3;
+pub const TEXT_VERSION: i64 = 4;
+/// The oldest version that it reads: jobs stood in no text of that version.
+pub const TEXT_VERSION_MIN: i64 = 3;
 /// The smallest extent, in bytes.
 pub const EXTENT_SIZE_MIN: u64 = 64 * KIB;
 /// The largest extent, in bytes.
@@ -85,6 +92,9 @@ pub const EXTENT_SIZE_DEFAULT: u64 = 4096 * KIB;
 #[serde(deny_unknown_fields)]
 pub struct Description {
     version: Version,
+    /// The highest number that a job of the group has had.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub last_job: u64,
     /// The group itself.
     pub group: GroupEntry,
     /// Its physical volumes.
@@ -105,6 +115,9 @@ pub struct Description {
     /// Volumes that are being converted to another layout.
     #[serde(default, rename = "conversion", skip_serializing_if = "Vec::is_empty")]
     pub conversions: Vec<ConversionEntry>,
+    /// Other work on its volumes that goes on.
+    #[serde(default, rename = "job", skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobEntry>,
 }
 
 /// The group itself.
@@ -416,7 +429,7 @@ pub struct SetMemberEntry {
     pub names: Vec<String>,
 }
 
-/// The text's version: always [`TEXT_VERSION`] here, because others are refused before.
+/// The text's version: always [`TEXT_VERSION`] here: others are refused before, or become that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Version(i64);
@@ -424,9 +437,9 @@ struct Version(i64);
 impl Description {
     /// A description of nothing but `group`.
     pub fn new(group: GroupEntry) -> Self {
-        let version = Version(TEXT_VERSION);
         Self {
-            version,
+            version: Version(TEXT_VERSION),
+            last_job: 0,
             group,
             physical_volumes: Vec::new(),
             logical_volumes: Vec::new(),
@@ -434,13 +447,14 @@ impl Description {
             images: Vec::new(),
             moves: Vec::new(),
             conversions: Vec::new(),
+            jobs: Vec::new(),
         }
     }
 
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT23: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT25: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }
@@ -451,11 +465,12 @@ impl Description {
         let table: toml::Table = text.parse().map_err(|error| syntax(&error))?;
         match table.get("version").and_then(toml::Value::as_integer) {
             None => return Err(TextError::NoVersion),
-            Some(TEXT_VERSION) => {}
-            Some(version) if version < TEXT_VERSION => return Err(TextError::Older(version)),
+            Some(TEXT_VERSION_MIN..=TEXT_VERSION) => {}
+            Some(version) if version < TEXT_VERSION_MIN => return Err(TextError::Older(version)),
             Some(version) => return Err(TextError::Newer(version)),
         }
-        let description: Description = toml::from_str(text).map_err(|error| syntax(&error))?;
+        let mut description: Description = toml::from_str(text).map_err(|error| syntax(&error))?;
+        description.version = Version(TEXT_VERSION);
         description.check()?;
         Ok(description)
     }

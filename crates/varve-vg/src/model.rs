@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 pub use varve_format::text::{
     Area, ArrayPolicyEntry as ArrayPolicy, CachePolicy, ConversionEntry as Conversion, ConvertedPart,
-    Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, Layout, LogEntry as ArrayLog,
-    LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN, MemberEntry as Member,
-    MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep, OverCommit,
-    PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, Role, Segment, SetMemberEntry as SetMember,
-    SnapshotSetEntry as SnapshotSet, Space, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
-    WhenFull,
+    Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, JobEntry as Job, JobWork, Layout,
+    LogEntry as ArrayLog, LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN,
+    MemberEntry as Member, MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep,
+    OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, RemovedSnapshots, Role, Segment,
+    SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space, StoreEntry as Store,
+    StorePolicyEntry as StorePolicy, TextError, WhenFull,
 };
 
 /// A volume group.
@@ -125,6 +125,16 @@ impl Group {
     /// The conversion of a volume.
     pub fn conversion_of(&self, volume: Uuid) -> Option<&Conversion> {
         self.conversions().iter().find(|entry| entry.volume == volume)
+    }
+
+    /// Other work on its volumes that goes on.
+    pub fn jobs(&self) -> &[Job] {
+        &self.description.jobs
+    }
+
+    /// The highest number that a job of the group has had.
+    pub fn last_job(&self) -> u64 {
+        self.description.last_job
     }
 
     /// Every area that something owns.

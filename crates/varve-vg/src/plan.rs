@@ -21,6 +21,8 @@ mod error;
 mod gained;
 mod help;
 mod images;
+mod job_step;
+mod jobs;
 mod log;
 mod metadata;
 mod missing;
@@ -38,6 +40,7 @@ pub use asked::{DiskChoice, Layout, Sectors};
 pub use change::{Change, NewDisk, StoreKind};
 pub use conversion::{ConversionError, ConversionStep};
 pub use error::{ErrorKind, PlanError};
+pub use job_step::{JobStep, Numbered};
 pub use restore::{Loss, LossKind, losses};
 
 use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume};
@@ -126,6 +129,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::MoveSwitch { from } => draft.move_switch(from),
         Change::EndMove { from } => draft.end_move(from),
         Change::Convert { volume, step } => draft.convert(volume, step, stamp.date),
+        Change::Jobs(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
         Change::Restore { backup } => draft.restore(*backup),
     }?;
     draft.finish(stamp)

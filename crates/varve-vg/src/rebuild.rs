@@ -55,6 +55,7 @@ pub async fn rebuild(
     next.group.changed = stamp.date;
     next.group.change.clone_from(&stamp.change);
     next.snapshot_sets.clear(); // settled since, one way or the other
+    next.jobs.clear(); // and so are they: what had begun, stores and pools know
     for pv in &mut next.physical_volumes {
         pv.missing = false;
     }

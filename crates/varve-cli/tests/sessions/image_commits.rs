@@ -80,7 +80,7 @@ fn an_image_is_committed_once_whenever_the_daemon_dies() {
         let_go(&world, write(&world, "data/v", &mut model, 4));
         assert_eq!(world.stop(), Some(0));
         world.start_with_fault_and(fault, "--image-dir images");
-        assert_ne!(world.run("lv commit data/v").exit, 0);
+        assert_ne!(world.run("lv commit data/v --wait").exit, 0);
         world.wait_for_death();
         is_sound(&world, "images/3");
         is_sound(&world, "images/2");

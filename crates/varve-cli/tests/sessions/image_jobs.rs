@@ -93,7 +93,7 @@ fn flattening_an_image_is_killed_ended_and_given_again_under_a_client() {
 }
 
 #[test]
-fn flattening_that_was_put_off_is_given_again_once() {
+fn flattening_that_was_put_off_goes_on_once_when_its_volume_is_activated() {
     let mut world = World::with_group();
     let (top, model) = chain(&world, 2);
     assert_eq!(world.stop(), Some(0));
@@ -101,7 +101,7 @@ fn flattening_that_was_put_off_is_given_again_once() {
     world.ok(&format!("lv create data/v --image {top} --format qcow2"));
     assert_eq!(world.stop(), Some(0));
     world.start_with_fault_and("image-pulled", "--image-dir images");
-    assert_ne!(world.run("lv flatten data/v").exit, 0);
+    assert_ne!(world.run("lv flatten data/v --wait").exit, 0);
     world.wait_for_death();
     fs::rename(world.path(&top), world.path("away")).expect("renamed");
     world.start_with("--image-dir images");
@@ -109,7 +109,7 @@ fn flattening_that_was_put_off_is_given_again_once() {
     assert_eq!(jobs(&world, "failed").len(), 1, "{}", world.data("job list"));
     fs::rename(world.path("away"), world.path(&top)).expect("renamed");
     world.ok("lv activate data/v");
-    world.ok("lv flatten data/v --wait");
+    world.ok("job wait 2"); // Under the next number.
     assert_eq!(jobs(&world, "done").len(), 1);
     world.ok("pv scan");
     idle(&world);

@@ -454,7 +454,7 @@ fn a_volume_takes_in_what_lies_below_its_image_while_it_is_used() {
     assert!(would.contains("what lies below its image"), "{would}");
     assert_eq!(world.stop(), Some(0));
     world.start_with_fault_and("image-pulled", "--image-dir images");
-    assert_ne!(world.run("lv flatten data/v").exit, 0);
+    assert_ne!(world.run("lv flatten data/v --wait").exit, 0);
     world.wait_for_death();
     world.start_with("--image-dir images");
     let end = Instant::now() + Duration::from_secs(60);

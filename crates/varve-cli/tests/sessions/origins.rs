@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::harness::World;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The volume of the origin and its store are on the small disk, the pool is on the large one; its volume `v` lies over
 /// the snapshot.
@@ -93,28 +93,16 @@ fn what_lies_over_a_lost_origin_is_named_and_can_be_removed() {
     world.ok("pool remove data/p -y");
 }
 
-/// Has the daemon, which does not run, remember that `data/v` is being flattened.
-fn remember_flattening(world: &World, volume: &Value, pool: &Value) {
-    let path = world.path("state/state.json");
-    let text = std::fs::read_to_string(&path).expect("it remembers");
-    let mut state: Value = serde_json::from_str(&text).expect("JSON");
-    let target = json!({"volume": volume, "store": pool, "number": 1, "size": 16 << 20});
-    let job = json!({"id": 9, "kind": "flatten", "subject": "data/v", "started": 1, "targets": [target]});
-    state["jobs"] = json!([job]);
-    state["last_job"] = json!(9);
-    std::fs::write(&path, state.to_string()).expect("a writable folder");
-}
-
-/// A daemon without the small disk that was flattening `data/v` before.
+/// A daemon without the small disk that was to flatten `data/v` before.
 fn flattening_without_small() -> World {
     let mut world = over_gold();
-    let (volume, pool) =
-        (world.data("lv show data/v")["id"].clone(), world.data("pool show data/p")["id"].clone());
     assert_eq!(world.stop(), Some(0));
-    remember_flattening(&world, &volume, &pool);
+    world.start_with_fault("job-recorded");
+    assert_ne!(world.run("lv flatten data/v --no-wait").exit, 0);
+    world.wait_for_death();
     std::fs::rename(world.path("small"), world.path("away")).expect("it is there");
     world.start();
-    let text = world.refused("job wait 9", 7, "V0307");
+    let text = world.refused("job wait 1", 7, "V0307");
     assert!(text.contains("it goes on when"), "{text}");
     world
 }
@@ -124,7 +112,7 @@ fn a_flattening_goes_on_when_the_disk_of_the_origin_comes_back() {
     let mut world = flattening_without_small();
     std::fs::rename(world.path("away"), world.path("small")).expect("it is there");
     world.ok("pv scan small");
-    world.ok("job wait 10"); // Under the next number.
+    world.ok("job wait 2"); // Under the next number.
     assert!(world.data("lv show data/v")["thin"]["origin"].is_null());
     assert!(content(&world, "data/v").iter().all(|byte| *byte == 7), "all of it was copied");
     assert_eq!(world.stop(), Some(0));

@@ -32,23 +32,19 @@ fn content(world: &World, name: &str) -> u8 {
     all[0]
 }
 
-/// Changes what the daemon, which does not run, remembers of jobs; what it remembered.
-fn remember_jobs(world: &World, jobs: &Value) -> Value {
-    let path = world.path("state/state.json");
-    let text = std::fs::read_to_string(&path).expect("it remembers");
-    let mut state: Value = serde_json::from_str(&text).expect("JSON");
-    let before = std::mem::replace(&mut state["jobs"], jobs.clone());
-    std::fs::write(&path, state.to_string()).expect("a writable folder");
-    before
-}
-
-/// A volume of 1s with a snapshot, then of 2s, which the daemon was to roll back when it died at `place`.
-fn dead_at(place: &str, make: &str) -> World {
-    let mut world = with_pool();
+/// A volume of 1s with a snapshot, then of 2s.
+fn with_snapshot(make: &str) -> World {
+    let world = with_pool();
     world.ok(make);
     fill(&world, "data/v", 1);
     world.ok("snap create data/v@one");
     fill(&world, "data/v", 2);
+    world
+}
+
+/// The same, which the daemon was to roll back when it died at `place`.
+fn dead_at(place: &str, make: &str) -> World {
+    let mut world = with_snapshot(make);
     assert_eq!(world.stop(), Some(0));
     world.start_with_fault(place);
     assert_ne!(world.run("snap rollback data/v@one -y").exit, 0);
@@ -56,38 +52,44 @@ fn dead_at(place: &str, make: &str) -> World {
     world
 }
 
+/// The state directory is lost; whoever starts the next daemon shows it its disks.
+fn start_without_state(world: &mut World) {
+    std::fs::remove_dir_all(world.path("state")).expect("there is one");
+    world.start();
+    world.ok("pv scan d1 d2");
+}
+
 const THIN: &str = "lv create data/v --pool p --size 8M";
 const THICK: &str = "lv create data/v --size 8M";
 
 #[test]
-fn a_rollback_that_had_not_begun_when_the_daemon_died_is_made_and_not_only_called_done() {
-    for make in [THIN, THICK] {
-        let mut world = dead_at("rollback-remembered", make);
-        let jobs = remember_jobs(&world, &json!([]));
-        world.start();
-        assert_eq!(content(&world, "data/v"), 2, "{make}: it had not begun");
-        assert_eq!(world.stop(), Some(0));
-        remember_jobs(&world, &jobs);
-        world.start();
+fn a_rollback_that_was_begun_or_was_to_begin_when_the_daemon_died_goes_on_under_its_number_without_a_state_directory()
+ {
+    for (make, place) in
+        [(THIN, "job-recorded"), (THIN, "rollback-begun"), (THICK, "job-recorded"), (THICK, "rollback-begun")]
+    {
+        let mut world = dead_at(place, make);
+        start_without_state(&mut world);
+        let job = world.data("job show 1");
+        assert_eq!((&job["kind"], &job["subject"]), (&json!("rollback"), &json!("data/v@one")), "{job}");
         world.ok("job wait 1");
-        assert_eq!(content(&world, "data/v"), 1, "{make}: what is done has happened");
+        assert_eq!(content(&world, "data/v"), 1, "{make}, {place}: what is done has happened");
+        let job = world.data("snap remove data/v@one -y --wait");
+        assert_eq!(job["id"], "2", "no number is used again: {job}");
     }
 }
 
 #[test]
-fn a_rollback_that_had_begun_when_the_daemon_died_is_not_made_over_what_was_written_since() {
+fn a_rollback_that_was_done_when_the_daemon_died_is_not_made_over_what_was_written_since() {
     for make in [THIN, THICK] {
-        let mut world = dead_at("rollback-begun", make);
-        let jobs = remember_jobs(&world, &json!([]));
-        world.start();
-        assert_eq!(content(&world, "data/v"), 1, "{make}: it had begun");
-        if make == THICK {
-            continue; // Its store tells: it goes on, whatever is remembered.
-        }
+        let mut world = with_snapshot(make);
+        assert_eq!(world.stop(), Some(0));
+        world.start_with_fault("job-erasure");
+        world.ok("snap rollback data/v@one -y --wait");
+        assert_eq!(content(&world, "data/v"), 1, "{make}");
         fill(&world, "data/v", 3);
         assert_eq!(world.stop(), Some(0));
-        remember_jobs(&world, &jobs);
-        world.start();
+        start_without_state(&mut world);
         world.ok("job wait 1");
         assert_eq!(content(&world, "data/v"), 3, "{make}: it is made once");
     }
@@ -100,25 +102,24 @@ fn a_removal_in_a_pool_that_cannot_be_used_is_not_called_done_and_other_pools_ar
     world.ok("lv create data/a --pool p --size 8M");
     world.ok("lv create data/b --size 8M");
     world.ok("snap create data/a@one");
-    let id = |words: &str| world.data(words)["id"].clone();
-    let (volume, pool, thick) = (id("lv show data/a"), id("pool show data/p"), id("lv show data/b"));
+    world.ok("lv create data/c --size 8M");
+    world.ok("snap create data/b@one");
+    world.ok("snap create data/c@one");
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_fault("job-erasure"); // They go on with the next start.
+    for volume in ["a", "b", "c"] {
+        world.ok(&format!("snap remove data/{volume}@one -y --wait"));
+    }
+    world.ok("lv remove data/c -y");
     world.kill();
-    let removal = |id: u64, volume: &Value, store: &Value| {
-        let target = json!({"volume": volume, "store": store, "number": 2, "size": 8 << 20});
-        json!({"id": id, "kind": "snapshot-remove", "subject": "data/a@one", "started": 1, "targets": [target]})
-    };
-    let nobody = json!("6f0e8a52-6d5c-4d0c-9e0f-0d0c7d0b9a11");
-    let jobs = json!([removal(3, &volume, &pool), removal(4, &nobody, &nobody), removal(5, &thick, &nobody)]);
-    remember_jobs(&world, &jobs);
     let mut disk = std::fs::OpenOptions::new().write(true).open(world.path("d1")).expect("a disk");
     disk.seek(SeekFrom::Start(POOL_AT)).and_then(|_| disk.write_all(&[0; 8192])).expect("it is writable");
     drop(disk);
     world.start();
-    for lost in [3, 4] {
-        let text = world.refused(&format!("job wait {lost}"), 7, "V0307");
-        assert!(text.contains("cannot be removed") && text.contains("help: varve lv list"), "{text}");
-    }
-    world.ok("job wait 5"); // The volume is there, and has no such snapshot any more.
+    let text = world.refused("job wait 1", 7, "V0307");
+    assert!(text.contains("cannot be removed") && text.contains("help: varve lv list"), "{text}");
+    world.ok("job wait 2"); // The volume is there, and has no such snapshot any more.
+    world.ok("job wait 3"); // It went with its volume.
     let pools = world.data("pool list");
     let shown: Vec<_> =
         pools.as_array().expect("a list").iter().map(|pool| (&pool["name"], &pool["state"])).collect();

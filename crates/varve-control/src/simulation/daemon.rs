@@ -5,6 +5,7 @@ use super::model::{Lists, Model};
 use crate::failures;
 use crate::known_group::KnownGroup;
 use crate::{ControlHandle, ControlOptions};
+use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -23,6 +24,20 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 const SECTOR: usize = 512;
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// A job that runs, as its client knows it.
+pub(super) struct RunningJob {
+    pub(super) job: Job,
+    /// Hears of its end.
+    ended: oneshot::Receiver<()>,
+}
+
+impl RunningJob {
+    /// Whether it has ended: a crash may come before its client is told.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.ended.try_recv() == Ok(Some(()))
+    }
+}
 
 /// A daemon that runs.
 pub(super) struct Daemon {
@@ -131,6 +146,16 @@ impl Daemon {
         let ended = self.handle.call(async move |control| control.jobs().ended(&id)).await?;
         let _ = ended.await;
         Ok(())
+    }
+
+    /// A job, if it runs.
+    pub(super) async fn running_job(&self, id: &str) -> Option<RunningJob> {
+        let id = id.to_owned();
+        let asked = self.handle.call(async move |control| {
+            let jobs = control.jobs();
+            Ok(RunningJob { ended: jobs.ended(&id)?, job: jobs.show(&id)? })
+        });
+        asked.await.ok().filter(|known| known.job.state == JobState::Running)
     }
 
     /// How a job has ended.

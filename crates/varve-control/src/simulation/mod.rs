@@ -8,11 +8,12 @@
 //! - HISTORY3. Once nothing goes wrong any more, all jobs end, and everything is well.
 //! - HISTORY4. A command that is refused has changed nothing.
 //! - HISTORY5. A disk that fails harms its own group only; once it is sound again `pv scan` brings everything back.
-//! - HISTORY6. A job that was begun when its command was answered goes on over crashes, unless the state directory is lost: then a
-//!   removal of several snapshots may have removed some of them.
+//! - HISTORY6. A job that was begun when its command was answered goes on over crashes, under its number, also if the state directory is
+//!   lost.
 //! - HISTORY7. Every extent of a group is owned once, and what is owned and what is free add up to its size.
 //! - HISTORY8. Whatever two states of a volume differ in is named by `snap diff`.
 
+mod costs;
 mod daemon;
 pub(crate) mod host;
 mod mapper;
@@ -21,7 +22,7 @@ mod trouble;
 mod verbs;
 
 use crate::injected_bug::{self, InjectedBug};
-use daemon::Daemon;
+use daemon::{Daemon, RunningJob};
 use host::{Host, base_of, image_over};
 use model::{Lists, Model};
 use std::cell::{Cell, RefCell};
@@ -31,7 +32,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use trouble::Trouble;
-use varve_api::Code;
+use varve_api::{Code, Job};
 use varve_block::IoError;
 use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, TestName, caught_share, run_seeds, test_name};
 use varve_vg::injected_bug::InjectedBug as GroupBug;
@@ -88,6 +89,7 @@ struct Counts {
     in_jobs: AtomicU64,
     troubles: AtomicU64,
     lost_states: AtomicU64,
+    lost_in_jobs: AtomicU64,
 }
 
 /// Tells what happens if `VARVE_SIM_LOG` is set: for a seed that is repeated.
@@ -103,10 +105,12 @@ impl Counts {
         let (commands, refused, requests) = (now(&self.commands), now(&self.refused), now(&self.requests));
         let (crashes, in_commands, in_jobs) =
             (now(&self.crashes), now(&self.in_commands), now(&self.in_jobs));
-        let (troubles, states) = (now(&self.troubles), now(&self.lost_states));
+        let (troubles, states, with_job) =
+            (now(&self.troubles), now(&self.lost_states), now(&self.lost_in_jobs));
         eprintln!(
             "sim: daemon: {commands} commands ({refused} refused), {requests} batches of requests, {crashes} crashes \
-             ({in_commands} in commands, {in_jobs} in jobs), {troubles} disks in trouble, {states} lost state directories"
+             ({in_commands} in commands, {in_jobs} in jobs), {troubles} disks in trouble, {states} lost state directories \
+             ({with_job} in jobs)"
         );
     }
 }
@@ -143,9 +147,7 @@ struct History<'a> {
     /// What there may be: one model, or what a command that was cut short was to lead from and to.
     models: RefCell<Vec<Model>>,
     /// The job that ran when the crash came.
-    job: RefCell<Option<String>>,
-    /// The model before the command that began it.
-    accepted: RefCell<Option<Model>>,
+    job: RefCell<Option<RunningJob>>,
     trouble: RefCell<Option<Trouble>>,
     life: Cell<usize>,
     /// The state directory was lost, and nobody has shown the daemon its disks since.
@@ -166,7 +168,6 @@ impl<'a> History<'a> {
             random,
             models,
             job: RefCell::default(),
-            accepted: RefCell::default(),
             life: Cell::new(0),
             is_new_host: Cell::new(false),
             kind,
@@ -209,10 +210,17 @@ impl<'a> History<'a> {
         let job = self.job.take();
         let daemon = Daemon::start(&self.host).await;
         self.find_disks(&daemon).await;
-        if let Some(job) = job {
+        if let Some(mut known) = job
+            && !known.has_ended()
+        {
             count(&self.counts.in_jobs);
+            let job = known.job;
             let listed = daemon.jobs().await;
-            assert!(listed.iter().any(|known| known.id == job), "HISTORY6: job {job} goes on: {listed:?}");
+            let name = |job: &Job| (job.id.clone(), job.kind.clone(), job.subject.clone());
+            assert!(
+                listed.iter().any(|known| name(known) == name(&job)),
+                "HISTORY6: {job:?} goes on: {listed:?}"
+            );
         }
         if self.trouble.borrow().is_some() {
             self.work_in_trouble(&daemon).await;
@@ -282,16 +290,16 @@ impl<'a> History<'a> {
             daemon.check_difference(from, to, &contents).await;
         }
         self.models.replace(models);
-        self.accepted.take();
     }
 
-    /// What lay below images that were flattened is anything from now on, and so is an image that was committed. A job that was lost
-    /// with the state directory has done neither.
+    /// What lay below images that were flattened is anything from now on, and so is an image that was committed.
     async fn spoil_what_nobody_needs(&self, daemon: &Daemon, model: &mut Model) {
         for (name, volume) in &mut model.volumes {
             let Some(image) = daemon.image_of(name).await else { continue };
-            volume.has_origin = self.host.lies_over(&image).await;
-            if !volume.has_origin {
+            let lies_over = self.host.lies_over(&image).await;
+            assert!(volume.has_origin || !lies_over, "HISTORY6: {name} was given all that lay below {image}");
+            volume.has_origin = lies_over;
+            if !lies_over {
                 self.host.spoil(&base_of(&image));
             }
             if let Some(committed) = image_over(&image) {
@@ -328,8 +336,7 @@ impl<'a> History<'a> {
             Ok(Some(job)) => {
                 // HISTORY6.
                 self.models.replace(vec![after.clone()]);
-                self.job.replace(Some(job.clone()));
-                self.accepted.replace(Some(before.clone()));
+                self.job.replace(daemon.running_job(&job).await);
                 self.cut_short_soon();
                 match daemon.wait_for_job(&job).await {
                     Ok(()) => {
@@ -343,7 +350,6 @@ impl<'a> History<'a> {
             Err(failure) => Err(failure),
         };
         self.job.take();
-        self.accepted.take();
         count(&self.counts.commands);
         self.models.replace(vec![match outcome {
             Ok(()) => {
@@ -496,6 +502,8 @@ fn control_of(bug: &str, kind: Kind, percent_min: u64, inject: impl Fn(bool)) {
 #[test]
 fn bugs_of_the_control_are_noticed() {
     let inject = |bug| move |is_in: bool| injected_bug::inject(is_in.then_some(bug));
+    let text = "the text hears of a store when that is in use";
+    control_of(text, Kind::Plain, 5, inject(InjectedBug::CommitLater));
     control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
     control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
     control_of("doors hear nothing of lost writes", Kind::Troubles, 3, |is_in| {

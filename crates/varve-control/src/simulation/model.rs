@@ -238,25 +238,6 @@ pub(super) fn base_content(oracle: &mut Oracle) -> Vec<WriteToken> {
     writes
 }
 
-/// Models in which some of the snapshots are removed that are in one of `models` and not in another: a daemon that has lost
-/// its state directory does not know that it was to remove the rest.
-pub(super) fn between(models: &[Model]) -> Vec<Model> {
-    let Some(most) = models.iter().max_by_key(|model| model.contents().len()) else { return Vec::new() };
-    let Some(least) = models.iter().min_by_key(|model| model.contents().len()) else { return Vec::new() };
-    let mut between = vec![most.clone()];
-    for (name, volume) in &most.volumes {
-        let Some(other) = least.volumes.get(name) else { continue };
-        for own in volume.snapshots.keys().filter(|own| !other.snapshots.contains_key(*own)) {
-            let mut without = between.clone();
-            for model in &mut without {
-                model.volumes.get_mut(name).expect("it is in all of them").snapshots.remove(own);
-            }
-            between.extend(without);
-        }
-    }
-    between
-}
-
 /// Everything that was acknowledged is durable: the daemon has stopped.
 pub(super) fn stopped(models: &[Model]) {
     for oracle in unique(models) {

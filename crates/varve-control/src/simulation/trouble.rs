@@ -170,18 +170,15 @@ impl History<'_> {
         if !self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.fault == Fault::Gone && stays) {
             self.mend();
         }
-        if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, 8) {
+        let loss = if self.job.borrow().is_some() { 2 } else { 8 };
+        if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, loss) {
             self.host.files.lose_state();
             self.is_new_host.set(true);
-            let accepted = self.accepted.take();
-            self.job.take();
-            let mut models = self.models.borrow_mut();
-            models.extend(accepted); // HISTORY6
-            let between = model::between(&models);
-            models.extend(between);
-            drop(models);
             self.models.borrow_mut().iter_mut().for_each(|model| model.exports.clear());
             count(&self.counts.lost_states);
+            if self.job.borrow().is_some() {
+                count(&self.counts.lost_in_jobs); // HISTORY6
+            }
         }
     }
 

@@ -13,10 +13,10 @@ use uuid::Uuid;
 use varve_block::{KIB, MIB, is_aligned};
 
 /// The largest number of TOML.
-const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
+pub(super) const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT24 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT25 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -32,6 +32,7 @@ impl Description {
         self.logical_volumes.iter().try_for_each(|lv| check_lv(lv, size))?;
         self.snapshot_sets.iter().try_for_each(check_set)?;
         self.images.iter().try_for_each(check_image)?;
+        self.check_jobs()?;
         self.moves.iter().try_for_each(|entry| self.check_move(entry))?;
         self.conversions.iter().try_for_each(|entry| self.check_conversion(entry))?;
         self.check_files()?;

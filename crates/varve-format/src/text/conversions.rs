@@ -11,6 +11,9 @@ use uuid::Uuid;
 pub struct ConversionEntry {
     /// What it is.
     pub id: Uuid,
+    /// The number of its job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
     /// The volume or pool.
     pub volume: Uuid,
     /// Bytes that are copied in a second at most.

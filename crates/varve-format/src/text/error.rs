@@ -1,6 +1,6 @@
 //! What is wrong with a group's text.
 
-use super::{Area, PvName, TEXT_VERSION};
+use super::{Area, PvName, TEXT_VERSION, TEXT_VERSION_MIN};
 use crate::name::NameError;
 use uuid::Uuid;
 
@@ -18,7 +18,7 @@ pub enum TextError {
     Newer(i64),
     /// It was written by an older program.
     #[error(
-        "the description has version {0}, of an older varve; this one knows version {TEXT_VERSION} alone: use the older one"
+        "the description has version {0}, of an older varve; this one knows versions {TEXT_VERSION_MIN} to {TEXT_VERSION}: use the older one"
     )]
     Older(i64),
     /// TEXT1: a name that none may have.
@@ -72,10 +72,10 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// TEXT6 to TEXT8 or TEXT10 to TEXT21.
+    /// TEXT6 to TEXT8 or TEXT10 to TEXT25.
     #[error("{place}: {problem}")]
     Shape {
-        /// The group, disk, volume, store, set, image or move.
+        /// The group, disk, volume, store, set, image, move or job.
         place: String,
         /// What is wrong with it.
         problem: &'static str,

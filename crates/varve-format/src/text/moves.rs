@@ -8,6 +8,9 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveEntry {
+    /// The number of its job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
     /// The disk.
     pub from: PvName,
     /// Where what lies on it goes; to any other disk if none is given.

@@ -193,12 +193,10 @@ fn every_broken_rule_of_arrays_is_refused_and_named() {
 #[test]
 fn newer_and_unknown_texts_are_refused_with_what_is_wrong() {
     let text = sample().encode();
-    let newer = text.replace("version = 3\n", "version = 4\nnew = true\n");
-    assert_eq!(Description::decode(&newer), Err(TextError::Newer(4)));
-    let older = text.replace("version = 3\n", "version = 2\n");
-    assert_eq!(Description::decode(&older), Err(TextError::Older(2)));
-    let none = text.replace("version = 3\n", "");
-    assert_eq!(Description::decode(&none), Err(TextError::NoVersion));
+    let decoded = |version: &str| Description::decode(&text.replace("version = 4\n", version));
+    assert_eq!(decoded("version = 5\nnew = true\n"), Err(TextError::Newer(5)));
+    assert_eq!(decoded("version = 2\n"), Err(TextError::Older(2)));
+    assert_eq!(decoded(""), Err(TextError::NoVersion));
     assert_eq!(Description::decode(""), Err(TextError::NoVersion));
     for (from, to, word) in [
         ("read_only = true", "colour = 1", "colour"),
@@ -650,8 +648,8 @@ fn an_image_without_a_place_or_without_a_byte_is_refused() {
 
 /// The sample, whose first disk is being emptied.
 fn emptied(step: Option<MoveStep>) -> Description {
-    let to = vec![PvName(1)];
-    Description { moves: vec![MoveEntry { from: PvName(0), to, rate: Some(1 << 20), step }], ..sample() }
+    let entry = MoveEntry { job: None, from: PvName(0), to: vec![PvName(1)], rate: Some(1 << 20), step };
+    Description { moves: vec![entry], ..sample() }
 }
 
 fn step(of: u128, old: Area, new: Area) -> MoveStep {
@@ -690,6 +688,7 @@ fn a_step_of_a_move_owns_the_place_that_its_volume_does_not() {
 #[test]
 fn moves_that_make_no_sense_are_refused() {
     let entry = |from, to: &[u32]| MoveEntry {
+        job: None,
         from: PvName(from),
         to: to.iter().map(|pv| PvName(*pv)).collect(),
         rate: None,
@@ -721,6 +720,7 @@ fn moves_that_make_no_sense_are_refused() {
 fn converted(parts: Vec<ConvertedPart>) -> Description {
     let entry = ConversionEntry {
         id: Uuid::from_u128(0xc0),
+        job: None,
         volume: Uuid::from_u128(2),
         rate: Some(1 << 20),
         switched: false,

@@ -1,6 +1,6 @@
 //! What a group can be changed by.
 
-use super::{ConversionStep, DiskChoice, Layout, Sectors};
+use super::{ConversionStep, DiskChoice, JobStep, Layout, Sectors};
 use crate::model::{
     ArrayPolicy, Description, Image, ImageFormat, Metadata, PvName, Role, SnapshotSet, StorePolicy,
 };
@@ -268,6 +268,8 @@ pub enum Change {
         /// What is done.
         step: ConversionStep,
     },
+    /// Write down which jobs go on.
+    Jobs(JobStep),
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
         /// What the backup says.

@@ -38,7 +38,7 @@ impl Draft<'_> {
         let base = self.new_part(&lv, (id, lv.id), lv.extents, layout, disks)?;
         assert_eq!(base.of, lv.id, "PLANCONVERT1: the volume itself is converted");
         let of_store = Layout::of_store(&base.layout);
-        let entry = Conversion { id, volume, rate, switched: false, parts: vec![base] };
+        let entry = Conversion { id, job: None, volume, rate, switched: false, parts: vec![base] };
         self.description.conversions.push(entry);
         for store in lv.stores() {
             let now = (store.layout.members().len(), store.layout.has_checksums());

@@ -4,6 +4,7 @@ use super::ConversionError;
 use crate::model::{Area, PvName, TextError};
 use crate::size::format_size;
 use varve_format::NameError;
+use varve_format::text::{JOBS_MAX, REMOVED_MAX};
 
 /// What kind of error it is; each has an exit code of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,6 +366,22 @@ pub enum PlanError {
     /// Something about the conversion of a volume.
     #[error(transparent)]
     Conversion(#[from] ConversionError),
+    /// No job of that number.
+    #[error("{group} has no job {id}")]
+    JobNotFound {
+        /// The group.
+        group: String,
+        /// The number.
+        id: u64,
+    },
+    /// As many jobs as the description may name.
+    #[error(
+        "as many jobs of {group} go on as it can have: {JOBS_MAX}, which remove {REMOVED_MAX} snapshots at most"
+    )]
+    JobsFull {
+        /// The group.
+        group: String,
+    },
     /// The backup is of another group, or of other disks.
     #[error("the backup does not fit {group}: {problem}")]
     Backup {
@@ -393,7 +410,10 @@ impl PlanError {
             Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
             Self::VolumeDegraded { .. } | Self::NotArray { .. } | Self::Moving { .. } => ErrorKind::Busy,
             Self::Spare(_) | Self::Granted { .. } => ErrorKind::Busy,
-            Self::NotMoving { .. } | Self::NothingToMove { .. } => ErrorKind::NotFound,
+            Self::NotMoving { .. } | Self::NothingToMove { .. } | Self::JobNotFound { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::JobsFull { .. } => ErrorKind::Busy,
             Self::NoPlace { .. } | Self::NoLogSpace { .. } => ErrorKind::NoSpace,
             Self::Conversion(ConversionError::Converting { .. }) => ErrorKind::Busy,
             Self::Conversion(ConversionError::NotConverting { .. }) => ErrorKind::NotFound,

@@ -49,7 +49,7 @@ impl Draft<'_> {
             return Err(PlanError::NothingToMove { group, path });
         }
         self.step(format!("empty {path} ({from})"));
-        self.description.moves.push(DiskMove { from, to: disks.on, rate, step: None });
+        self.description.moves.push(DiskMove { job: None, from, to: disks.on, rate, step: None });
         let begun = self.description.clone();
         while !self.description.moves.is_empty()
             && self.description.moves.iter().any(|entry| entry.from == from)

@@ -130,7 +130,7 @@ impl Draft<'_> {
         self.description.logical_volumes = backup.logical_volumes().to_vec();
         self.keep_what_is_there(&backup);
         self.restore_images(&backup);
-        // Sets stay what they are now: what was being made when the backup was taken has been settled since.
+        // Sets and jobs stay what they are now: those of when the backup was taken have ended since (PLANJOB2).
         Ok(())
     }
 

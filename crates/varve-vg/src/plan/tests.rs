@@ -4,6 +4,7 @@ mod arrays;
 mod conversions;
 mod granted;
 mod images;
+mod jobs;
 mod logs;
 mod mapper;
 mod moves;

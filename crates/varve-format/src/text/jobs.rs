@@ -1,0 +1,106 @@
+//! Jobs: work on volumes that was begun, and goes on wherever the group is used until it has ended.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use varve_block::UnixTime;
+
+/// Most jobs of a group.
+pub const JOBS_MAX: usize = 64;
+/// Most snapshots that the jobs of a group remove, in all.
+pub const REMOVED_MAX: usize = 8192;
+/// Most characters of what a job works on.
+pub const SUBJECT_MAX: usize = 1000;
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobEntry {
+    /// The number under which it is shown.
+    pub id: u64,
+    /// What it works on, for people.
+    pub subject: String,
+    /// When it was begun.
+    #[serde(with = "super::date_text")]
+    pub started: UnixTime,
+    /// The groups that have a part of it, if there are several. The first one decides: what does not stand in its description has not
+    /// begun, or has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Uuid>,
+    /// What is done.
+    pub work: JobWork,
+}
+
+/// What a job does. The volumes, pools and stores that it names may be gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum JobWork {
+    /// All of these snapshots go.
+    RemoveSnapshots {
+        /// By the store or pool that holds them.
+        snapshots: Vec<RemovedSnapshots>,
+    },
+    /// A volume gets the content of one of its snapshots.
+    Rollback {
+        /// The volume.
+        volume: Uuid,
+        /// The store or pool.
+        store: Uuid,
+        /// The snapshot's number there.
+        number: u64,
+        /// Bytes that it shows.
+        bytes: u64,
+        /// Of a thin volume: what it had before. It has another one once it was rolled back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mark: Option<u64>,
+        /// Whether it is known to have begun.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        begun: bool,
+    },
+    /// A volume of a pool, or a snapshot of one, gets a copy of what it lies over.
+    Flatten {
+        /// The volume.
+        volume: Uuid,
+        /// The pool.
+        pool: Uuid,
+        /// The number of the volume or snapshot there.
+        number: u64,
+    },
+    /// The image in which a volume lies gets a copy of what lies below it.
+    FlattenImage {
+        /// The volume.
+        volume: Uuid,
+        /// The image.
+        image: String,
+    },
+    /// The image below that of a volume gets what that one holds.
+    CommitImage {
+        /// The volume.
+        volume: Uuid,
+        /// The volume's image.
+        image: String,
+    },
+}
+
+/// Snapshots of one volume in one store or pool that go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemovedSnapshots {
+    /// The volume.
+    pub volume: Uuid,
+    /// The store or pool.
+    pub store: Uuid,
+    /// Their numbers there.
+    pub numbers: Vec<u64>,
+    /// Bytes that they show, in all.
+    pub bytes: u64,
+}
+
+impl JobWork {
+    /// How many snapshots go.
+    pub fn removed(&self) -> usize {
+        match self {
+            Self::RemoveSnapshots { snapshots } => snapshots.iter().map(|part| part.numbers.len()).sum(),
+            _ => 0,
+        }
+    }
+}

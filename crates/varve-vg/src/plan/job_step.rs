@@ -1,0 +1,37 @@
+//! What a change says of jobs.
+
+use crate::model::{Job, PvName};
+use uuid::Uuid;
+
+/// What is written down of jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobStep {
+    /// A job begins, under a number that no job of the group has had.
+    Begin(Job),
+    /// A rollback has begun.
+    RolledBack {
+        /// The job's number.
+        id: u64,
+    },
+    /// A job has another number from now on, which no job of the group has had.
+    Renumber {
+        /// The number that it has.
+        from: u64,
+        /// Its new number.
+        to: u64,
+    },
+    /// Jobs have ended.
+    End {
+        /// Their numbers.
+        ids: Vec<u64>,
+    },
+}
+
+/// What stands in the text with the number of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbered {
+    /// The move from a disk.
+    Move(PvName),
+    /// The conversion of a volume or pool.
+    Conversion(Uuid),
+}
