@@ -42,11 +42,15 @@ pub(super) fn with_disks<T: Send + 'static>(
     })
 }
 
+/// Memory for the requests of a tool, in bytes. The kernel clears it all when it is registered, which is most of the time
+/// that a short command takes.
+const ARENA_BYTES: usize = 8 << 20;
+
 /// Runs `work` on a shard of its own.
 pub(super) fn on_shard<T: Send + 'static>(
     work: impl AsyncFnOnce(ShardContext) -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let shards = Shards::start(&ShardsConfig::default())
+    let shards = Shards::start(&ShardsConfig { arena_bytes: ARENA_BYTES, ..ShardsConfig::default() })
         .map_err(|error| Failure::new(Code::Failed, format!("the shard cannot start: {error}")))?;
     let done = shards.handle(0).run_and_wait(async move |context: ShardContext| work(context).await);
     shards.stop();

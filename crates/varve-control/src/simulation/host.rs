@@ -408,8 +408,7 @@ impl Host {
             table.entries.get_mut(path).and_then(|entry| Some((entry.cut.take()?, *entry)))
         };
         if let Some((from, entry)) = cut {
-            let length = usize::try_from(entry.size - from).expect("an image is small");
-            self.disk(entry).poke(from, &vec![0; length]);
+            self.disk(entry).clear(Extent::new(from, entry.size - from));
         }
     }
 

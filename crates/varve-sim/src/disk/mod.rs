@@ -297,6 +297,17 @@ impl SimDisk {
         }
     }
 
+    /// Makes an extent read as zeros durably, past the world and all requests.
+    pub fn clear(&self, extent: Extent) {
+        let mut state = self.hardware.state.borrow_mut();
+        let request = state.new_request();
+        for sector in state.medium.touched(sectors(extent)) {
+            state.medium.apply(sector, request, Content::Zeros);
+            state.medium.settle(sector, request);
+        }
+        sectors(extent).for_each(|sector| state.faults.written(sector));
+    }
+
     fn damage(&self, extent: Extent, mut make: impl FnMut(u64) -> Damage) {
         let mut state = self.hardware.state.borrow_mut();
         for sector in sectors(extent) {
