@@ -10,7 +10,7 @@
 //! - FAMILY2. While there is a store, nobody but the stores touches the base.
 //! - FAMILY3. At most one store is that of the dependent snapshots.
 //! - FAMILY4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
-//!   while the widened device merges nothing (W2 of `widen.rs`).
+//!   while the widened device merges nothing.
 //!
 //! What is done with snapshots is in `snapshots.rs`, what a store does by itself in `open_store.rs`.
 

@@ -41,13 +41,17 @@ impl Opened {
 
 /// An array that cannot be used.
 fn unusable(error: &ArrayError) -> Failure {
-    let help = match error {
-        ArrayError::MaybeStale | ArrayError::LogUnknown => {
-            "name all disks of the group; or have a daemon use the volume without them: varve lv activate VG/LV --accept-missing"
-        }
-        _ => "name all disks of the group",
-    };
-    Failure::new(Code::VolumeUnusable, error.to_string()).help(help)
+    match error {
+        ArrayError::MaybeStale | ArrayError::LogUnknown => incomplete(error).help(
+            "name all disks of the group; or have a daemon use the volume without them: varve lv activate VG/LV --accept-missing",
+        ),
+        _ => incomplete(error),
+    }
+}
+
+/// A volume that cannot be opened from the disks that were named.
+pub(super) fn incomplete(error: &impl ToString) -> Failure {
+    Failure::new(Code::VolumeUnusable, error.to_string()).help("name all disks of the group")
 }
 
 fn unreachable_disk(error: IoError) -> Failure {

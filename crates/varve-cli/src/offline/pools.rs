@@ -46,9 +46,7 @@ pub(super) async fn device_of(
 }
 
 fn table_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Table, Failure> {
-    table(open.group(), volume, Parts::All).map_err(|error| {
-        Failure::new(Code::VolumeUnusable, error.to_string()).help("name all disks of the group")
-    })
+    table(open.group(), volume, Parts::All).map_err(|error| arrays::incomplete(&error))
 }
 
 /// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
@@ -180,8 +178,7 @@ pub(super) async fn renew(
     if let Some(kept) = kept {
         let (planned, own) = plan_kept(&open, &pool, &kept, &stamp)?;
         let volume = planned.after.lv(&own).cloned().expect("the plan makes this volume");
-        let table = table(&planned.after, &volume, Parts::All)
-            .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
+        let table = table(&planned.after, &volume, Parts::All).map_err(|error| arrays::incomplete(&error))?;
         let target = arrays::make(context, &table, &open).await?;
         kept.copy(&device, &target.device, &arena).await.map_err(|error| io(&wish.store, error))?;
         target.close().await?;

@@ -4,7 +4,7 @@
 //! - RENEW1. Nothing that was there is written: the copy lies in extents that nothing owned.
 //! - RENEW2. The group's description changes last, at once, when the copy is durable.
 
-use super::arrays::make;
+use super::arrays::{incomplete, make};
 use super::damage::{Contents, Loss};
 use super::pools;
 use super::renewal::{Done, Renewed, Wish, commit, io, kept_name};
@@ -50,8 +50,7 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     }
     let after = planned.after.lv(&volume.name).expect("the plan keeps this volume");
     let renewed = after.stores().find(|renewed| renewed.id == store.id).expect("and its store");
-    let table = store_table(&planned.after, after, renewed)
-        .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
+    let table = store_table(&planned.after, after, renewed).map_err(|error| incomplete(&error))?;
     // RENEW1: the plan took free extents for it.
     let opened = make(context, &table, &open).await?;
     let copy = opened.device.clone();

@@ -1,6 +1,6 @@
 //! The snapshot stores of a group, as people name them.
 
-use super::arrays::look;
+use super::arrays::{incomplete, look};
 use varve_api::{Code, Failure};
 use varve_block::Device;
 use varve_os::ShardContext;
@@ -51,8 +51,6 @@ pub(super) async fn store_device(
     volume: &LogicalVolume,
     store: &Store,
 ) -> Result<Device, Failure> {
-    let table = store_table(open.group(), volume, store).map_err(|error| {
-        Failure::new(Code::VolumeUnusable, error.to_string()).help("name all disks of the group")
-    })?;
+    let table = store_table(open.group(), volume, store).map_err(|error| incomplete(&error))?;
     look(context, &table, open).await.map(|opened| opened.device)
 }

@@ -216,11 +216,10 @@ impl RemapCache {
                 self.hand = (other, 0);
                 continue;
             };
-            let is_pinned = entry.unflushed.is_some();
-            let keep = entry.was_used.replace(false) || is_pinned;
+            // REMAP2: what the mapper has not made durable stays.
+            let keep = entry.was_used.replace(false) || entry.unflushed.is_some();
             self.hand = (intent, extent.end());
             if !keep {
-                assert!(!is_pinned, "REMAP2: what the mapper has not made durable is not evicted");
                 self.map_mut(intent).remove(extent);
             }
         }

@@ -303,7 +303,7 @@ impl Pages {
             // Handed out from the back, so that a growing tree lies in order.
             self.reserved.splice(0..0, (run.0..run.0 + run.1).rev());
         }
-        assert!(self.reserved.len() >= count, "RESERVE1");
+        assert!(self.reserved.len() >= count, "RESERVE1: a change cannot stop half way");
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Arrays, case by case.
 
+use super::rig;
 use futures_util::future::{join, join3};
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,13 +28,7 @@ struct Rig {
 
 impl Rig {
     fn new(seed: u64, layout: ArrayLayout) -> Self {
-        let spec = ArraySpec {
-            id: Uuid::from_u128(7),
-            layout,
-            size: SIZE,
-            metadata_size: METADATA,
-            checksums: false,
-        };
+        let spec = rig::spec(layout, SIZE, METADATA);
         let disk = |_| SimDisk::new(METADATA + 2 * SIZE);
         let disks: Vec<SimDisk> = (0..layout.members()).map(disk).collect();
         let ids = (0..disks.len()).map(|place| Uuid::from_u128(100 + place as u128)).collect();
@@ -58,10 +53,7 @@ impl Rig {
     }
 
     async fn open(&self, missing: &[usize]) -> Rc<Array> {
-        let array = Array::open(self.spec, self.members(missing), self.options()).await.expect("it opens");
-        let worker = Rc::clone(&array);
-        self.world.spawner().spawn(async move { worker.background().await });
-        array
+        rig::open(&self.world, self.spec, self.members(missing), self.options()).await.expect("it opens")
     }
 }
 
@@ -321,14 +313,38 @@ fn what_a_member_left_behind_where_another_one_lies_now_is_no_exchange() {
             let refused = Array::open(rig.spec, rig.members(&[0]), rig.options()).await.err();
             assert_eq!(refused, Some(ArrayError::Exchanged { place: last, found: 0 }), "FIND2");
             let options = ArrayOptions { accept_missing: true, ..rig.options() };
-            let array = Array::open(rig.spec, members, options).await.expect("FIND2");
-            let worker = Rc::clone(&array);
-            rig.world.spawner().spawn(async move { worker.background().await });
+            let array = rig::open(&rig.world, rig.spec, members, options).await.expect("FIND2");
             while !array.status().is_whole() {
                 clock.sleep(Duration::from_millis(100)).await;
             }
             array.fail_member(0).await.expect("the new member has all");
             reads(&array.device(), &arena, 0, 65536, 1).await;
+            array.close().await.expect("flushed");
+        });
+    }
+}
+
+#[test]
+fn what_was_left_behind_by_another_layout_of_the_array_is_no_member() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(8, layout);
+        let other = match layout {
+            ArrayLayout::Mirror { .. } => LAYOUTS[1],
+            ArrayLayout::Ddraid { .. } => LAYOUTS[0],
+        };
+        let former = ArraySpec { layout: other, ..rig.spec };
+        let member = |id| Member {
+            id: Uuid::from_u128(id),
+            device: Some(SimDisk::new(METADATA + 2 * SIZE).device(&rig.world)),
+        };
+        let left: Vec<Member> = (900..).take(other.members()).map(member).collect();
+        rig.world.run(async {
+            Array::create(&former, &left, &rig.world.arena()).await.expect("made");
+            let (last, mut members) = (layout.members() - 1, rig.members(&[]));
+            members[last] = Member { id: Uuid::from_u128(1000), device: left[0].device.clone() };
+            let options = ArrayOptions { accept_missing: true, ..rig.options() };
+            let array = Array::open(rig.spec, members, options).await.expect("FIND2");
+            assert_eq!(array.status().members[last].state, MemberState::CatchingUp);
             array.close().await.expect("flushed");
         });
     }

@@ -1,5 +1,6 @@
 //! Arrays with checksums, case by case: members that return something else than what was written to them.
 
+use super::rig;
 use std::cell::RefCell;
 use std::io::Write;
 use std::rc::Rc;
@@ -48,13 +49,7 @@ impl Rig {
 
     fn with(seed: u64, layout: ArrayLayout, policy: ReadPolicy, bug: Option<InjectedBug>) -> Self {
         let world = World::new(seed);
-        let spec = ArraySpec {
-            id: Uuid::from_u128(7 << 64),
-            layout,
-            size: SIZE,
-            metadata_size: METADATA,
-            checksums: true,
-        };
+        let spec = ArraySpec { checksums: true, ..rig::spec(layout, SIZE, METADATA) };
         let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE)).collect();
         let rig = Self { world, spec, disks, policy, bug };
         rig.world.run(Array::create(&spec, &rig.members(), &rig.world.arena())).expect("made");
@@ -62,11 +57,7 @@ impl Rig {
     }
 
     fn members(&self) -> Vec<Member> {
-        let member = |place: usize| Member {
-            id: Uuid::from_u128(100 + place as u128),
-            device: Some(self.disks[place].device(&self.world)),
-        };
-        (0..self.disks.len()).map(member).collect()
+        rig::members(self.disks.iter().map(|disk| disk.device(&self.world)))
     }
 
     async fn open(&self) -> Rc<Array> {
@@ -75,10 +66,7 @@ impl Rig {
             injected_bug: self.bug,
             ..ArrayOptions::new(self.world.arena(), self.world.clock())
         };
-        let array = Array::open(self.spec, self.members(), options).await.expect("all are there");
-        let worker = Rc::clone(&array);
-        self.world.spawner().spawn(async move { worker.background().await });
-        array
+        rig::open(&self.world, self.spec, self.members(), options).await.expect("all are there")
     }
 
     /// An array on which something was written, and which is clean and has forgotten what it knew.
@@ -335,8 +323,7 @@ fn history_with_lies(seed: u64, checksums: bool) -> u64 {
     let world = World::new(seed);
     let mut random = world.random();
     let layout = *random.pick(&LAYOUTS);
-    let spec =
-        ArraySpec { id: Uuid::from_u128(7 << 64), layout, size: SIZE, metadata_size: METADATA, checksums };
+    let spec = ArraySpec { checksums, ..rig::spec(layout, SIZE, METADATA) };
     let options = ArrayOptions {
         read_policy: *random.pick(&POLICIES),
         release_delay: Duration::from_millis(*random.pick(&[0, 100, 1000])),
@@ -346,12 +333,11 @@ fn history_with_lies(seed: u64, checksums: bool) -> u64 {
     let logs: Vec<SimDisk> = (0..layout.members()).map(|_| SimDisk::new(MIB)).collect();
     let disks: Vec<SimDisk> = (0..layout.members()).map(|_| SimDisk::new(MIB + SIZE)).collect();
     let members = || {
-        let member = |place: usize| {
-            let rest = (MIB + SIZE, disks[place].device(&world), 0);
-            let device = Device::new(Linear::new(vec![(MIB, logs[place].device(&world), 0), rest]));
-            Member { id: Uuid::from_u128(100 + place as u128), device: Some(device) }
+        let device = |(log, disk): (&SimDisk, &SimDisk)| {
+            let rest = (MIB + SIZE, disk.device(&world), 0);
+            Device::new(Linear::new(vec![(MIB, log.device(&world), 0), rest]))
         };
-        (0..layout.members()).map(member).collect::<Vec<_>>()
+        rig::members(logs.iter().zip(&disks).map(device))
     };
     let oracle: SharedOracle = Rc::new(RefCell::new(Oracle::new(1, WINDOW)));
     let liar = random.below(layout.members() as u64) as usize;
@@ -359,9 +345,7 @@ fn history_with_lies(seed: u64, checksums: bool) -> u64 {
         Array::create(&spec, &members(), &world.arena()).await.expect("made");
         let mut wrong = 0;
         for _ in 0..random.between(2, 5) {
-            let array = Array::open(spec, members(), options.clone()).await.expect("all are there");
-            let worker = Rc::clone(&array);
-            world.spawner().spawn(async move { worker.background().await });
+            let array = rig::open(&world, spec, members(), options.clone()).await.expect("all are there");
             let window = Device::new(Linear::new(vec![(WINDOW, array.device(), 3 * MIB - WINDOW / 2)]));
             let client = Client::new(window, world.arena(), Rc::clone(&oracle));
             if wrong == 0 {

@@ -2,14 +2,13 @@
 //!
 //! Regions are warm: they were written before, and are dirty. Ratios are to one raw member.
 
+use super::rig;
 use futures_util::{StreamExt, stream};
 use std::io::Write;
 use std::rc::Rc;
 use varve_block::{Device, Durability, Extent, KIB, MIB};
 use varve_sim::{Direction, Load, Measured, ModelDisk, Order, Random, World, measure};
-use varve_target::array::{
-    Array, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN, Member, ReadPolicy, Uuid,
-};
+use varve_target::array::{Array, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN, ReadPolicy};
 
 /// Bytes of the array that loads use: as many zones for each member.
 const SIZE: u64 = 96 * MIB;
@@ -35,14 +34,10 @@ fn raw(load: &Load) -> Measured {
 fn array(layout: ArrayLayout, read_policy: ReadPolicy, checksums: bool, load: &Load) -> Measured {
     let world = World::steady(1);
     let metadata_size = METADATA_SIZE_MIN + if checksums { MIB } else { 0 };
-    let spec = ArraySpec { id: Uuid::from_u128(1), layout, size: SIZE, metadata_size, checksums };
+    let spec = ArraySpec { checksums, ..rig::spec(layout, SIZE, metadata_size) };
     let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, SIZE)).length;
     let disks: Vec<ModelDisk> = (0..layout.members()).map(|_| ModelDisk::new(disk_size)).collect();
-    let member = |(place, disk): (usize, &ModelDisk)| Member {
-        id: Uuid::from_u128(place as u128 + 2),
-        device: Some(disk.device(&world)),
-    };
-    let members: Vec<Member> = disks.iter().enumerate().map(member).collect();
+    let members = rig::members(disks.iter().map(|disk| disk.device(&world)));
     let (clock, arena) = (world.clock(), world.arena());
     let options = ArrayOptions { read_policy, ..ArrayOptions::new(arena.clone(), clock.clone()) };
     world.run(async {
@@ -115,23 +110,13 @@ struct LogCost {
 fn log_cost(layout: ArrayLayout, is_degraded: bool, has_log_disk: bool, depth: usize) -> LogCost {
     const WRITES: u64 = 64;
     let world = World::steady(1);
-    let spec = ArraySpec {
-        id: Uuid::from_u128(1),
-        layout,
-        size: SIZE,
-        metadata_size: METADATA_SIZE_MIN,
-        checksums: false,
-    };
+    let spec = rig::spec(layout, SIZE, METADATA_SIZE_MIN);
     let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, SIZE)).length;
     let disks: Vec<ModelDisk> = (0..layout.members()).map(|_| ModelDisk::new(disk_size)).collect();
     let log = ModelDisk::new(spec.log_size());
-    let member = |(place, disk): (usize, &ModelDisk)| Member {
-        id: Uuid::from_u128(place as u128 + 2),
-        device: Some(disk.device(&world)),
-    };
-    let members: Vec<Member> = disks.iter().enumerate().map(member).collect();
+    let members = rig::members(disks.iter().map(|disk| disk.device(&world)));
     let (clock, arena) = (world.clock(), world.arena());
-    let log_disk = has_log_disk.then(|| member((100, &log)));
+    let log_disk = has_log_disk.then(|| rig::member(100, Some(log.device(&world))));
     let options = ArrayOptions { log_disk, ..ArrayOptions::new(arena.clone(), clock.clone()) };
     world.run(async {
         Array::create(&spec, &members, &arena).await.expect("large enough");

@@ -1,5 +1,6 @@
 //! The six defects of ddraid as it was shipped in 2005, each as a test: none of them may be here.
 
+use super::rig;
 use futures_util::future::{Either, join_all, select};
 use std::pin::pin;
 use std::rc::Rc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use varve_block::{Arena, Bytes, Device, Durability, Extent, IoError, MIB};
 use varve_format::array::{Change, Record, Superblock};
 use varve_sim::{CrashKind, Holder, Holds, SimDisk, World};
-use varve_target::array::{Array, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN, Member, Uuid};
+use varve_target::array::{Array, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN};
 
 const BLOCK: u64 = 4096;
 const FRAGMENT: usize = 2048;
@@ -24,11 +25,10 @@ struct Rig {
 impl Rig {
     fn new(size: u64) -> Self {
         let world = World::new(1);
-        let id = Uuid::from_u128(7 << 64);
-        let spec = ArraySpec { id, layout: LAYOUT, size, metadata_size: METADATA_SIZE_MIN, checksums: false };
+        let spec = rig::spec(LAYOUT, size, METADATA_SIZE_MIN);
         let disks = (0..3).map(|_| SimDisk::new(METADATA_SIZE_MIN + size)).collect();
         let rig = Self { world, spec, disks };
-        let members = rig.members(rig.devices());
+        let members = rig::members(rig.devices());
         rig.world.run(Array::create(&rig.spec, &members, &rig.world.arena())).expect("made");
         rig
     }
@@ -37,17 +37,9 @@ impl Rig {
         self.disks.iter().map(|disk| disk.device(&self.world)).collect()
     }
 
-    fn members(&self, devices: Vec<Device>) -> Vec<Member> {
-        let member = |(place, device)| Member { id: Uuid::from_u128(place), device: Some(device) };
-        (1..).zip(devices).map(member).collect()
-    }
-
     async fn open(&self, devices: Vec<Device>) -> Rc<Array> {
         let options = ArrayOptions::new(self.world.arena(), self.world.clock());
-        let array = Array::open(self.spec, self.members(devices), options).await.expect("all are there");
-        let worker = Rc::clone(&array);
-        self.world.spawner().spawn(async move { worker.background().await });
-        array
+        rig::open(&self.world, self.spec, rig::members(devices), options).await.expect("all are there")
     }
 
     fn data(&self, byte: u8) -> Bytes {

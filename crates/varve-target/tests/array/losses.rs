@@ -1,11 +1,12 @@
 //! Arrays of ddraid that lost a data member at once with the power: what is refused, accepted, and believed afterwards.
 
+use super::rig;
 use std::rc::Rc;
 use varve_block::{Buffer, Durability, Extent, IoError, MIB};
 use varve_sim::{CrashKind, SimDisk, World};
 use varve_target::array::{
     Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, ReadPolicy,
-    ScrubOptions, Uuid,
+    ScrubOptions,
 };
 
 const METADATA: u64 = MIB;
@@ -26,13 +27,7 @@ impl Rig {
     /// An array that was written everywhere and closed; then the regions of `DIRTY` were written again, and the daemon was killed.
     fn new(bug: Option<InjectedBug>) -> Self {
         let layout = ArrayLayout::Ddraid { order: 1, block_size: 4096 };
-        let spec = ArraySpec {
-            id: Uuid::from_u128(7),
-            layout,
-            size: 8 * MIB,
-            metadata_size: METADATA,
-            checksums: false,
-        };
+        let spec = rig::spec(layout, 8 * MIB, METADATA);
         let disks = (0..3).map(|_| SimDisk::new(METADATA + 8 * MIB)).collect();
         let rig = Self { world: World::new(1), spec, disks, bug };
         rig.world.run(async {
@@ -58,9 +53,7 @@ impl Rig {
     fn members(&self, missing: &[usize]) -> Vec<Member> {
         let device =
             |place: usize| (!missing.contains(&place)).then(|| self.disks[place].device(&self.world));
-        (0..3)
-            .map(|place| Member { id: Uuid::from_u128(100 + place as u128), device: device(place) })
-            .collect()
+        (0..3).map(|place| rig::member(place, device(place))).collect()
     }
 
     async fn open(&self, missing: &[usize]) -> Rc<Array> {
@@ -69,10 +62,7 @@ impl Rig {
             injected_bug: self.bug,
             ..ArrayOptions::new(self.world.arena(), self.world.clock())
         };
-        let array = Array::open(self.spec, self.members(missing), options).await.expect("it opens");
-        let worker = Rc::clone(&array);
-        self.world.spawner().spawn(async move { worker.background().await });
-        array
+        rig::open(&self.world, self.spec, self.members(missing), options).await.expect("it opens")
     }
 
     async fn write(&self, array: &Rc<Array>, region: u64, byte: u8) {

@@ -8,6 +8,7 @@ mod election_model;
 mod histories;
 mod losses;
 mod model;
+mod rig;
 mod scrub;
 mod slow;
 mod text_model;

@@ -1,13 +1,14 @@
 //! Scrub, case by case: what is compared, what is made equal, and how fast.
 
+use super::rig;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Device, Durability, Extent, IoError, KIB, MIB};
+use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::{SimDisk, World};
 use varve_target::array::{
-    Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, ReadPolicy,
-    ScrubError, ScrubOptions, ScrubReport, Uuid,
+    Array, ArrayLayout, ArrayOptions, InjectedBug, Member, MemberState, Rates, ReadPolicy, ScrubError,
+    ScrubOptions, ScrubReport, Uuid,
 };
 
 const SIZE: u64 = 8 * MIB;
@@ -36,16 +37,9 @@ impl Rig {
 
     fn with(seed: u64, layout: ArrayLayout, rates: Rates, injected_bug: Option<InjectedBug>) -> Self {
         let world = World::new(seed);
-        let spec = ArraySpec {
-            id: Uuid::from_u128(7),
-            layout,
-            size: SIZE,
-            metadata_size: METADATA,
-            checksums: false,
-        };
+        let spec = rig::spec(layout, SIZE, METADATA);
         let disks: Vec<SimDisk> = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE)).collect();
-        let members: Vec<Member> =
-            (0..disks.len()).map(|place| member(place, disks[place].device(&world))).collect();
+        let members = rig::members(disks.iter().map(|disk| disk.device(&world)));
         let options = ArrayOptions {
             read_policy: ReadPolicy::Verify,
             rates,
@@ -54,9 +48,7 @@ impl Rig {
         };
         let array = world.run(async {
             Array::create(&spec, &members, &options.arena).await.expect("made");
-            let array = Array::open(spec, members, options).await.expect("it opens");
-            let worker = Rc::clone(&array);
-            world.spawner().spawn(async move { worker.background().await });
+            let array = rig::open(&world, spec, members, options).await.expect("it opens");
             let device = array.device();
             for extent in WRITTEN {
                 let data = world.arena().copy(&vec![7; usize::try_from(extent.length).expect("small")]);
@@ -91,10 +83,6 @@ impl Rig {
         assert!(found.iter().all(|found| *found == byte), "{:?}: {offset}: {}", self.layout, found[0]);
         Ok(())
     }
-}
-
-fn member(place: usize, device: Device) -> Member {
-    Member { id: Uuid::from_u128(100 + place as u128), device: Some(device) }
 }
 
 #[test]
@@ -164,7 +152,10 @@ fn an_array_with_a_member_away_is_not_scrubbed() {
             rig.array.fail_member(1).await.expect("the others have all");
             let (report, outcome) = rig.scrub(false).await;
             assert_eq!((outcome, report.done), (Err(ScrubError::Degraded { place: 1 }), 0), "SCRUB2");
-            rig.array.attach(1, member(1, rig.disks[1].device(&rig.world))).await.expect("it is back");
+            rig.array
+                .attach(1, rig::member(1, Some(rig.disks[1].device(&rig.world))))
+                .await
+                .expect("it is back");
             let (_, outcome) = rig.scrub(false).await;
             assert_eq!(outcome, Err(ScrubError::Degraded { place: 1 }), "SCRUB2: it catches up");
             rig.world.clock().sleep(Duration::from_secs(5)).await;
@@ -216,7 +207,7 @@ fn catching_up(is_busy: bool) -> Duration {
         rig.array.fail_member(1).await.expect("the other has all");
         let another = Member {
             id: Uuid::from_u128(500),
-            ..member(1, SimDisk::new(METADATA + SIZE).device(&rig.world))
+            ..rig::member(1, Some(SimDisk::new(METADATA + SIZE).device(&rig.world)))
         };
         rig.array.attach(1, another).await.expect("there is room");
         let begun = clock.now();

@@ -1,12 +1,13 @@
 //! Members that answer too late or never: they are away, and nobody waits for them.
 
+use super::rig;
 use futures_util::FutureExt;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Device, Durability, IoError, MIB, timeout};
 use varve_sim::{Holder, Holds, SimDisk, World};
 use varve_target::array::{
-    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, Uuid,
+    Array, ArrayError, ArrayLayout, ArrayOptions, InjectedBug, Member, MemberState, Rates, Uuid,
 };
 
 const SIZE: u64 = 4 * MIB;
@@ -34,20 +35,14 @@ impl Rig {
 
     fn with(layout: ArrayLayout, injected_bug: Option<InjectedBug>) -> Self {
         let world = World::new(3);
-        let spec = ArraySpec {
-            id: Uuid::from_u128(7),
-            layout,
-            size: SIZE,
-            metadata_size: METADATA,
-            checksums: false,
-        };
+        let spec = rig::spec(layout, SIZE, METADATA);
         let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE));
         let (holders, devices): (Vec<Holder>, Vec<Device>) =
             disks.map(|disk| Holder::new(disk.device(&world))).unzip();
         let options = ArrayOptions { injected_bug, ..options(&world) };
         let array = world.run(async {
             Array::create(&spec, &members(&devices), &options.arena).await.expect("made");
-            open(&world, spec, &devices, options).await.expect("it opens")
+            rig::open(&world, spec, members(&devices), options).await.expect("it opens")
         });
         Self { world, holders, devices, array }
     }
@@ -55,7 +50,7 @@ impl Rig {
     /// Opens the array, which was closed, again.
     async fn open(&self, accept_missing: bool) -> Result<Rc<Array>, ArrayError> {
         let options = ArrayOptions { accept_missing, ..options(&self.world) };
-        open(&self.world, self.array.spec(), &self.devices, options).await
+        rig::open(&self.world, self.array.spec(), members(&self.devices), options).await
     }
 
     async fn write(&self, offset: u64, byte: u8) -> Result<(), IoError> {
@@ -82,24 +77,12 @@ fn options(world: &World) -> ArrayOptions {
     ArrayOptions { slow_after: SLOW_AFTER, ..ArrayOptions::new(world.arena(), world.clock()) }
 }
 
-async fn open(
-    world: &World,
-    spec: ArraySpec,
-    devices: &[Device],
-    options: ArrayOptions,
-) -> Result<Rc<Array>, ArrayError> {
-    let array = Array::open(spec, members(devices), options).await?;
-    let worker = Rc::clone(&array);
-    world.spawner().spawn(async move { worker.background().await });
-    Ok(array)
-}
-
 fn members(devices: &[Device]) -> Vec<Member> {
-    devices.iter().enumerate().map(|(place, device)| member(place, device)).collect()
+    rig::members(devices.iter().cloned())
 }
 
 fn member(place: usize, device: &Device) -> Member {
-    Member { id: Uuid::from_u128(100 + place as u128), device: Some(device.clone()) }
+    rig::member(place, Some(device.clone()))
 }
 
 #[test]

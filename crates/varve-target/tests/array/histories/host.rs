@@ -505,7 +505,7 @@ impl Host {
                     .iter()
                     .all(|byte| *byte == 0)
             };
-            assert!(agree, "members differ in {block:?}, which is clean");
+            assert!(agree, "RESYNC3: members differ in {block:?}, which is clean");
             self.counts.add(Event::Checked, 1);
         }
     }
