@@ -1,18 +1,17 @@
 //! The steps by which volumes are converted, as the control asks for them.
 //!
-//! Invariants: TREES1 to TREES3 of `trees.rs`.
+//! Invariants: TREES1 to TREES4 of `trees.rs`.
 
 use super::ShardContext;
 use super::moves::each_placement;
 use super::open_array::{Owner, new_inside};
 use super::reconcile::Wanted;
 use super::spec::{Accepts, Disks};
-use super::trees::Conversion;
+use super::trees::{Conversion, as_fine_as};
 use crate::failures;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::widen;
 use varve_target::array::MemberState;
 use varve_target::moving::{Move, MoveError};
 use varve_vg::table::Table;
@@ -54,8 +53,7 @@ async fn begin_part(
     let old = context.moves.trees.inside(of).ok_or_else(out_of_use)?;
     let array = table.array().map(|_| key);
     let new = new_inside(context, owner, key, &table, disks).await?;
-    let is_finer = old.shape().block_size < new.shape().block_size;
-    let new = if is_finer { widen(new, context.arena()) } else { new };
+    let new = as_fine_as(old.shape().block_size, new, &context.arena());
     if new.shape().size != old.shape().size {
         let message = "the volume has another size than when the conversion was planned";
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve job list"));

@@ -7,6 +7,7 @@ use super::family::Family;
 use super::open_array::{Owner, inside};
 use super::reconcile::Wanted;
 use super::spec::Accepts;
+use super::trees::as_fine_as;
 use crate::failures;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -48,7 +49,11 @@ pub async fn release(
     let (gate, health) = (&family.gate, family.health());
     let owner = Owner { subject: volume, gate, health, accepts: Accepts::default() };
     let opened = inside(context, owner, None, &wanted.node.table, &wanted.disks).await;
-    let inside = opened.as_ref().ok().cloned().unwrap_or_else(|| {
+    let before = context.moves.trees.inside(volume);
+    let block_size = before.map_or(u32::MAX, |before| before.shape().block_size);
+    // TREES4: a copy alone has sectors.
+    let fine = |new: &Device| as_fine_as(block_size, new.clone(), &context.arena());
+    let inside = opened.as_ref().map(fine).unwrap_or_else(|_| {
         family.gate.close();
         let shape = family.door().shape();
         Device::new(ErrorTarget::new(shape.size, 1, IoError::Gone))

@@ -4,6 +4,7 @@
 //! - TREES1. Every request to the bytes of a volume, pool or store passes the switch at the top of its tree.
 //! - TREES2. While a space is converted, each of its trees leads to the move of the conversion; one that is built meanwhile, too.
 //! - TREES3. A volume that is out of use is not converted: where its bytes lie its group's text says.
+//! - TREES4. What a tree leads to has blocks no larger than what it led to before: doors check requests against the shape that they were given.
 
 use futures_util::future::join_all;
 use std::cell::RefCell;
@@ -11,7 +12,8 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use uuid::Uuid;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, MapFuture, MapIntent, Shape, Suspended, Switch,
+    Arena, BlockDevice, Checked, Completion, Device, Extent, MapFuture, MapIntent, Shape, Suspended, Switch,
+    widen,
 };
 use varve_target::moving::{Move, MoveState};
 
@@ -44,10 +46,12 @@ pub(super) struct Conversion {
 struct Top(Switch);
 
 impl Trees {
-    /// A new tree of the space `of` over `inside` (TREES2).
-    pub(super) fn add(&self, of: Uuid, inside: Device) -> Device {
+    /// A new tree of the space `of` over `inside` (TREES2), with blocks no larger than those of the trees of it before (TREES4).
+    pub(super) fn add(&self, of: Uuid, inside: Device, arena: &Arena) -> Device {
         let conversion = self.conversions.borrow().iter().find(|conversion| conversion.of == of).cloned();
         let inside = conversion.map_or(inside, |conversion| conversion.moved.device());
+        let finest = self.tops_of(of).iter().map(|top| top.shape().block_size).min();
+        let inside = as_fine_as(finest.unwrap_or(u32::MAX), inside, arena);
         let top = Rc::new(Top(Switch::new(inside)));
         let mut tops = self.tops.borrow_mut();
         tops.retain(|(_, top)| top.strong_count() > 0);
@@ -94,6 +98,7 @@ impl Trees {
     /// Requests to the bytes of a volume go to `inside` from now on.
     pub(super) fn release(&self, volume: Uuid, inside: &Device) {
         let suspended = self.held.borrow_mut().remove(&volume).unwrap_or_default();
+        self.assert_as_fine(volume, inside);
         suspended.iter().for_each(|suspended| suspended.replace(inside.clone()));
     }
 
@@ -109,16 +114,28 @@ impl Trees {
     }
 
     async fn lead(&self, of: Uuid, inside: &Device) {
+        self.assert_as_fine(of, inside);
         for top in self.tops_of(of) {
             let suspended = top.0.suspend().await;
             suspended.replace(inside.clone());
         }
     }
 
+    /// TREES4.
+    fn assert_as_fine(&self, of: Uuid, inside: &Device) {
+        let block_size = inside.shape().block_size;
+        assert!(self.tops_of(of).iter().all(|top| top.shape().block_size >= block_size), "TREES4");
+    }
+
     fn tops_of(&self, of: Uuid) -> Vec<Rc<Top>> {
         let tops = self.tops.borrow();
         tops.iter().filter(|(known, _)| *known == of).filter_map(|(_, top)| top.upgrade()).collect()
     }
+}
+
+/// `device`, for requests in blocks of `block_size` (TREES4).
+pub(super) fn as_fine_as(block_size: u32, device: Device, arena: &Arena) -> Device {
+    if block_size < device.shape().block_size { widen(device, arena.clone()) } else { device }
 }
 
 impl BlockDevice for Top {

@@ -1,7 +1,7 @@
 //! Tests of conversions that fail.
 
 use super::*;
-use varve_api::{Convert, JobState, Layout as ShownLayout};
+use varve_api::{Convert, JobState, Layout as ShownLayout, Split};
 
 #[test]
 fn a_disk_of_the_new_layout_that_fails_ends_a_conversion_and_the_volume_is_as_it_was() {
@@ -33,5 +33,26 @@ fn a_disk_of_the_new_layout_that_fails_ends_a_conversion_and_the_volume_is_as_it
         let group = control.find_group("data").expect("it is there");
         let owned = control.with_group(group, |known| known.group.owned_areas().count());
         assert_eq!(owned, Ok(before.len()), "nothing else is owned");
+    });
+}
+
+#[test]
+fn a_mirror_with_checksums_takes_requests_of_any_size_after_a_copy_was_split_off() {
+    with_disks(2, "64M", async |control, _| {
+        let request = VolumeCreate {
+            name: "data/v".into(),
+            size: "8M".into(),
+            layout: Some(ShownLayout::Mirror),
+            copies: Some(2),
+            checksums: true,
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        write_block(&control, "data/v", 100, 7).await.expect("it is served");
+        let split = Split { to: "w".into(), ..Default::default() };
+        control.split_volume("data/v", split).await.expect("both copies are equal");
+        write_block(&control, "data/v", 10_001, 8).await.expect("TREES4");
+        let found = content(&control, "data/v").await;
+        assert_eq!((found[99], found[100], found[10_000], found[10_001]), (0, 7, 0, 8));
     });
 }
