@@ -338,7 +338,8 @@ impl Control {
     /// Knows a disk from now on, also after a restart.
     pub(super) fn remember_disk(&self, path: &Path, known: KnownDisk) {
         let id = known.label.map(|label| label.pv);
-        let left = self.remembered.borrow_mut().add_disk(path, known.cache, id);
+        let is_used = |path: &Path| self.disks.borrow().contains_key(path);
+        let left = self.remembered.borrow_mut().add_disk(path, (known.cache, id), is_used);
         let mut unopened = self.unopened.borrow_mut();
         unopened.remove(path);
         left.iter().for_each(|old| {

@@ -71,9 +71,19 @@ impl Default for Remembered {
 }
 
 impl Remembered {
-    /// Adds a disk, or learns a new place or way to reach it; the places that it has left.
-    pub(crate) fn add_disk(&mut self, path: &Path, cache: Cache, id: Option<Uuid>) -> Vec<PathBuf> {
-        let same = |disk: &RememberedDisk| disk.path == path || (id.is_some() && disk.id == id);
+    /// Adds a disk, or learns a new place or way to reach it; the places that it has left. Where another disk `is_used` now it was
+    /// before they changed places: that one stays.
+    pub(crate) fn add_disk(
+        &mut self,
+        path: &Path,
+        (cache, id): (Cache, Option<Uuid>),
+        is_used: impl Fn(&Path) -> bool,
+    ) -> Vec<PathBuf> {
+        let was_here = |disk: &RememberedDisk| id.is_some() && disk.id == id && disk.path != path;
+        for disk in self.disks.iter_mut().filter(|disk| was_here(disk) && is_used(&disk.path)) {
+            disk.id = None; // That of the disk that is there is not known here.
+        }
+        let same = |disk: &RememberedDisk| disk.path == path || was_here(disk);
         let left =
             self.disks.iter().filter(|disk| same(disk) && disk.path != path).map(|disk| disk.path.clone());
         let left = left.collect();
@@ -110,12 +120,28 @@ mod tests {
     fn a_disk_is_remembered_once_and_known_by_its_label() {
         let mut remembered = Remembered::default();
         let id = Some(Uuid::from_u128(7));
-        remembered.add_disk(Path::new("/dev/vdb"), Cache::Direct, None);
-        assert!(remembered.add_disk(Path::new("/dev/vdb"), Cache::Buffered, id).is_empty());
-        let left = remembered.add_disk(Path::new("/dev/vdc"), Cache::Buffered, id);
+        let nowhere = |_: &Path| false;
+        remembered.add_disk(Path::new("/dev/vdb"), (Cache::Direct, None), nowhere);
+        assert!(remembered.add_disk(Path::new("/dev/vdb"), (Cache::Buffered, id), nowhere).is_empty());
+        let left = remembered.add_disk(Path::new("/dev/vdc"), (Cache::Buffered, id), nowhere);
         assert_eq!(left, [PathBuf::from("/dev/vdb")], "a disk that moved is known by its label");
         assert_eq!(remembered.disks.len(), 1, "a disk is remembered once");
         assert_eq!(Remembered::parse(&remembered.text()), Ok(remembered));
+    }
+
+    #[test]
+    fn disks_that_changed_places_are_both_remembered() {
+        let mut remembered = Remembered::default();
+        let (one, other) = (Some(Uuid::from_u128(7)), Some(Uuid::from_u128(8)));
+        remembered.add_disk(Path::new("/dev/vdb"), (Cache::Direct, one), |_| false);
+        remembered.add_disk(Path::new("/dev/vdc"), (Cache::Direct, other), |_| false);
+        let is_used = |path: &Path| path == Path::new("/dev/vdb");
+        let left = remembered.add_disk(Path::new("/dev/vdc"), (Cache::Direct, one), is_used);
+        assert!(left.is_empty(), "another disk is there now");
+        let paths: Vec<PathBuf> = remembered.disks.iter().map(|disk| disk.path.clone()).collect();
+        assert_eq!(paths, [PathBuf::from("/dev/vdb"), PathBuf::from("/dev/vdc")]);
+        let left = remembered.add_disk(Path::new("/dev/vdb"), (Cache::Direct, other), |_| false);
+        assert!(left.is_empty(), "nor has the other one left a place");
     }
 
     #[test]
