@@ -71,6 +71,11 @@ impl LostDisks {
         self.disks.borrow_mut().remove(&disk);
     }
 
+    /// There is no spare that could take the place of a disk: that is no refusal.
+    pub(super) fn forget_refusal(&self, disk: Uuid) {
+        self.disks.borrow_mut().entry(disk).or_default().refused = None;
+    }
+
     /// No spare takes the place of a disk at `path`, for this reason, which is looked at again later. Returns whether that is new.
     pub(super) fn refuse(&self, disk: Uuid, path: &str, reason: &str, now: Moment) -> bool {
         let (mut disks, refused) = (self.disks.borrow_mut(), Some((path.to_owned(), reason.to_owned())));

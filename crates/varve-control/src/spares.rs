@@ -43,7 +43,10 @@ impl Control {
     pub(super) async fn use_spares(&self) {
         let lost: Vec<_> = self.groups.borrow().values().flat_map(|known| self.lost_of(known)).collect();
         for disk in self.lost_disks.due(&lost, self.context.clock().now()) {
-            let Some(group) = self.group_with_spares(disk) else { continue };
+            let Some(group) = self.group_with_spares(disk) else {
+                self.lost_disks.forget_refusal(disk);
+                continue;
+            };
             let Err(failure) = self.take_spare(group, disk).await else {
                 self.lost_disks.remove(disk);
                 continue;

@@ -1,4 +1,7 @@
 //! From a cold start to serving, and back: disks found, groups settled, volumes and exports there; then all let go.
+//!
+//! Invariant START1: a disk that is there and does not take its group's description counts as missing, if the others can: what lies on
+//! arrays is served, and what lies there alone could not be used before, either.
 
 use super::Control;
 use super::known_group::KnownGroup;
@@ -7,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, PhysicalVolumeState};
-use varve_block::Moment;
+use varve_block::{IoError, Moment};
 use varve_vg::open::Absent;
-use varve_vg::{Disk, DiskProblem, OpenGroup, scan};
+use varve_vg::{CommitError, Disk, DiskProblem, OpenGroup, scan};
 
 /// How long a daemon that starts waits for what another one held that was killed: the kernel takes a ring apart, and
 /// lets go of its files and sockets, a moment after the process has ended.
@@ -77,7 +80,7 @@ impl Control {
         for open in survey.groups {
             let id = open.group().id();
             let was_undecided = self.with_group(id, |known| known.undecided.is_some()) == Ok(true);
-            self.take_group(open).await;
+            self.take_group(open, &silent).await;
             self.fence_group(id).await;
             if was_undecided {
                 self.settle_moves(id).await; // MOVEJOB2: nothing can grow yet.
@@ -93,13 +96,22 @@ impl Control {
     }
 
     /// Settles a group that was found, and knows it from now on.
-    async fn take_group(&self, mut open: OpenGroup) {
+    async fn take_group(&self, mut open: OpenGroup, silent: &BTreeSet<PathBuf>) {
         let (id, name) = (open.group().id(), open.group().name().to_owned());
         for note in open.notes() {
             tracing::warn!(group = name, "{note}");
             self.event(&name, &note.to_string());
         }
-        let settled = open.settle(Absent::Accept, &self.stamp("disks came or went")).await;
+        let stamp = self.stamp("disks came or went");
+        let mut settled = open.settle(Absent::Accept, &stamp).await;
+        if let Err(CommitError::Disks { disks, .. }) = &settled
+            && let Some(mut rest) = self.group_without(&open, disks, silent).await
+            && rest.settle(Absent::Accept, &stamp).await.is_ok()
+        {
+            let failed: Vec<&str> = disks.iter().map(|(path, _)| path.as_str()).collect();
+            self.event(&name, &format!("does without {}, which cannot be written", failed.join(", ")));
+            (open, settled) = (rest, Ok(()));
+        }
         let trouble = settled.err().map(|error| {
             tracing::error!(group = name, %error, help = error.help(), "a group cannot be settled");
             error.to_string()
@@ -114,6 +126,25 @@ impl Control {
                 groups.insert(id, KnownGroup::new(open, trouble));
             }
         }
+    }
+
+    /// START1: the group of `open` on its other disks than `failed`, if it can be had from them.
+    async fn group_without(
+        &self,
+        open: &OpenGroup,
+        failed: &[(String, IoError)],
+        silent: &BTreeSet<PathBuf>,
+    ) -> Option<OpenGroup> {
+        let id = open.group().id();
+        let here =
+            |path: &str| open.group().physical_volumes().iter().any(|pv| open.path(pv.id) == Some(path));
+        let mut disks = self.disks_except(silent);
+        disks.retain(|disk| here(&disk.path) && failed.iter().all(|(path, _)| *path != disk.path));
+        if disks.is_empty() {
+            return None;
+        }
+        let survey = scan(disks, &self.context.arena()).await;
+        survey.groups.into_iter().find(|open| open.group().id() == id)
     }
 
     fn disks_except(&self, silent: &BTreeSet<PathBuf>) -> Vec<Disk> {

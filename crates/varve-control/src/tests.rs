@@ -21,6 +21,7 @@ use varve_volume::quota::CacheQuota;
 use varve_volume::{metadata, open, pool_check, retire};
 
 mod conversions;
+mod losses;
 mod merges;
 
 thread_local! {

@@ -6,6 +6,8 @@
 pub enum InjectedBug {
     /// Doors hear nothing of writes that were lost.
     HideLoss,
+    /// A member of an array that the others call away is believed.
+    BelieveMember,
 }
 
 #[cfg(not(any(test, feature = "injected-bugs")))]

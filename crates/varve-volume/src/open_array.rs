@@ -1,7 +1,10 @@
 //! Takes arrays into use with what lies on them, and makes new ones.
 //!
-//! Invariant OPENARRAY1: the gate of what lies on an array stands below it, too: behind a closed gate nothing of the array, its
-//! metadata included, reaches a disk.
+//! Invariants:
+//! - OPENARRAY1. The gate of what lies on an array stands below it, too: behind a closed gate nothing of the array, its metadata included,
+//!   reaches a disk.
+//! - OPENARRAY2. What lies on an array is opened when regions can be read that come back by themselves: a pool whose own are among them
+//!   could not be opened, and its array would be closed before the member that has them is caught up.
 
 use super::arrays::{MemberDisks, OpenArray};
 use super::events::VolumeEvent;
@@ -11,20 +14,26 @@ use super::host::Host;
 use super::open_mapper;
 use super::spec::{Accepts, Disks};
 use crate::failures;
-use futures_util::future::{AbortHandle, abortable};
+use crate::injected_bug::{self, InjectedBug};
+use futures_util::future::{AbortHandle, Either, abortable, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError, ZeroOptions};
 use varve_target::array::{
-    Array, ArrayError, ArrayOptions, LogDiskStatus, Member, MemberState, MemberStatus, Rates,
+    Array, ArrayError, ArrayOptions, InjectedBug as ArrayBug, LogDiskStatus, Member, MemberState,
+    MemberStatus, Rates,
 };
 use varve_vg::activate::{array_members, array_spec, build, log_disk, members};
 use varve_vg::model::PvName;
 use varve_vg::table::{ArrayMember, ArrayTarget, ImageTarget, Table};
+
+/// How long what lies on an array waits to be opened for regions that come back. Then it is tried, and the next attempt goes on from there.
+const RETURNING_MAX: Duration = Duration::from_secs(30);
 
 /// Whose array it is, or whose mapper.
 #[derive(Clone, Copy)]
@@ -45,7 +54,7 @@ pub(super) async fn device_of(
     disks: &Disks,
 ) -> Result<Device, Failure> {
     let inside = inside(host, owner, None, table, disks).await?;
-    Ok(owner.gate.guard(host.moves.trees.add(of, inside)))
+    Ok(owner.gate.guard(host.moves.trees.add(of, inside, &host.arena())))
 }
 
 /// The inside of a new tree at `table`, where nothing is yet. An array is made, and is in use under `key`.
@@ -181,9 +190,26 @@ async fn open(
             watch(host.clone(), owner.subject, Rc::clone(&disks_of_members), Rc::clone(&array)),
         ),
     ];
-    let device = array.device();
+    let opened = Rc::clone(&array);
     host.arrays.insert(key, OpenArray { subject: owner.subject, array, disks: disks_of_members, tasks });
-    Ok(device)
+    await_returning(host, &opened).await;
+    Ok(opened.device())
+}
+
+/// OPENARRAY2.
+async fn await_returning(host: &Host, array: &Array) {
+    let deadline = host.clock().now().after(RETURNING_MAX);
+    loop {
+        let (changes, status) = (array.changes(), array.status());
+        if !status.has_returning_regions() {
+            return;
+        }
+        let (changed, over) = (pin!(array.changed(changes)), pin!(host.clock().sleep_until(deadline)));
+        if let Either::Right(_) = select(changed, over).await {
+            tracing::warn!("regions of an array cannot be read yet: the member that has them is caught up");
+            return;
+        }
+    }
 }
 
 /// The members of an array in use that lie on `disk` and are away catch up.
@@ -264,8 +290,9 @@ fn options(host: &Host, target: &ArrayTarget) -> ArrayOptions {
     let slow_after = Duration::from_millis(policy.slow_after_ms);
     let rates = Rates { floor: policy.resync_rate_min, ceiling: policy.resync_rate_max.unwrap_or(u64::MAX) };
     let release_delay = Duration::from_millis(policy.release_after_ms);
+    let injected_bug = injected_bug::has(InjectedBug::BelieveMember).then_some(ArrayBug::BelieveStale);
     let usual = ArrayOptions::new(host.arena(), host.clock());
-    ArrayOptions { read_policy, slow_after, rates, release_delay, ..usual }
+    ArrayOptions { read_policy, slow_after, rates, release_delay, injected_bug, ..usual }
 }
 
 /// On which disks each member lies, and behind them the log.

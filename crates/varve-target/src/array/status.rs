@@ -62,6 +62,11 @@ impl ArrayStatus {
         (self.unsynced + catching_up.map(|member| member.lacks).sum::<u64>()) * self.region_size
     }
 
+    /// Whether there are regions that cannot be read now and come back by themselves: a data member has returned, and is caught up.
+    pub fn has_returning_regions(&self) -> bool {
+        self.failure.is_none() && self.is_content_lost && (self.lost_regions.len() as u64) < self.unsynced
+    }
+
     /// Whether all members are in sync, and nothing is to be made equal.
     pub fn is_whole(&self) -> bool {
         self.failure.is_none()

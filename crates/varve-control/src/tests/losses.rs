@@ -1,0 +1,128 @@
+//! Tests of arrays that lose a member and the power at once.
+
+use super::*;
+use varve_api::{ArrayFail, Layout as ShownLayout, PhysicalVolumeChange};
+use varve_sim::CrashKind;
+
+/// Runs `work` beside a control with what the host remembers, which ends without a warning then.
+fn live<W>(host: &Rc<Host>, work: W)
+where
+    W: AsyncFnOnce(Rc<Control>) + Send + 'static,
+{
+    HOST.set(Some(Rc::clone(host)));
+    host.world.run(async {
+        let (shards, events) = host.begin_shards();
+        let options = ControlOptions::for_tests(Path::new("/"));
+        let handle = ControlHandle::start(shards, events, options, host.files.remembered()).await;
+        let handle = handle.expect("it starts");
+        let worked = handle.call(async move |control| {
+            work(control).await;
+            Ok(())
+        });
+        worked.await.expect("no check failed");
+    });
+    host.world.crash(CrashKind::Power);
+    host.files.process_ended();
+    HOST.set(None);
+}
+
+#[test]
+fn a_pool_whose_own_regions_were_lost_is_served_again_when_the_member_returns() {
+    let host = Host::new(1, Duration::from_micros(200));
+    let disks: Vec<String> = (0..3).map(|number| format!("/disk{number}")).collect();
+    let paths = disks.clone();
+    live(&host, async move |control| {
+        let label =
+            PhysicalVolumeCreate { paths: paths.clone(), size: Some("64M".into()), ..Default::default() };
+        control.create_disks(label).await.expect("disks");
+        let group = GroupCreate { name: "data".into(), paths, ..Default::default() };
+        control.create_group(group).await.expect("a group");
+        let pool = PoolCreate {
+            name: "data/p".into(),
+            size: "16M".into(),
+            layout: Some(ShownLayout::Ddraid),
+            order: Some(1),
+            ..Default::default()
+        };
+        control.create_pool(pool).await.expect("there is space");
+        make_volume(&control, "data/v", Some("p"), None).await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+    });
+    host.set_gone(&disks[0], true);
+    live(&host, async move |control| {
+        let pool = control.show_pool("data/p").await.expect("it is there");
+        assert_eq!(pool.state, VolumeState::Unusable, "nobody knows what its regions hold");
+        self::host().set_gone("/disk0", false);
+        scan(&control).await;
+        let pool = control.show_pool("data/p").await.expect("it is there");
+        assert_ne!(pool.state, VolumeState::Unusable, "OPENARRAY2: {:?}", pool.reason);
+        assert_eq!(content(&control, "data/v").await[0], 7);
+    });
+}
+
+#[test]
+fn a_group_is_used_without_a_disk_that_does_not_take_its_text() {
+    with_disks(3, "64M", async |control, disks| {
+        let request = VolumeCreate {
+            name: "data/v".into(),
+            size: "8M".into(),
+            layout: Some(ShownLayout::Mirror),
+            copies: Some(2),
+            on: disks[..2].to_vec(),
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        set_refusing(&disks[2], true);
+        let request = VolumeCreate { name: "data/w".into(), size: "4M".into(), ..Default::default() };
+        assert!(control.create_volume(request).await.is_err(), "the commit failed");
+        scan(&control).await;
+        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Incomplete));
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        assert!(control.portal(&located, None, false).await.is_ok(), "START1");
+        make_linear(&control, "data/u", "4M").await;
+        set_refusing(&disks[2], false);
+        scan(&control).await;
+        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
+    });
+}
+
+#[test]
+fn a_disk_that_no_spare_replaces_is_no_trouble_any_more_when_its_members_are_back_and_there_is_no_spare() {
+    with_disks(4, "64M", async |control, disks| {
+        let request = VolumeCreate {
+            name: "data/v".into(),
+            size: "8M".into(),
+            layout: Some(ShownLayout::Mirror),
+            copies: Some(2),
+            on: disks[..2].to_vec(),
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        let request = VolumeCreate {
+            name: "data/l".into(),
+            size: "8M".into(),
+            on: disks[..1].to_vec(),
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        let set_spare = async |is_spare| {
+            let request =
+                PhysicalVolumeChange { disk: disks[3].clone(), spare: Some(is_spare), ..Default::default() };
+            control.change_disk(request).await.expect("nothing lies there");
+        };
+        let refused = async || {
+            control.context.clock().sleep(Duration::from_secs(30)).await;
+            let problems = control.status_with_problems().await.expect("it runs").problems;
+            problems.iter().any(|problem| problem.contains("not replaced by a spare"))
+        };
+        set_spare(true).await;
+        let request = ArrayFail { disk: disks[0].clone(), ..Default::default() };
+        control.fail_members("data/v", request).await.expect("the other copy has all data");
+        assert!(refused().await, "nothing makes up for data/l");
+        set_spare(false).await;
+        let request = PhysicalVolumeScan { paths: disks[..1].to_vec(), ..Default::default() };
+        control.scan_disks(request).await.expect("it is sound");
+        assert!(!refused().await, "all members are in sync");
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active);
+    });
+}
