@@ -66,9 +66,9 @@ impl Daemon {
                 lists.groups.insert(group.name, (paths, group.state));
             }
             for volume in control.list_volumes(None).await? {
-                // A sound volume may wait for its mapper.
-                let is_waiting = volume.state == VolumeState::Waiting;
-                let state = if is_waiting { VolumeState::Active } else { volume.state };
+                // A sound volume may wait for its mapper, and is served while a member of its array catches up.
+                let is_served = matches!(volume.state, VolumeState::Waiting | VolumeState::Degraded);
+                let state = if is_served { VolumeState::Active } else { volume.state };
                 lists.volumes.insert(volume.name, (volume.size, volume.layout, state));
             }
             for pool in control.list_pools(None).await? {
@@ -250,7 +250,14 @@ impl Daemon {
         for group in &groups {
             let (areas, extent_size) = &owned[&group.name];
             let taken: u64 = areas.iter().map(|area| area.count * extent_size).sum();
-            assert_eq!(group.free + taken, group.size, "HISTORY7: the space of {} adds up", group.name);
+            let spares = group.physical_volumes.iter().filter(|disk| disk.spare);
+            let kept: u64 = spares.map(|disk| disk.size).sum(); // Nothing is free there, and nothing lies there.
+            assert_eq!(
+                group.free + taken + kept,
+                group.size,
+                "HISTORY7: the space of {} adds up",
+                group.name
+            );
             for pair in areas.windows(2) {
                 let is_apart = pair[0].pv != pair[1].pv || pair[0].end() <= pair[1].start;
                 assert!(is_apart, "HISTORY7: {} and {}", pair[0], pair[1]);

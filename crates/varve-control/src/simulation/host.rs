@@ -82,6 +82,17 @@ impl SimFiles {
         self.table().remembered = None;
     }
 
+    /// Each of two disks is found where the other one was.
+    pub(super) fn exchange(&self, one: &Path, other: &Path) {
+        let mut table = self.table();
+        if let (Some(first), Some(second)) =
+            (table.entries.get(one).copied(), table.entries.get(other).copied())
+        {
+            table.entries.insert(one.to_owned(), second);
+            table.entries.insert(other.to_owned(), first);
+        }
+    }
+
     /// The process has ended: the kernel takes its locks away.
     pub(crate) fn process_ended(&self) {
         let mut table = self.table();
@@ -334,7 +345,11 @@ impl Host {
         if path.starts_with(MAPPERS) {
             return; // A mapper only comes and goes.
         }
-        self.disk_at(path).set_faults(plan, FaultBudget::unlimited());
+        let disk = self.disk_at(path);
+        disk.set_faults(plan, FaultBudget::unlimited());
+        if plan == FaultPlan::default() {
+            disk.repair();
+        }
     }
 
     /// A disk or a mapper goes away, or comes back.

@@ -12,7 +12,12 @@
 //!   lost.
 //! - HISTORY7. Every extent of a group is owned once, and what is owned and what is free add up to its size.
 //! - HISTORY8. Whatever two states of a volume differ in is named by `snap diff`.
+//! - HISTORY9. While a disk is in trouble that arrays can do without, all that lies on them alone is served: no request fails, and none
+//!   waits for one that stalls.
+//! - HISTORY10. Once disks are sound again, arrays become whole.
 
+mod array_trouble;
+mod array_verbs;
 mod costs;
 mod daemon;
 pub(crate) mod host;
@@ -34,7 +39,9 @@ use std::time::Duration;
 use trouble::Trouble;
 use varve_api::{Code, Job};
 use varve_block::IoError;
-use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, TestName, caught_share, run_seeds, test_name};
+use varve_sim::{
+    Client, CrashAt, CrashKind, FaultPlan, Mix, Random, TestName, caught_share, run_seeds, test_name,
+};
 use varve_vg::injected_bug::InjectedBug as GroupBug;
 use varve_volume::injected_bug::InjectedBug as VolumeBug;
 use verbs::Verb;
@@ -75,6 +82,16 @@ const REFUSALS: [Code; 15] = [
     Code::DiskIsEmpty,
     Code::LastDisk,
 ];
+/// And those that only a command about arrays may end with.
+const ARRAY_REFUSALS: [Code; 7] = [
+    Code::ArrayDegraded,
+    Code::DiskIsSpare,
+    Code::NotAnArray,
+    Code::VolumeHasSnapshots,
+    Code::BadLayout,
+    Code::BadVolumeSize,
+    Code::PhysicalVolumeNotFound,
+];
 /// Histories in which an injected bug is looked for.
 const CONTROLS: u64 = 100;
 
@@ -90,6 +107,8 @@ struct Counts {
     troubles: AtomicU64,
     lost_states: AtomicU64,
     lost_in_jobs: AtomicU64,
+    /// What happened to arrays.
+    arrays: [AtomicU64; EVENTS],
 }
 
 /// Tells what happens if `VARVE_SIM_LOG` is set: for a seed that is repeated.
@@ -112,8 +131,52 @@ impl Counts {
              ({in_commands} in commands, {in_jobs} in jobs), {troubles} disks in trouble, {states} lost state directories \
              ({with_job} in jobs)"
         );
+        if self.arrays.iter().any(|number| now(number) > 0) {
+            let counted =
+                |(event, words): &(Event, &str)| format!("{} {words}", now(&self.arrays[*event as usize]));
+            let counted: Vec<String> = EVENT_WORDS.iter().map(counted).collect();
+            eprintln!("sim: daemon: {}", counted.join(", "));
+        }
     }
 }
+
+/// What happens to arrays.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Vanished,
+    Failed,
+    Stalled,
+    Ejected,
+    SecondFailure,
+    ReplacedInTrouble,
+    Replaced,
+    Scrubbed,
+    Converted,
+    Split,
+    Spares,
+    ServedInTrouble,
+    EndedInTrouble,
+    Exchanged,
+}
+
+const EVENTS: usize = Event::Exchanged as usize + 1;
+/// How they are told.
+const EVENT_WORDS: [(Event, &str); EVENTS] = [
+    (Event::Vanished, "disks of arrays vanished"),
+    (Event::Failed, "failed"),
+    (Event::Stalled, "stalled"),
+    (Event::Ejected, "ejected by hand"),
+    (Event::SecondFailure, "of these before arrays were whole"),
+    (Event::ReplacedInTrouble, "replaced in trouble"),
+    (Event::Replaced, "replaced while sound"),
+    (Event::Scrubbed, "scrubs"),
+    (Event::Converted, "conversions"),
+    (Event::Split, "splits"),
+    (Event::Spares, "changes of spares"),
+    (Event::ServedInTrouble, "batches served in trouble"),
+    (Event::EndedInTrouble, "ends of hosts in trouble"),
+    (Event::Exchanged, "disks exchanged"),
+];
 
 fn count(number: &AtomicU64) {
     number.fetch_add(1, Ordering::Relaxed);
@@ -130,12 +193,14 @@ enum Kind {
     Troubles,
     /// Disks that go away and are given up, and come back when nobody counts on them any more.
     Away,
+    /// Mirrors and ddraid of which disks fail, one at a time, while they are used, rebuilt, scrubbed and converted.
+    Arrays,
 }
 
 impl Kind {
     fn latency_max(self) -> Duration {
         match self {
-            Kind::Plain | Kind::Troubles | Kind::Away => Duration::from_micros(400),
+            Kind::Plain | Kind::Troubles | Kind::Away | Kind::Arrays => Duration::from_micros(400),
             Kind::Jobs => Duration::from_millis(200),
         }
     }
@@ -222,8 +287,8 @@ impl<'a> History<'a> {
                 "HISTORY6: {job:?} goes on: {listed:?}"
             );
         }
-        if self.trouble.borrow().is_some() {
-            self.work_in_trouble(&daemon).await;
+        if self.trouble.borrow().is_some() && self.work_in_trouble(&daemon).await {
+            return;
         }
         daemon.idle().await; // HISTORY3
         self.settle(&daemon).await;
@@ -231,6 +296,7 @@ impl<'a> History<'a> {
         for _ in 0..steps {
             let step = self.random.borrow_mut().below(24);
             match step {
+                0 | 18.. if self.kind == Kind::Arrays => self.begin_array_trouble(&daemon).await,
                 0 => self.begin_trouble(),
                 18.. if self.kind == Kind::Away => self.begin_trouble(),
                 20.. if self.kind == Kind::Troubles => {
@@ -246,7 +312,9 @@ impl<'a> History<'a> {
                 _ => self.requests(&daemon, &Mix::default()).await,
             }
             if self.trouble.borrow().is_some() {
-                self.work_in_trouble(&daemon).await;
+                if self.work_in_trouble(&daemon).await {
+                    return;
+                }
                 daemon.idle().await;
                 self.settle(&daemon).await;
             }
@@ -265,7 +333,7 @@ impl<'a> History<'a> {
         let shown = daemon.lists().await.expect("it runs");
         let mut models = self.models.borrow().clone();
         let wanted: Vec<Lists> = models.iter().map(Model::lists).collect();
-        models.retain(|model| model.lists() == shown);
+        models.retain(|model| model.lists_as(&shown) == shown);
         assert!(!models.is_empty(), "HISTORY1: it shows {shown:#?}, and is to show one of {wanted:#?}");
         let contents = daemon.contents(&models[0]).await;
         let mut wrong = Vec::new();
@@ -311,6 +379,9 @@ impl<'a> History<'a> {
 
     fn pick(&self, part: &Model) -> Verb {
         let mut random = self.random.borrow_mut();
+        if self.kind == Kind::Arrays {
+            return Verb::pick_of_arrays(part, &mut random);
+        }
         let mut verb = Verb::pick(part, &mut random);
         for _ in 0..4 {
             if self.kind == Kind::Jobs && !verb.starts_a_job() {
@@ -353,6 +424,9 @@ impl<'a> History<'a> {
         count(&self.counts.commands);
         self.models.replace(vec![match outcome {
             Ok(()) => {
+                if let Verb::Array(verb) = &verb {
+                    verb.event().into_iter().for_each(|event| self.count(event));
+                }
                 if let Verb::Flatten { name } = &verb
                     && let Some(image) = &after.volumes[name].image
                 {
@@ -363,16 +437,21 @@ impl<'a> History<'a> {
                 }
                 after
             }
-            Err(failure) if REFUSALS.contains(&failure.code) => {
+            Err(failure) if verb.may_be_refused(failure.code) => {
                 count(&self.counts.refused);
                 before
             }
             Err(failure) => panic!("{verb:?} fails: {failure:?}"),
         }]);
         if self.trouble.borrow().is_none() {
-            let (shown, model) = (daemon.lists().await.expect("it runs"), self.models.borrow()[0].lists());
+            let shown = daemon.lists().await.expect("it runs");
+            let model = self.models.borrow()[0].lists_as(&shown);
             assert_eq!(shown, model, "HISTORY1, HISTORY4, after {verb:?}");
         }
+    }
+
+    fn count(&self, event: Event) {
+        count(&self.counts.arrays[event as usize]);
     }
 
     /// Lets a crash come in the middle of a job, now and then.
@@ -397,23 +476,40 @@ impl<'a> History<'a> {
         if names.is_empty() {
             return;
         }
-        let name = self.random.borrow_mut().pick(&names).clone();
+        let name = self.pick_used(&names);
         let is_hurt = self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.hurts(&name));
         let Some(client) = self.connect(daemon, &model, &name, is_hurt).await else { return };
         let mut random = self.random.borrow_mut().fork();
         let number = random.between(1, 30);
         count(&self.counts.requests);
+        let began = self.host.world.clock().now();
         let used = client.exercise_to_the_end(mix, number, &mut random).await;
         log(format_args!("{number} requests to {name}: {used:?}"));
         match used {
             Ok(()) | Err(IoError::NoSpace) => {}
             Err(_) if is_hurt => {}
-            Err(error) => panic!("{name} can be used: {error}"),
+            Err(error) => panic!("HISTORY9: {name} can be used: {error}"),
+        }
+        if let Some(trouble) = self.trouble.borrow().as_ref().filter(|trouble| trouble.has_survivor(&name)) {
+            self.count(Event::ServedInTrouble);
+            let took = self.host.world.clock().now().since(began);
+            assert!(took < FaultPlan::STALL, "HISTORY9: {name} was served in {took:?}: {trouble:?}");
         }
         if name.contains('@') {
             let _ = client.flush().await;
         } else {
             self.clients.borrow_mut().insert(name, client);
+        }
+    }
+
+    /// The volume or snapshot that a client uses next: one that is served although a disk is in trouble, more often than not.
+    fn pick_used(&self, names: &[String]) -> String {
+        let (trouble, mut random) = (self.trouble.borrow(), self.random.borrow_mut());
+        let survives = |name: &&String| trouble.as_ref().is_some_and(|trouble| trouble.has_survivor(name));
+        let survivors: Vec<&String> = names.iter().filter(survives).collect();
+        match survivors.is_empty() || random.chance(1, 4) {
+            true => random.pick(names).clone(),
+            false => (*random.pick(&survivors)).clone(),
         }
     }
 
@@ -482,14 +578,23 @@ fn histories_of_disks_in_trouble() {
 }
 
 #[test]
+fn histories_of_arrays_that_fail() {
+    run_histories(test_name!("histories_of_arrays_that_fail"), Kind::Arrays, 50);
+}
+
+#[test]
 fn histories_of_disks_that_are_given_up() {
     run_histories(test_name!("histories_of_disks_that_are_given_up"), Kind::Away, 100);
 }
 
 /// With at least how many percent of the histories the oracle notices a bug that `inject` puts in and takes out.
 fn control_of(bug: &str, kind: Kind, percent_min: u64, inject: impl Fn(bool)) {
+    control_in(CONTROLS, bug, kind, percent_min, inject);
+}
+
+fn control_in(histories: u64, bug: &str, kind: Kind, percent_min: u64, inject: impl Fn(bool)) {
     let counts = Counts::default();
-    caught_share(&format!("daemon, {bug}"), CONTROLS, percent_min, |seed| {
+    caught_share(&format!("daemon, {bug}"), histories, percent_min, |seed| {
         inject(true);
         let noticed = catch_unwind(AssertUnwindSafe(|| History::new(seed, kind, &counts).run()));
         inject(false);
@@ -506,12 +611,18 @@ fn bugs_of_the_control_are_noticed() {
     control_of(text, Kind::Plain, 5, inject(InjectedBug::CommitLater));
     control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
     control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
-    control_of("doors hear nothing of lost writes", Kind::Troubles, 3, |is_in| {
-        varve_volume::injected_bug::inject(is_in.then_some(VolumeBug::HideLoss));
-    });
     control_of("a mapped volume keeps a lost device", Kind::Away, 1, inject(InjectedBug::KeepDevice));
+    let inject = |bug| move |is_in: bool| varve_volume::injected_bug::inject(is_in.then_some(bug));
+    control_of("doors hear nothing of lost writes", Kind::Troubles, 3, inject(VolumeBug::HideLoss));
     let inject = |bug| move |is_in: bool| varve_vg::injected_bug::inject(is_in.then_some(bug));
     let text = "a group's text is acknowledged before it is durable";
     control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));
     control_of("a stale disk is believed", Kind::Away, 5, inject(GroupBug::BelieveStale));
+}
+
+#[test]
+fn a_stale_member_of_an_array_that_is_believed_is_noticed() {
+    control_in(20, "a stale member of an array is believed", Kind::Arrays, 40, |is_in| {
+        varve_volume::injected_bug::inject(is_in.then_some(VolumeBug::BelieveMember));
+    });
 }

@@ -35,6 +35,8 @@ pub(super) struct Volume {
     pub(super) devices: Vec<String>,
     /// Whether a mapper copied to it: nobody knows what it holds.
     pub(super) is_spoilt: bool,
+    /// Whether it was to be converted while other commands came: it has any layout on disks.
+    pub(super) is_converted: bool,
 }
 
 impl Volume {
@@ -49,6 +51,7 @@ impl Volume {
             mapper: None,
             devices: Vec::new(),
             is_spoilt: false,
+            is_converted: false,
         }
     }
 
@@ -107,6 +110,25 @@ impl Model {
         lists
     }
 
+    /// What `shown` is to be: as [`Self::lists`], but the layout of a volume that was converted is one of those on disks.
+    pub(super) fn lists_as(&self, shown: &Lists) -> Lists {
+        let mut lists = self.lists();
+        for (name, (_, layout, _)) in &mut lists.volumes {
+            let found = shown.volumes.get(name).map(|(_, layout, _)| *layout);
+            let on_disks = [Layout::Linear, Layout::Striped, Layout::Mirror, Layout::Ddraid];
+            let is_possible = |found: &Layout| self.volumes[name].is_converted && on_disks.contains(found);
+            if let Some(found) = found.filter(is_possible) {
+                *layout = found;
+            }
+        }
+        lists
+    }
+
+    /// Whether a volume or pool has this name.
+    pub(super) fn is_used(&self, name: &str) -> bool {
+        self.volumes.contains_key(name) || self.pools.contains(name)
+    }
+
     /// Whether a volume is the device of a mapper: it is served to nobody else.
     pub(super) fn is_granted(&self, name: &str) -> bool {
         self.volumes.values().any(|volume| volume.devices.iter().any(|device| device == name))
@@ -148,6 +170,13 @@ impl Model {
         let oracle = Rc::new(RefCell::new(Oracle::new(self.next_number(), size)));
         let volume = Volume::new(oracle, layout, pool);
         self.volumes.insert(name.to_owned(), volume);
+    }
+
+    /// Adds a volume with the content of another one.
+    pub(super) fn add_copy(&mut self, of: &str, name: &str) {
+        let number = self.next_number();
+        let oracle = Rc::new(RefCell::new(self.volumes[of].oracle.borrow().snapshot(number)));
+        self.volumes.insert(name.to_owned(), Volume::new(oracle, Layout::Linear, None));
     }
 
     /// Adds a volume in an image, of zeros or with what lies below it.

@@ -1,7 +1,8 @@
 //! What goes wrong with a disk or an image of one group for a while, and what a daemon does meanwhile and afterwards.
 
 use super::daemon::Daemon;
-use super::{History, Kind, count, model};
+use super::{Event, History, Kind, LIVES, UNFLUSHED, count, model};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use varve_api::Code;
@@ -14,33 +15,51 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
+pub(super) enum Fault {
     /// It is not there.
     Gone,
     /// Requests fail now and then.
     Fails,
     /// Requests take 30 s now and then.
     Stalls,
+    /// It is sound, and a person has taken members of arrays there out of use.
+    Ejected,
 }
 
 /// A disk with which something is wrong.
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
     group: String,
-    path: String,
-    fault: Fault,
+    pub(super) path: String,
+    pub(super) fault: Fault,
+    /// Volumes of the group that are served all the same (HISTORY9): until the daemon ends, for a crash is a second fault.
+    pub(super) survivors: BTreeSet<String>,
 }
 
 impl Trouble {
-    /// Whether a volume or snapshot is in the group of the disk.
+    pub(super) fn new(group: String, path: String, fault: Fault) -> Self {
+        Self { group, path, fault, survivors: BTreeSet::new() }
+    }
+
+    /// Whether a volume or snapshot may suffer.
     pub(super) fn hurts(&self, name: &str) -> bool {
-        name.split('/').next() == Some(self.group.as_str())
+        let volume = name.split('@').next().unwrap_or(name);
+        name.split('/').next() == Some(self.group.as_str()) && !self.survivors.contains(volume)
+    }
+
+    /// Whether a volume or snapshot is served all the same (HISTORY9).
+    pub(super) fn has_survivor(&self, name: &str) -> bool {
+        self.survivors.contains(name.split('@').next().unwrap_or(name))
     }
 
     fn plan(&self) -> FaultPlan {
         match self.fault {
-            Fault::Gone => FaultPlan::default(),
-            Fault::Fails => FaultPlan { write_error: 100_000, flush_error: 100_000, ..FaultPlan::default() },
+            Fault::Gone | Fault::Ejected => FaultPlan::default(),
+            Fault::Fails => {
+                // What lies on arrays is read from others, and written again.
+                let latent = if self.survivors.is_empty() { 0 } else { 20_000 };
+                FaultPlan { latent, write_error: 100_000, flush_error: 100_000, ..FaultPlan::default() }
+            }
             Fault::Stalls => FaultPlan { stall: 50_000, ..FaultPlan::default() },
         }
     }
@@ -62,23 +81,29 @@ impl History<'_> {
             Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails]),
             _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls]),
         };
-        let trouble = Trouble { group, path, fault };
-        match fault {
+        self.begin(Trouble::new(group, path, fault));
+    }
+
+    pub(super) fn begin(&self, trouble: Trouble) {
+        match trouble.fault {
             Fault::Gone => self.host.set_gone(&trouble.path, true),
             Fault::Fails | Fault::Stalls => self.host.set_faults(&trouble.path, trouble.plan()),
+            Fault::Ejected => {}
         }
         count(&self.counts.troubles);
         super::log(format_args!("{trouble:?}"));
         self.trouble.replace(Some(trouble));
     }
 
-    /// Lets clients and people go on while a disk is in trouble, then mends it (HISTORY5).
-    pub(super) async fn work_in_trouble(&self, daemon: &Daemon) {
+    /// Lets clients and people go on while a disk is in trouble, then mends it (HISTORY5). Whether the host ends before: members of
+    /// arrays that missed writes may be there when it starts again.
+    pub(super) async fn work_in_trouble(&self, daemon: &Daemon) -> bool {
         let steps = self.random.borrow_mut().below(10);
         for _ in 0..steps {
-            let Some(trouble) = self.trouble.borrow().clone() else { return };
+            let Some(trouble) = self.trouble.borrow().clone() else { return false };
             let step = self.random.borrow_mut().below(9);
             match step {
+                _ if self.kind == Kind::Arrays => self.step_in_array_trouble(daemon, &trouble, step).await,
                 _ if self.kind == Kind::Away && step >= 4 => self.give_up(daemon, &trouble).await,
                 8 if trouble.fault == Fault::Gone => self.give_up(daemon, &trouble).await,
                 0 => {
@@ -98,6 +123,14 @@ impl History<'_> {
                 _ => self.requests(daemon, &Mix::default()).await,
             }
         }
+        if self.kind == Kind::Arrays && self.life.get() < LIVES && self.random.borrow_mut().chance(2, 3) {
+            // What a member misses is durable on the others.
+            self.requests(daemon, &UNFLUSHED).await;
+            self.requests(daemon, &UNFLUSHED).await;
+            self.hear_of_losses().await;
+            self.count(Event::EndedInTrouble);
+            return true;
+        }
         let stalls = self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.fault == Fault::Stalls);
         self.mend();
         if stalls {
@@ -105,10 +138,12 @@ impl History<'_> {
             self.host.world.clock().sleep(FaultPlan::STALL).await;
         }
         self.bring_back(daemon).await;
+        self.become_whole(daemon).await;
+        false
     }
 
     /// A disk that is gone is given up, if nothing lies on it; when it comes back it is no disk of the group any more.
-    async fn give_up(&self, daemon: &Daemon, trouble: &Trouble) {
+    pub(super) async fn give_up(&self, daemon: &Daemon, trouble: &Trouble) {
         let models = self.models.borrow().clone();
         let [before] = models.as_slice() else { return };
         let mut after = before.clone();
@@ -135,8 +170,9 @@ impl History<'_> {
         loop {
             let scanned = daemon.scan(Vec::new()).await;
             let shown = daemon.lists().await;
-            let is_back =
-                |shown: &model::Lists| self.models.borrow().iter().any(|model| model.lists() == *shown);
+            let is_back = |shown: &model::Lists| {
+                self.models.borrow().iter().any(|model| model.lists_as(shown) == *shown)
+            };
             super::log(format_args!("pv scan: {scanned:?}"));
             if shown.as_ref().is_ok_and(is_back) {
                 break;
@@ -147,6 +183,10 @@ impl History<'_> {
                 "HISTORY5: pv scan: {scanned:?}; it shows {shown:#?}, not {wanted:#?}"
             );
             let models = self.models.borrow().clone();
+            if self.kind == Kind::Arrays {
+                // Disks that were exchanged are remembered where they are now: one that was away then is found by its path.
+                let _ = daemon.scan(models[0].groups.values().flatten().cloned().collect()).await;
+            }
             daemon.take_back_stale_disks(&models).await;
             clock.sleep(LOOK).await;
         }
@@ -156,7 +196,7 @@ impl History<'_> {
     }
 
     /// Clients that stayed connected hear of what may be lost, with the next flush of each, before they read again.
-    async fn hear_of_losses(&self) -> Vec<Client> {
+    pub(super) async fn hear_of_losses(&self) -> Vec<Client> {
         let clients: Vec<Client> = self.clients.borrow().values().cloned().collect();
         for client in &clients {
             let _ = client.flush().await;
@@ -166,10 +206,13 @@ impl History<'_> {
 
     /// A crash is over. A disk that is gone may still be; the state directory may be lost.
     pub(super) fn after_crash(&self) {
-        let stays = self.random.borrow_mut().chance(1, 2);
+        // A member of an array that missed writes is there more often than not when the next life begins.
+        let stays = self.random.borrow_mut().chance(1, if self.kind == Kind::Arrays { 4 } else { 2 });
         if !self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.fault == Fault::Gone && stays) {
             self.mend();
         }
+        self.trouble.borrow_mut().iter_mut().for_each(|trouble| trouble.survivors.clear());
+        self.exchange_disks();
         let loss = if self.job.borrow().is_some() { 2 } else { 8 };
         if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, loss) {
             self.host.files.lose_state();
@@ -179,6 +222,24 @@ impl History<'_> {
             if self.job.borrow().is_some() {
                 count(&self.counts.lost_in_jobs); // HISTORY6
             }
+        }
+    }
+
+    /// Two disks are found in each other's places, now and then.
+    fn exchange_disks(&self) {
+        let mut random = self.random.borrow_mut();
+        let models = self.models.borrow();
+        // A disk that was perhaps given up stays where it is: the model knows disks by their paths.
+        let is_quiet = self.trouble.borrow().is_none() && models.len() == 1;
+        if self.kind != Kind::Arrays || !is_quiet || !random.chance(1, 4) {
+            return;
+        }
+        let disks: Vec<&String> = models[0].groups.values().flatten().collect();
+        if disks.len() > 1 {
+            let (one, other) = (*random.pick(&disks), *random.pick(&disks));
+            self.host.files.exchange(Path::new(one), Path::new(other));
+            super::log(format_args!("{one} and {other} are exchanged"));
+            self.count(Event::Exchanged);
         }
     }
 

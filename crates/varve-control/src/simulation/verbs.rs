@@ -1,12 +1,13 @@
 //! Commands as data: which one comes next, what it changes in the model, and how it is given to the daemon.
 
+use super::array_verbs::ArrayVerb;
 use super::daemon::Daemon;
 use super::mapper::MAPPERS;
 use super::model::Model;
 use crate::Control;
 use std::rc::Rc;
 use varve_api::{
-    Convert, ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout,
+    Code, Convert, ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout,
     PhysicalVolumeMove, PhysicalVolumeScan, PoolCreate, Remove, Rename, Resize, SnapshotChange,
     SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback, VolumeCreate,
 };
@@ -15,8 +16,8 @@ use varve_sim::Random;
 
 /// Bytes of a disk; a snapshot store takes 64 MiB of a group.
 const DISK_SIZE: u64 = 160 * MIB;
-const EXTENT_SIZE: u64 = 64 * KIB;
-const VOLUMES_MAX: usize = 5;
+pub(super) const EXTENT_SIZE: u64 = 64 * KIB;
+pub(super) const VOLUMES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 4;
 
 /// A command.
@@ -147,12 +148,14 @@ pub(super) enum Verb {
     RemoveExport {
         address: String,
     },
+    /// One about arrays.
+    Array(ArrayVerb),
     Scan,
     Status,
 }
 
 /// A name that is not in use among those that begin with `prefix`.
-fn new_name(prefix: &str, is_used: impl Fn(&str) -> bool, random: &mut Random) -> String {
+pub(super) fn new_name(prefix: &str, is_used: impl Fn(&str) -> bool, random: &mut Random) -> String {
     loop {
         let name = format!("{prefix}{}", random.below(100));
         if !is_used(&name) {
@@ -161,7 +164,7 @@ fn new_name(prefix: &str, is_used: impl Fn(&str) -> bool, random: &mut Random) -
     }
 }
 
-fn pick<'a, T>(items: impl Iterator<Item = T> + 'a, random: &mut Random) -> Option<T> {
+pub(super) fn pick<'a, T>(items: impl Iterator<Item = T> + 'a, random: &mut Random) -> Option<T> {
     let mut items: Vec<T> = items.collect();
     if items.is_empty() { None } else { Some(items.swap_remove(random.index(items.len()))) }
 }
@@ -407,6 +410,12 @@ impl Verb {
         matches!(self, RemoveSnapshots { .. } | RollBack { .. } | Flatten { .. } | CommitImage { .. })
     }
 
+    /// Whether it may be refused so although nothing went wrong.
+    pub(super) fn may_be_refused(&self, code: Code) -> bool {
+        super::REFUSALS.contains(&code)
+            || (matches!(self, Verb::Array(_)) && super::ARRAY_REFUSALS.contains(&code))
+    }
+
     /// Whether it is to make what there is already.
     pub(super) fn makes_what_is_in(&self, model: &Model) -> bool {
         match self {
@@ -483,6 +492,7 @@ impl Verb {
             Verb::RemoveExport { address } => {
                 after.exports.remove(&address);
             }
+            Verb::Array(verb) => verb.apply(&mut after),
             _ => {} // Nothing that is seen through doors and lists.
         }
         after
@@ -567,6 +577,7 @@ impl Verb {
             Verb::RemovePool { name } => {
                 control.remove_pool(&name, Remove::default()).await?;
             }
+            Verb::Array(verb) => verb.issue(control).await?,
             Verb::Scan => {
                 control.scan_disks(PhysicalVolumeScan::default()).await?;
             }

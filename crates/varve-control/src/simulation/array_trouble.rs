@@ -1,0 +1,217 @@
+//! Disks that fail below arrays, within what their layouts survive, and what must go on meanwhile.
+
+use super::daemon::Daemon;
+use super::trouble::{Fault, Trouble};
+use super::{Event, History, Kind, log};
+use crate::Control;
+use crate::arrays::KnownArray;
+use crate::known_group::KnownGroup;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{ArrayFail, Failure, PhysicalVolumeReplace};
+use varve_sim::Mix;
+use varve_target::array::MemberState;
+use varve_vg::model::PvName;
+
+/// How long arrays may take to become whole once nothing goes wrong any more, in the time of the world.
+const WHOLE_MAX: Duration = Duration::from_secs(600);
+/// An array that waits for a member for so long at most serves before a request that stalls has ended.
+const PROMPT_MS: u64 = 3000;
+/// How often they are looked at until then.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl History<'_> {
+    /// Something goes wrong with a disk that all arrays can do without now; what lies on them goes on (HISTORY9).
+    pub(super) async fn begin_array_trouble(&self, daemon: &Daemon) {
+        let used = daemon.disks_of_arrays().await;
+        let (group, path, fault, is_patient) = {
+            let (mut random, models) = (self.random.borrow_mut(), self.models.borrow());
+            let Some((group, disks)) = models[0].groups.iter().next() else { return };
+            let is_idle = used.is_empty() || random.chance(1, 8);
+            let disks: Vec<&String> = if is_idle { disks.iter().collect() } else { used.iter().collect() };
+            let faults = [Fault::Gone, Fault::Gone, Fault::Fails, Fault::Stalls, Fault::Ejected];
+            (group.clone(), (*random.pick(&disks)).clone(), *random.pick(&faults), random.chance(1, 2))
+        };
+        if is_patient || !daemon.can_do_without(&path).await {
+            daemon.idle().await;
+            self.become_whole(daemon).await;
+        } else {
+            self.count(Event::SecondFailure);
+        }
+        if !daemon.can_do_without(&path).await {
+            return;
+        }
+        let survivors = self.survivors(daemon, &group, fault).await;
+        log(format_args!("{fault:?} {path}; it goes on: {survivors:?}"));
+        let mut trouble = Trouble::new(group, path.clone(), fault);
+        trouble.survivors = survivors;
+        self.count(match fault {
+            Fault::Gone => Event::Vanished,
+            Fault::Fails => Event::Failed,
+            Fault::Stalls => Event::Stalled,
+            Fault::Ejected => Event::Ejected,
+        });
+        self.begin(trouble);
+        if fault == Fault::Ejected {
+            for subject in daemon.subjects(|_, _| true).await {
+                let failed = daemon.fail_members(subject.clone(), path.clone()).await;
+                log(format_args!("array fail {subject} {path}: {failed:?}"));
+            }
+        }
+    }
+
+    /// The volumes of a group that are served whatever happens to one disk, and at once if it stalls.
+    async fn survivors(&self, daemon: &Daemon, group: &str, fault: Fault) -> BTreeSet<String> {
+        let protected = daemon.protected(fault == Fault::Stalls).await;
+        let models = self.models.borrow();
+        let volumes = models[0].part(group, true).volumes.into_iter();
+        let survives = volumes.filter(|(name, volume)| {
+            !volume.has_origin && protected.contains(volume.pool.as_ref().unwrap_or(name))
+        });
+        survives.map(|(name, _)| name).collect()
+    }
+
+    /// What is done while a disk below arrays is in trouble.
+    pub(super) async fn step_in_array_trouble(&self, daemon: &Daemon, trouble: &Trouble, step: u64) {
+        match step {
+            0 => {
+                let _ = daemon.scan(Vec::new()).await;
+                self.hear_of_losses().await;
+            }
+            1 => {
+                let replaced = daemon.replace(trouble.path.clone()).await;
+                log(format_args!("pv replace {}: {replaced:?}", trouble.path));
+                if replaced.is_ok() {
+                    self.count(Event::ReplacedInTrouble);
+                }
+            }
+            2 if trouble.fault == Fault::Gone => self.give_up(daemon, trouble).await,
+            _ => self.requests(daemon, &Mix::default()).await,
+        }
+    }
+
+    /// HISTORY10: members that are away return, and all arrays become whole.
+    pub(super) async fn become_whole(&self, daemon: &Daemon) {
+        if self.kind != Kind::Arrays {
+            return;
+        }
+        let clock = self.host.world.clock();
+        let limit = clock.now().after(WHOLE_MAX);
+        loop {
+            let degraded = daemon.degraded().await;
+            if degraded.is_empty() {
+                break;
+            }
+            assert!(clock.now() < limit, "HISTORY10: {degraded:?}");
+            let disks: Vec<String> = self.models.borrow()[0].groups.values().flatten().cloned().collect();
+            let scanned = daemon.scan(disks).await;
+            log(format_args!("pv scan of all disks: {scanned:?}, {degraded:?}"));
+            clock.sleep(LOOK).await;
+        }
+    }
+}
+
+impl Daemon {
+    /// Whether all arrays have what lies on a disk elsewhere, too, so that it may fail now.
+    async fn can_do_without(&self, path: &str) -> bool {
+        let path = path.to_owned();
+        let looked = self.handle.call(async move |control| {
+            let (group, disk) = control.disk_of_any(&path)?;
+            let name = control.with_group(group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
+            let arrays = control.arrays_of(group, |_| true).await?;
+            Ok(name.is_some_and(|name| arrays.iter().all(|array| does_without(array, name))))
+        });
+        looked.await.expect("it is a disk of a group")
+    }
+
+    /// The paths of the disks on which members of arrays lie.
+    async fn disks_of_arrays(&self) -> BTreeSet<String> {
+        let looked = self.handle.call(async |control| {
+            let mut paths = BTreeSet::new();
+            for (group, disk) in control.all_disks() {
+                let name =
+                    control.with_group(group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
+                let arrays = control.arrays_of(group, |_| true).await?;
+                if name.is_some_and(|name| arrays.iter().any(|array| array.state_on(name).is_some())) {
+                    paths.insert(control.with_group(group, |known| known.path_of(disk))?);
+                }
+            }
+            Ok(paths)
+        });
+        looked.await.expect("it runs")
+    }
+
+    /// Volumes and pools whose bytes lie on arrays, and are not being converted; only those that wait for no slow member for long,
+    /// or all.
+    async fn protected(&self, is_prompt: bool) -> BTreeSet<String> {
+        self.subjects(move |control, array| {
+            let policy = array.volume.array_policy.unwrap_or_default();
+            let is_fit = !is_prompt || policy.slow_after_ms <= PROMPT_MS;
+            array.store.is_none() && is_fit && !control.converting.borrow().contains(&array.volume.id)
+        })
+        .await
+    }
+
+    /// Volumes and pools of which something is an array for which `is_meant`.
+    async fn subjects(
+        &self,
+        is_meant: impl Fn(&Control, &KnownArray) -> bool + Send + 'static,
+    ) -> BTreeSet<String> {
+        let looked = self.handle.call(async move |control| {
+            let groups: Vec<_> = control.groups.borrow().keys().copied().collect();
+            let mut names = BTreeSet::new();
+            for group in groups {
+                let arrays = control.arrays_of(group, |_| true).await?;
+                let meant = arrays.iter().filter(|array| is_meant(&control, array));
+                names.extend(meant.map(|array| control.subject(array.volume.id)));
+            }
+            Ok(names)
+        });
+        looked.await.expect("it runs")
+    }
+
+    /// Volumes and pools of which members of arrays are away or lack something, and disks that spares are to replace.
+    async fn degraded(&self) -> Vec<String> {
+        let status = self.handle.call(async |control| control.status_with_problems().await);
+        let problems = status.await.expect("it runs").problems;
+        let is_meant = |problem: &String| {
+            problem.contains("is degraded") || problem.contains("is not replaced by a spare")
+        };
+        problems.into_iter().filter(is_meant).collect()
+    }
+
+    /// Has the members of a volume's arrays on a disk taken out of use.
+    async fn fail_members(&self, name: String, disk: String) -> Result<(), Failure> {
+        let request = ArrayFail { disk, ..ArrayFail::default() };
+        self.handle.call(async move |control| control.fail_members(&name, request).await.map(drop)).await
+    }
+
+    /// Has all members on a disk put on others.
+    async fn replace(&self, from: String) -> Result<(), Failure> {
+        let request = PhysicalVolumeReplace { from, ..PhysicalVolumeReplace::default() };
+        self.handle.call(async move |control| control.replace_disk(request).await.map(drop)).await
+    }
+}
+
+/// Whether an array has everything without what it has on a disk.
+fn does_without(array: &KnownArray, disk: PvName) -> bool {
+    let Some(own) = array.state_on(disk) else { return true };
+    let (Some(own), Some(status)) = (own, &array.status) else { return false };
+    let store = array.store.and_then(|id| array.volume.stores().find(|store| store.id == id));
+    let layout = store.map_or(&array.volume.layout, |store| &store.layout);
+    let in_sync = status.members.iter().filter(|member| member.state == MemberState::InSync).count();
+    let others = in_sync - usize::from(own == MemberState::InSync);
+    others >= layout.members().len() - layout.tolerates() && status.unsynced == 0
+}
+
+impl Control {
+    /// Every group's disks.
+    fn all_disks(&self) -> Vec<(Uuid, Uuid)> {
+        let groups = self.groups.borrow();
+        let disks = |(group, known): (&Uuid, &KnownGroup)| {
+            known.group.physical_volumes().iter().map(|disk| (*group, disk.id)).collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(disks).collect()
+    }
+}
