@@ -24,7 +24,7 @@ use varve_volume::spec::Accepts;
 
 /// The reason that a group's text gives for a volume that a person took out of use.
 const DEACTIVATED: &str = "deactivated";
-/// Most characters of a reason (T15 of the text).
+/// Most characters of a reason (TEXT15).
 const REASON_MAX: usize = 500;
 
 impl Control {
@@ -347,7 +347,7 @@ pub(super) fn state_of(
     (state, unusable.map(|failure| failure.message.clone()))
 }
 
-/// T15 of the group's text.
+/// TEXT15.
 fn one_line(reason: &str) -> String {
     let plain = reason.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     plain.take(REASON_MAX).collect()

@@ -3,7 +3,7 @@
 //! Such a disk cannot be let go of in any order: its last writes would need the export that was closed before, and a
 //! request to it may need the very thread that waits for it.
 //!
-//! What is found here is refused by `control/disks.rs` (K3).
+//! What is found here is refused by `control/disks.rs` (OWNEXPORT1).
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

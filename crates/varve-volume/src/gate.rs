@@ -51,7 +51,7 @@ impl BlockDevice for Guarded {
         self.device.submit(io.into_io())
     }
 
-    /// Q1: whoever moved bytes himself would not see that the gate is closed.
+    /// VOLGATE1: whoever moved bytes himself would not see that the gate is closed.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         if self.gate.is_closed() {
             return Box::pin(std::future::ready(Err(IoError::Gone)));

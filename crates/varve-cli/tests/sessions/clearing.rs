@@ -66,7 +66,7 @@ fn a_new_volume_shows_nothing_that_another_one_wrote_there() {
     world.start_with_fault(FAST_ZERO);
     wait_until_clear(&world, "data/a");
     let all = with_client(&world, "data/a", Client::read_all);
-    assert_eq!((all.len() as u64, count(&all, 0)), (256 * MIB, all.len()), "V1");
+    assert_eq!((all.len() as u64, count(&all, 0)), (256 * MIB, all.len()), "CLEARING1");
     world.ok("vg backup data text");
     let text = std::fs::read_to_string(world.path("text")).expect("a backup");
     assert!(!text.contains("uncleared"), "{text}");
@@ -96,7 +96,7 @@ fn while_new_extents_are_cleared_a_volume_is_served_as_before_and_then_with_them
         // It is not seen before it is clear.
         let mut late = Client::new(&world.path("a.sock"), "data/a");
         let last = late.read(late.size - MIB, 1 << 20).expect("it is served");
-        assert!(late.size == 16 * MIB || count(&last, 0) == last.len(), "V1");
+        assert!(late.size == 16 * MIB || count(&last, 0) == last.len(), "CLEARING1");
         if late.size == 272 * MIB {
             break;
         }
@@ -110,7 +110,7 @@ fn while_new_extents_are_cleared_a_volume_is_served_as_before_and_then_with_them
     assert!(
         all[..1 << 20].iter().all(|byte| *byte == 7) && all[15 << 20..16 << 20].iter().all(|byte| *byte == 8)
     );
-    assert_eq!(count(&all[16 << 20..], 0), 256 << 20, "V1");
+    assert_eq!(count(&all[16 << 20..], 0), 256 << 20, "CLEARING1");
 }
 
 /// Waits until nothing is being cleared.
@@ -149,7 +149,7 @@ fn arrays_and_pools_on_them_read_as_zeros_wherever_others_wrote() {
             for block in (0..150).map(|index| (100 + index) * MIB) {
                 client.write(block + 4096, &[7; 4096]).expect("it is served");
                 let found = client.read(block, 65536).expect("no member differs from the others");
-                assert_eq!(count(&found, 0), 65536 - 4096, "V1");
+                assert_eq!(count(&found, 0), 65536 - 4096, "CLEARING1");
             }
             client.fill(300 * MIB, 150 * MIB, 8).expect("the pool has grown");
         });
@@ -166,7 +166,7 @@ fn check_pieces(client: &mut Client, length: usize) {
         expected[usize::try_from(offset).expect("small")..][..length].fill(9);
     }
     client.flush();
-    assert!(client.read(0, length).as_ref() == Ok(&expected), "V1");
+    assert!(client.read(0, length).as_ref() == Ok(&expected), "CLEARING1");
 }
 
 /// Small pieces, at no block's edges.

@@ -48,7 +48,7 @@ fn an_image_that_a_foreign_disk_names_is_opened_only_when_somebody_agrees() {
     assert!(reason.contains(home.path("gold").to_str().expect("UTF-8")), "{reason}");
     let refused = host.refused("export create data/a --nbd unix:a.sock", 7, "V0318");
     assert!(refused.contains("varve pv scan --trust-images"), "{refused}");
-    assert_eq!(openings(&host), 0, "nothing was opened");
+    assert_eq!(openings(&host), 0, "IMAGES4: nothing was opened");
     assert_eq!(
         host.data("lv show data/plain")["state"],
         "active",
@@ -88,6 +88,7 @@ fn a_daemon_takes_no_disk_that_it_serves_itself() {
     }
     std::os::unix::fs::symlink(world.path("served"), world.path("link")).expect("a writable folder");
     world.refused("pv create link", 5, "V0115");
+    // OWNEXPORT1
     world.refused("pv scan served", 5, "V0115");
     world.ok("export remove served -y");
     world.ok("pv create elsewhere --size 64M");

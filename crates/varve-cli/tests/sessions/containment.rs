@@ -64,7 +64,7 @@ fn a_panic_in_a_volume_takes_it_out_of_use_until_it_is_activated() {
     let (mut a, mut b, mut t) =
         (client(&world, "data/a"), client(&world, "data/b"), client(&world, "data/t"));
     assert_eq!(a.write(0, &[1; 4096]), Err(EIO));
-    assert_eq!(a.read(0, 4096), Err(EIO), "every request to it");
+    assert_eq!(a.read(0, 4096), Err(EIO), "VOLGATE1: every request to it");
     for other in [&mut b, &mut t] {
         assert_eq!(other.write(0, &[2; 4096]), Ok(()));
     }
@@ -80,7 +80,7 @@ fn a_panic_in_a_volume_takes_it_out_of_use_until_it_is_activated() {
     assert_eq!(world.stop(), Some(1), "the exit status tells of it");
 
     world.start();
-    assert_eq!(state(&world, "lv", "data/a").0, "failed", "over restarts too");
+    assert_eq!(state(&world, "lv", "data/a").0, "failed", "OUTOFUSE1: over restarts too");
     assert_eq!(Client::new(&world.path("data-b.sock"), "data/b").read(0, 4096), Ok(vec![2; 4096]));
     assert!(world.ok("lv activate data/a -n").contains("would take data/a into use"));
     world.ok("lv activate data/a");
@@ -98,7 +98,7 @@ fn doors_lead_to_a_volume_that_is_activated_while_the_daemon_runs() {
     wait_for_mark(&world);
     assert_eq!(a.read(0, 4096), Err(EIO));
     world.ok("lv activate data/a");
-    assert_eq!(a.read(0, 4096), Ok(vec![0; 4096]), "the connection is the one from before");
+    assert_eq!(a.read(0, 4096), Ok(vec![0; 4096]), "OUTOFUSE2: the connection is the one from before");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_volume_is_taken_into_use_when_no_request_from_before_it_failed_is_under_way
     // The disk may still carry it out.
     let mut activation = world.command("lv activate data/a").spawn().expect("it starts");
     for _ in 0..30 {
-        assert_ne!(state(&world, "lv", "data/a").0, "active");
+        assert_ne!(state(&world, "lv", "data/a").0, "active", "ABANDONED1");
         std::thread::sleep(Duration::from_millis(100));
     }
     disk.release();

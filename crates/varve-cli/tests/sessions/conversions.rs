@@ -75,6 +75,7 @@ fn a_volume_goes_through_every_layout_under_load_and_goes_on_after_a_crash() {
         writer.reconnect(&world);
         assert_eq!(converting(&world)["state"], "running", "CONVERTJOB1");
         writer.check();
+        // TREES2: its tree was built while it is converted.
         work_until_converted(&world, &mut [&mut writer]);
         writer.check();
         assert_eq!(layout_of(&world, "data/vm"), layout);
@@ -122,6 +123,7 @@ fn snapshots_and_pools_go_with_the_conversion_of_what_they_lie_on() {
                 vm.reconnect(&world);
                 thin.reconnect(&world);
             }
+            // TREES1, CONVERTJOB2, CONVERTJOB3
             vm.check();
             thin.check();
             assert!(world.data("status")["problems"].is_null(), "{}", world.data("status"));

@@ -81,7 +81,7 @@ fn flattening_an_image_is_killed_ended_and_given_again_under_a_client() {
     idle(&world);
     assert_eq!(jobs(&world, "cancelled").len(), 1, "{}", world.data("job list"));
     let_go(&world, write(&world, "data/v", &mut model, 5));
-    assert!(read(&world, "data/v") == model, "what was copied stays");
+    assert!(read(&world, "data/v") == model, "IMAGEJOB1: what was copied stays");
     world.ok("lv flatten data/v --wait");
     fs::remove_file(world.path("images/base")).expect("nothing needs it");
     assert!(read(&world, "data/v") == model, "alone");
@@ -108,6 +108,7 @@ fn flattening_that_was_put_off_goes_on_once_when_its_volume_is_activated() {
     idle(&world);
     assert_eq!(jobs(&world, "failed").len(), 1, "{}", world.data("job list"));
     fs::rename(world.path("away"), world.path(&top)).expect("renamed");
+    // IMAGEJOB2
     world.ok("lv activate data/v");
     world.ok("job wait 2"); // Under the next number.
     assert_eq!(jobs(&world, "done").len(), 1);
@@ -134,7 +135,7 @@ fn an_image_is_flattened_below_a_thin_volume_over_its_snapshot() {
     let mut thin = Client::new(&world.path("thin.sock"), "data/thin");
     let_go(&world, write(&world, "data/v", &mut model, 6));
     world.ok("lv flatten data/v --wait");
-    assert!(thin.read_all() == gold, "its client stays connected");
+    assert!(thin.read_all() == gold, "IMAGEJOB3: its client stays connected");
     assert!(read(&world, "data/v") == model);
     assert!(read(&world, "data/v@gold") == gold);
     drop(thin);

@@ -168,6 +168,7 @@ fn an_interrupted_extension_is_made_again() {
     assert_ne!(world.run("lv extend data/v --size 3M").exit, 0);
     world.wait_for_death();
     world.start();
+    // IMAGEVOL1
     world.refused("export create data/v --nbd unix:a.sock", 7, "V0307");
     world.ok("lv extend data/v --size 3M");
     assert_eq!(read(&world, "data/v").len(), 3 << 20);
@@ -179,6 +180,7 @@ fn a_volume_is_not_used_while_its_image_is_not_there_or_is_used_by_others() {
     qemu(&world, "qemu-img create -q -f qcow2 vm 1M");
     world.ok("lv create data/v --image vm --format qcow2");
     world.ok("lv create data/other --size 4M");
+    // IMAGEVOL2
     let in_use = world.refused("lv create data/w --image vm --format qcow2", 5, "V0104");
     assert!(in_use.contains("in use"), "{in_use}");
     world.ok("pool create data/p --size 40M");
@@ -215,6 +217,7 @@ fn a_volume_is_not_used_while_its_image_is_not_there_or_is_used_by_others() {
 
     qemu(&world, "qemu-img resize -q --shrink -f qcow2 vm 512k");
     world.start();
+    // IMAGEVOL1
     unusable(&mut world, "holds a disk of 512.0 KiB");
     world.ok("lv remove data/v -y");
     world.ok("lv create data/v --image vm --format qcow2");
@@ -277,6 +280,7 @@ fn an_image_that_was_written_past_the_snapshots_of_its_volume_is_not_used() {
     assert_eq!(world.stop(), Some(0));
     qemu(&world, write);
     world.start();
+    // LEFT1
     let touch = refused(&world, "export create data/v --nbd unix:a.sock");
     qemu(&world, &touch.replace('~', " "));
     world.ok("pv scan");
@@ -292,7 +296,7 @@ fn an_image_that_was_written_past_the_snapshots_of_its_volume_is_not_used() {
     world.ok("pv scan");
     world.ok("snap remove data/v@s -y");
     world.ok("lv remove data/v -y");
-    // The daemon's own writes are no others', also after a kill.
+    // LEFT2: the daemon's own writes are no others', also after a kill.
     world.ok("lv create data/v --image vm --format qcow2");
     world.ok("snap create data/v@s");
     assert_eq!(world.stop(), Some(0));
@@ -318,6 +322,7 @@ fn what_is_no_image_is_no_volume() {
     let odd = world.refused(&make("odd"), 2, "V0316");
     assert!(odd.contains("truncate -s %4096"), "{odd}");
     qemu(&world, "qemu-img create -q -f qcow2 q 1M");
+    // IMAGES3
     let unsaid = world.refused(&make("q"), 2, "V0316");
     assert!(unsaid.contains("--format qcow2 if it is one"), "{unsaid}");
     world.refused(&make("odd --format qcow2"), 2, "V0316");
@@ -355,7 +360,7 @@ fn backing_files_are_opened_in_folders_that_the_daemon_was_told_of() {
     let (top, mut model) = chain(&world, 3);
     let make = format!("lv create data/v --image {top} --format qcow2");
     let refused = world.refused(&make, 7, "V0318");
-    assert!(refused.contains("varve daemon --image-dir"), "{refused}");
+    assert!(refused.contains("varve daemon --image-dir"), "LAYERS1: {refused}");
     assert_eq!(world.stop(), Some(0));
     world.start_with("--image-dir images");
     world.ok(&make);
@@ -386,7 +391,7 @@ fn backing_files_are_opened_in_folders_that_the_daemon_was_told_of() {
     qemu(&world, "qemu-img rebase -q -u -f qcow2 -F qcow2 -b 3 images/1");
     world.start_with("--image-dir images");
     let endless = world.refused("export create data/v --nbd unix:a.sock", 7, "V0307");
-    assert!(endless.contains("no end"), "{endless}");
+    assert!(endless.contains("no end"), "LAYERS2: {endless}");
 }
 
 #[test]

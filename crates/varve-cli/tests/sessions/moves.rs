@@ -98,6 +98,7 @@ fn whatever_lies_on_a_disk_moves() {
             world.start();
             writers.iter_mut().for_each(|writer| writer.reconnect(&world));
         }
+        // MOVEJOB2, MOVEJOB3
         writers.iter_mut().for_each(Writer::check);
         assert!(world.data("status")["problems"].is_null(), "{}", world.data("status"));
     }
@@ -150,6 +151,7 @@ fn a_move_is_shown_refused_and_ended() {
 
 #[test]
 fn what_moves_onto_a_disk_that_a_volume_has_left_moves_on_without_what_left() {
+    // SHARDMOVE2
     let mut world = World::started();
     world.ok("pv create d1 d2 d3 --size 100M");
     world.ok("vg create data d1 d2 d3");

@@ -56,9 +56,9 @@ fn what_lies_over_a_lost_origin_is_named_and_can_be_removed() {
     world.ok("snap hold data/v@two");
     without_small(&mut world);
     let shown = world.data("lv show data/v");
-    assert_eq!(shown["state"], "unusable", "{shown}");
+    assert_eq!(shown["state"], "unusable", "BELOW3: {shown}");
     assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("data/base")), "{shown}");
-    assert_eq!(names(&world, "snap list data/v"), ["data/v@one", "data/v@two"]);
+    assert_eq!(names(&world, "snap list data/v"), ["data/v@one", "data/v@two"], "POOLSERVE1");
     assert!(
         world.ok("vg show data").contains("what they lie over is not there: data/v;"),
         "whom it concerns"
@@ -68,7 +68,7 @@ fn what_lies_over_a_lost_origin_is_named_and_can_be_removed() {
     assert!(text.contains("data/v, data/v@one, data/v@two"), "{text}");
     let plan = world.ok("vg reduce data --missing --with-volumes -n");
     let step = "would leave without what they lie over: data/v, data/v@one, data/v@two; varve snap remove data/v@one";
-    assert!(plan.contains(step), "{plan}");
+    assert!(plan.contains(step), "LOST1: {plan}");
     let done = world.ok("vg reduce data --missing --with-volumes -y");
     assert!(done.contains("data/v; varve lv show data/v"), "{done}");
     assert!(world.ok("status").contains("lost for good: data/v, data/v@one, data/v@two"));
@@ -114,7 +114,10 @@ fn a_flattening_goes_on_when_the_disk_of_the_origin_comes_back() {
     world.ok("pv scan small");
     world.ok("job wait 2"); // Under the next number.
     assert!(world.data("lv show data/v")["thin"]["origin"].is_null());
-    assert!(content(&world, "data/v").iter().all(|byte| *byte == 7), "all of it was copied");
+    assert!(
+        content(&world, "data/v").iter().all(|byte| *byte == 7),
+        "FLATTENJOB1, FLATTENJOB2: all of it was copied"
+    );
     assert_eq!(world.stop(), Some(0));
     world.start();
     assert_eq!(world.data("job list"), json!([]), "nothing is left to do");
@@ -140,12 +143,13 @@ fn kept(world: &World) -> (bool, bool) {
 fn an_origin_is_kept_as_long_as_anything_lies_over_it_and_no_longer() {
     let mut world = over_gold();
     assert_eq!(kept(&world), (false, true));
+    // BELOW2, BASES1
     world.refused("snap remove data/base@gold -y", 5, "V0416");
     world.refused("snap release data/base@gold", 5, "V0416");
     world.ok("snap create data/v@one");
     world.ok("lv flatten data/v --wait");
     let text = world.refused("snap remove data/base@gold -y", 5, "V0416");
-    assert!(text.contains("data/v@one"), "{text}");
+    assert!(text.contains("data/v@one"), "BASES2: {text}");
     world.kill();
     world.start();
     assert_eq!(kept(&world), (false, true));
@@ -179,6 +183,6 @@ fn an_origin_of_nothing_is_let_go_of_at_the_next_start() {
     assert_ne!(world.run("lv create data/w --pool p --origin data/base@gold").exit, 0);
     world.wait_for_death();
     world.start();
-    assert_eq!(kept(&world), (false, false));
+    assert_eq!(kept(&world), (false, false), "BELOW1, BASES1: it was noted, and nothing came to lie over it");
     world.ok("snap remove data/base@gold -y --wait");
 }

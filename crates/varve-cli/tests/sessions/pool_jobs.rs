@@ -73,10 +73,39 @@ fn a_rollback_that_was_begun_or_was_to_begin_when_the_daemon_died_goes_on_under_
         let job = world.data("job show 1");
         assert_eq!((&job["kind"], &job["subject"]), (&json!("rollback"), &json!("data/v@one")), "{job}");
         world.ok("job wait 1");
-        assert_eq!(content(&world, "data/v"), 1, "{make}, {place}: what is done has happened");
+        assert_eq!(
+            content(&world, "data/v"),
+            1,
+            "ROLLJOB1, JOBRECORD1: {make}, {place}: what is done has happened"
+        );
         let job = world.data("snap remove data/v@one -y --wait");
         assert_eq!(job["id"], "2", "no number is used again: {job}");
     }
+}
+
+#[test]
+fn a_rollback_that_had_begun_goes_on_though_it_stands_in_no_text() {
+    let mut world = with_snapshot(THICK);
+    world.ok("vg backup data backup.toml");
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_fault("rollback-begun");
+    assert_ne!(world.run("snap rollback data/v@one -y").exit, 0);
+    world.wait_for_death();
+    for disk in ["d1", "d2"] {
+        let mut disk = std::fs::OpenOptions::new().write(true).open(world.path(disk)).expect("a disk");
+        let lost = disk.seek(SeekFrom::Start(64 << 10)).and_then(|_| disk.write_all(&[0xa5; 960 << 10]));
+        lost.expect("it is writable");
+    }
+    world.ok("restore backup.toml d1 d2 --yes");
+    world.start();
+    let job = world.data("job list")[0].clone();
+    assert_eq!(
+        (&job["kind"], &job["subject"]),
+        (&json!("rollback"), &json!("data/v@one")),
+        "ROLLJOB2: {job}"
+    );
+    world.ok(&format!("job wait {}", job["id"].as_str().expect("a number")));
+    assert_eq!(content(&world, "data/v"), 1, "ROLLJOB2");
 }
 
 #[test]
@@ -116,7 +145,7 @@ fn a_removal_in_a_pool_that_cannot_be_used_is_not_called_done_and_other_pools_ar
     disk.seek(SeekFrom::Start(POOL_AT)).and_then(|_| disk.write_all(&[0; 8192])).expect("it is writable");
     drop(disk);
     world.start();
-    let text = world.refused("job wait 1", 7, "V0307");
+    let text = world.refused("job wait 1", 7, "V0307"); // REMOVAL3
     assert!(text.contains("cannot be removed") && text.contains("help: varve lv list"), "{text}");
     world.ok("job wait 2"); // The volume is there, and has no such snapshot any more.
     world.ok("job wait 3"); // It went with its volume.

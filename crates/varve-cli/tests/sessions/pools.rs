@@ -143,7 +143,7 @@ fn a_name_that_a_backup_brings_back_is_taken_from_the_thin_volume() {
     world.ok("lv create data/x --pool p --size 1G");
     world.ok("snap create data/x@s");
     world.ok("vg restore data backup -y");
-    assert_eq!(names(&world, "lv list"), ["data/a", "data/b", "data/x", "data/x-1"]);
+    assert_eq!(names(&world, "lv list"), ["data/a", "data/b", "data/x", "data/x-1"], "THINNAMES1");
     assert_eq!(world.data("lv show data/x")["layout"], "linear");
     assert_eq!(world.data("lv show data/x-1")["thin"]["pool"], "data/p");
     assert_eq!(names(&world, "snap list"), ["data/x-1@s"]);

@@ -62,7 +62,7 @@ fn snapshots_of_several_groups_go_all_once_their_job_stands_in_all_of_the_groups
 fn snapshots_of_several_groups_all_stay_if_their_job_stands_in_some_of_the_groups_only() {
     let mut world = dead_at("job-part-recorded");
     world.ok("pv scan d3");
-    assert_eq!(world.data("job list"), json!([]), "the group that decides is not here");
+    assert_eq!(world.data("job list"), json!([]), "JOBRECORD3: the group that decides is not here");
     world.ok("pv scan d1 d2");
     assert_eq!(world.data("job list"), json!([]));
     assert_eq!(left(&world).len(), 6);
@@ -81,7 +81,7 @@ fn a_job_of_several_groups_waits_for_the_group_that_is_not_here() {
     assert!(text.contains("is not here; it goes on when"), "{text}");
     assert_eq!(left(&world), ["data/w@two"], "what is here goes");
     world.ok("pv scan d3");
-    world.ok("job wait 2"); // Under the next number.
+    world.ok("job wait 2"); // JOBRECORD2: under the next number.
     assert_eq!(left(&world), ["data/w@two"]);
     has_ended(&mut world);
 }
@@ -93,7 +93,7 @@ fn a_job_from_another_host_has_the_next_number_where_its_own_is_taken() {
     world.ok("vg create own d4");
     world.ok("lv create own/v --size 8M");
     world.ok("snap create own/v@one");
-    assert_eq!(world.data("snap remove own/v@one -y --wait")["id"], "1", "it knows of no other");
+    assert_eq!(world.data("snap remove own/v@one -y --wait")["id"], "1", "JOBRECORD4: it knows of no other");
     world.ok("pv scan d1 d2 d3");
     assert_eq!(world.data("job show 2")["subject"], ALL);
     world.ok("job wait 2");

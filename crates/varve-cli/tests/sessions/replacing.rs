@@ -145,6 +145,7 @@ fn a_member_is_failed_and_replaced_by_hand_where_the_others_have_all_data() {
     world.ok("pv scan d1");
     wait_until_in_sync(&world);
     world.ok("array fail data/r d1");
+    // DETACH1
     let message = world.refused("array fail data/r d2", 5, "V0309");
     assert!(message.contains("do not have all of its data"), "{message}");
     world.refused("array replace data/r d2", 5, "V0309");
@@ -198,7 +199,7 @@ fn a_disk_that_fails_while_it_is_used_is_replaced_without_being_written() {
         client.flush();
     }
     wait_until_in_sync(&world);
-    assert!(world.ok("vg show data").contains("missing"), "it is used no more");
+    assert!(world.ok("vg show data").contains("missing"), "DETACH2: it is used no more");
     world.ok("vg reduce data --missing");
     drop(clients);
     world.kill();

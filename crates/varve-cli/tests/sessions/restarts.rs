@@ -38,7 +38,7 @@ fn everything_comes_back_after_sigterm_and_after_sigkill() {
         world.kill();
         assert!(world.path("a.sock").exists(), "a killed daemon leaves its sockets");
         world.start();
-        assert_eq!(shown(&world), before, "and they are replaced");
+        assert_eq!(shown(&world), before, "EXPORTS1: and they are replaced");
     }
 }
 
@@ -101,7 +101,7 @@ fn a_copied_disk_is_refused_and_harms_nobody() {
     let before = shown(&world);
     let text = world.refused("pv scan copy", 1, "V0111");
     assert!(text.contains("clone"), "{text}");
-    assert_eq!(shown(&world), before);
+    assert_eq!(shown(&world), before, "DISKS2");
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn a_pool_that_has_grown_since_a_backup_keeps_its_extents_and_its_volumes() {
     assert!(would.contains("would keep data/p as it is"), "{would}");
     assert!(would.contains("would drop data/late (16.0 MiB)"), "{would}");
     assert!(would.contains("would need --drop data/late"), "{would}");
+    // RESTOREVG1
     let refused = world.refused("vg restore data backup -y", 8, "V0213");
     assert!(refused.contains("varve vg restore data FILE --drop data/late"), "{refused}");
     assert_eq!(world.data("lv show data/late")["state"], "active", "what is refused changes nothing");
@@ -117,6 +118,7 @@ fn a_pool_is_not_given_less_than_its_own_superblock_says_whatever_the_text_says_
     assert!(refused.contains("data/p: the pool has 160.0 MiB by its own account"), "OFFLINE1: {refused}");
     assert!(refused.contains("varve restore backup PATH… --drop data/p"), "{refused}");
     world.refused("restore grown d1 d2 --drop data/a -y", 2, "V0208");
+    // RESTOREVG2
     assert!(world.ok("restore backup d1 d2 -n").contains("would need --drop data/p: the pool has"));
     world.ok("restore backup d1 d2 --drop data/p -y");
     world.start();

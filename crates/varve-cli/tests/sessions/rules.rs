@@ -152,7 +152,7 @@ fn a_disk_with_something_else_on_it_is_left_alone_until_told() {
         let text = world.refused(words, 8, "V0102");
         assert!(text.contains("boot sector") && text.contains("--yes"), "{text}");
     }
-    assert!(std::fs::read(world.path("foreign")).expect("a disk") == disk);
+    assert!(std::fs::read(world.path("foreign")).expect("a disk") == disk, "DISKS1");
     world.ok("pv create foreign --yes");
     assert_eq!(world.data("pv list")[0]["state"], "unused");
 }

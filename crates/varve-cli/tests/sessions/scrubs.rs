@@ -67,7 +67,7 @@ fn what_rots_on_one_disk_is_found_told_and_made_equal() {
     assert_eq!(world.stop(), Some(0));
     world.start();
     let shown = world.data("lv show data/m");
-    assert_eq!(shown["array"]["scrub"]["mismatches"], 1, "it is remembered: {shown}");
+    assert_eq!(shown["array"]["scrub"]["mismatches"], 1, "SCRUBJOB1: it is remembered: {shown}");
     assert!(world.ok("lv show data/m").contains("last scrub: "));
     assert_eq!(world.data("pool show data/p")["array"]["scrub"]["complete"], true);
     let mut client = Client::new(&world.path("m.sock"), "data/m");

@@ -40,7 +40,7 @@ fn an_interrupted_set_leaves_nothing_and_its_names_are_free() {
         let sets = ["data/a@x data/b@x", "data/b@x data/b@y", "data/a@x data/b@x other/c@x"];
         for wanted in sets.into_iter().chain(["data/t@x data/t@y", "data/a@x data/t@x other/c@x"]) {
             interrupted(&mut world, place, wanted);
-            assert_eq!(names(&world), ["data/a@before"], "{place}: {wanted}");
+            assert_eq!(names(&world), ["data/a@before"], "SETS1, INSTANT2, {place}: {wanted}");
         }
         interrupted(&mut world, place, "data/a@x data/a@y --mode independent");
         assert_eq!(names(&world), ["data/a@before"], "{place}");
@@ -51,7 +51,7 @@ fn an_interrupted_set_leaves_nothing_and_its_names_are_free() {
     assert_eq!(names(&world), all);
     world.kill();
     world.start();
-    assert_eq!(names(&world), all, "what was acknowledged stays");
+    assert_eq!(names(&world), all, "SETS2: what was acknowledged stays");
     assert_eq!(world.stop(), Some(0));
     assert!(!world.ok("dump d1 d2 d3").contains("snapshot_set"), "nothing is left to settle");
     assert_eq!(world.data("check d1 d2 d3")["clean"], true);
@@ -67,6 +67,7 @@ fn a_set_is_settled_when_the_last_of_its_groups_is_here() {
     std::fs::rename(world.path("d3"), world.path("away")).expect("it is there");
     world.start();
     assert_eq!(names(&world), ["data/a@before", "data/a@x"], "nobody knows yet whether it counts");
+    // SETS3
     let text = world.refused("snap create data/a@x data/b@x", 4, "V0402");
     assert!(text.contains("data/a@x"), "{text}");
     world.ok("pv scan away");

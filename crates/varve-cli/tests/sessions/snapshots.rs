@@ -124,7 +124,7 @@ fn a_removal_returns_at_once_and_says_before_what_it_frees() {
     assert_eq!(names(&world), ["three"]);
     world.kill();
     world.start();
-    assert_eq!(names(&world), ["three"], "what was removed stays removed");
+    assert_eq!(names(&world), ["three"], "REMOVAL1: what was removed stays removed");
     until("the removal", || {
         world.data("job list").as_array().is_some_and(|jobs| jobs.iter().all(|job| job["state"] == "done"))
     });
@@ -212,6 +212,7 @@ fn a_full_group_pauses_writes_until_there_is_space_or_the_time_is_over() {
     let begun = Instant::now();
     assert_eq!(overfill(&world, &mut client), Err(NO_SPACE));
     assert!(begun.elapsed() > Duration::from_millis(1400), "{:?}", begun.elapsed());
+    // GROWTH2
     assert_eq!(names(&world), ["one", "two"]);
     world.ok("lv change data/a --pause-timeout 10m");
     let waiting = std::thread::spawn(move || client.fill(0, 16 * MIB, 3));
@@ -336,7 +337,7 @@ fn a_snapshot_is_made_writable_changed_and_made_read_only_again() {
         let mut kept = export();
         assert!(kept.fill(4096, 4096, 7).is_err());
         let refusal = world.refused(&format!("snap change {name} --read-write"), 5, "V0404");
-        assert!(refusal.contains("varve export remove"), "W1: {refusal}");
+        assert!(refusal.contains("varve export remove"), "SNAPCHANGE1: {refusal}");
         drop(kept);
         world.ok("export remove one.sock");
 
@@ -357,7 +358,7 @@ fn a_snapshot_is_made_writable_changed_and_made_read_only_again() {
 
         world.ok(&format!("snap hold {name}"));
         let refusal = world.refused(&format!("snap change {name} --read-write"), 5, "V0403");
-        assert!(refusal.contains(&format!("varve snap release {name}")), "W2: {refusal}");
+        assert!(refusal.contains(&format!("varve snap release {name}")), "SNAPCHANGE2: {refusal}");
         world.ok(&format!("snap release {name}"));
     }
     world.kill();
@@ -369,5 +370,5 @@ fn a_snapshot_is_made_writable_changed_and_made_read_only_again() {
     }
     world.ok("lv create data/over --pool p --origin data/a@one");
     let refusal = world.refused("snap change data/a@one --read-write", 5, "V0416");
-    assert!(refusal.contains("varve lv flatten data/over"), "W2: {refusal}");
+    assert!(refusal.contains("varve lv flatten data/over"), "SNAPCHANGE2: {refusal}");
 }

@@ -38,6 +38,7 @@ fn an_export_whose_writes_wait_is_removed_soon_and_holds_up_no_other_command() {
     let (world, writer) = with_waiting_writes();
     let begun = Instant::now();
     let mut removal = world.command("export remove data/a --yes").spawn().expect("it starts");
+    // LOCKING2, CHANGE2, SNAPSTORE1
     world.ok("lv rename data/c d");
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert!(removal.wait().expect("it ends").success());
@@ -50,6 +51,7 @@ fn an_export_whose_writes_wait_is_removed_soon_and_holds_up_no_other_command() {
 fn a_daemon_of_which_writes_wait_stops_soon() {
     let (mut world, writer) = with_waiting_writes();
     let begun = Instant::now();
+    // STOP1
     assert_eq!(world.stop(), Some(0));
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert_eq!(writer.join().expect("it is answered"), Err(28));
@@ -97,7 +99,10 @@ fn an_export_whose_disk_does_not_answer_keeps_no_other_export_waiting() {
     let mut removal = world.command("export remove slow/a --yes").spawn().expect("it starts");
     while world.data("export list")[0]["state"] == "serving" {}
     world.ok("export create data/c --nbd unix:c.sock");
-    assert!(removal.try_wait().expect("it is known").is_none(), "it waits for the disk still");
+    assert!(
+        removal.try_wait().expect("it is known").is_none(),
+        "DOORS1, NBDSOCKET2: it waits for the disk still"
+    );
     disk.release();
     let _ = writer.join();
     removal.wait().expect("it ends");
@@ -113,6 +118,7 @@ fn all_stages_of_a_stop_together_take_no_longer_than_it_may_if_a_disk_does_not_a
     world.signal(Signal::TERM);
     // The kernel keeps a process that has ended as long as it has the file open.
     while !world.log().contains("INFO varve_daemon: stopped") {
+        // STOP3
         // Less than the stages took when each had its own time.
         assert!(begun.elapsed() < Duration::from_secs(20), "{}", world.log());
         std::thread::sleep(Duration::from_millis(20));
@@ -141,7 +147,10 @@ fn an_export_is_removed_for_good_or_not_at_all() {
     world.ok("export remove data/a --yes");
     world.kill();
     world.start();
-    assert!(world.data("export list").as_array().is_some_and(Vec::is_empty), "it does not come back");
+    assert!(
+        world.data("export list").as_array().is_some_and(Vec::is_empty),
+        "EXPORTS2: it does not come back"
+    );
     assert_eq!(http(&world.path("varve.sock"), "/healthz"), "ok\n");
 }
 
