@@ -98,7 +98,7 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        let planned = planned.with_job(Numbered::Conversion(volume), self.next_job());
+        let planned = planned.with_job(Numbered::Conversion(volume), self.next_job_of(&[group]));
         commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
         drop(commits);
         Ok(Changed::Done(self.begin_converting(group, volume)))
@@ -121,7 +121,8 @@ impl Control {
     fn begin_converting(&self, group: Uuid, volume: Uuid) -> u64 {
         let subject = self.subject(volume);
         let given = self.conversion_of(group, volume).and_then(|entry| entry.job);
-        let job = self.register_job(self.numbered(given), CONVERT, &subject, "bytes", &[volume], self.now());
+        let job =
+            self.register_job(self.numbered(group, given), CONVERT, &subject, "bytes", &[volume], self.now());
         let id = job.id;
         self.converting.borrow_mut().insert(volume);
         let me = self.weak();

@@ -30,6 +30,9 @@ pub(super) const ROLLBACK: &str = "rollback";
 /// How long a command waits for its job, which may be short.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
 
+/// No host has had more jobs.
+const COUNTED_MAX: u64 = 1 << 48;
+
 /// A job that was started, for its worker.
 pub(super) struct Started {
     pub(super) id: u64,
@@ -45,23 +48,32 @@ impl Control {
         volumes: &[Uuid],
         work: JobWork,
     ) -> Result<Started, Failure> {
-        let (id, kind) = (self.next_job(), kind(&work));
+        let (id, kind) = (self.next_job_of(&[group]), kind(&work));
         self.record_job(id, subject, vec![(group, work)]).await?;
         Ok(self.register_job(id, kind, subject, "bytes", volumes, self.now()))
     }
 
-    /// A number that no job has had, as far as is known here.
+    /// A number that no job has had, as far as is known here, for one that stands in no text.
     pub(super) fn next_job(&self) -> u64 {
-        let known = self.groups.borrow().values().map(|known| known.group.last_job()).max();
+        self.next_job_of(&[])
+    }
+
+    /// The same for a job that is to stand in the texts of `groups`. A text that counts higher than jobs can have been is followed in its
+    /// own group alone: it would use up the numbers of the others.
+    pub(super) fn next_job_of(&self, groups: &[Uuid]) -> u64 {
+        let known = self.groups.borrow();
+        let counted = known.values().map(|known| known.group.last_job()).filter(|last| *last <= COUNTED_MAX);
+        let own = groups.iter().filter_map(|group| known.get(group)).map(|known| known.group.last_job());
         let mut remembered = self.remembered.borrow_mut();
-        remembered.last_job = remembered.last_job.max(known.unwrap_or(0)) + 1;
-        remembered.last_job
+        remembered.last_job = remembered.last_job.max(counted.max().unwrap_or(0)) + 1;
+        let own = own.max().filter(|own| *own >= remembered.last_job);
+        own.map_or(remembered.last_job, |own| own + 1)
     }
 
     /// The number that a text gives a job, unless another job has it here.
-    pub(super) fn numbered(&self, given: Option<u64>) -> u64 {
+    pub(super) fn numbered(&self, group: Uuid, given: Option<u64>) -> u64 {
         let is_free = |id: &u64| self.jobs.show(&id.to_string()).is_err();
-        given.filter(is_free).unwrap_or_else(|| self.next_job())
+        given.filter(is_free).unwrap_or_else(|| self.next_job_of(&[group]))
     }
 
     /// Shows a job that runs under the number `id`.

@@ -24,7 +24,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, PhysicalVolumeMove};
 use varve_block::{Extent, MIB};
-use varve_vg::model::{Area, LogicalVolume, MoveStep, PvName};
+use varve_vg::model::{Area, LogicalVolume, MoveStep, PvName, Store};
 use varve_vg::plan::Numbered;
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::{Change, Group};
@@ -76,7 +76,7 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        let planned = planned.with_job(Numbered::Move(from), self.next_job());
+        let planned = planned.with_job(Numbered::Move(from), self.next_job_of(&[group]));
         commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
         drop((commits, lock));
         let job = self.begin_moving(group, from);
@@ -100,7 +100,7 @@ impl Control {
     fn begin_moving(&self, group: Uuid, from: PvName) -> u64 {
         let subject = self.path_of(group, from);
         let given = self.with_group(group, |known| known.group.move_from(from)?.job).ok().flatten();
-        let job = self.register_job(self.numbered(given), MOVE, &subject, "bytes", &[], self.now());
+        let job = self.register_job(self.numbered(group, given), MOVE, &subject, "bytes", &[], self.now());
         let id = job.id;
         self.moving.borrow_mut().insert((group, from), id);
         let me = self.weak();
@@ -218,6 +218,7 @@ impl Control {
             let run =
                 files.get(&from).zip(files.get(&step.run.new.pv)).map(|(old_file, new_file)| MovingRun {
                     volume: step.volume,
+                    of: step.run.of,
                     old: (from, old_file.clone(), old),
                     new: (step.run.new.pv, new_file.clone(), new.offset),
                 });
@@ -298,12 +299,11 @@ impl Control {
             };
             let is_switched = known.group.description().is_switched(&step).unwrap_or_default();
             let owner = owner_of(&known.group, step.of);
-            let is_last = |owner: &LogicalVolume| !known.group.disks_of(owner).contains(&from);
-            Ok(owner.map(|owner| (owner.id, is_switched, is_last(owner))))
+            Ok(owner.map(|owner| (owner.id, is_switched, lies_on(owner, step.of, from))))
         })??;
-        let Some((volume, is_switched, is_last)) = found else { return Ok(()) };
+        let Some((volume, is_switched, is_left)) = found else { return Ok(()) };
         let Some(home) = self.home_of(volume) else { return Ok(()) };
-        home.volume(volume).settle_move(from, is_switched, is_last).await.map_err(failures::gone)
+        home.volume(volume).settle_move(from, is_switched, is_left).await.map_err(failures::gone)
     }
 
     fn check_wanted(&self, job: &Started) -> Result<(), Stop> {
@@ -382,6 +382,13 @@ fn missing_at(group: &Group, path: &str) -> bool {
 fn owner_of(group: &Group, id: Uuid) -> Option<&LogicalVolume> {
     let owns = |lv: &&LogicalVolume| lv.id == id || lv.stores().any(|store| store.id == id);
     group.logical_volumes().iter().find(owns)
+}
+
+/// Whether anything of the volume, pool or store that is called `of`, and is or belongs to `owner`, lies on a disk.
+fn lies_on(owner: &LogicalVolume, of: Uuid, pv: PvName) -> bool {
+    let store = owner.stores().find(|store| store.id == of);
+    let mut areas = store.map_or(owner.space(), Store::space).areas();
+    areas.any(|area| area.pv == pv)
 }
 
 /// Bytes of volumes and stores on a disk.

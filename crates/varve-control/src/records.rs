@@ -11,7 +11,7 @@
 
 use super::Control;
 use super::groups::few;
-use super::jobs::command;
+use super::jobs::{command, removed};
 use super::known_group::KnownGroup;
 use super::known_jobs::Standing;
 use crate::injected_bug::{InjectedBug, has};
@@ -200,7 +200,7 @@ impl Control {
 
     /// The job with another number (JOBRECORD4).
     async fn renumber(&self, job: RecordedJob) -> Option<RecordedJob> {
-        let (from, to) = (job.id, self.next_job());
+        let (from, to) = (job.id, self.next_job_of(&job.groups));
         let mut steps = Vec::new();
         let others = || job.parts.iter().skip(1);
         steps.extend(others().map(|(group, part)| (*group, JobStep::Begin(Job { id: to, ..part.clone() }))));
@@ -232,13 +232,8 @@ impl Control {
     pub(super) fn recorded_removals(&self) -> BTreeSet<(Uuid, u64)> {
         let groups = self.groups.borrow();
         let works = groups.values().flat_map(|known| known.group.jobs()).map(|job| &job.work);
-        let removed = works.filter_map(|work| match work {
-            JobWork::RemoveSnapshots { snapshots } => Some(snapshots),
-            _ => None,
-        });
-        let numbers =
-            removed.flatten().flat_map(|part| part.numbers.iter().map(|number| (part.store, *number)));
-        numbers.collect()
+        let parts = works.flat_map(removed);
+        parts.flat_map(|part| part.numbers.iter().map(|number| (part.store, *number))).collect()
     }
 
     /// The parts of a job that are here, that of the group that decides first.

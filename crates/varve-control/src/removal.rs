@@ -82,7 +82,8 @@ impl Control {
 
     /// Writes down that snapshots are to go, and begins to remove them; the number of the job.
     async fn begin_removal(&self, going: &[Going], names: &[String], subject: &str) -> Result<u64, Failure> {
-        let id = self.next_job();
+        let groups: Vec<Uuid> = going.iter().map(|going| going.group).collect();
+        let id = self.next_job_of(&groups);
         let mut recorded = Some(self.record_removal(id, subject, works(going)));
         // REMOVAL3, JOBRECORD1 of `records.rs`: the first is not gone before it is durable that the others are to go.
         if names.len() > 1
@@ -382,7 +383,7 @@ impl Control {
                 names.push(name.to_string());
             }
             let going = vec![Going { group, home, volume, targets }];
-            let (id, subject) = (self.next_job(), subject_of(&names));
+            let (id, subject) = (self.next_job_of(&[group]), subject_of(&names));
             let works = works(&going);
             if !works.is_empty() {
                 drop(self.record_removal(id, &subject, works)); // REMOVAL2

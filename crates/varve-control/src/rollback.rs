@@ -195,8 +195,10 @@ impl Control {
             let facts = self.facts(&located).await;
             let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
             let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
-            let (id, point) =
-                (self.next_job(), RollbackPoint { target: target.target, bytes: target.size, mark: None });
+            let (id, point) = (
+                self.next_job_of(&[located.group]),
+                RollbackPoint { target: target.target, bytes: target.size, mark: None },
+            );
             let recorded = self.record_job(id, &subject, vec![(located.group, work(volume, point, true))]);
             if let Err(failure) = recorded.await {
                 tracing::warn!(job = id, %failure, "a rollback does not stand in the text of its group"); // ROLLJOB2

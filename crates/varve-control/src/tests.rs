@@ -5,12 +5,13 @@ use super::*;
 use crate::simulation::host::Host;
 use futures_util::future::{join, join_all};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 use varve_api::{
-    Changed, Code, GroupCreate, GroupState, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan,
-    PolicyWords, PoolChange, PoolCreate, Remove, SnapshotCreate, SnapshotMode, SnapshotRollback,
-    VolumeCreate, VolumeState, WhenFull,
+    Changed, Code, GroupCreate, GroupState, Layout as ShownLayout, OverCommit, PhysicalVolumeCreate,
+    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, SnapshotCreate, SnapshotMode,
+    SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
 };
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::FaultPlan;
@@ -21,8 +22,10 @@ use varve_volume::quota::CacheQuota;
 use varve_volume::{metadata, open, pool_check, retire};
 
 mod conversions;
+mod jobs;
 mod losses;
 mod merges;
+mod moves;
 
 thread_local! {
     /// The host of the test that runs on this thread.
@@ -111,6 +114,19 @@ async fn state_of(control: &Control, volume: &str) -> VolumeState {
 
 async fn make_linear(control: &Control, name: &str, size: &str) {
     let request = VolumeCreate { name: name.into(), size: size.into(), ..Default::default() };
+    control.create_volume(request).await.expect("there is space");
+}
+
+/// A mirror of two on these disks, one copy on each.
+async fn make_mirror(control: &Control, name: &str, size: &str, on: &[String]) {
+    let request = VolumeCreate {
+        name: name.into(),
+        size: size.into(),
+        layout: Some(ShownLayout::Mirror),
+        copies: Some(2),
+        on: on.to_vec(),
+        ..Default::default()
+    };
     control.create_volume(request).await.expect("there is space");
 }
 

@@ -52,7 +52,7 @@ async fn begin_part(
     let volume = owner.subject;
     let old = context.moves.trees.inside(of).ok_or_else(out_of_use)?;
     let array = table.array().map(|_| key);
-    let new = new_inside(context, owner, key, &table, disks).await?;
+    let new = new_inside(context, owner, (of, key), &table, disks).await?;
     let new = as_fine_as(old.shape().block_size, new, &context.arena());
     if new.shape().size != old.shape().size {
         let message = "the volume has another size than when the conversion was planned";

@@ -1,12 +1,13 @@
 //! The disks as the volumes of a shard see them, and the runs that move between them.
 //!
-//! Below every tree of a volume stand the disks as that volume sees them ([`MovableDisk`]); a move concerns these, whatever the
-//! volume is made of.
+//! Below every tree of a space, the bytes of a volume, pool or store, stand the disks as that space sees them ([`MovableDisk`]); a move
+//! concerns these, whatever the volume is made of.
 //!
 //! Invariants:
-//! - SHARDMOVE1. While a run moves, every tree of its volume reaches it through the move; a tree that is built meanwhile, too.
+//! - SHARDMOVE1. While a run moves, every tree of its space reaches it through the move; a tree that is built meanwhile, too.
 //! - SHARDMOVE2. Where a run has moved, a tree reaches it through the new disk as the tree sees it, so that it can move on.
 //! - SHARDMOVE3. A volume that is out of use has no moves: where its bytes lie its group's text says.
+//! - SHARDMOVE4. A tree flushes no disk but those on which its space lies: one that fails may hold another space of the volume.
 
 use super::spec::Disks;
 use super::trees::Trees;
@@ -19,11 +20,13 @@ use varve_block::{Device, Extent};
 use varve_target::moving::{MovableDisk, Move, MoveState};
 use varve_vg::model::PvName;
 
-/// A run of a volume, and where it goes.
+/// A run of a space, and where it goes.
 #[derive(Clone)]
 pub struct MovingRun {
     /// The volume or pool.
     pub volume: Uuid,
+    /// The volume, pool or store whose bytes they are.
+    pub of: Uuid,
     /// Where it lies.
     pub old: (PvName, DiskRef, Extent),
     /// Where it goes, and the first byte there.
@@ -40,37 +43,36 @@ pub struct Moves {
     pub(super) trees: Trees,
 }
 
-/// A disk as a tree of a volume sees it.
+/// A disk as a tree of a space sees it.
 #[derive(Clone)]
 pub(super) struct Leaf {
-    volume: Uuid,
+    of: Uuid,
     tree: u64,
     pv: PvName,
     disk: Weak<MovableDisk>,
 }
 
 impl Moves {
-    /// The disks of a volume's group, as a new tree of the volume is to see them (SHARDMOVE1).
+    /// The disks of a group, as a new tree of the space `of` is to see them (SHARDMOVE1).
     pub(super) fn disks_of(
         &self,
-        volume: Uuid,
+        of: Uuid,
         disks: &Disks,
         open: impl Fn(&DiskRef) -> Device,
     ) -> BTreeMap<PvName, Device> {
         let tree = self.numbers.get() + 1;
         self.numbers.set(tree);
         self.leaves.borrow_mut().retain(|leaf| leaf.disk.strong_count() > 0);
-        let leaf = |(pv, file): (&PvName, &DiskRef)| {
-            (*pv, Device::from_rc(self.leaf((volume, tree), *pv, open(file))))
-        };
+        let leaf =
+            |(pv, file): (&PvName, &DiskRef)| (*pv, Device::from_rc(self.leaf((of, tree), *pv, open(file))));
         disks.iter().map(leaf).collect()
     }
 
-    fn leaf(&self, (volume, tree): (Uuid, u64), pv: PvName, disk: Device) -> Rc<MovableDisk> {
+    fn leaf(&self, (of, tree): (Uuid, u64), pv: PvName, disk: Device) -> Rc<MovableDisk> {
         let steps = self.steps.borrow();
-        let own = steps.iter().filter(|(run, _)| run.volume == volume && run.old.0 == pv);
+        let own = steps.iter().filter(|(run, _)| run.of == of && run.old.0 == pv);
         let disk = MovableDisk::new(disk, own.map(|(_, moved)| Rc::clone(moved)));
-        self.leaves.borrow_mut().push(Leaf { volume, tree, pv, disk: Rc::downgrade(&disk) });
+        self.leaves.borrow_mut().push(Leaf { of, tree, pv, disk: Rc::downgrade(&disk) });
         disk
     }
 
@@ -80,7 +82,7 @@ impl Moves {
         let is_one = |other: &&Leaf| (other.tree, other.pv) == (leaf.tree, run.new.0);
         let known = leaves.iter().filter(is_one).filter_map(|other| other.disk.upgrade());
         let plain = known.into_iter().find(|disk| disk.is_plain(place));
-        let new = || self.leaf((leaf.volume, leaf.tree), run.new.0, disk);
+        let new = || self.leaf((leaf.of, leaf.tree), run.new.0, disk);
         Device::from_rc(plain.unwrap_or_else(new))
     }
 
@@ -113,10 +115,10 @@ impl Moves {
         self.leaves.borrow().iter().find(is_it).map(|leaf| leaf.pv)
     }
 
-    /// A disk as all trees of a volume see it.
-    pub(super) fn leaves(&self, volume: Uuid, pv: PvName) -> Vec<(Leaf, Rc<MovableDisk>)> {
+    /// A disk as all trees of the space `of` see it.
+    pub(super) fn leaves(&self, of: Uuid, pv: PvName) -> Vec<(Leaf, Rc<MovableDisk>)> {
         let leaves = self.leaves.borrow();
-        let own = leaves.iter().filter(|leaf| leaf.volume == volume && leaf.pv == pv);
+        let own = leaves.iter().filter(|leaf| leaf.of == of && leaf.pv == pv);
         own.filter_map(|leaf| Some((leaf.clone(), leaf.disk.upgrade()?))).collect()
     }
 

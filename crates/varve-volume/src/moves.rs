@@ -1,9 +1,10 @@
 //! The steps by which runs of volumes move between disks, as the control asks for them.
 //!
-//! Invariants: SHARDMOVE1 to SHARDMOVE3 of `movable.rs`.
+//! Invariants: SHARDMOVE1 to SHARDMOVE4 of `movable.rs`.
 
 use super::ShardContext;
 use super::movable::MovingRun;
+use super::open_array::disks_of;
 use super::placement::Placement;
 use super::reconcile::Wanted;
 use crate::failures;
@@ -26,9 +27,9 @@ pub async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve pv list"));
     }
     let moved = Rc::new(Move::new(&old, extent, &new, run.new.2));
-    let (volume, pv) = (run.volume, run.old.0);
+    let (of, pv) = (run.of, run.old.0);
     moves.add(run, &moved);
-    for (_, disk) in moves.leaves(volume, pv) {
+    for (_, disk) in moves.leaves(of, pv) {
         disk.begin(&moved).await;
     }
     Ok(())
@@ -58,28 +59,31 @@ pub async fn prepare(
     Ok(())
 }
 
-/// The new place counts if it `is_switched`, else the old one. Afterwards nothing is under way to the other. Nothing happens if
-/// nothing moves.
-pub async fn settle(context: &ShardContext, volume: Uuid, pv: PvName, is_switched: bool) {
+/// The new place counts if it `is_switched`, else the old one. Afterwards nothing is under way to the other, and if nothing of the
+/// space `is_left` on the disk, no flush goes there. Nothing happens if nothing moves.
+pub async fn settle(context: &ShardContext, volume: Uuid, pv: PvName, is_switched: bool, is_left: bool) {
     let Some((run, moved)) = context.moves.step(volume, pv) else { return };
     if is_switched {
         moved.finish();
     } else {
         moved.abandon();
     }
-    each_placement(context, volume, |_, placement| placement.settle(is_switched));
-    let leaves = context.moves.leaves(volume, pv);
+    each_placement(context, volume, |id, placement| {
+        placement.settle(is_switched);
+        if let Some(array) = placement.array() {
+            context.arrays.set_disks(id, disks_of(array));
+        }
+    });
+    let leaves = context.moves.leaves(run.of, pv);
     for (leaf, disk) in leaves.into_iter().filter(|(_, disk)| disk.goes_through(&moved)) {
         let target = context.moves.target(&leaf, &run, moved.new_place(), context.disk(&run.new.1));
         disk.end(&moved, &target).await;
     }
     context.moves.remove(&moved);
-}
-
-/// Nothing of a volume is left on a disk.
-pub async fn leave(context: &ShardContext, volume: Uuid, pv: PvName) {
-    for (_, disk) in context.moves.leaves(volume, pv) {
-        disk.leave().await;
+    if !is_left {
+        for (_, disk) in context.moves.leaves(run.of, pv) {
+            disk.leave().await; // SHARDMOVE4
+        }
     }
 }
 

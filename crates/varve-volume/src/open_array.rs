@@ -53,15 +53,15 @@ pub(super) async fn device_of(
     table: &Table,
     disks: &Disks,
 ) -> Result<Device, Failure> {
-    let inside = inside(host, owner, None, table, disks).await?;
+    let inside = inside(host, owner, (of, None), table, disks).await?;
     Ok(owner.gate.guard(host.moves.trees.add(of, inside, &host.arena())))
 }
 
-/// The inside of a new tree at `table`, where nothing is yet. An array is made, and is in use under `key`.
+/// The inside of a new tree of the space `of` at `table`, where nothing is yet. An array is made, and is in use under `key`.
 pub(super) async fn new_inside(
     host: &Host,
     owner: Owner<'_>,
-    key: Uuid,
+    (of, key): (Uuid, Uuid),
     table: &Table,
     disks: &Disks,
 ) -> Result<Device, Failure> {
@@ -74,18 +74,18 @@ pub(super) async fn new_inside(
         }
         create(host, target, disks).await?;
     }
-    inside(host, owner, Some(key), table, disks).await
+    inside(host, owner, (of, Some(key)), table, disks).await
 }
 
-/// The inside of a tree; an array is in use under `key`, or its id, and what a program maps under its own.
+/// The inside of a tree of the space `of`; an array is in use under `key`, or its id, and what a program maps under its own.
 pub(super) async fn inside(
     host: &Host,
     owner: Owner<'_>,
-    key: Option<Uuid>,
+    (of, key): (Uuid, Option<Uuid>),
     table: &Table,
     disks: &Disks,
 ) -> Result<Device, Failure> {
-    let disks = host.moves.disks_of(owner.subject, disks, |file| host.disk(file));
+    let disks = host.moves.disks_of(of, disks, |file| host.disk(file));
     let mut opened = BTreeMap::new();
     if let Some(target) = table.image() {
         opened.extend(image_of(host, target, table.size())?);
@@ -215,13 +215,13 @@ async fn await_returning(host: &Host, array: &Array) {
 /// The members of an array in use that lie on `disk` and are away catch up.
 pub(super) async fn take_back_from(
     host: &Host,
-    (volume, gate): (Uuid, &Gate),
+    gate: &Gate,
     target: &ArrayTarget,
     disks: &Disks,
     disk: PvName,
 ) {
     let Some(array) = host.arrays.get(target.id) else { return };
-    let disks = host.moves.disks_of(volume, disks, |file| host.disk(file));
+    let disks = host.moves.disks_of(target.id, disks, |file| host.disk(file));
     if target.log.iter().flat_map(|log| &log.runs).any(|run| run.pv == disk) {
         follow_log(&array, log_of(gate, target, &disks)).await;
     }
@@ -296,7 +296,7 @@ fn options(host: &Host, target: &ArrayTarget) -> ArrayOptions {
 }
 
 /// On which disks each member lies, and behind them the log.
-fn disks_of(target: &ArrayTarget) -> Vec<Vec<PvName>> {
+pub(super) fn disks_of(target: &ArrayTarget) -> Vec<Vec<PvName>> {
     let disks = |member: &ArrayMember| {
         let mut disks: Vec<PvName> = member.runs.iter().map(|run| run.pv).collect();
         disks.dedup();

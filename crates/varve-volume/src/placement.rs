@@ -4,7 +4,7 @@ use super::arrays::Arrays;
 use super::spec::Disks;
 use crate::world::{DiskRef, is_same_disk};
 use std::sync::Arc;
-use varve_vg::table::Table;
+use varve_vg::table::{ArrayTarget, Table};
 
 /// Where something that is served lies.
 #[derive(Clone)]
@@ -36,6 +36,11 @@ impl Placement {
         if let Some(moved) = self.moved.take().filter(|_| is_switched) {
             *self = *moved;
         }
+    }
+
+    /// Its array, if it lies on one.
+    pub(super) fn array(&self) -> Option<&ArrayTarget> {
+        self.table.array()
     }
 
     /// How `table`, on `disks`, differs from it, as far as `arrays` use it: a member that is away may be another one.

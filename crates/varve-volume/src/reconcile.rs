@@ -82,7 +82,7 @@ pub async fn take_back(context: &ShardContext, volume: Uuid, wanted: &Wanted, di
     let tables =
         std::iter::once(&wanted.node.table).chain(wanted.node.stores.iter().map(|store| &store.table));
     for target in tables.filter_map(|table| table.array()) {
-        take_back_from(context, (volume, &gate), target, &wanted.disks, disk).await;
+        take_back_from(context, &gate, target, &wanted.disks, disk).await;
     }
 }
 

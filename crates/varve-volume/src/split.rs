@@ -48,7 +48,7 @@ pub async fn release(
     }
     let (gate, health) = (&family.gate, family.health());
     let owner = Owner { subject: volume, gate, health, accepts: Accepts::default() };
-    let opened = inside(context, owner, None, &wanted.node.table, &wanted.disks).await;
+    let opened = inside(context, owner, (volume, None), &wanted.node.table, &wanted.disks).await;
     let before = context.moves.trees.inside(volume);
     let block_size = before.map_or(u32::MAX, |before| before.shape().block_size);
     // TREES4: a copy alone has sectors.

@@ -127,8 +127,6 @@ impl Verb {
             Verb::CreateInImage { .. } | Verb::CreateMapped { .. } => false,
             Verb::CreateVolume { .. } | Verb::CreatePool { .. } => false,
             Verb::Convert { .. } => false,
-            // A store that is moved after it was converted was not always served when a disk vanished on which it does not lie.
-            Verb::MoveDisk { .. } => false,
             Verb::Resize { name, size, .. } => {
                 model.volumes[name].pool.is_some() || (size.is_multiple_of(ROW) && *size > 0)
             }

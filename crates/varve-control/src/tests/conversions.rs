@@ -1,7 +1,7 @@
 //! Tests of conversions that fail.
 
 use super::*;
-use varve_api::{Convert, JobState, Layout as ShownLayout, Split};
+use varve_api::{Convert, JobState, Split};
 
 #[test]
 fn a_disk_of_the_new_layout_that_fails_ends_a_conversion_and_the_volume_is_as_it_was() {

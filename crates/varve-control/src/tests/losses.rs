@@ -1,7 +1,7 @@
 //! Tests of arrays that lose a member and the power at once.
 
 use super::*;
-use varve_api::{ArrayFail, Layout as ShownLayout, PhysicalVolumeChange};
+use varve_api::{ArrayFail, PhysicalVolumeChange};
 use varve_sim::CrashKind;
 
 /// Runs `work` beside a control with what the host remembers, which ends without a warning then.
@@ -63,15 +63,7 @@ fn a_pool_whose_own_regions_were_lost_is_served_again_when_the_member_returns() 
 #[test]
 fn a_group_is_used_without_a_disk_that_does_not_take_its_text() {
     with_disks(3, "64M", async |control, disks| {
-        let request = VolumeCreate {
-            name: "data/v".into(),
-            size: "8M".into(),
-            layout: Some(ShownLayout::Mirror),
-            copies: Some(2),
-            on: disks[..2].to_vec(),
-            ..Default::default()
-        };
-        control.create_volume(request).await.expect("there is space");
+        make_mirror(&control, "data/v", "8M", &disks[..2]).await;
         set_refusing(&disks[2], true);
         let request = VolumeCreate { name: "data/w".into(), size: "4M".into(), ..Default::default() };
         assert!(control.create_volume(request).await.is_err(), "the commit failed");
@@ -89,15 +81,7 @@ fn a_group_is_used_without_a_disk_that_does_not_take_its_text() {
 #[test]
 fn a_disk_that_no_spare_replaces_is_no_trouble_any_more_when_its_members_are_back_and_there_is_no_spare() {
     with_disks(4, "64M", async |control, disks| {
-        let request = VolumeCreate {
-            name: "data/v".into(),
-            size: "8M".into(),
-            layout: Some(ShownLayout::Mirror),
-            copies: Some(2),
-            on: disks[..2].to_vec(),
-            ..Default::default()
-        };
-        control.create_volume(request).await.expect("there is space");
+        make_mirror(&control, "data/v", "8M", &disks[..2]).await;
         let request = VolumeCreate {
             name: "data/l".into(),
             size: "8M".into(),

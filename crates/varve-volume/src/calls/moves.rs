@@ -24,14 +24,11 @@ impl VolumeCalls<'_> {
         self.shard.run(async move |here: ShardContext| moves::prepare(&here, id, disk, &wanted).await)
     }
 
-    /// Leads requests to where the run that moves off `disk` is now, and forgets the move if it was the last of the volume.
-    pub fn settle_move(&self, disk: PvName, is_switched: bool, is_last: bool) -> Answer<()> {
+    /// Leads requests to where the run that moves off `disk` is now, and no flush there unless something of its space `is_left`.
+    pub fn settle_move(&self, disk: PvName, is_switched: bool, is_left: bool) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            moves::settle(&here, id, disk, is_switched).await;
-            if is_last {
-                moves::leave(&here, id, disk).await;
-            }
+            moves::settle(&here, id, disk, is_switched, is_left).await;
         })
     }
 
