@@ -337,6 +337,27 @@ fn a_ragged_discard_gives_up_whole_blocks_only() {
 }
 
 #[test]
+fn a_ragged_write_reads_its_edges_and_nothing_between() {
+    let recorder = Recorder::with_runs(Vec::new());
+    let arena = Arena::heap(1 << 16);
+    let device = widen(Device::new(recorder.clone()), arena.clone());
+    let extent = |(offset, length)| Extent::new(offset, length);
+    for (write, reads, whole) in [
+        ((100, 50), vec![(0, 512)], (0, 512)),
+        ((500, 524), vec![(0, 1024)], (0, 1024)),
+        ((500, 3000), vec![(0, 512), (3072, 512)], (0, 3584)),
+        ((512, 3000), vec![(3072, 512)], (512, 3072)),
+        ((500, 3084), vec![(0, 512)], (0, 3584)),
+    ] {
+        let data = arena.copy(&vec![1; write.1]);
+        block_on(device.write(write.0, data, Durability::Volatile)).expect("written");
+        let reads = reads.into_iter().map(|read| ("read", extent(read), None));
+        let written = ("write", extent(whole), Some(Durability::Volatile));
+        assert_eq!(recorder.take(), reads.chain([written]).collect::<Vec<_>>(), "{write:?}");
+    }
+}
+
+#[test]
 fn a_durable_zero_is_durable_at_its_edges() {
     let recorder = Recorder::with_runs(Vec::new());
     let device = widen(Device::new(recorder.clone()), Arena::heap(1 << 16));

@@ -16,6 +16,7 @@ use crate::io::{Durability, Io, Outcome};
 use crate::lock::{LockMode, RangeGuard, RangeLock, RangeWait};
 use crate::shape::Shape;
 use crate::units::Extent;
+use futures_util::future::join;
 
 /// The lock on what a device shows (WIDEN2). Cloning shares it.
 #[derive(Clone, Default)]
@@ -115,7 +116,7 @@ impl Widened {
         }
         let whole = extent.align_out(self.block());
         let _merging = self.shown.merging().await; // WIDEN2
-        let mut buffer = self.device.read(whole.offset, self.arena.take(index(whole.length))).await?;
+        let mut buffer = self.around(extent, whole).await?;
         let start = index(extent.offset - whole.offset);
         let middle = &mut buffer[start..start + index(extent.length)];
         match data {
@@ -123,6 +124,30 @@ impl Widened {
             None => middle.fill(0),
         }
         self.device.write(whole.offset, buffer.freeze(), durability).await
+    }
+
+    /// The bytes of the blocks `whole`; those of `extent` are to be written yet. No block is read that the change covers, so that a long
+    /// one costs two blocks more and not its own length.
+    async fn around(&self, extent: Extent, whole: Extent) -> Outcome {
+        let block = self.block();
+        let read = |at, length| self.device.read(at, self.arena.take(index(length)));
+        if whole.length <= 2 * block {
+            return read(whole.offset, whole.length).await;
+        }
+        let edge =
+            async |at, is_ragged: bool| if is_ragged { read(at, block).await.map(Some) } else { Ok(None) };
+        let last = whole.end() - block;
+        let (head, tail) =
+            join(edge(whole.offset, extent.offset > whole.offset), edge(last, extent.end() < whole.end()))
+                .await;
+        let mut buffer = self.arena.take(index(whole.length));
+        for (at, edge) in [(whole.offset, head?), (last, tail?)] {
+            if let Some(bytes) = edge {
+                let start = index(at - whole.offset);
+                buffer[start..start + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        Ok(buffer)
     }
 }
 

@@ -371,3 +371,36 @@ fn what_an_array_declares_is_kept_and_changed_while_it_serves() {
     stalling.release();
     assert_eq!(world.stop(), Some(0));
 }
+
+#[test]
+fn no_backup_of_the_text_revives_a_member_that_was_replaced() {
+    let world = World::with_group();
+    world.ok("pv create d3 --size 600M");
+    world.ok("vg extend data d3");
+    world.ok("lv create data/m --size 24M --type mirror --copies 2 --on d1,d2");
+    world.ok("export create data/m --nbd unix:m.sock");
+    let write = |round| {
+        let mut client = client(&world, "m");
+        client.write(1 << 20, &content(round)).expect("there is space");
+        client.flush();
+    };
+    let holds = |round| client(&world, "m").read_all()[1 << 20..][..3 << 20] == content(round);
+    write(1);
+    world.ok("vg backup data backup");
+    world.ok("array replace data/m d1 d3");
+    wait_for_members(&world, &["m"]);
+    write(2);
+    world.ok("export remove e1 -y");
+    let refused = world.refused("vg restore data backup -y", 8, "V0213");
+    assert!(refused.contains("--drop data/m"), "{refused}");
+    world.ok("vg restore data backup --drop data/m -y");
+    assert!(lies_on(&world, "m", "d1"), "as the backup says");
+    let message = world.refused("export create data/m --nbd unix:m.sock", 7, "V0307");
+    assert!(message.contains("--accept-missing"), "the member on d3 is not in the text: {message}");
+    world.ok("lv activate data/m --accept-missing");
+    world.ok("export create data/m --nbd unix:m.sock");
+    assert!(holds(2), "d1 has what was written before it was replaced");
+    wait_for_members(&world, &["m"]);
+    world.ok("array fail data/m d2");
+    assert!(holds(2), "it was filled from d2");
+}
