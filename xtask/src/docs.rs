@@ -95,6 +95,10 @@ fn play(root: &Path, steps: &[Step]) -> Result<Vec<String>, String> {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let programs = target.join("release");
+    if !programs.join("varve").exists() {
+        return Err(format!("there is no {}: cargo build --release", programs.join("varve").display()));
+    }
     let path = std::env::var_os("PATH").unwrap_or_default().to_string_lossy().into_owned();
     let mut script = String::from("exec 2>&1\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n");
     for step in steps {
@@ -103,7 +107,7 @@ fn play(root: &Path, steps: &[Step]) -> Result<Vec<String>, String> {
     let output = Command::new("bash")
         .args(["-c", &script])
         .current_dir(&folder)
-        .env("PATH", format!("{}:{path}", target.join("release").display()))
+        .env("PATH", format!("{}:{path}", programs.display()))
         .env("VARVE_SOCKET", folder.join("varve.sock"))
         .env("MARK", MARK)
         .env("VARVE", root)

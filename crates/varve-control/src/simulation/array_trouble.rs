@@ -113,14 +113,22 @@ impl History<'_> {
 }
 
 impl Daemon {
-    /// Whether all arrays have what lies on a disk elsewhere, too, so that it may fail now.
+    /// Whether all arrays have what lies on a disk elsewhere, too, so that it may fail now. A run that moves lies in both places.
     async fn can_do_without(&self, path: &str) -> bool {
         let path = path.to_owned();
         let looked = self.handle.call(async move |control| {
             let (group, disk) = control.disk_of_any(&path)?;
-            let name = control.with_group(group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
+            let disks = control.with_group(group, |known| {
+                let name = known.group.pv_by_id(disk).map(|disk| disk.name);
+                let steps = known.group.moves().iter().filter_map(|entry| entry.step);
+                let places = steps.map(|step| [step.old.pv, step.new.pv]);
+                let others =
+                    places.filter(|places| places.iter().any(|place| Some(*place) == name)).flatten();
+                name.into_iter().chain(others).collect::<Vec<PvName>>()
+            })?;
             let arrays = control.arrays_of(group, |_| true).await?;
-            Ok(name.is_some_and(|name| arrays.iter().all(|array| does_without(array, name))))
+            let may_fail = |disk: &PvName| arrays.iter().all(|array| does_without(array, *disk));
+            Ok(!disks.is_empty() && disks.iter().all(may_fail))
         });
         looked.await.expect("it is a disk of a group")
     }
