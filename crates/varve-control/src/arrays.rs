@@ -80,6 +80,17 @@ impl KnownArray {
             |(other, member): &(usize, &MemberStatus)| *other != place && member.state == MemberState::InSync;
         let others = status.members.iter().enumerate().filter(has_all).count();
         let is_away = status.members.get(place).is_none_or(|member| member.state == MemberState::Away);
+        if !status.lost_regions.is_empty() {
+            let count = status.lost_regions.len();
+            let message = format!(
+                "{}{name} needs this member: the power failed, and {count} regions can be read only when it returns",
+                self.of_what()
+            );
+            return Err(Failure::new(Code::VolumeBusy, message).help(format!(
+                "bring its disk back: varve pv scan PATH; or give up what was being written there: \
+                 varve array rebuild {name} --accept-stale all"
+            )));
+        }
         let problem = if others < needed {
             "the other members do not have all of its data"
         } else if status.unsynced > 0 && !is_away {
@@ -338,8 +349,8 @@ impl Control {
 
     /// The disk of a group with this path, identity or name; it may be missing.
     pub(super) fn group_disk(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
-        let missing = self.with_group(group, |known| known.missing_at(text))?;
-        missing.map_or_else(|| self.member(group, text), Ok)
+        let found = self.with_group(group, |known| known.disk_at(text).or_else(|| known.missing_at(text)))?;
+        found.map_or_else(|| self.member(group, text), Ok)
     }
 
     /// The disk with this path, identity or name, and its group.
@@ -358,6 +369,11 @@ impl Control {
 }
 
 impl KnownGroup {
+    /// The disk that is at `path` now.
+    pub(super) fn disk_at(&self, path: &str) -> Option<Uuid> {
+        self.paths.iter().find(|(_, known)| *known == path).map(|(id, _)| *id)
+    }
+
     /// The missing disk that was last seen at `path`.
     fn missing_at(&self, path: &str) -> Option<Uuid> {
         let disks = self.group.physical_volumes().iter();

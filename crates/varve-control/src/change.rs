@@ -70,6 +70,7 @@ impl Commits<'_> {
         control.put_open(group, open);
         if let Err(error) = applied {
             control.fence_group(group).await;
+            control.settle_soon(group);
             return Err(failures::commit(&error));
         }
         control.event(&name, &words);

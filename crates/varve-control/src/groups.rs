@@ -230,7 +230,7 @@ impl Control {
         let last = Path::new(text).file_name().unwrap_or_default().to_string_lossy();
         let (id, name) = (Uuid::parse_str(&last).ok(), last.parse().ok());
         self.with_group(group, |known| {
-            let by_path = known.paths.iter().find(|(_, path)| *path == text).map(|(id, _)| *id);
+            let by_path = known.disk_at(text);
             let by_id = id.filter(|id| known.group.pv_by_id(*id).is_some());
             let by_name = name.and_then(|name| known.group.pv(name)).map(|disk| disk.id);
             by_path.or(by_id).or(by_name).ok_or_else(|| {

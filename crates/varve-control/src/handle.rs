@@ -116,6 +116,8 @@ impl ControlHandle {
                 unopened: RefCell::default(),
                 accepted: RefCell::default(),
                 ejections: RefCell::default(),
+                settling: RefCell::default(),
+                made_good: RefCell::default(),
                 lost_disks,
                 groups: RefCell::default(),
                 refused: RefCell::default(),

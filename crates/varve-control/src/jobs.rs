@@ -12,7 +12,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
 use varve_format::text::SUBJECT_MAX;
-use varve_vg::model::{JobWork, RemovedSnapshots};
+use varve_vg::model::JobWork;
 use varve_volume::progress::Progress;
 
 /// The kinds of jobs.
@@ -165,7 +165,7 @@ impl Control {
                 let works = job.parts.iter().map(|(_, part)| &part.work);
                 let all_are_here = job.groups.iter().all(|group| self.can_be_changed(*group));
                 all_are_here
-                    && works.flat_map(removed).all(|part| {
+                    && works.flat_map(JobWork::removed).all(|part| {
                         can_be_used(part.volume, part.store) || self.is_gone(part.volume, part.store)
                     })
             }
@@ -192,14 +192,6 @@ pub(super) fn command(work: &JobWork) -> &'static str {
         JobWork::Rollback { .. } => "snap rollback",
         JobWork::Flatten { .. } | JobWork::FlattenImage { .. } => "lv flatten",
         JobWork::CommitImage { .. } => "lv commit",
-    }
-}
-
-/// The snapshots that a job removes.
-pub(super) fn removed(work: &JobWork) -> &[RemovedSnapshots] {
-    match work {
-        JobWork::RemoveSnapshots { snapshots } => snapshots,
-        _ => &[],
     }
 }
 

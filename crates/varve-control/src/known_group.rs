@@ -98,11 +98,12 @@ impl KnownGroup {
 
     /// Learns the present state of `open`, and keeps it.
     pub(super) fn learn(&mut self, open: OpenGroup) {
-        self.group = open.group().clone();
         self.undecided = open.undecided().cloned();
-        let disks = self.group.physical_volumes().iter();
+        let disks = open.group().physical_volumes().iter();
         let place = |id: Uuid| open.path(id).map(|path| (id, path.to_owned()));
         self.paths = disks.filter_map(|disk| place(disk.id)).collect();
+        // What is planned names disks by the paths where they are, and the next change writes these down.
+        self.group = open.group().with_paths(&self.paths);
         let stale = open.notes().iter().filter_map(|note| match note {
             Note::Stale { path, .. } => Some(path.clone()),
             _ => None,

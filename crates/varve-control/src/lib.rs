@@ -158,6 +158,10 @@ pub struct Control {
     accepted: RefCell<BTreeMap<Uuid, Accepts>>,
     /// How often arrays have gone on without what they have on a disk, by what its label says.
     ejections: RefCell<BTreeMap<Uuid, u64>>,
+    /// Groups that are looked at anew until it is known which version of them counts (RESCAN2).
+    settling: RefCell<BTreeSet<Uuid>>,
+    /// Mismatches of the arrays of volumes and pools that a scrub has made good since the daemon started.
+    made_good: RefCell<BTreeMap<Uuid, u64>>,
     lost_disks: LostDisks,
     /// Groups in use, as they were last committed (CONTROL2).
     groups: RefCell<BTreeMap<Uuid, KnownGroup>>,

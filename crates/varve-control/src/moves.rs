@@ -345,8 +345,9 @@ impl Control {
     /// The name of a disk that is to be emptied, which is here.
     fn move_source(&self, group: Uuid, text: &str) -> Result<PvName, Failure> {
         let missing = self.with_group(group, |known| {
-            missing_at(&known.group, text)
-                || self.member(group, text).is_ok_and(|id| !known.paths.contains_key(&id))
+            known.disk_at(text).is_none()
+                && (missing_at(&known.group, text)
+                    || self.member(group, text).is_ok_and(|id| !known.paths.contains_key(&id)))
         })?;
         if missing {
             let message = format!("{text} is missing: what lies on it cannot be read");

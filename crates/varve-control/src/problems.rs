@@ -2,6 +2,7 @@
 
 use super::Control;
 use std::path::Path;
+use uuid::Uuid;
 use varve_api::{DaemonStatus, Failure, Group, GroupState, Health, PhysicalVolumeState, VolumeState};
 
 /// Something that is not as it should be.
@@ -64,6 +65,15 @@ impl Control {
             if volume.state != VolumeState::Active {
                 let state = (volume.state.word(), volume.reason.as_ref());
                 problems.push(Problem::new("lv", &volume.name, state, of_group(&volume.name)));
+            }
+        }
+        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        for group in groups {
+            for (volume, why) in self.unfit_arrays(group).await? {
+                let (name, noun) = (self.subject(volume.id), if volume.is_pool() { "pool" } else { "lv" });
+                let reason = format!("{why}; varve array scrub {name}");
+                let state = ("not the same on all members of its array", Some(&reason));
+                problems.push(Problem::new(noun, &name, state, of_group(&name)));
             }
         }
         Ok(problems)

@@ -11,7 +11,7 @@
 
 use super::Control;
 use super::groups::few;
-use super::jobs::{command, removed};
+use super::jobs::command;
 use super::known_group::KnownGroup;
 use super::known_jobs::Standing;
 use crate::injected_bug::{InjectedBug, has};
@@ -232,7 +232,7 @@ impl Control {
     pub(super) fn recorded_removals(&self) -> BTreeSet<(Uuid, u64)> {
         let groups = self.groups.borrow();
         let works = groups.values().flat_map(|known| known.group.jobs()).map(|job| &job.work);
-        let parts = works.flat_map(removed);
+        let parts = works.flat_map(JobWork::removed);
         parts.flat_map(|part| part.numbers.iter().map(|number| (part.store, *number))).collect()
     }
 

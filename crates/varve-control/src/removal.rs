@@ -9,7 +9,7 @@
 
 use super::Control;
 use super::find::Located;
-use super::jobs::{REMOVE, Started, removed, subject_of};
+use super::jobs::{REMOVE, Started, subject_of};
 use super::known_group::KnownGroup;
 use super::records::RecordedJob;
 use super::snapshots::{Batch, snapshot_name};
@@ -343,7 +343,7 @@ impl Control {
             left = Some(failure.help("varve pv scan PATH…"));
         }
         for (group, part) in &job.parts {
-            for RemovedSnapshots { volume, store, numbers, bytes } in removed(&part.work) {
+            for RemovedSnapshots { volume, store, numbers, bytes } in part.work.removed() {
                 let each = bytes / numbers.len() as u64;
                 let targets = numbers.iter().map(|number| (Target { store: *store, number: *number }, each));
                 match (going.iter_mut().find(|going| going.volume == *volume), self.home_of(*volume)) {

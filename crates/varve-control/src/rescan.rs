@@ -1,7 +1,9 @@
 //! Disks that are labelled already, taken into use; and disks in trouble, looked at anew.
 //!
-//! Invariant RESCAN1: a disk that was set aside to be looked at anew is known again afterwards: as usable, or with the
-//! reason why it is not.
+//! Invariants:
+//! - RESCAN1. A disk that was set aside to be looked at anew is known again afterwards: as usable, or with the reason why it is not.
+//! - RESCAN2. While a change of a group has reached only some of its disks, these are looked at anew again and again, as `pv scan` does it:
+//!   one disk that fails keeps the others' volumes and pools from what they need of the group for no longer than that.
 
 use super::Control;
 use super::disks::{options, read_label};
@@ -9,11 +11,41 @@ use super::images::what;
 use super::known_disk::KnownDisk;
 use super::reopen::why_failed;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState, Plan};
 use varve_block::host::DiskState;
 use varve_vg::size::format_size;
 
+/// How long after a change that reached only some disks they are looked at anew for the first time, and how long at most later.
+const SETTLE_FIRST: Duration = Duration::from_secs(2);
+const SETTLE_LATER: Duration = Duration::from_secs(60);
+
 impl Control {
+    /// RESCAN2.
+    pub(super) fn settle_soon(&self, group: Uuid) {
+        if !self.settling.borrow_mut().insert(group) {
+            return;
+        }
+        let (me, clock) = (self.weak(), self.context.clock());
+        self.context.spawner().spawn(async move {
+            let mut wait = SETTLE_FIRST;
+            loop {
+                clock.sleep(wait).await;
+                let Some(control) = me.upgrade() else { return };
+                let is_open = control.with_group(group, |known| known.is_half_committed()) == Ok(true);
+                if !is_open || control.stopping.get() {
+                    control.settling.borrow_mut().remove(&group);
+                    return;
+                }
+                if let Err(failure) = control.scan_disks(PhysicalVolumeScan::default()).await {
+                    tracing::warn!(%group, %failure, "what a change has reached is not known yet");
+                }
+                wait = (wait * 2).min(SETTLE_LATER);
+            }
+        });
+    }
+
     /// Takes labelled disks into use.
     pub async fn scan_disks(
         &self,

@@ -6,9 +6,12 @@ use super::Control;
 use super::find::volume_name;
 use super::jobs::{SCRUB, SHORT};
 use crate::failures;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use uuid::Uuid;
 use varve_api::{ArrayScrub, Changed, Code, Failure, Job, JobState, Plan, Scrub};
 use varve_target::array::{Rates, ScrubOptions};
+use varve_vg::model::LogicalVolume;
 use varve_vg::size::{format_size, parse_size};
 use varve_volume::scrub::Scrubbed;
 
@@ -52,6 +55,10 @@ impl Control {
                     let scrub = control.result_of(&scrubbed, options.check_only);
                     control.jobs.say_scrub(number, &scrub);
                     control.remembered.borrow_mut().scrubs.insert(id, scrub.clone());
+                    if scrub.complete && !scrub.check_only && scrub.unread == 0 {
+                        let found = control.mismatches_of(located.group, id).await;
+                        control.made_good.borrow_mut().insert(id, found);
+                    }
                     control.tell_scrub(&subject, &scrub, scrubbed)
                 }
                 Err(failure) => Err(failure),
@@ -60,6 +67,34 @@ impl Control {
             control.finish_job(number, result).await;
         });
         self.job_soon(number, SHORT).await.map(Changed::Done)
+    }
+
+    /// Reads of a volume's arrays that found members which do not fit each other.
+    async fn mismatches_of(&self, group: Uuid, volume: Uuid) -> u64 {
+        let arrays = self.arrays_of(group, |other| other.id == volume).await.unwrap_or_default();
+        arrays.iter().filter_map(|array| array.status.as_ref()).map(|status| status.mismatches).sum()
+    }
+
+    /// Volumes and pools of a group whose members are known not to fit each other, and why that is known.
+    pub(super) async fn unfit_arrays(&self, group: Uuid) -> Result<Vec<(LogicalVolume, String)>, Failure> {
+        let mut read: BTreeMap<Uuid, (LogicalVolume, u64)> = BTreeMap::new();
+        for array in self.arrays_of(group, |_| true).await? {
+            let found = array.status.map_or(0, |status| status.mismatches);
+            read.entry(array.volume.id).or_insert((array.volume, 0)).1 += found;
+        }
+        let (remembered, made_good) = (self.remembered.borrow(), self.made_good.borrow());
+        let unfit = read.into_values().filter_map(|(volume, read)| {
+            let scrub = remembered.scrubs.get(&volume.id);
+            let left = scrub.filter(|scrub| scrub.check_only && scrub.mismatches > 0);
+            let reads = read - made_good.get(&volume.id).copied().unwrap_or(0).min(read);
+            let why = match (left, reads) {
+                (Some(scrub), _) => format!("a scrub found {} blocks of it", scrub.mismatches),
+                (None, 0) => return None,
+                (None, reads) => format!("{reads} reads were refused"),
+            };
+            Some((volume, why))
+        });
+        Ok(unfit.collect())
     }
 
     fn result_of(&self, scrubbed: &Scrubbed, check_only: bool) -> Scrub {

@@ -9,12 +9,15 @@ use uuid::Uuid;
 use varve_api::{
     Changed, Code, Failure, Plan, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
 };
-use varve_block::{KIB, MIB};
+use varve_block::{KIB, MIB, yield_now};
 use varve_target::snapshot::StoreError;
 use varve_vg::names::VolumeName;
 use varve_vg::size::parse_size;
 use varve_vg::{Group, StoreKind};
 use varve_volume::snapshot_facts::SnapshotFacts;
+
+/// Snapshots that are put into words before others go on.
+const SHOWN_AT_ONCE: usize = 64;
 
 /// The snapshots of a command that belong to one volume.
 pub(super) struct Batch {
@@ -300,7 +303,14 @@ impl Control {
     pub(super) async fn shown_snapshots(&self, volume: &VolumeName, located: &Located) -> Vec<Snapshot> {
         let counted = located.home.volume(located.volume.id).snapshots_counted();
         let facts = counted.await.ok().flatten().unwrap_or_default();
-        facts.into_iter().map(|facts| self.shown_snapshot(volume, facts)).collect()
+        let mut shown = Vec::with_capacity(facts.len());
+        for (index, facts) in facts.into_iter().enumerate() {
+            if index % SHOWN_AT_ONCE == SHOWN_AT_ONCE - 1 {
+                yield_now().await; // Requests of volumes may be served on this thread, too.
+            }
+            shown.push(self.shown_snapshot(volume, facts));
+        }
+        shown
     }
 
     fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts) -> Snapshot {

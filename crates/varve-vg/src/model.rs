@@ -215,6 +215,18 @@ impl Group {
         GroupUse { size, free, missing, spare }
     }
 
+    /// The same group, with disks at these paths.
+    #[must_use]
+    pub fn with_paths(&self, paths: &BTreeMap<Uuid, String>) -> Self {
+        let mut moved = self.clone();
+        for disk in &mut moved.description.physical_volumes {
+            if let Some(path) = paths.get(&disk.id) {
+                disk.path.clone_from(path);
+            }
+        }
+        moved
+    }
+
     /// The disks on which `lv` or its exception stores lie, in order, each once.
     pub fn disks_of(&self, lv: &LogicalVolume) -> Vec<PvName> {
         let mut disks: Vec<_> = areas(lv).map(|area| area.pv).collect();

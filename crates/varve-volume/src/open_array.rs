@@ -5,8 +5,11 @@
 //!   reaches a disk.
 //! - OPENARRAY2. What lies on an array is opened when regions can be read that come back by themselves: a pool whose own are among them
 //!   could not be opened, and its array would be closed before the member that has them is caught up.
+//! - OPENARRAY3. What an array gains reads the same on all its members where their disks can be cleared at once: what others wrote there
+//!   before would be told by a scrub as members that do not fit each other.
 
 use super::arrays::{MemberDisks, OpenArray};
+use super::clear::clear_fast;
 use super::events::VolumeEvent;
 use super::gate::Gate;
 use super::health::Health;
@@ -15,7 +18,7 @@ use super::open_mapper;
 use super::spec::{Accepts, Disks};
 use crate::failures;
 use crate::injected_bug::{self, InjectedBug};
-use futures_util::future::{AbortHandle, Either, abortable, select};
+use futures_util::future::{AbortHandle, Either, abortable, join_all, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -124,12 +127,23 @@ pub(super) async fn make<T>(
         return make(&build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?).await;
     };
     create(host, target, disks).await?;
-    let members = array_members(target, devices(&Gate::default(), target, &on_host(host, disks)));
+    let devices = devices(&Gate::default(), target, &on_host(host, disks));
+    clear_members(&devices, target, 0).await;
+    let members = array_members(target, devices);
     let array = Array::open(array_spec(target), members, options(host, target)).await;
     let array = array.map_err(|error| failures::array(&error))?;
     let made = make(&array.device()).await;
     array.close().await.map_err(failed)?;
     made
+}
+
+/// OPENARRAY3, of what is behind the first `from` bytes. A member that fails at it fails at what follows, too.
+async fn clear_members(devices: &[Option<Device>], target: &ArrayTarget, from: u64) {
+    let end = |bytes| target.metadata_size + target.layout.on_members(Extent::new(0, bytes)).length;
+    if from < target.size() {
+        let gained = Extent::between(end(from), end(target.size()));
+        join_all(devices.iter().flatten().map(|device| clear_fast(device, gained))).await;
+    }
 }
 
 /// Where `extent` of what lies at `table` lies: of an array on each of its members.
@@ -165,6 +179,7 @@ async fn open(
         let wanted = options(host, target);
         array.set_policy(wanted.slow_after, wanted.rates);
         array.set_release_delay(wanted.release_delay);
+        clear_members(&devices, target, array.device().shape().size).await;
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
         host.arrays.set_disks(key, disks_of(target));
         take_back(&array, array_members(target, devices)).await;

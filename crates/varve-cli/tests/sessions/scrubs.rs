@@ -51,8 +51,11 @@ fn what_rots_on_one_disk_is_found_told_and_made_equal() {
     let message = world.refused("array scrub data/m --check-only --wait", 7, "V0901");
     assert!(message.contains("blocks of which the members do not fit each other: 1"), "{message}");
     world.refused("array scrub data/m --check-only --wait", 7, "V0901"); // Nothing was written.
+    let problem = "lv data/m is not the same on all members of its array: a scrub found 1 blocks of it";
+    assert!(world.ok("status").contains(problem), "{}", world.ok("status"));
     let mended = world.ok("array scrub data/m --wait");
     assert!(mended.contains("blocks made equal: 1"), "{mended}");
+    assert!(!world.ok("status").contains("is not the same"), "{}", world.ok("status"));
     assert!(
         world.ok("status").contains("bytes from 2097152 on; they are equal now"),
         "{}",

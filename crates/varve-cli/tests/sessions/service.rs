@@ -67,7 +67,9 @@ fn a_cancelled_job_keeps_what_it_did_and_does_not_come_back() {
     }
     assert_eq!(world.stop(), Some(0));
     world.start();
-    assert_eq!(world.data("job list"), json!([]));
+    // Snapshots that had gone when it was cancelled may be given back yet, by a job of their own.
+    let jobs = world.data("job list");
+    assert!(jobs.as_array().expect("a list").iter().all(|job| job["id"] != id), "{jobs}");
     assert_eq!(snapshots(&world), left);
 }
 

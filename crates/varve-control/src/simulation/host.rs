@@ -83,7 +83,7 @@ impl SimFiles {
     }
 
     /// Each of two disks is found where the other one was.
-    pub(super) fn exchange(&self, one: &Path, other: &Path) {
+    pub(crate) fn exchange(&self, one: &Path, other: &Path) {
         let mut table = self.table();
         if let (Some(first), Some(second)) =
             (table.entries.get(one).copied(), table.entries.get(other).copied())

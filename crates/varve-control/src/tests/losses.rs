@@ -1,7 +1,7 @@
 //! Tests of arrays that lose a member and the power at once.
 
 use super::*;
-use varve_api::{ArrayFail, PhysicalVolumeChange};
+use varve_api::{ArrayFail, ArrayReplace, ArrayScrub, GroupReduce, PhysicalVolumeChange};
 use varve_sim::CrashKind;
 
 /// Runs `work` beside a control with what the host remembers, which ends without a warning then.
@@ -26,17 +26,22 @@ where
     HOST.set(None);
 }
 
+/// The group `data` on new disks.
+async fn make_group(control: &Control, paths: &[String]) {
+    let label =
+        PhysicalVolumeCreate { paths: paths.to_vec(), size: Some("64M".into()), ..Default::default() };
+    control.create_disks(label).await.expect("disks");
+    let group = GroupCreate { name: "data".into(), paths: paths.to_vec(), ..Default::default() };
+    control.create_group(group).await.expect("a group");
+}
+
 #[test]
 fn a_pool_whose_own_regions_were_lost_is_served_again_when_the_member_returns() {
     let host = Host::new(1, Duration::from_micros(200));
     let disks: Vec<String> = (0..3).map(|number| format!("/disk{number}")).collect();
     let paths = disks.clone();
     live(&host, async move |control| {
-        let label =
-            PhysicalVolumeCreate { paths: paths.clone(), size: Some("64M".into()), ..Default::default() };
-        control.create_disks(label).await.expect("disks");
-        let group = GroupCreate { name: "data".into(), paths, ..Default::default() };
-        control.create_group(group).await.expect("a group");
+        make_group(&control, &paths).await;
         let pool = PoolCreate {
             name: "data/p".into(),
             size: "16M".into(),
@@ -108,5 +113,101 @@ fn a_disk_that_no_spare_replaces_is_no_trouble_any_more_when_its_members_are_bac
         control.scan_disks(request).await.expect("it is sound");
         assert!(!refused().await, "all members are in sync");
         assert_eq!(state_of(&control, "data/v").await, VolumeState::Active);
+    });
+}
+
+#[test]
+fn what_only_a_missing_member_has_is_not_given_up_by_a_replacement() {
+    let host = Host::new(1, Duration::from_micros(200));
+    let disks: Vec<String> = (0..4).map(|number| format!("/disk{number}")).collect();
+    let paths = disks.clone();
+    live(&host, async move |control| {
+        make_group(&control, &paths).await;
+        let request = VolumeCreate {
+            name: "data/v".into(),
+            size: "16M".into(),
+            layout: Some(ShownLayout::Ddraid),
+            order: Some(1),
+            on: paths[..3].to_vec(),
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+    });
+    host.set_gone(&disks[0], true);
+    live(&host, async move |control| {
+        let request = ArrayReplace { disk: "/disk0".into(), ..Default::default() };
+        let refused = control.replace_members("data/v", request.clone()).await.expect_err("DETACH1");
+        assert_eq!(refused.code, Code::VolumeBusy, "{refused}");
+        assert!(refused.help.contains("--accept-stale"), "the remedy is named");
+        self::host().set_gone("/disk0", false);
+        scan(&control).await;
+        control.context.clock().sleep(Duration::from_secs(60)).await;
+        assert_eq!(content(&control, "data/v").await[0], 7, "it was caught up");
+        control.replace_members("data/v", request).await.expect("the others have all of it now");
+    });
+}
+
+#[test]
+fn a_disk_that_fails_keeps_others_from_changes_of_their_group_for_a_moment_only() {
+    with_disks(3, "64M", async |control, disks| {
+        make_mirror(&control, "data/v", "8M", &disks[..2]).await;
+        set_refusing(&disks[1], true);
+        let request = VolumeCreate { name: "data/w".into(), size: "4M".into(), ..Default::default() };
+        assert!(control.create_volume(request).await.is_err(), "the commit failed");
+        control.context.clock().sleep(Duration::from_secs(10)).await;
+        let group = control.show_group("data").await.map(|group| group.state);
+        assert_eq!(group, Ok(GroupState::Incomplete), "RESCAN2");
+        make_linear(&control, "data/u", "4M").await;
+        set_refusing(&disks[1], false);
+        scan(&control).await;
+        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
+    });
+}
+
+#[test]
+fn disks_that_have_changed_places_are_named_by_where_they_are() {
+    let host = Host::new(1, Duration::from_micros(200));
+    let paths: Vec<String> = (0..2).map(|number| format!("/disk{number}")).collect();
+    live(&host, async move |control| {
+        make_group(&control, &paths).await;
+        let on = paths[..1].to_vec();
+        let request = VolumeCreate { name: "data/v".into(), size: "8M".into(), on, ..Default::default() };
+        control.create_volume(request).await.expect("there is space");
+    });
+    host.files.exchange(Path::new("/disk0"), Path::new("/disk1"));
+    live(&host, async move |control| {
+        let request = GroupReduce { path: Some("/disk1".into()), ..Default::default() };
+        let refused = control.reduce_group("data", request).await.expect_err("a volume lies there");
+        let said = format!("{refused}");
+        assert!(said.contains("/disk1") && !said.contains("/disk0"), "{said}");
+        make_linear(&control, "data/w", "4M").await;
+        let group = control.find_group("data").expect("it is there");
+        let text = control.with_group(group, |known| known.group.text()).expect("it is known");
+        let at = text.find("name = \"pv0\"").expect("it is described");
+        assert!(text[at..].contains("path = \"/disk1\""), "{text}");
+    });
+}
+
+#[test]
+fn what_lay_on_the_disks_of_a_new_mirror_is_no_difference_between_its_copies() {
+    with_disks(2, "200M", async |control, disks| {
+        for (name, disk, byte) in [("data/a", &disks[0], 1), ("data/b", &disks[1], 2)] {
+            let on = vec![disk.clone()];
+            let request = VolumeCreate { name: name.into(), size: "180M".into(), on, ..Default::default() };
+            control.create_volume(request).await.expect("there is space");
+            for at in (0..180 * MIB).step_by(256 << 10) {
+                write_block(&control, name, at, byte).await.expect("it is served");
+            }
+            control.remove_volume(name, Remove::default()).await.expect("nobody uses it");
+        }
+        make_mirror(&control, "data/v", "8M", &disks).await;
+        make_snapshot(&control, "data/v@s").await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        ended(&control, control.scrub_array("data/v", ArrayScrub::default()).await).await;
+        let scrub =
+            control.show_volume("data/v").await.expect("it is there").array.and_then(|array| array.scrub);
+        let scrub = scrub.expect("it was scrubbed");
+        assert_eq!(scrub.mismatches, 0, "OPENARRAY3: {scrub:?}");
     });
 }

@@ -58,7 +58,7 @@ impl Description {
         if self.jobs.len() > JOBS_MAX {
             return problem(group(), "it has at most 64 jobs");
         }
-        if self.jobs.iter().map(|job| job.work.removed()).sum::<usize>() > REMOVED_MAX {
+        if self.jobs.iter().map(|job| job.work.removed_count()).sum::<usize>() > REMOVED_MAX {
             return problem(group(), "its jobs remove at most 8192 snapshots");
         }
         if self.last_job > NUMBER_MAX {

@@ -96,11 +96,16 @@ pub struct RemovedSnapshots {
 }
 
 impl JobWork {
-    /// How many snapshots go.
-    pub fn removed(&self) -> usize {
+    /// The snapshots that go, by the store or pool that holds them.
+    pub fn removed(&self) -> &[RemovedSnapshots] {
         match self {
-            Self::RemoveSnapshots { snapshots } => snapshots.iter().map(|part| part.numbers.len()).sum(),
-            _ => 0,
+            Self::RemoveSnapshots { snapshots } => snapshots,
+            _ => &[],
         }
+    }
+
+    /// How many snapshots go.
+    pub fn removed_count(&self) -> usize {
+        self.removed().iter().map(|part| part.numbers.len()).sum()
     }
 }

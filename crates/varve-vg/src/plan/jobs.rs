@@ -62,7 +62,7 @@ impl JobStep {
 fn begin(description: &mut Description, job: Job) -> Result<String, PlanError> {
     let done = format!("write down job {}: {}", job.id, job.subject);
     let jobs = &mut description.jobs;
-    let removed: usize = jobs.iter().chain([&job]).map(|job| job.work.removed()).sum();
+    let removed: usize = jobs.iter().chain([&job]).map(|job| job.work.removed_count()).sum();
     if jobs.len() >= JOBS_MAX || removed > REMOVED_MAX {
         return Err(PlanError::JobsFull { group: description.group.name.clone() }); // TEXT25
     }
