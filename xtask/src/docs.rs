@@ -24,6 +24,10 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let write = words.contains(&"--write");
     let named: Vec<PathBuf> =
         words.iter().filter(|word| !word.starts_with("--")).map(|word| root.join(word)).collect();
+    let varve = programs(root).join("varve");
+    if !varve.exists() {
+        return Err(format!("there is no {}: cargo build --release", varve.display()));
+    }
     let pages = if named.is_empty() { pages(&root.join("docs"))? } else { named };
     let mut stale = Vec::new();
     for page in pages {
@@ -89,16 +93,17 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
+/// Where the programs are that pages show.
+fn programs(root: &Path) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join("release")
+}
+
 /// Runs the commands in one shell and returns what each prints.
 fn play(root: &Path, steps: &[Step]) -> Result<Vec<String>, String> {
     let folder = std::env::temp_dir().join(format!("varve-docs-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let programs = target.join("release");
-    if !programs.join("varve").exists() {
-        return Err(format!("there is no {}: cargo build --release", programs.join("varve").display()));
-    }
     let path = std::env::var_os("PATH").unwrap_or_default().to_string_lossy().into_owned();
     let mut script = String::from("exec 2>&1\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n");
     for step in steps {
@@ -107,7 +112,7 @@ fn play(root: &Path, steps: &[Step]) -> Result<Vec<String>, String> {
     let output = Command::new("bash")
         .args(["-c", &script])
         .current_dir(&folder)
-        .env("PATH", format!("{}:{path}", programs.display()))
+        .env("PATH", format!("{}:{path}", programs(root).display()))
         .env("VARVE_SOCKET", folder.join("varve.sock"))
         .env("MARK", MARK)
         .env("VARVE", root)

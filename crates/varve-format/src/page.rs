@@ -137,7 +137,7 @@ An exception store is a device of its own, in blocks of 4 KiB:
 
 | blocks | what |
 |---:|---|
-| 0, 1 | superblock, two slots written in turn |
+| 0, 1 | superblock, two slots: to one first, then to the other |
 | 2 + n x 32256 | space map of the blocks from here on, two places written in turn |
 | all others | where they are needed: nodes of the two maps (preserved, written), the table of snapshots, records of the \
 log, content |

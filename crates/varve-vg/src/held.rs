@@ -179,8 +179,9 @@ mod tests {
             places: vec![Place::Never],
         };
         let mut slot = vec![0; 4096];
-        superblock.encode(&mut slot);
-        disk.poke(POOL_OFFSET + superblock.slot() * BLOCK, &slot);
+        let [first, _] = superblock.slots();
+        superblock.encode(&mut slot, first);
+        disk.poke(POOL_OFFSET + first * BLOCK, &slot);
     }
 
     fn found(world: &World, disks: &BTreeMap<PvName, Device>) -> Result<Option<Beyond>, IoError> {

@@ -1,11 +1,11 @@
 //! The superblock of an exception store: where its maps and its table of snapshots lie and where the log goes on.
 //!
-//! Two slots, at 0 and at 4 KiB. Generation `g` lies in slot `g % 2` and is written only when everything that it
-//! points to is durable, so that one of them is whole at any moment; the higher generation counts.
+//! Two slots, at 0 and at 4 KiB. Generation `g` is written to slot `g % 2`, when everything that it points to is durable,
+//! and then to the other slot, so that one of them is whole at any moment; the higher generation counts.
 //!
 //! Invariants:
 //! - STORE1. The checksum covers the whole block, with its own address and its generation.
-//! - STORE2. The address is the slot of the generation.
+//! - STORE2. The address is the one of a slot, in which the superblock lies.
 //! - STORE3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
 //! - STORE4. The table, if there is one, the roots, if there are any, and the log lie behind the slots, in the store.
 //! - STORE5. Which place of the space map's page counts is known for every group of the store, and for no other.
@@ -141,9 +141,10 @@ fn groups(size: u64) -> u64 {
 }
 
 impl Superblock {
-    /// The slot in which this generation lies.
-    pub const fn address(&self) -> u64 {
-        SLOT_ADDRESSES[(self.generation % 2) as usize]
+    /// The slots: the one to which this generation is written first, and the other.
+    pub const fn slots(&self) -> [u64; 2] {
+        let first = (self.generation % 2) as usize;
+        [SLOT_ADDRESSES[first], SLOT_ADDRESSES[1 - first]]
     }
 
     /// Whether STORE3 to STORE6 hold; else which does not.
@@ -180,14 +181,15 @@ impl Superblock {
         Ok(())
     }
 
-    /// The superblock's bytes, for its own slot. Panics if [`Superblock::check`] fails.
-    pub fn encode(&self) -> Vec<u8> {
+    /// The superblock's bytes, for the slot at `address`. Panics if [`Superblock::check`] fails.
+    pub fn encode(&self, address: u64) -> Vec<u8> {
         assert!(self.check().is_ok(), "STORE3 to STORE6: {self:?}");
+        assert!(SLOT_ADDRESSES.contains(&address), "STORE2: {address}");
         let mut block = vec![0; SIZE];
         MAGIC.put(&mut block, MAGIC_VALUE);
         VERSION.put_u32(&mut block, STORE_VERSION);
         EPOCH.put_u32(&mut block, self.epoch);
-        ADDRESS.put_u64(&mut block, self.address());
+        ADDRESS.put_u64(&mut block, address);
         GENERATION.put_u64(&mut block, self.generation);
         STORE.put_uuid(&mut block, self.store);
         CHUNK_SIZE.put_u64(&mut block, self.chunk_size);
@@ -240,7 +242,7 @@ impl Superblock {
             places: decode_places(PLACES.bytes(block), groups(STORE_SIZE.u64(block)))?,
         };
         // STORE2
-        if ADDRESS.u64(block) != address || superblock.address() != address {
+        if ADDRESS.u64(block) != address || !SLOT_ADDRESSES.contains(&address) {
             return Err(StoreFormatError::Misplaced(ADDRESS.u64(block)));
         }
         superblock.check()?;
@@ -317,13 +319,13 @@ mod tests {
         expected[128..130].copy_from_slice(&[3, 2]);
         expected[136..139].copy_from_slice(&[0b1001, 1, 2]);
         expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
-        assert!(sample().encode() == expected, "the layout has changed");
+        assert!(sample().encode(4096) == expected, "the layout has changed");
     }
     const GOLDEN_CHECKSUM: [u8; 4] = [0x7f, 0x14, 0xa2, 0x4f];
 
     #[test]
     fn every_single_bit_of_damage_is_refused() {
-        let mut block = sample().encode();
+        let mut block = sample().encode(4096);
         for bit in 0..block.len() * 8 {
             block[bit / 8] ^= 1 << (bit % 8);
             assert!(Superblock::decode(&block, 4096).is_err(), "STORE1: bit {bit}");
@@ -334,10 +336,11 @@ mod tests {
     #[test]
     fn a_superblock_in_the_wrong_slot_is_refused() {
         assert_eq!(
-            Superblock::decode(&sample().encode(), 0),
+            Superblock::decode(&sample().encode(4096), 0),
             Err(StoreFormatError::Misplaced(4096)),
             "STORE2"
         );
+        assert_eq!(Superblock::decode(&sample().encode(0), 0), Ok(sample()), "STORE2: in both slots");
     }
 
     #[test]
@@ -366,7 +369,7 @@ mod tests {
             (SEQUENCE, NUMBER_MAX + 1),
         ];
         for (field, value) in cases {
-            let mut block = sample().encode();
+            let mut block = sample().encode(4096);
             field.put_u64(&mut block, *value);
             CHECKSUM.seal(&mut block);
             let found = Superblock::decode(&block, 4096);
@@ -401,7 +404,9 @@ mod tests {
                 epoch,
                 places: (0..groups(store_size)).map(place).collect(),
             };
-            prop_assert_eq!(Superblock::decode(&superblock.encode(), superblock.address()), Ok(superblock));
+            for address in superblock.slots() {
+                prop_assert_eq!(Superblock::decode(&superblock.encode(address), address), Ok(superblock.clone()));
+            }
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The superblock of a thin pool: the roots of the last checkpoint and where the log goes on from there.
 //!
-//! Two slots of the same size, one behind the other from block 0 on. Number `n` lies in slot `n % 2` and is written only
-//! when everything that it names is durable; the higher number counts. A slot is a power of two of blocks, so that the
-//! second one is found even when the first is torn. The byte table is [`SUPERBLOCK_LAYOUT`].
+//! Two slots of the same size, one behind the other from block 0 on. Number `n` is written to slot `n % 2`, when everything
+//! that it names is durable, and then to the other slot; the higher number counts. A slot is a power of two of blocks, so
+//! that the second one is found even when the first is torn. The byte table is [`SUPERBLOCK_LAYOUT`].
 //!
 //! Invariants:
 //! - POOL1. The checksum covers the whole slot, with its own address and its number.
-//! - POOL2. The address is the slot of the number.
+//! - POOL2. The address is the one of a slot, in which the superblock lies.
 //! - POOL3. The block size is a power of two between [`BLOCK_SIZE_MIN`] and [`BLOCK_SIZE_MAX`].
 //! - POOL4. The ring follows the slots, the head of the log lies in it or at its end, and behind it is room for a page of the
 //!   space map and more.
@@ -136,9 +136,10 @@ pub fn slot_blocks_for(end_block: u64) -> u64 {
 }
 
 impl Superblock {
-    /// First block of the slot in which this number lies.
-    pub const fn slot(&self) -> u64 {
-        self.number % 2 * self.slot_blocks
+    /// First blocks of the slots: of the one to which this number is written first, and of the other.
+    pub const fn slots(&self) -> [u64; 2] {
+        let first = self.number % 2 * self.slot_blocks;
+        [first, self.slot_blocks - first]
     }
 
     /// First block of the ring.
@@ -180,15 +181,17 @@ impl Superblock {
         require(!self.pool.is_nil() && self.next_volume > 0, "an id is nil")
     }
 
-    /// The bytes of the whole slot. Panics if [`Superblock::check`] fails.
-    pub fn encode(&self, slot: &mut [u8]) {
+    /// The bytes of the whole slot that begins at block `address`. Panics if [`Superblock::check`] fails.
+    pub fn encode(&self, slot: &mut [u8], address: u64) {
         assert_eq!(self.check(), Ok(()), "POOL3 to POOL5: {self:?}");
+        assert!(self.slots().contains(&address), "POOL2: {address}");
         assert_eq!(slot.len() as u64, self.slot_blocks * SIZE as u64);
         slot.fill(0);
         MAGIC.put(slot, MAGIC_VALUE);
         VERSION.put_u32(slot, POOL_VERSION);
         POOL.put_uuid(slot, self.pool);
         EPOCH.put_u32(slot, self.epoch);
+        ADDRESS.put_u64(slot, address);
         for (field, value) in self.numbers() {
             field.put_u64(slot, value);
         }
@@ -198,9 +201,8 @@ impl Superblock {
         CHECKSUM.put_u32(slot, checksum);
     }
 
-    fn numbers(&self) -> [(Field, u64); 14] {
+    fn numbers(&self) -> [(Field, u64); 13] {
         [
-            (ADDRESS, self.slot()),
             (NUMBER, self.number),
             (BLOCK_SIZE, self.block_size),
             (SLOT_BLOCKS, self.slot_blocks),
@@ -256,7 +258,10 @@ impl Superblock {
         };
         superblock.check()?;
         let sound = slot.len() as u64 == superblock.slot_blocks * SIZE as u64;
-        require(sound && ADDRESS.u64(slot) == address && superblock.slot() == address, "POOL2: the address")?;
+        require(
+            sound && ADDRESS.u64(slot) == address && superblock.slots().contains(&address),
+            "POOL2: the address",
+        )?;
         let places = unpack_places(&slot[PLACES.offset..])
             .map_err(|_| PoolFormatError::Invalid("a place that is neither of two"))?;
         let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
@@ -293,7 +298,7 @@ mod tests {
 
     fn bytes(superblock: &Superblock) -> Vec<u8> {
         let mut slot = vec![0xff; usize::try_from(superblock.slot_blocks).expect("small") * SIZE];
-        superblock.encode(&mut slot);
+        superblock.encode(&mut slot, superblock.slots()[0]);
         slot
     }
 
@@ -318,6 +323,15 @@ mod tests {
             assert!(Superblock::decode(&damaged, 2).is_err(), "POOL1: bit {bit}");
         }
         assert!(Superblock::decode(&slot, 0).is_err(), "POOL2");
+    }
+
+    #[test]
+    fn both_slots_may_hold_the_same_superblock() {
+        let (sample, mut slot) = (sample(), vec![0; 2 * SIZE]);
+        assert_eq!(sample.slots(), [2, 0], "the third is written to the second slot first");
+        sample.encode(&mut slot, 0);
+        assert_eq!(Superblock::decode(&slot, 0), Ok(sample), "POOL2");
+        assert!(Superblock::decode(&slot, 2).is_err(), "POOL2: each says where it lies");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+use varve_block::Extent;
 
 /// How often things go wrong on a disk, in millionths of the requests concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,6 +41,8 @@ pub struct FaultPlan {
     /// Rot, lost and misdirected writes strike only sectors that hold neither zeros nor a pattern: metadata, which has
     /// checksums, and not the content of volumes, which has none.
     pub spares_content: bool,
+    /// They strike nothing here either: the end of a log, where what rots is not told from what is torn.
+    pub spared: Option<Extent>,
     /// Lost and misdirected writes strike only these blocks.
     pub only: Option<Struck>,
 }

@@ -252,7 +252,9 @@ impl State {
     fn is_spared(&self, sector: u64) -> bool {
         let mut bytes = [0; SECTOR_SIZE];
         self.medium.newest(sector).copy_to(&mut bytes);
-        self.faults.plan.spares_content && is_content(&bytes)
+        let plan = &self.faults.plan;
+        let place = Extent::new(sector * SECTOR_SIZE as u64, SECTOR_SIZE as u64);
+        plan.spared.is_some_and(|spared| spared.contains(place)) || plan.spares_content && is_content(&bytes)
     }
 
     /// Applies the sectors of a change that were not yet applied, or some of them.

@@ -196,10 +196,10 @@ pub(super) async fn read_superblock(
         if matches!(slot, Err(ArrayFormatError::Checksum | ArrayFormatError::Invalid(_))) {
             damaged.push(address);
         }
-        newest.look_at(slot);
+        newest.look_at(address, slot);
     }
     match newest.found() {
-        Ok(superblock) => Ok(Slots { newest: Some(superblock), damaged }),
+        Ok((superblock, _)) => Ok(Slots { newest: Some(superblock), damaged }),
         Err(error @ ArrayFormatError::OtherVersion(_)) => Err(ArrayError::Format { place, error }),
         Err(error) => {
             tracing::warn!(member = place, %error, "no superblock of an array");

@@ -7,7 +7,7 @@
 //! ```text
 //!   request ──► GroupCommit ── one leads ──► record ──► log (a Ring, or the engine's own) ── apply ──► memory
 //!                   │                                                  ▲
-//!                   └── a checkpoint is due ──► publish a superblock ──┘ the log begins anew
+//!                   └── a checkpoint is due ──► publish a superblock, twice ──┘ the log begins anew
 //!   start:  Newest of two superblocks ──► replay: read to the end, claim, apply
 //! ```
 
@@ -27,4 +27,4 @@ pub(crate) use replay::{End, Log, Next, read_as_far, replay};
 pub(crate) use ring::{LogStart, Ring};
 pub(crate) use ring_reader::{Placed, RingReader, RingRecord};
 pub(crate) use space_watch::SpaceWatch;
-pub(crate) use superblock::{Newest, Superblock, publish};
+pub(crate) use superblock::{Newest, SlotBytes, Superblock, complete_pair, publish};

@@ -1,10 +1,13 @@
 //! The pair of superblocks: which of two slots counts, and how the other one is written.
 //!
 //! Invariants:
-//! - PAIR1. A superblock is written when everything that it leads to is durable, and durably, to the slot that does not
-//!   count.
+//! - PAIR1. A superblock is written when everything that it leads to is durable, and durably, to one slot, while the other
+//!   one holds the superblock before it, durably.
 //! - PAIR2. The higher number counts. A slot that is torn or damaged is as if it had not been written.
 //! - PAIR3. A slot of another version refuses both: the program that wrote it may have used again what the other leads to.
+//! - PAIR4. A superblock that counts is written to the other slot too, when it is written or else when it is found at a start;
+//!   the next flush makes that durable. A slot that rots later must not bring back the superblock before it: what that
+//!   one leads to may have been given to others since, and what changed without a record of the log would be undone.
 
 use varve_block::{Bytes, Device, Durability, IoError};
 
@@ -23,21 +26,30 @@ pub(crate) trait Superblock: Sized {
 }
 
 /// The superblock that counts among those looked at.
-pub(crate) struct Newest<S: Superblock>(Result<S, S::Error>);
+pub(crate) struct Newest<S: Superblock> {
+    found: Result<S, S::Error>,
+    /// Addresses of the slots that hold it.
+    held: Vec<u64>,
+}
 
 impl<S: Superblock> Newest<S> {
     pub(crate) fn new() -> Self {
-        Self(Err(S::ABSENT))
+        Self { found: Err(S::ABSENT), held: Vec::new() }
     }
 
     /// The best that was found so far.
     pub(crate) fn so_far(&self) -> Option<&S> {
-        self.0.as_ref().ok()
+        self.found.as_ref().ok()
     }
 
-    /// Looks at what one slot holds.
-    pub(crate) fn look_at(&mut self, slot: Result<S, S::Error>) {
-        let is_better = match (&self.0, &slot) {
+    /// Looks at what the slot at `address` holds.
+    pub(crate) fn look_at(&mut self, address: u64, slot: Result<S, S::Error>) {
+        if let (Ok(known), Ok(found)) = (&self.found, &slot)
+            && known.number() == found.number()
+        {
+            self.held.push(address);
+        }
+        let is_better = match (&self.found, &slot) {
             (Err(known), _) if S::is_other_version(*known) => false, // PAIR3
             (_, Err(found)) if S::is_other_version(*found) => true,  // PAIR3
             (Ok(known), Ok(found)) => found.number() > known.number(), // PAIR2
@@ -46,21 +58,38 @@ impl<S: Superblock> Newest<S> {
             (Err(_), Err(found)) => *found != S::ABSENT,
         };
         if is_better {
-            self.0 = slot;
+            self.found = slot;
+            self.held = vec![address];
         }
     }
 
-    /// The one that counts, or why there is none.
-    pub(crate) fn found(self) -> Result<S, S::Error> {
-        self.0
+    /// The one that counts, or why there is none; and the addresses of the slots that hold it.
+    pub(crate) fn found(self) -> Result<(S, Vec<u64>), S::Error> {
+        self.found.map(|superblock| (superblock, self.held))
     }
 }
 
-/// PAIR1: makes durable what was written before, then the `superblock` that leads to it, at byte `address`.
-pub(crate) async fn publish(device: &Device, address: u64, superblock: Bytes) -> Result<(), IoError> {
+/// One slot: its address in bytes, and the superblock's bytes for it.
+pub(crate) type SlotBytes = (u64, Bytes);
+
+/// PAIR1: makes durable what was written before, the other slot too, then the superblock that leads to it in the `first` slot;
+/// then writes the `other` one (PAIR4), which the next flush makes durable.
+pub(crate) async fn publish(device: &Device, first: SlotBytes, other: SlotBytes) -> Result<(), IoError> {
     device.flush().await?;
-    device.write(address, superblock, Durability::Durable).await?;
+    let held = first.0;
+    device.write(held, first.1, Durability::Durable).await?;
+    complete_pair(device, [other], &[held]).await;
     Ok(())
+}
+
+/// PAIR4: writes a superblock that counts to those of the `slots` that are not among the `held` ones. An error costs nothing
+/// yet: there is a whole one, and whoever writes this slot next is told.
+pub(crate) async fn complete_pair<const N: usize>(device: &Device, slots: [SlotBytes; N], held: &[u64]) {
+    for (address, superblock) in slots.into_iter().filter(|(address, _)| !held.contains(address)) {
+        if let Err(error) = device.write(address, superblock, Durability::Volatile).await {
+            tracing::warn!(address, %error, "the second copy of a superblock was not written");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,9 +135,21 @@ mod tests {
         for (first, second, expected) in cases {
             for slots in [[first, second], [second, first]] {
                 let mut newest = Newest::new();
-                slots.into_iter().for_each(|slot| newest.look_at(slot));
-                assert_eq!(newest.found(), expected, "PAIR2, PAIR3: {slots:?}");
+                (0..).zip(slots).for_each(|(address, slot)| newest.look_at(address, slot));
+                let found = newest.found().map(|(superblock, held)| {
+                    assert_eq!(held.len(), 1, "PAIR4: {slots:?}");
+                    superblock
+                });
+                assert_eq!(found, expected, "PAIR2, PAIR3: {slots:?}");
             }
         }
+    }
+    #[test]
+    fn two_slots_of_one_number_are_one_superblock() {
+        let mut newest = Newest::new();
+        for (address, slot) in [(7, Err(Why::Torn)), (8, Ok(Number(2))), (9, Ok(Number(2)))] {
+            newest.look_at(address, slot);
+        }
+        assert_eq!(newest.found(), Ok((Number(2), vec![8, 9])), "PAIR4");
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{Arena, Buffer, Device, Durability, IoError};
+use varve_block::{Arena, Buffer, Bytes, Device, Durability, Extent, IoError};
 use varve_format::store::data_checksum;
 use varve_sim::{CrashAt, CrashKind, SimDisk, World, caught, run_seeds, test_name};
 
@@ -33,6 +33,8 @@ enum Fault {
     NoFlush,
     /// Both superblocks go to one slot (PAIR1).
     OneSlot,
+    /// A superblock is written to one slot alone (PAIR4).
+    OneCopy,
     /// Records are released without a superblock (LOGRING1).
     RecordOverLive,
     /// Records carry no checksum, and torn ones are believed (REPLAY1).
@@ -155,14 +157,22 @@ impl Engine {
         encode(&mut content, numbers);
         let place = (NUMBERS + root.number % 2) * BLOCK as u64;
         device.write(place, content.freeze(), Durability::Volatile).await?;
+        let address = if fault == Fault::OneSlot { 0 } else { root.number % 2 * BLOCK as u64 };
+        let slot = Engine::slot(arena, root);
+        match fault {
+            Fault::NoFlush => device.write(address, slot, Durability::Durable).await.map(drop),
+            Fault::OneSlot | Fault::OneCopy => {
+                publish(device, (address, slot.clone()), (address, slot)).await
+            }
+            _ => publish(device, (address, slot.clone()), (BLOCK as u64 - address, slot)).await,
+        }
+    }
+
+    fn slot(arena: &Arena, root: Root) -> Bytes {
         let mut slot = arena.take(BLOCK);
         let LogStart { head, sequence, epoch } = root.begin;
         encode(&mut slot, &[root.number, head, sequence, u64::from(epoch)]);
-        let address = if fault == Fault::OneSlot { 0 } else { root.number % 2 * BLOCK as u64 };
-        if fault == Fault::NoFlush {
-            return device.write(address, slot.freeze(), Durability::Durable).await.map(drop);
-        }
-        publish(device, address, slot.freeze()).await
+        slot.freeze()
     }
 
     async fn open(device: Device, arena: Arena, fault: Fault) -> Result<Engine, IoError> {
@@ -173,9 +183,17 @@ impl Engine {
             let epoch = u32::try_from(field(&bytes, 3)).expect("small");
             let begin = LogStart { head: field(&bytes, 1), sequence: field(&bytes, 2), epoch };
             let root = Root { number: field(&bytes, 0), begin };
-            newest.look_at(if is_sound(&bytes) && root.number > 0 { Ok(root) } else { Err(()) });
+            newest.look_at(
+                slot * BLOCK as u64,
+                if is_sound(&bytes) && root.number > 0 { Ok(root) } else { Err(()) },
+            );
         }
-        let root = newest.found().map_err(|()| IoError::Corrupt)?;
+        let (root, held) = newest.found().map_err(|()| IoError::Corrupt)?;
+        if !matches!(fault, Fault::OneSlot | Fault::OneCopy) {
+            complete_pair(&device, [0, 1].map(|at| (at * BLOCK as u64, Engine::slot(&arena, root))), &held)
+                .await;
+            device.flush().await?;
+        }
         let content = Engine::read(&device, &arena, NUMBERS + root.number % 2).await;
         let mut numbers = [0; CLIENTS * KEYS];
         numbers.iter_mut().enumerate().for_each(|(at, number)| *number = field(&content, at));
@@ -323,12 +341,24 @@ fn history(seed: u64, fault: Fault) {
     let (model, mut random) = (Rc::new(Model::default()), world.random());
     world.run(Engine::format(&disk.device(&world), &world.arena()));
     for _boot in 0..5 {
-        let opened = world.run(Engine::open(disk.device(&world), world.arena(), fault));
-        let engine = opened.expect("a crash leaves a sound log");
-        let found = *engine.numbers.borrow();
-        model.verify(&found);
-        *model.acknowledged.borrow_mut() = found;
-        *model.asked.borrow_mut() = found;
+        let open = || {
+            let opened = world.run(Engine::open(disk.device(&world), world.arena(), fault));
+            let engine = opened.expect("a crash leaves a sound log");
+            let found = *engine.numbers.borrow();
+            model.verify(&found);
+            *model.acknowledged.borrow_mut() = found;
+            *model.asked.borrow_mut() = found;
+            engine
+        };
+        let mut engine = open();
+        if random.below(2) == 0 {
+            // PAIR4: one slot rots.
+            let slot = Extent::new(random.below(2) * BLOCK as u64, BLOCK as u64);
+            let mut bytes = disk.peek(slot);
+            bytes[100] ^= 1;
+            disk.poke(slot.offset, &bytes);
+            engine = open();
+        }
         let kind = if random.below(3) == 0 { CrashKind::Process } else { CrashKind::Power };
         world.schedule(CrashAt::Event(random.between(1, 90)), kind);
         let (engine, model, random) = (&engine, &model, &RefCell::new(&mut random));
@@ -360,6 +390,7 @@ fn negative_controls_are_caught() {
         Fault::VolatileRecords,
         Fault::NoFlush,
         Fault::OneSlot,
+        Fault::OneCopy,
         Fault::RecordOverLive,
         Fault::NoChecksum,
         Fault::CommitUnderWay,
@@ -433,6 +464,7 @@ fn records_of_a_host_that_lost_its_term_are_none_and_those_of_a_later_term_refus
         Engine::format(&device, &arena).await;
         let old = open().await.expect("a new one");
         old.set(0, 1).await.expect("no faults");
+        let older = disk.peek(Extent::new(old.number.get() % 2 * BLOCK as u64, BLOCK as u64));
         // Another host takes over with a higher epoch; the old one, which does not know, goes on for a while.
         let numbers = *old.numbers.borrow();
         let taken = Engine::write_checkpoint(&device, &arena, old.root(1), &numbers, Fault::None).await;
@@ -447,6 +479,7 @@ fn records_of_a_host_that_lost_its_term_are_none_and_those_of_a_later_term_refus
         assert_eq!(again.numbers.borrow()[..2], [1, 7], "SCAN2");
         // The superblock of the new host is lost: what the old one's leads to is not served.
         disk.poke(old.root(1).number % 2 * BLOCK as u64, &[0; BLOCK]);
+        disk.poke(old.number.get() % 2 * BLOCK as u64, &older);
         assert_eq!(open().await.err(), Some(IoError::Fenced), "SCAN2");
     });
 }

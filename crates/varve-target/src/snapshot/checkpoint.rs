@@ -6,7 +6,7 @@
 use super::report::tell_of_block;
 use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
 use crate::fan_out::fan_out;
-use crate::journal::publish;
+use crate::journal::{SlotBytes, publish};
 use crate::pdata::{Commit, Pages, Stop};
 use varve_block::{Arena, Device, Durability, Extent, Io, IoError, KIB};
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, PART_SIZE, Roots, Superblock, Uuid};
@@ -105,18 +105,24 @@ impl SnapshotStore {
         };
         if let Err(found) = superblock.check() {
             // Counts that were read of the store are in it.
-            tell_of_block(self.id, superblock.address(), "a superblock whose counts are possible", &found);
+            let [first, _] = superblock.slots();
+            tell_of_block(self.id, first, "a superblock whose counts are possible", &found);
             return Err(IoError::Corrupt);
         }
         // Everything that the superblock leads to is durable before it, the data written to snapshots too (SNAPSHOT4).
-        let bytes = self.arena.copy(&superblock.encode());
-        publish(&device, superblock.address(), bytes).await.map_err(of_device)?;
+        let [first, other] = slots(&superblock, &self.arena);
+        publish(&device, first, other).await.map_err(of_device)?;
         tracing::debug!(
             store = %self.id, generation = commit.generation(), nodes = commit.nodes(), table = blocks.len(),
             written = cut.unlogged, "checkpoint"
         );
         Ok(())
     }
+}
+
+/// The slots of a superblock, in the order in which they are written.
+pub(super) fn slots(superblock: &Superblock, arena: &Arena) -> [SlotBytes; 2] {
+    superblock.slots().map(|address| (address, arena.copy(&superblock.encode(address))))
 }
 
 /// The blocks of a table of `entries`, in the places that `runs` give.

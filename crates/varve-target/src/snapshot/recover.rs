@@ -19,6 +19,7 @@ mod replay;
 pub(super) use loaded::Loaded;
 pub(super) use replay::{LoadedLog, is_whole};
 
+use super::checkpoint::slots;
 use super::contents::Contents;
 use super::gate::Budget;
 use super::map::Map;
@@ -26,7 +27,7 @@ use super::report::{report, tell_of_block};
 use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
-use crate::journal::{self, Latch, Newest, replay};
+use crate::journal::{self, Latch, Newest, complete_pair, replay};
 use crate::pdata::{self, CachePolicy, MapOptions, Side};
 use loaded::read_block;
 use std::cell::{Cell, RefCell};
@@ -120,8 +121,9 @@ impl SnapshotStore {
             epoch: 0,
             places: commit.places().to_vec(),
         };
-        let bytes = arena.copy(&superblock.encode());
-        device.write(superblock.address(), bytes, Durability::Volatile).await?;
+        for (address, slot) in slots(&superblock, arena) {
+            device.write(address, slot, Durability::Volatile).await?; // PAIR4
+        }
         device.flush().await?; // STOREOPEN4
         Ok(())
     }
@@ -147,7 +149,11 @@ impl SnapshotStore {
         loaded.contents.borrow_mut().set_origin_size(origin.shape().size);
         let replayed = !loaded.log.blocks.is_empty();
         let views = loaded.contents.borrow().snapshots.keys().map(|id| (*id, Rc::default())).collect();
-        let Loaded { superblock, contents, blocks, map, table, log, .. } = loaded;
+        let Loaded { superblock, held, contents, blocks, map, table, log, .. } = loaded;
+        if held.len() == 1 {
+            complete_pair(&store, slots(&superblock, &arena), &held).await; // PAIR4
+            store.flush().await?;
+        }
         blocks.pages().go_on_at(log.next / PART_SIZE + 1);
         let opened = Rc::new(SnapshotStore {
             id: superblock.store,
@@ -239,7 +245,7 @@ pub(super) async fn load_table(
     arena: &Arena,
     reading: Reading,
 ) -> Result<Loaded, StoreError> {
-    let superblock = newest_superblock(store, arena).await?;
+    let (superblock, held) = newest_superblock(store, arena).await?;
     let size = usable_size(store.shape().size);
     if superblock.store_size > size {
         return Err(StoreError::Misfit("the exception store is shorter than it was"));
@@ -279,6 +285,7 @@ pub(super) async fn load_table(
     let map = Map::new(superblock.store, Rc::clone(&blocks), superblock.roots, superblock.chunk_size);
     let mut loaded = Loaded {
         superblock,
+        held,
         contents: RefCell::new(contents),
         blocks,
         map,
@@ -291,11 +298,15 @@ pub(super) async fn load_table(
     Ok(loaded)
 }
 
-pub(super) async fn newest_superblock(store: &Device, arena: &Arena) -> Result<Superblock, StoreError> {
+/// The newer of the two superblocks, and the addresses of the slots that hold it (PAIR4).
+pub(super) async fn newest_superblock(
+    store: &Device,
+    arena: &Arena,
+) -> Result<(Superblock, Vec<u64>), StoreError> {
     let mut newest = Newest::<Superblock>::new();
     for address in SLOT_ADDRESSES {
         let block = read_block(store, arena, address).await?;
-        newest.look_at(Superblock::decode(&block, address));
+        newest.look_at(address, Superblock::decode(&block, address));
     }
     newest.found().map_err(StoreError::Format)
 }

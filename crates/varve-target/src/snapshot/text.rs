@@ -19,7 +19,7 @@
 //! - STORETEXT1. What is restored says the same as the text: nothing in it is dropped, whatever does not fit is an error.
 //! - STORETEXT2. Metadata is restored to places that no content has.
 
-use super::checkpoint::{chain, pack, write_blocks};
+use super::checkpoint::{chain, pack, slots, write_blocks};
 use super::contents::{Contents, apply};
 use super::map::Map;
 use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superblock};
@@ -161,7 +161,7 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
         return Err(StoreError::Misfit("the exception store is shorter than it was"));
     }
     let known =
-        newest_superblock(device, arena).await.map_or((0, 0), |known| (known.generation, known.epoch));
+        newest_superblock(device, arena).await.map_or((0, 0), |(known, _)| (known.generation, known.epoch));
     head.generation = head.generation.max(known.0);
     let blocks = empty_space(device, arena, head.store, head.generation, size);
     let map = Map::new(head.store, Rc::clone(&blocks), Roots::default(), head.chunk_size);
@@ -230,8 +230,8 @@ async fn write(
         places: commit.places().to_vec(),
     };
     superblock.check().map_err(StoreError::Format)?;
-    let bytes = arena.copy(&superblock.encode());
-    publish(device, superblock.address(), bytes).await?;
+    let [first, other] = slots(&superblock, arena);
+    publish(device, first, other).await?;
     Ok(())
 }
 

@@ -3,14 +3,15 @@
 //! The one who leads writes them (POOLCOMMIT1). What they capture is one instant at which counts and volumes are in the maps; so
 //! their changes are put there first, and again if others came meanwhile.
 
+use super::recover::slots;
 use super::volume::Volume;
-use super::{Pool, Sabotage, index, io_error};
+use super::{Pool, Sabotage, io_error};
 use crate::journal::publish;
 use crate::pdata::{MapError, Pages, Stop, Tree};
 use std::ops::Range;
 use varve_block::{Durability, IoError};
 use varve_format::pdata::node::{Key, Value};
-use varve_format::thin::{ORIGIN_ENTRIES, PART_SIZE, Superblock, volume_key};
+use varve_format::thin::{ORIGIN_ENTRIES, Superblock, volume_key};
 
 impl Pool {
     /// THIN8: so few blocks are left for nodes that those given up should become free, as far as nobody reads them.
@@ -77,14 +78,12 @@ impl Pool {
             return Err(IoError::Corrupt);
         }
         self.map.write(commit).await.map_err(io_error)?;
-        let (device, address) = (self.device(), superblock.slot() * PART_SIZE);
-        let mut slot = self.arena.take(index(superblock.slot_blocks * PART_SIZE));
-        superblock.encode(&mut slot);
+        let (device, [first, other]) = (self.device(), slots(superblock, &self.arena));
         if self.sabotaged(Sabotage::MetadataBeforeData) {
-            device.write(address, slot.freeze(), Durability::Durable).await?;
+            device.write(first.0, first.1, Durability::Durable).await?;
             return Ok(());
         }
-        publish(&device, address, slot.freeze()).await // THIN1
+        publish(&device, first, other).await // THIN1
     }
 
     /// What a superblock says of this instant; the rest is the commit's.

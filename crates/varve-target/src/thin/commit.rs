@@ -69,7 +69,9 @@ impl Pool {
         self.shares.commit_begins();
         let changes = self.commits.begin();
         let outcome = self.append(changes).await.map_err(|error| self.fail(error));
-        self.shares.commit_ended();
+        if outcome.is_ok() {
+            self.shares.commit_ended(); // REFCOUNT4: else what was let go of is held still, on the disk
+        }
         self.commits.group.end();
         outcome
     }

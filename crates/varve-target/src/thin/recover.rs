@@ -13,8 +13,8 @@ use super::volume::Volume;
 use super::volumes::Volumes;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
 use crate::journal::{
-    self, End, Log, LogStart, Newest, Next, Placed, Ring, RingReader, RingRecord, publish, read_as_far,
-    replay,
+    self, End, Log, LogStart, Newest, Next, Placed, Ring, RingReader, RingRecord, SlotBytes, complete_pair,
+    publish, read_as_far, replay,
 };
 use crate::pdata::{Map, MapOptions, Pages, Tree, skipped_generations};
 use crate::reader_epochs::ReaderEpochs;
@@ -95,14 +95,13 @@ impl Pool {
             places: Vec::new(),
         };
         superblock.check().map_err(PoolError::Format)?; // a device too large for any slot
-        let mut slot = arena.take(index(slot_blocks * PART_SIZE));
-        superblock.encode(&mut slot);
+        let [first, other] = slots(&superblock, arena);
         let empty = arena.take_zeroed(index((slot_blocks + log_blocks) * PART_SIZE));
         // The other slot, and the ring: a pool that was here before must not shine through.
-        let (other, ring) = empty.freeze().split_at(index(slot_blocks * PART_SIZE));
-        device.write(0, other, Durability::Volatile).await?;
+        let (nothing, ring) = empty.freeze().split_at(index(slot_blocks * PART_SIZE));
+        device.write(other.0, nothing, Durability::Volatile).await?;
         device.write(superblock.ring() * PART_SIZE, ring, Durability::Volatile).await?;
-        publish(device, superblock.slot() * PART_SIZE, slot.freeze()).await?;
+        publish(device, first, other).await?;
         Ok(())
     }
 
@@ -113,7 +112,7 @@ impl Pool {
         clock: Clock,
         options: PoolOptions,
     ) -> Result<Rc<Pool>, PoolError> {
-        let superblock = read_superblock(&device, &arena).await?;
+        let (superblock, held) = read_superblocks(&device, &arena).await?;
         if device.shape().size / PART_SIZE < superblock.end_block {
             return Err(PoolError::Misfit("the device is smaller than the pool on it"));
         }
@@ -126,6 +125,9 @@ impl Pool {
         }
         pool.load_volumes().await?;
         replay(&mut &*pool).await?;
+        if held.len() == 1 && pool.number.get() == superblock.number {
+            complete_pair(&pool.device(), slots(&superblock, &pool.arena), &held).await; // PAIR4
+        }
         pool.device().flush().await?; // POOLOPEN2
         pool.shares.commit_begins();
         pool.shares.commit_ended(); // REFCOUNT4: what was read is what a crash would leave
@@ -309,9 +311,23 @@ pub(super) fn volumes_in(
     })
 }
 
+/// The slots of a superblock, in the order in which they are written.
+pub(super) fn slots(superblock: &Superblock, arena: &Arena) -> [SlotBytes; 2] {
+    superblock.slots().map(|address| {
+        let mut slot = arena.take(index(superblock.slot_blocks * PART_SIZE));
+        superblock.encode(&mut slot, address);
+        (address * PART_SIZE, slot.freeze())
+    })
+}
+
 /// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. When
 /// one has told it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
 pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
+    Ok(read_superblocks(device, arena).await?.0)
+}
+
+/// The same, and the addresses of the slots that hold it, in bytes (PAIR4).
+async fn read_superblocks(device: &Device, arena: &Arena) -> Result<(Superblock, Vec<u64>), PoolError> {
     let mut newest = Newest::<Superblock>::new();
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
     let second = lengths.take_while(|length| *length <= SLOT_BLOCKS_MAX);
@@ -328,7 +344,7 @@ pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Su
             continue;
         }
         let slot = device.read(address * PART_SIZE, arena.take(index(length * PART_SIZE))).await?;
-        newest.look_at(Superblock::decode(&slot, address));
+        newest.look_at(address * PART_SIZE, Superblock::decode(&slot, address));
     }
     newest.found().map_err(PoolError::Format)
 }

@@ -18,6 +18,7 @@ pub(crate) const fn loses_nodes(lost: u32) -> FaultPlan {
         stall: 0,
         vanish: 0,
         spares_content: true,
+        spared: None,
     }
 }
 

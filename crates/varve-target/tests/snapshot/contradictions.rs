@@ -66,8 +66,11 @@ impl Found {
     fn of(disk: &SimDisk) -> Self {
         let slots = SLOT_ADDRESSES.map(|at| Superblock::decode(&block(disk, at / PART), at).ok());
         let newest = slots.into_iter().flatten().max_by_key(|one| one.generation).expect("a store");
-        let mut found =
-            Found { superblocks: vec![newest.address() / PART], pages: vec![2, 3], ..Found::default() };
+        let mut found = Found {
+            superblocks: newest.slots().map(|at| at / PART).to_vec(),
+            pages: vec![2, 3],
+            ..Found::default()
+        };
         for number in 0..STORE / PART {
             let bytes = block(disk, number);
             let decoded = [BlockKind::Log, BlockKind::Table]

@@ -12,7 +12,7 @@ use varve_block::{
     BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape, Switch,
 };
 use varve_format::pdata::node::{Entries, Node};
-use varve_format::store::{BlockKind, Entry, EntryBlock, SLOT_ADDRESSES, Superblock};
+use varve_format::store::{BlockKind, Entry, EntryBlock, FIRST_ADDRESS, SLOT_ADDRESSES, Superblock};
 use varve_sim::{
     FaultBudget, FaultPlan, Holder, Holds, ModelDisk, SimDisk, World, for_each_crash_point, run_seeds,
     test_name,
@@ -391,8 +391,10 @@ fn a_check_finds_books_that_are_wrong_in_windows_of_any_size() {
         }
         let superblock = newest.expect("there is one");
         let put = async |superblock: &Superblock| {
-            let bytes = arena.copy(&superblock.encode());
-            device.write(superblock.address(), bytes, Durability::Durable).await.expect("no faults");
+            for address in SLOT_ADDRESSES {
+                let bytes = arena.copy(&superblock.encode(address));
+                device.write(address, bytes, Durability::Durable).await.expect("no faults");
+            }
         };
         put(&Superblock { free_blocks: superblock.free_blocks - 1, ..superblock.clone() }).await;
         let found = check_store(&device, &arena).await;
@@ -409,6 +411,42 @@ fn a_check_finds_books_that_are_wrong_in_windows_of_any_size() {
         device.write(superblock.table, block.freeze(), Durability::Durable).await.expect("no faults");
         let found = check_store(&device, &arena).await;
         assert_eq!(found, Err(StoreError::Corrupt("the bytes of a snapshot are counted wrong")), "STOREMAP3");
+    });
+}
+
+#[test]
+fn a_lost_superblock_is_noticed_and_an_older_one_not_believed() {
+    let world = World::new(6);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), StoreOptions::default()).await;
+        create(&store, "first").await;
+        let older = disk.peek(Extent::new(0, FIRST_ADDRESS));
+        // A new start writes a checkpoint, and so another superblock; then the log goes on.
+        let open = async || {
+            let (origin, options) = (origin.device(&world), StoreOptions::default());
+            SnapshotStore::open(origin, disk.device(&world), world.arena(), world.clock(), options).await
+        };
+        let store = open().await.expect("sound");
+        write(&store.origin(), &world, 0, 1, 1).await.expect("preserved");
+        let report = check_store(&disk.device(&world), &world.arena()).await.expect("sound");
+        assert_eq!((report.log_records, report.snapshots.len(), report.content_bytes), (1, 1, 4096));
+        assert!(report.generation > 1);
+        // A slot rots, whichever.
+        for slot in SLOT_ADDRESSES {
+            let before = disk.peek(Extent::new(slot, 4096));
+            disk.poke(slot, &[0x55; 4096]);
+            assert_eq!(check_store(&disk.device(&world), &world.arena()).await, Ok(report.clone()), "PAIR4");
+            disk.poke(slot, &before);
+        }
+        // Both are lost, and one that was before comes to light.
+        for (slot, bytes) in SLOT_ADDRESSES.into_iter().zip([&older[..4096], &[0x55; 4096]]) {
+            disk.poke(slot, bytes);
+        }
+        let found = check_store(&disk.device(&world), &world.arena()).await;
+        let lost = StoreError::Corrupt("the newest superblock of the exception store was lost");
+        assert_eq!(found, Err(lost), "STOREOPEN3");
+        assert_eq!(open().await.err(), Some(lost), "STOREOPEN3");
     });
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use varve_block::{Arena, Device, Extent, KIB, MIB};
 use varve_format::store::data_checksum;
 use varve_format::thin::{PoolFormatError, Record, Superblock};
-use varve_sim::{SimDisk, World, for_each_crash_point};
+use varve_sim::{CrashKind, SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
 use varve_target::thin::{Pool, PoolError, PoolFormat, VolumeFlags, dump_pool, restore_pool};
 
@@ -198,23 +198,34 @@ fn nothing_behind_the_two_superblocks_is_taken_for_one() {
         let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
         // As a client may write it to where his data lies.
         for slot_blocks in [16, 32, 64] {
-            let mut forged = Superblock { slot_blocks, number: newest.number + 100, ..newest.clone() };
-            forged.number += u64::from(forged.slot() == 0);
-            assert_eq!(forged.slot(), slot_blocks);
+            let forged = Superblock { slot_blocks, number: newest.number + 100, ..newest.clone() };
             let place = Extent::new(slot_blocks * BLOCK, slot_blocks * BLOCK);
             let (before, mut bytes) = (disk.peek(place), disk.peek(place));
-            forged.encode(&mut bytes);
+            forged.encode(&mut bytes, slot_blocks);
             disk.poke(place.offset, &bytes);
             let found = world.run(open(disk.device(&world), &world)).map(|pool| pool.usage().fixed);
-            assert_eq!(
-                found,
-                Ok((newest.base_block() + 2) * BLOCK),
-                "slot {} is the newest, and {slot_blocks} is data",
-                newest.slot()
-            );
+            assert_eq!(found, Ok((newest.base_block() + 2) * BLOCK), "what lies at {slot_blocks} is data");
             disk.poke(place.offset, &before);
         }
         world.run(async { open(disk.device(&world), &world).await?.checkpoint().await }).expect("no faults");
+    }
+}
+
+#[test]
+fn a_superblock_that_rots_takes_nothing_with_it() {
+    let (world, disk) = (World::new(7), SimDisk::new(4 * MIB));
+    world.run(with_writes(disk.device(&world), &world, 3));
+    world.run(async { open(disk.device(&world), &world).await?.checkpoint().await }).expect("no faults");
+    let dump = || world.run(dump_pool(&disk.device(&world), &world.arena(), &world.clock()));
+    let text = dump().expect("sound");
+    let slots = || [0, 1].map(|at| Superblock::decode(&disk.peek(Extent::new(at * BLOCK, BLOCK)), at));
+    let newest = slots()[0].clone().expect("there is one");
+    for slot in [0, 1] {
+        disk.poke(slot * BLOCK, &[0x55; 4096]);
+        assert_eq!(dump().as_ref(), Ok(&text), "PAIR4: slot {slot}");
+        world.run(open(disk.device(&world), &world)).expect("one superblock is enough");
+        world.crash(CrashKind::Power);
+        assert_eq!(slots(), [Ok(newest.clone()), Ok(newest.clone())], "PAIR4: it is written again");
     }
 }
 

@@ -15,6 +15,8 @@ use varve_format::store::Superblock;
 /// A store that was read and not written.
 pub(in crate::snapshot) struct Loaded {
     pub superblock: Superblock,
+    /// PAIR4: the addresses of the slots that hold it.
+    pub held: Vec<u64>,
     pub contents: RefCell<Contents>,
     pub blocks: Rc<pdata::Map>,
     pub map: Map,

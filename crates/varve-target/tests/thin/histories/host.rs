@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
+use varve_format::thin::{PART_SIZE, Superblock};
 use varve_sim::{
     Client, DiskOptions, FaultBudget, FaultPlan, Holder, Holds, Mix, Oracle, Random, SharedOracle, SimDisk,
     World,
@@ -118,6 +119,8 @@ pub(crate) struct Host {
     counts: &'static Counts,
     /// What goes wrong with the disk now and then, while clients are at work.
     faults: Option<FaultPlan>,
+    /// Where the log's ring lies.
+    ring: Extent,
     /// Whether it goes wrong while the pool is opened, too.
     fails_at_boot: bool,
     /// The disk of this boot with a holder in front of it, if requests are to hang.
@@ -171,7 +174,7 @@ impl Host {
         let disk = SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(POOL_SIZE_MAX) });
         let is_faulty =
             matches!(kind, Kind::Faulty | Kind::LostNodes) || kind == Kind::Stalls && random.chance(1, 4);
-        let host = Host {
+        let mut host = Host {
             disk,
             below,
             options,
@@ -179,6 +182,7 @@ impl Host {
             kind,
             counts,
             faults: is_faulty.then(|| kind.faults(&mut random)),
+            ring: Extent::new(0, 0),
             held: RefCell::default(),
             fails_at_boot: random.chance(1, 3),
             stall,
@@ -196,14 +200,24 @@ impl Host {
             log_bytes: Some(*random.pick(&[32 * KIB, 64 * KIB, 128 * KIB])),
             ..PoolFormat::new(Uuid::from_u128((u128::from(seed) + 1) << 64))
         };
-        let (device, arena) = (host.device(), host.world.arena());
-        host.world.run(async { Pool::format(&device, &arena, format).await }).expect("no faults");
+        host.ring = host.format(format);
         host.let_fail(false);
         host
     }
 
     pub(crate) fn world(&self) -> &World {
         &self.world
+    }
+
+    /// Makes the pool. Where its log's ring lies.
+    fn format(&self, format: PoolFormat) -> Extent {
+        let (device, arena) = (self.device(), self.world.arena());
+        self.world.run(async { Pool::format(&device, &arena, format).await }).expect("no faults");
+        let first = self.disk.peek(Extent::new(0, PART_SIZE));
+        let length = Superblock::slot_length(&first, 0).expect("it was made") * PART_SIZE;
+        let slot = self.disk.peek(Extent::new(0, length));
+        let superblock = Superblock::decode(&slot, 0).expect("it was made");
+        Extent::new(superblock.ring() * PART_SIZE, superblock.log_blocks * PART_SIZE)
     }
 
     /// `device` for one client.
@@ -224,9 +238,10 @@ impl Host {
     /// Repairs the disk, and lets it fail from now on, or not.
     pub(crate) fn let_fail(&self, enabled: bool) {
         let plan = self.faults.filter(|_| enabled).unwrap_or_default();
+        let spared = Some(self.ring); // What the last record says may rot unseen.
         self.disk.repair();
         self.disk.reappear();
-        self.disk.set_faults(FaultPlan { stall: self.stall, ..plan }, FaultBudget::unlimited());
+        self.disk.set_faults(FaultPlan { stall: self.stall, spared, ..plan }, FaultBudget::unlimited());
     }
 
     pub(crate) fn is_faulty(&self) -> bool {
