@@ -592,8 +592,7 @@ fn the_old_metadata_is_there_until_the_pool_is_written() {
     let mapped = text.lines().filter(|line| !line.starts_with("zero")).count();
     assert!(mapped > 10);
     bed.restore(&text).expect("it fits");
-    let new = bed.superblock();
-    assert_eq!(new.number, old.number + 1);
+    assert_eq!(bed.superblock().number, old.number + 1);
     // As if the new superblock had never been written.
     bed.disk.poke(0, &slots);
     assert_eq!(bed.superblock(), old);
