@@ -56,6 +56,11 @@ impl<'a> Boot<'a> {
     }
 
     fn tolerate(&self, result: Option<Result<(), IoError>>) {
+        self.tolerate_begun(result, false);
+    }
+
+    /// The same, of a request that began when members `differed` or not.
+    fn tolerate_begun(&self, result: Option<Result<(), IoError>>, differed: bool) {
         let status = self.array.status();
         assert_eq!(status.failure, None, "fewer members are lost than may be: {status:?}, {:?}", self.plan);
         match result {
@@ -64,8 +69,9 @@ impl<'a> Boot<'a> {
             Some(Err(IoError::Corrupt)) if status.refused > 0 || status.unsynced > 0 => {
                 self.host.counts.add(Event::Refused, 1);
             }
-            // A member fails where members differ since a crash: no other one has what it held.
-            Some(Err(IoError::Medium | IoError::Gone)) if self.may_lose && status.unsynced > 0 => {}
+            // A member fails where members differ since a crash: no other one has what it held. As above, of one part.
+            Some(Err(IoError::Medium | IoError::Gone))
+                if self.may_lose && (differed || status.unsynced > 0) => {}
             Some(Err(error)) => panic!("no such fault: {error}: {status:?}"),
         }
     }
@@ -85,15 +91,18 @@ impl<'a> Boot<'a> {
             let (client, mut choices) = (self.client.clone(), random.fork());
             let clock = self.host.world.clock();
             under_way.push(async move {
+                let differed = self.array.status().unsynced > 0;
                 let answered = timeout(&clock, ANSWERED_WITHIN, client.step(&mix, &mut choices)).await;
-                answered.expect("a request hangs although enough members answer")
+                (answered.expect("a request hangs although enough members answer"), differed)
             });
-            if under_way.len() == mix.depth {
-                self.tolerate(under_way.next().await);
+            if under_way.len() == mix.depth
+                && let Some((result, differed)) = under_way.next().await
+            {
+                self.tolerate_begun(Some(result), differed);
             }
         }
-        while let Some(result) = under_way.next().await {
-            self.tolerate(Some(result));
+        while let Some((result, differed)) = under_way.next().await {
+            self.tolerate_begun(Some(result), differed);
         }
     }
 

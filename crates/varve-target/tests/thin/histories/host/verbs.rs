@@ -61,20 +61,18 @@ impl Boot<'_> {
             instants.insert(mapped());
             asked.as_mut().poll(context)
         });
-        let holding = holding.await;
-        if self.is_fault(&holding) {
-            return;
-        }
-        let holding = holding.expect("it is there");
+        let Some(holding) = self.walked(holding.await) else { return };
         let sum = Some(holding.exclusive + holding.shared);
         assert!(instants.contains(&sum), "{holding:?} is of none of the instants: {instants:?}");
         let other = self.id(random.pick::<String>(names));
-        let differing = self.pool.diff(id, other).await;
-        if self.is_fault(&differing) {
-            return;
-        }
-        let differing = differing.expect("both are there");
+        let Some(differing) = self.walked(self.pool.diff(id, other).await) else { return };
         assert!(id != other || differing.is_empty(), "nothing differs from itself: {differing:?}");
+    }
+
+    /// What a walk found. It finds nothing where the disk fails, and in a pool so full that others need the room that it keeps.
+    fn walked<T>(&self, outcome: Result<T, PoolError>) -> Option<T> {
+        let is_over = self.is_fault(&outcome) || matches!(outcome, Err(PoolError::NoSpace));
+        (!is_over).then(|| outcome.expect("they are there"))
     }
 
     pub(super) fn new_name(&self) -> (String, u16) {
