@@ -97,7 +97,7 @@ fn what_clients_write_to_a_volume_in_an_image_is_what_qemu_reads() {
         assert_eq!(world.stop(), Some(0));
         compare(&world, image, format, &model);
         let length = fs::metadata(world.path(image)).expect("there").len();
-        assert!(length <= (SIZE + (1 << 20)) as u64, "the file ends where the image does: {length}");
+        assert!(length <= (SIZE + (1 << 20)) as u64, "IMAGE2: the file ends where the image does: {length}");
         // And back: what QEMU writes is what the volume shows.
         qemu(&world, &format!("qemu-io -f {format} -c write~-q~-P~9~64k~64k {image}"));
         model[64 * KIB..128 * KIB].fill(9);

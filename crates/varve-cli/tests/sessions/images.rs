@@ -194,7 +194,7 @@ fn only_a_raw_image_that_is_there_and_as_it_was_is_an_origin() {
     world.ok("lv create data/a --pool p --image gold");
     set_modified(&image, 1_000_000_001);
     let refused = world.refused("lv create data/b --pool p --image gold", 2, "V0316");
-    assert!(refused.contains("was written at"), "{refused}");
+    assert!(refused.contains("was written at"), "ORIGINS1: {refused}");
     world.ok("lv remove data/a -y");
     world.ok("lv create data/b --pool p --image gold"); // Nobody needs what it was before.
 }

@@ -188,7 +188,7 @@ fn a_failed_disk_that_belongs_to_no_group_is_shown_and_a_scan_takes_it_back() {
     assert_eq!(shown()["state"], "failed");
     assert!(shown()["reason"].as_str().is_some_and(|reason| reason.contains("was cut short")), "{}", shown());
     world.ok("pv scan");
-    assert_ne!(shown()["state"], "unused", "it is short still");
+    assert_ne!(shown()["state"], "unused", "RESCAN1: it is short still");
     disk.set_len(64 << 20).expect("it grows");
     world.ok("pv scan");
     assert_eq!(shown()["state"], "unused");

@@ -164,7 +164,7 @@ fn exports() {
     world.ok("export remove two.sock");
     assert!(socket.exists(), "the socket has another export");
     world.ok("export remove e2");
-    assert!(!socket.exists() && !world.path("two.sock").exists());
+    assert!(!socket.exists() && !world.path("two.sock").exists(), "EXPORTCALL1");
     world.refused("export remove e2", 3, "V0501");
     world.refused("export create data/neu --nbd unix:log", 5, "V0503");
     world.refused("export create data/neu --nbd file:x", 2, "V0504");
