@@ -33,7 +33,7 @@ pub(super) enum Found {
 }
 
 impl Found {
-    fn superblock(&self) -> Option<&Superblock> {
+    pub(super) fn superblock(&self) -> Option<&Superblock> {
         match self {
             Found::Superblock(superblock) => Some(superblock),
             Found::Missing | Found::Blank => None,

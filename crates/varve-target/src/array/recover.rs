@@ -78,7 +78,7 @@ impl Array {
         if records.is_none() && lacks_data_member(spec.layout, election) && !options.accept_missing {
             return Err(ArrayError::LogUnknown); // ARRAYOPEN3
         }
-        let replayed = Replayed::of(&spec, election, &records)?;
+        let replayed = Replayed::of(&spec, election, &records, &found.log)?;
         log_change::prepare(&spec, &mut log, found).await;
         // LOGDISK4: a disk that has lost the log gets it when members know that it has.
         let later = log.clone().filter(|log| records.is_none() && log.device.is_some());

@@ -174,7 +174,13 @@ pub(super) struct Replayed {
 }
 
 impl Replayed {
-    pub(super) fn of(spec: &ArraySpec, election: &Election, records: &Records) -> Result<Self, ArrayError> {
+    /// What `records` say behind the superblock that counts; `log` is what was found on the log disk.
+    pub(super) fn of(
+        spec: &ArraySpec,
+        election: &Election,
+        records: &Records,
+        log: &Found,
+    ) -> Result<Self, ArrayError> {
         let superblock = &election.superblock;
         let mut sets = Sets::of(superblock);
         sets.replay(records, superblock.region_size)?;
@@ -221,7 +227,7 @@ impl Replayed {
             settled: settled.folded(doublings, regions),
             written: sets.written.folded(doublings, regions),
             lacks,
-            begin: go_on(spec, superblock, records),
+            begin: unlike(log, go_on(spec, superblock, records)),
         })
     }
 }
@@ -237,6 +243,14 @@ fn go_on(spec: &ArraySpec, superblock: &Superblock, records: &Records) -> LogSta
     let (head, sequence) = last
         .map_or((superblock.head, superblock.sequence), |last| (last.start + last.blocks, last.sequence + 1));
     LogStart { head, sequence: sequence + 1, epoch: superblock.epoch }
+}
+
+/// LOGDISK6: a log that begins with another number than the superblock of the log disk says.
+fn unlike(log: &Found, begin: LogStart) -> LogStart {
+    let own = log.superblock().map_or(0, |own| own.sequence);
+    let begin = LogStart { sequence: begin.sequence.max(own + 1), ..begin };
+    assert!(begin.sequence > own, "LOGDISK6: {} is not behind {own}", begin.sequence);
+    begin
 }
 
 /// Whether a data member of ddraid was not in sync when `superblock` was written.

@@ -344,6 +344,10 @@ impl Tree {
             } else if step.generation == pages.generation() {
                 step.link
             } else {
+                if step.generation <= sharing.since() {
+                    let node = pages.node(step.link).expect("EDIT3: the path of a change is in memory");
+                    sharing.replaces(step.link.block(), &node.entries);
+                }
                 pages.shadow(step.link)
             };
             if link != step.link {

@@ -17,6 +17,10 @@ pub trait Sharing {
     fn let_go(&self, block: u64);
     /// One more leaf has this entry.
     fn hold_entry(&self, key: Key, value: &Value);
+    /// This tree, which alone holds the node in `block`, is about to have a copy in its place.
+    fn replaces(&self, block: u64, entries: &Entries) {
+        let _any = (block, entries);
+    }
     /// Whether every entry of this leaf is one that there can be: before it is copied with [`Sharing::hold_entry`].
     fn believe(&self, leaf: &Span) -> Result<(), Stop> {
         let _any = leaf;

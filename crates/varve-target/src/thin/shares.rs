@@ -10,7 +10,8 @@
 //! - REFCOUNT3. At a checkpoint there is no difference.
 //! - REFCOUNT4. A block that somebody has let go of counts as shared until a commit is durable that began after that, and until
 //!   every request has ended that began before that commit: after a crash before it he holds the block still, and one
-//!   of his reads may be on its way to it.
+//!   of his reads may be on its way to it. So does what a node leads to that somebody has let go of: when a copy takes
+//!   its place, that is noted for each of its children.
 
 use super::Sabotage;
 use crate::pdata::{Alone, Pages, Room, Span, Stop, Tree};
@@ -87,6 +88,11 @@ impl Shares {
     pub(super) fn let_go(&self, first: u64, blocks: u64) {
         assert!(first > 0, "a superblock is never shared");
         add(Rc::make_mut(&mut self.difference.borrow_mut()), first, blocks, -1);
+        self.was_let_go(first, blocks);
+    }
+
+    /// Somebody has let go of what leads to the blocks (REFCOUNT4).
+    pub(super) fn was_let_go(&self, first: u64, blocks: u64) {
         add(&mut self.lately.borrow_mut().now, first, blocks, 1);
     }
 

@@ -8,7 +8,7 @@ use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use varve_block::{Device, Gate, IoError};
 use varve_format::pdata::BlockError;
-use varve_format::pdata::node::{Key, Value};
+use varve_format::pdata::node::{Entries, Key, Value};
 use varve_format::thin::{Mapping, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 
 /// A volume.
@@ -199,6 +199,24 @@ impl Sharing for Held<'_> {
         assert!(mapping.birth <= self.since, "EDIT2: what is shared is older than the last clone");
         if mapping.place != 0 {
             self.shares.hold(mapping.place, mapping.count);
+        }
+    }
+
+    /// REFCOUNT4: who let go of the node lately holds after a crash what it leads to.
+    fn replaces(&self, block: u64, entries: &Entries) {
+        if !self.shares.were_shared_lately(block, 1) {
+            return;
+        }
+        match entries {
+            Entries::Branch(children) => {
+                children.iter().for_each(|child| self.shares.was_let_go(child.1.block(), 1));
+            }
+            Entries::Leaf(entries) => {
+                let mapped = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
+                mapped
+                    .filter(|mapping| mapping.place != 0)
+                    .for_each(|mapping| self.shares.was_let_go(mapping.place, mapping.count));
+            }
         }
     }
 

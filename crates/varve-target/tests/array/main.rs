@@ -6,6 +6,7 @@ mod cost;
 mod defects;
 mod election_model;
 mod histories;
+mod log_disk;
 mod losses;
 mod model;
 mod rig;

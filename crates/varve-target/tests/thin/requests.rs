@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 use varve_block::{
     BlockDevice, Checked, Completion, Device, Extent, KIB, MIB, MapAnswer, MapFuture, MapGuard, MapIntent,
-    MapPiece, Shape,
+    MapPiece, Shape, ZeroOptions,
 };
 use varve_sim::{CrashKind, FaultBudget, FaultPlan, Holder, Holds, SimDisk, World};
 use varve_target::thin::{Backing, Discards, NewVolume, Origin, Uuid};
@@ -279,5 +279,35 @@ fn blocks_of_which_the_disk_is_being_told_are_free_after_a_crash() {
         let free = pool.usage().free;
         pool.checkpoint().await.expect("no faults");
         assert!(free >= 5 * MIB, "what was freed is free: {free}");
+    });
+}
+
+/// Of a clone that gives all up its source keeps what both had, by a node that it alone holds then; on the disk both hold it still.
+#[test]
+fn what_a_clone_has_let_go_of_is_not_overwritten_before_that_is_committed() {
+    let (world, disk) = (World::new(7), SimDisk::new(8 * MIB));
+    let arena = world.arena();
+    let part = |number: u64| Extent::new(number * PART, PART);
+    let clone = world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let (id, device) = volume(&pool, "v", MIB).await;
+        for number in 0..2 {
+            write(&device, &arena, part(number), 1).await.expect("space");
+        }
+        let clone = pool.snapshot(id, "clone", false).await.expect("space");
+        let other = pool.volume(clone).expect("it is there");
+        other.zero(Extent::new(0, MIB), ZeroOptions::default()).await.expect("no faults");
+        // The first change has a node of its own afterwards, and the second one finds it.
+        write(&device, &arena, part(9), 2).await.expect("space");
+        write(&device, &arena, part(1), 3).await.expect("space");
+        clone
+    });
+    world.crash(CrashKind::Process);
+    world.run(async {
+        let pool = open(disk.device(&world), &world).await.expect("a pool can always be opened");
+        let other = pool.volume(clone).expect("it was made");
+        let byte = read(&other, &arena, part(1)).await[0];
+        assert!(byte == 0 || byte == 1, "REFCOUNT4: {byte} was written to the other");
+        sound(&pool).await;
     });
 }
