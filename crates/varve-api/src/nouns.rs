@@ -443,6 +443,8 @@ nouns! {
 
     /// Something that happened, for logs and listeners.
     struct Event {
+        /// Counts what has happened since the daemon began to serve, from 1 on.
+        pub number: u64,
         /// Seconds since 1970.
         pub time: u64,
         /// The group, volume, snapshot, export or disk.

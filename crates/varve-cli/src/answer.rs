@@ -35,26 +35,28 @@ pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> Exit {
     match result {
         Ok(answer) => {
             let text = if json { &answer.json } else { &answer.text };
-            write_line(&mut std::io::stdout().lock(), text);
+            let _ = write_line(&mut std::io::stdout().lock(), text);
             answer.exit
         }
         Err(failure) => {
             if json {
                 let envelope = Envelope::<Empty>::error(failure.clone());
                 let text = serde_json::to_string(&envelope).expect("the nouns are plain data");
-                write_line(&mut std::io::stdout().lock(), &text);
+                let _ = write_line(&mut std::io::stdout().lock(), &text);
             } else {
-                write_line(&mut std::io::stderr().lock(), &failure.to_string());
+                let _ = write_line(&mut std::io::stderr().lock(), &failure.to_string());
             }
             failure.exit()
         }
     }
 }
 
-fn write_line(out: &mut impl Write, text: &str) {
+/// Prints one of several answers of a command; whether anybody reads on.
+pub(crate) fn print_line(answer: &Answer, json: bool) -> bool {
+    write_line(&mut std::io::stdout().lock(), if json { &answer.json } else { &answer.text })
+}
+
+fn write_line(out: &mut impl Write, text: &str) -> bool {
     let text = text.trim_end_matches('\n');
-    if !text.is_empty() {
-        let _ = writeln!(out, "{text}");
-        let _ = out.flush();
-    }
+    text.is_empty() || writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
 }

@@ -68,7 +68,8 @@ fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
             Noun::Array(verb) => verbs::array(&session, verb).await,
             Noun::Export(verb) => verbs::export(&session, verb).await,
             Noun::Job(verb) => verbs::job(&session, verb).await,
-            Noun::Status => verbs::status(&session).await,
+            Noun::Status { check } => verbs::status(&session, check).await,
+            Noun::Events { follow } => verbs::events(&session, follow).await,
             _ => Err(Failure::new(Code::Usage, "this verb does not speak to the daemon")),
         }
     })

@@ -75,6 +75,11 @@ impl Session {
         confirm::ask(what, &self.plan(call).await?)
     }
 
+    /// Whether answers are for programs.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Whether a question may be asked in this session.
     pub(crate) fn can_ask(&self) -> bool {
         !self.json && confirm::can_ask()

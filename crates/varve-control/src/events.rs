@@ -1,6 +1,6 @@
-//! The last things that happened, for `varve status`; each is logged too.
+//! The last things that happened, for `varve events`; each is logged too.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use varve_api::Event;
 
@@ -10,6 +10,8 @@ const KEPT_MAX: usize = 200;
 #[derive(Default)]
 pub(crate) struct Events {
     kept: RefCell<VecDeque<Event>>,
+    /// Of the newest.
+    number: Cell<u64>,
 }
 
 impl Events {
@@ -30,7 +32,9 @@ impl Events {
         if kept.len() == KEPT_MAX {
             kept.pop_front();
         }
-        kept.push_back(Event { time, subject: subject.to_owned(), message: message.to_owned() });
+        let number = self.number.get() + 1;
+        self.number.set(number);
+        kept.push_back(Event { number, time, subject: subject.to_owned(), message: message.to_owned() });
     }
 
     /// What is kept.

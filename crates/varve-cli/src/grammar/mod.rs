@@ -100,7 +100,17 @@ pub(crate) enum Noun {
         code: String,
     },
     /// Show how the daemon is, and what happened last.
-    Status,
+    Status {
+        /// Show only what needs a person; the exit code is 7 if anything does.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Show what happened to disks, groups, volumes and exports, the newest last.
+    Events {
+        /// Show what happens from now on, until interrupted.
+        #[arg(long)]
+        follow: bool,
+    },
     /// Run the daemon in the foreground.
     Daemon(DaemonOptions),
     /// Check disks that no daemon holds; changes nothing.

@@ -2,6 +2,7 @@
 
 mod array;
 mod array_scrub;
+mod events;
 mod export;
 mod group;
 mod job;
@@ -14,6 +15,7 @@ mod volume;
 mod volume_map;
 
 pub(crate) use array::array;
+pub(crate) use events::events;
 pub(crate) use export::export;
 pub(crate) use group::group;
 pub(crate) use job::job;

@@ -2,13 +2,19 @@
 
 use crate::answer::Answer;
 use crate::session::Session;
-use crate::table::{Table, pairs};
+use crate::table::pairs;
 use crate::units::date;
-use varve_api::{DaemonStatus, Failure};
+use varve_api::{DaemonStatus, Exit, Failure, Health};
 
-/// Shows the daemon and what happened last.
-pub(crate) async fn status(session: &Session) -> Result<Answer, Failure> {
+/// Shows the daemon and what happened last; if it is to `check`, only what needs a person.
+pub(crate) async fn status(session: &Session, check: bool) -> Result<Answer, Failure> {
     let status: DaemonStatus = session.get("/v1/status").await?;
+    if check {
+        let exit = if status.health == Health::Ok { Exit::Ok } else { Exit::NeedsRepair };
+        let mut lines = vec![status.health.to_string()];
+        lines.extend(status.problems.iter().cloned());
+        return Ok(Answer::new(&status, lines.join("\n")).exit(exit));
+    }
     let head = pairs(&[
         ("health", status.health.to_string()),
         ("version", status.version.clone()),
@@ -19,9 +25,6 @@ pub(crate) async fn status(session: &Session) -> Result<Answer, Failure> {
         ("state", status.state_dir.clone()),
     ]);
     let problems: String = status.problems.iter().map(|problem| format!("PROBLEM: {problem}\n")).collect();
-    let mut table = Table::new(&["TIME (UTC)", "ABOUT", "WHAT"]);
-    for event in &status.events {
-        table.row(vec![date(event.time), event.subject.clone(), event.message.clone()]);
-    }
-    Ok(Answer::new(&status, format!("{head}\n{problems}{}", table.render("nothing happened yet"))))
+    let events = super::events::table(&status.events);
+    Ok(Answer::new(&status, format!("{head}\n{problems}{events}")))
 }

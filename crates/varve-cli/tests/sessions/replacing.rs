@@ -288,6 +288,9 @@ fn spares_take_the_place_of_disks_that_fail_and_that_stay_away() {
         assert!(begun.elapsed() < SOON, "{}", world.ok("status"));
         std::thread::sleep(Duration::from_millis(50));
     }
+    let checked = world.run("status --check");
+    assert_eq!(checked.exit, 7, "{}", checked.stdout);
+    assert!(checked.stdout.contains("not replaced by a spare"), "{}", checked.stdout);
     world.ok("lv activate data/m --accept-missing");
     world.ok("pv create d6 --size 600M");
     world.ok("vg extend data d6");

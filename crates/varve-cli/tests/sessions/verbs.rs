@@ -1,7 +1,11 @@
 //! Every verb once, in an order in which they make sense, and the shape of its JSON.
+#![expect(clippy::disallowed_methods, reason = "what a command prints is read while it goes on")]
 
 use crate::harness::{World, ask, http};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
 
 /// The value has all of these keys.
 fn has(value: &Value, keys: &[&str]) {
@@ -202,9 +206,37 @@ fn the_program_itself() {
         "export list",
         "job list",
         "status",
+        "events",
     ] {
         assert!(!world.ok(words).contains("null"), "varve {words} is for people");
     }
+}
+
+#[test]
+fn what_happens_is_shown_while_it_happens() {
+    let world = World::with_group();
+    assert_eq!(world.ok("status --check"), "ok\n");
+    let mut follower = world.command("events --follow").stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(follower.stdout.take().expect("a pipe")).lines();
+    let (tell, told) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    let mut number = 0;
+    // What comes before it has begun to follow is not shown.
+    let line = loop {
+        number += 1;
+        world.ok(&format!("lv create data/v{number} --size 4M"));
+        if let Ok(line) = told.recv_timeout(Duration::from_secs(1)) {
+            break line;
+        }
+    };
+    assert!(line.contains("data") && line.contains("lv create"), "{line}");
+    let events = world.data("events");
+    let numbers: Vec<u64> =
+        events.as_array().expect("a list").iter().flat_map(|e| e["number"].as_u64()).collect();
+    assert!(numbers.is_sorted_by(|one, next| one + 1 == *next) && numbers.len() > 1, "{numbers:?}");
+    follower.kill().expect("it follows");
+    follower.wait().expect("it ends");
+    let _ = reader.join();
 }
 
 #[test]
