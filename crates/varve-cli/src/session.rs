@@ -45,6 +45,17 @@ impl Session {
         self.client.call(Method::POST, path, None::<&()>).await
     }
 
+    /// Tells people what the plan of a change warns of, before it is carried out.
+    pub(crate) async fn warn_of<R: Serialize>(&self, call: &Call<'_, R>) {
+        if call.dry_run {
+            return; // The plan is shown.
+        }
+        // What cannot be planned is refused when it is carried out.
+        let Ok(plan) = self.plan(call).await else { return };
+        let is_warning = |step: &&String| step.starts_with("warning: ");
+        plan.steps.iter().filter(is_warning).for_each(|warning| eprintln!("{warning}"));
+    }
+
     /// Carries out a change, or shows its plan; `text` tells people what was done.
     pub(crate) async fn change<R: Serialize, T: DeserializeOwned + Serialize>(
         &self,

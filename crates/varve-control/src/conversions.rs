@@ -16,20 +16,23 @@
 //! - CONVERTJOB2. Between the commit that lets the new layout count and the moment when requests go there, nothing grows: a tree that
 //!   is built then would lead to one layout, while others lead to both.
 //! - CONVERTJOB3. A layout is freed when no request is under way to it.
+//! - CONVERTJOB4. A conversion that has ended stands in no text: a job that is to end tries until that is so, and no disk of the layout
+//!   that is thrown away is needed for it.
 
 use super::Control;
 use super::change::shown;
 use super::find::{Located, volume_name};
-use super::jobs::{CONVERT, SHORT, Started};
+use super::jobs::{CONVERT, SHORT, Started, Stop};
 use super::layout::layout;
-use super::moves::{PATIENCE, Stop, not_known};
+use super::moves::not_known;
 use crate::failures;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Convert, Failure, Job};
 use varve_block::MIB;
 use varve_vg::Change;
-use varve_vg::model::{Conversion, ConvertedPart};
+use varve_vg::model::{Conversion, ConvertedPart, PvName};
 use varve_vg::plan::{ConversionStep, Numbered};
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::table::part_table;
@@ -140,11 +143,11 @@ impl Control {
 
     /// Tries until the volume is converted, or somebody or an error ends it.
     async fn convert(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Failure> {
-        let mut ending = None;
+        let (mut ending, mut is_switched) = (None, false);
         loop {
             let tried = match &ending {
                 None => self.try_converting(group, volume, job).await,
-                Some(_) => self.free(group, volume, "ended").await.map_err(Stop::Wait),
+                Some(_) => self.free(group, volume, "ended").await.map_err(Stop::Wait), // CONVERTJOB4
             };
             let stopped = match (tried, ending.take()) {
                 (Ok(true), _) | (Ok(false), None) => return Ok(()),
@@ -158,16 +161,18 @@ impl Control {
                 let message = "the daemon stops; the conversion goes on when it starts";
                 return Err(Failure::new(Code::JobCancelled, message));
             }
-            if self.conversion_of(group, volume).is_none() {
-                let gone = || Failure::new(Code::JobCancelled, "the volume, or its group, was given up");
-                return Err(ending.unwrap_or_else(gone));
+            match self.conversion_of(group, volume) {
+                Some(entry) => is_switched = entry.switched,
+                // A scan has found that the last change counts.
+                None if is_switched && self.entry_of(volume).is_ok() => return Ok(()),
+                None => {
+                    let gone = || Failure::new(Code::JobCancelled, "the volume, or its group, was given up");
+                    return Err(ending.unwrap_or_else(gone));
+                }
             }
             match stopped {
-                Stop::End(failure) => ending = Some(failure),
-                Stop::Wait(trouble) => {
-                    self.jobs.say_trouble(job.id, Some(trouble));
-                    self.context.clock().sleep(PATIENCE).await;
-                }
+                Stop::End(failure) => ending = Some(self.with_disks_in_trouble(group, failure)),
+                Stop::Wait(trouble) => self.wait_in_trouble(group, job, ending.is_some(), trouble).await,
             }
         }
     }
@@ -218,7 +223,10 @@ impl Control {
             };
             (entry.parts.iter().map(part).collect::<Vec<Part>>(), self.disk_files(known))
         })?;
-        self.check_disks(group, entry)?;
+        let areas = entry.parts.iter().flat_map(|part| part.space().areas());
+        let targets: Vec<PvName> = areas.map(|area| area.pv).collect();
+        self.check_disks_here(group, job, &targets)?;
+        let paths: BTreeSet<String> = targets.iter().map(|disk| self.path_of(group, *disk)).collect();
         let total: u64 = parts.iter().map(|(.., table)| table.size()).sum();
         job.progress.report(0, total);
         let begun = home.volume(volume).begin_conversion(parts, disks);
@@ -227,10 +235,10 @@ impl Control {
         let mut left = total;
         while left > 0 {
             self.check_wanted_still(job)?;
-            self.check_disks(group, entry)?;
+            self.check_disks_here(group, job, &targets)?;
             let began = self.context.clock().now();
             let batch = entry.rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
-            left = self.copy_batch(&home, volume, batch).await?;
+            left = self.copy_batch(&home, volume, batch).await.map_err(|stop| on_disks(stop, &paths))?;
             job.progress.report_done(total - left);
             if let Some(rate) = entry.rate {
                 let end = began.after(Duration::from_secs_f64(batch as f64 / rate as f64));
@@ -238,17 +246,6 @@ impl Control {
             }
         }
         Ok(())
-    }
-
-    /// A disk of the new layout that is missing ends a conversion.
-    fn check_disks(&self, group: Uuid, entry: &Conversion) -> Result<(), Stop> {
-        let mut areas = entry.parts.iter().flat_map(|part| part.space().areas());
-        let disks = self.with_group(group, |known| self.disk_files(known))?;
-        if areas.all(|area| disks.contains_key(&area.pv)) {
-            return Ok(());
-        }
-        let message = "a disk of the new layout is missing; the volume is as it was";
-        Err(Stop::End(Failure::new(Code::GroupIncomplete, message).help("varve pv list")))
     }
 
     async fn copy_batch(&self, home: &ShardHandle, volume: Uuid, bytes: u64) -> Result<u64, Stop> {
@@ -306,6 +303,14 @@ impl Control {
         }
         Ok(())
     }
+}
+
+/// The new layout that has failed lies on the disks at `paths`.
+fn on_disks(stop: Stop, paths: &BTreeSet<String>) -> Stop {
+    let Stop::End(failure) = stop else { return stop };
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let message = format!("{}; the new layout lies on {}", failure.message, paths.join(", "));
+    Stop::End(if failure.code == Code::MediumFailed { Failure { message, ..failure } } else { failure })
 }
 
 /// An error of the disks ends a conversion; a volume that is out of use may be in use again later.

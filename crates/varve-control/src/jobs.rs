@@ -2,17 +2,24 @@
 //!
 //! Invariant JOBS1: a volume is rolled back by at most one job. Meanwhile snapshots of it are made, held and removed as
 //! ever, except the one that it is rolled back to; other changes to it are refused. Removals keep nobody from anything.
+//!
+//! Invariant JOBS2: a disk that is missing ends no move and no conversion before the time for which it may be slow to appear has passed;
+//! meanwhile the job says which disk that is, and what ends the wait.
 
 use super::Control;
 use super::records::{Outlook, RecordedJob};
 use crate::job_list::NewJob;
 use futures_util::future::{Either, select};
+use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
+use varve_block::Moment;
+use varve_block::host::DiskState;
 use varve_format::text::SUBJECT_MAX;
-use varve_vg::model::JobWork;
+use varve_vg::model::{JobWork, PvName};
 use varve_volume::progress::Progress;
 
 /// The kinds of jobs.
@@ -30,6 +37,9 @@ pub(super) const ROLLBACK: &str = "rollback";
 /// How long a command waits for its job, which may be short.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
 
+/// How long to wait before what failed is tried again.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
 /// No host has had more jobs.
 const COUNTED_MAX: u64 = 1 << 48;
 
@@ -37,6 +47,22 @@ const COUNTED_MAX: u64 = 1 << 48;
 pub(super) struct Started {
     pub(super) id: u64,
     pub(super) progress: Arc<Progress>,
+    /// Since when a disk that it needs is missing, if one is.
+    missing_since: Cell<Option<Moment>>,
+}
+
+/// Why a move, or a conversion, does not go on.
+pub(super) enum Stop {
+    /// It ends: a move with what has moved where it is now, a conversion with the volume as it was.
+    End(Failure),
+    /// It goes on later.
+    Wait(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Wait(failure)
+    }
 }
 
 impl Control {
@@ -91,7 +117,7 @@ impl Control {
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
         self.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
-        Started { id, progress }
+        Started { id, progress, missing_since: Cell::new(None) }
     }
 
     /// Ends a job.
@@ -133,6 +159,77 @@ impl Control {
         match select(ended, clock.sleep(patience)).await {
             Either::Left(_) | Either::Right(_) => self.jobs.show(&id),
         }
+    }
+
+    /// JOBS2. What a job that copies does when of `disks`, those that it copies to, some are missing; nothing if none is.
+    pub(super) fn check_disks_here(&self, group: Uuid, job: &Started, disks: &[PvName]) -> Result<(), Stop> {
+        let here = self.with_group(group, |known| self.disk_files(known))?;
+        let Some(missing) = disks.iter().find(|disk| !here.contains_key(disk)) else {
+            job.missing_since.set(None);
+            return Ok(());
+        };
+        let now = self.context.clock().now();
+        let since = job.missing_since.get().unwrap_or(now);
+        job.missing_since.set(Some(since));
+        let path = self.path_of(group, *missing);
+        let message = format!("{path}, to which it copies, is missing");
+        let failure = Failure::new(Code::GroupIncomplete, message).help("varve pv list");
+        Err(match since.after(self.lost_disks.after()) <= now {
+            true => Stop::End(failure),
+            false => Stop::Wait(failure),
+        })
+    }
+
+    /// Says what a job of a group waits for, and waits before it tries again. One that `is_ending` only has to say so in the group's text.
+    pub(super) async fn wait_in_trouble(
+        &self,
+        group: Uuid,
+        job: &Started,
+        is_ending: bool,
+        trouble: Failure,
+    ) {
+        let trouble = self.with_disks_in_trouble(group, trouble);
+        let failed = self.disks_in_trouble(group);
+        let help = match failed.first() {
+            None => trouble.help.clone(),
+            Some((path, _)) if is_ending => {
+                format!(
+                    "the job ends as soon as its group can be changed, without {path} or with it: varve pv scan {path}"
+                )
+            }
+            Some((path, _)) => {
+                format!(
+                    "varve job cancel {}; or bring {path} back, and it goes on: varve pv scan {path}",
+                    job.id
+                )
+            }
+        };
+        self.jobs.say_trouble(job.id, Some(trouble.help(help)));
+        self.settle_soon(group);
+        self.context.clock().sleep(PATIENCE).await;
+    }
+
+    /// The failure of a job, with the disks of its group that may be the reason.
+    pub(super) fn with_disks_in_trouble(&self, group: Uuid, failure: Failure) -> Failure {
+        let disks = self.disks_in_trouble(group);
+        let untold = disks.iter().filter(|(path, _)| !failure.message.contains(path.as_str()));
+        let message =
+            untold.fold(failure.message.clone(), |message, (path, why)| format!("{message}; {path} {why}"));
+        Failure { message, ..failure }
+    }
+
+    /// The disks of a group that are missing, or take no writes.
+    fn disks_in_trouble(&self, group: Uuid) -> Vec<(String, &'static str)> {
+        let found = self.with_group(group, |known| {
+            let disks = self.disks.borrow();
+            let state = |path: &String| disks.get(Path::new(path)).map(|known| known.file.state());
+            let failed =
+                known.paths.values().filter(|path| !matches!(state(path), None | Some(DiskState::InUse)));
+            let failed = failed.map(|path| (path.clone(), "takes no writes"));
+            let missing = known.missing().into_iter().map(|path| (path.to_owned(), "is missing"));
+            missing.chain(failed).collect()
+        });
+        found.unwrap_or_default()
     }
 
     /// Takes up a job that stands in a text.

@@ -24,7 +24,7 @@ impl Control {
         let id = self.find_group(name)?;
         let (change, words) = match (&request.path, request.missing) {
             (Some(path), false) => {
-                let disk = self.member(id, path)?;
+                let disk = self.member(id, path).map_err(|failure| self.or_missing(id, path, failure))?;
                 (Change::RemoveDisk { id: disk }, format!("vg reduce {name} {path}"))
             }
             (None, true) => {
@@ -56,6 +56,17 @@ impl Control {
             self.warn(name, &format!("what they lie over is lost for good: {words}"));
         }
         self.show_group(&id.to_string()).await.map(Changed::Done)
+    }
+
+    /// Why there is no disk at `path` to be taken out of a group: a missing one goes another way.
+    fn or_missing(&self, group: Uuid, path: &str, failure: Failure) -> Failure {
+        let missing = self.with_group(group, |known| {
+            known.missing().contains(&path).then(|| known.group.name().to_owned())
+        });
+        let Ok(Some(name)) = missing else { return failure };
+        Failure::new(Code::GroupIncomplete, format!("{path}, a disk of group {name}, is missing")).help(format!(
+            "bring it back and varve pv scan {path}; varve vg reduce {name} --missing takes all missing disks out"
+        ))
     }
 
     /// `VG/LV` and `VG/LV@SNAP` of all that lies over what goes with the missing disks, though its own pool stays.

@@ -36,6 +36,11 @@ impl LostDisks {
         Self { after, disks: RefCell::default() }
     }
 
+    /// For how long a disk may be missing before it is replaced, or given up.
+    pub(super) fn after(&self) -> Duration {
+        self.after
+    }
+
     /// An array goes on without what it has on a disk.
     pub(super) fn note_ejection(&self, disk: Uuid) {
         self.disks.borrow_mut().entry(disk).or_default().is_ejected = true;

@@ -15,10 +15,11 @@
 //! - MOVEJOB2. Between the commit that lets the new place count and the moment when requests go there, no tree of a volume is
 //!   built, so that all of them lead to one place.
 //! - MOVEJOB3. A place is freed when no request of its volume is under way there.
+//! - MOVEJOB4. A move that has ended stands in no text: a job that is to end tries until that is so.
 
 use super::Control;
 use super::change::shown;
-use super::jobs::{MOVE, Started};
+use super::jobs::{MOVE, Started, Stop};
 use crate::failures;
 use std::time::Duration;
 use uuid::Uuid;
@@ -35,8 +36,6 @@ use varve_volume::movable::MovingRun;
 const STEP: u64 = 256 * MIB;
 /// Bytes that are copied between two looks at whether to go on.
 const BATCH: u64 = 8 * MIB;
-/// How long to wait before what failed is tried again.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What moves, and whose it is.
 struct Step {
@@ -44,20 +43,6 @@ struct Step {
     home: ShardHandle,
     run: MoveStep,
     bytes: u64,
-}
-
-/// Why a move, or a conversion, does not go on.
-pub(super) enum Stop {
-    /// It ends, with what has moved where it is now.
-    End(Failure),
-    /// It goes on later.
-    Wait(Failure),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Wait(failure)
-    }
 }
 
 impl Control {
@@ -116,41 +101,71 @@ impl Control {
         id
     }
 
-    /// Takes step after step until nothing is left, or somebody ends it.
+    /// Tries until nothing is left, or somebody or an error ends it.
     async fn empty(&self, group: Uuid, from: PvName, job: &Started) -> Result<(), Failure> {
-        let left = || self.with_group(group, |known| bytes_on(&known.group, from)).unwrap_or_default();
-        let total = left();
+        let total = self.left_on(group, from);
+        let mut ending = None;
         loop {
-            let stopped = loop {
-                job.progress.report(total.saturating_sub(left()), total);
-                match self.step(group, from, job).await {
-                    Ok(true) => self.jobs.say_trouble(job.id, None),
-                    Ok(false) => return Ok(()),
-                    Err(stop) => break stop,
+            let tried = match &ending {
+                None => self.take_steps(group, from, job, total).await,
+                Some(_) => self.end_move(group, from).await.map_err(Stop::Wait), // MOVEJOB4
+            };
+            let stopped = match (tried, ending.take()) {
+                (Ok(()), None) => return Ok(()),
+                (Ok(()), Some(failure)) => return Err(failure),
+                (Err(stopped), before) => {
+                    ending = before;
+                    stopped
                 }
             };
             if self.stopping.get() {
-                return Err(Failure::new(
-                    Code::JobCancelled,
-                    "the daemon stops; the move goes on when it starts",
-                ));
-            }
-            if self.with_group(group, |known| known.group.move_from(from).is_none()) != Ok(false) {
-                let message = "the disk, or the group, was given up";
+                let message = "the daemon stops; the move goes on when it starts";
                 return Err(Failure::new(Code::JobCancelled, message));
             }
-            match stopped {
-                Stop::End(failure) => {
-                    let _lock = self.lock_group(group).await;
-                    self.await_abandoned(group).await?; // MOVEJOB3
-                    let words = format!("pv move {} ended", self.path_of(group, from));
-                    self.commits(group).await.make(group, Change::EndMove { from }, &words).await?;
-                    return Err(failure);
-                }
-                Stop::Wait(failure) => self.jobs.say_trouble(job.id, Some(failure)),
+            if self.with_group(group, |known| known.group.move_from(from).is_none()) != Ok(false) {
+                return self.ended_elsewhere(group, from, ending);
             }
-            self.context.clock().sleep(PATIENCE).await;
+            match stopped {
+                Stop::End(failure) => ending = Some(self.with_disks_in_trouble(group, failure)),
+                Stop::Wait(trouble) => self.wait_in_trouble(group, job, ending.is_some(), trouble).await,
+            }
         }
+    }
+
+    /// How a move has ended that no text has any more, though the last change failed.
+    fn ended_elsewhere(&self, group: Uuid, from: PvName, ending: Option<Failure>) -> Result<(), Failure> {
+        let is_there = self.with_group(group, |known| known.group.pv(from).is_some()) == Ok(true);
+        match ending {
+            Some(failure) => Err(failure),
+            // A scan has found that the last change counts.
+            None if is_there && self.left_on(group, from) == 0 => Ok(()),
+            None => Err(Failure::new(Code::JobCancelled, "the disk, or the group, was given up")),
+        }
+    }
+
+    /// Takes step after step until nothing is left.
+    async fn take_steps(&self, group: Uuid, from: PvName, job: &Started, total: u64) -> Result<(), Stop> {
+        loop {
+            job.progress.report(total.saturating_sub(self.left_on(group, from)), total);
+            if !self.step(group, from, job).await? {
+                return Ok(());
+            }
+            self.jobs.say_trouble(job.id, None);
+        }
+    }
+
+    /// What has moved stays where it is, and no more moves.
+    async fn end_move(&self, group: Uuid, from: PvName) -> Result<(), Failure> {
+        let _lock = self.lock_group(group).await;
+        self.settle_locked(group, from).await?;
+        self.await_abandoned(group).await?; // MOVEJOB3
+        let words = format!("pv move {} ended", self.path_of(group, from));
+        self.commits(group).await.make(group, Change::EndMove { from }, &words).await
+    }
+
+    /// Bytes that are still to be moved.
+    fn left_on(&self, group: Uuid, from: PvName) -> u64 {
+        self.with_group(group, |known| bytes_on(&known.group, from)).unwrap_or_default()
     }
 
     /// Moves one run; whether there was one.
@@ -188,7 +203,7 @@ impl Control {
         let change = Change::MoveNext { from, sectors, bytes_max: STEP };
         let planned = commits.plan(group, change, &format!("pv move {path}"));
         let planned = planned.map_err(|failure| match failure.code {
-            Code::NoSpaceInGroup => Stop::End(failure),
+            Code::NoSpaceInGroup => self.without_place(group, from, job, failure),
             _ => Stop::Wait(failure),
         })?;
         let run = planned.after.move_from(from).and_then(|entry| entry.step);
@@ -196,6 +211,20 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         self.busy.borrow_mut().extend(found.iter().map(|step| (step.volume, job.id)));
         Ok(found)
+    }
+
+    /// There is no place for what is moved next; there may be when a target is back that is missing (JOBS2).
+    fn without_place(&self, group: Uuid, from: PvName, job: &Started, failure: Failure) -> Stop {
+        let targets = self.with_group(group, |known| {
+            let named = known.group.move_from(from).map(|entry| entry.to.clone()).unwrap_or_default();
+            let is_target = |disk: &PvName| *disk != from && (named.is_empty() || named.contains(disk));
+            let disks = known.group.physical_volumes().iter().map(|disk| disk.name);
+            disks.filter(is_target).collect::<Vec<PvName>>()
+        });
+        match self.check_disks_here(group, job, &targets.unwrap_or_default()) {
+            Err(Stop::Wait(missing)) => Stop::Wait(missing),
+            _ => Stop::End(failure),
+        }
     }
 
     /// Whose `run` is; not while another job works on that.
@@ -212,6 +241,7 @@ impl Control {
 
     /// Copies the run of a step, not faster than the move may.
     async fn copy_run(&self, group: Uuid, from: PvName, step: &Step, job: &Started) -> Result<(), Stop> {
+        self.check_disks_here(group, job, &[step.run.new.pv])?;
         let (run, rate) = self.with_group(group, |known| {
             let (old, new) = (place(&known.group, step.run.old), place(&known.group, step.run.new));
             let files = self.disk_files(known);
@@ -224,7 +254,9 @@ impl Control {
                 });
             (run, known.group.move_from(from).and_then(|entry| entry.rate))
         })?;
-        let missing = || Failure::new(Code::GroupIncomplete, "a disk is missing").help("varve pv scan PATH");
+        let source = self.path_of(group, from);
+        let missing =
+            || Failure::new(Code::GroupIncomplete, format!("{source}, which is emptied, is missing"));
         let run = run.ok_or_else(missing)?;
         let begun = step.home.begin_move(run);
         begun.await.map_err(failures::gone)??;
@@ -236,7 +268,7 @@ impl Control {
             let copied = step.home.volume(volume).copy_move(from, batch);
             left = copied.await.map_err(failures::gone)?.map_err(|failure| match failure.code {
                 Code::VolumeUnusable => Stop::Wait(failure),
-                _ => Stop::End(failure.help("varve pv list; what has moved stays where it is")),
+                _ => self.failed_step(group, step, failure),
             })?;
             job.progress.report_done(done + step.bytes - left);
             if let Some(rate) = rate {
@@ -245,6 +277,14 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// A disk has failed: the old place of the step counts.
+    fn failed_step(&self, group: Uuid, step: &Step, failure: Failure) -> Stop {
+        let target = self.path_of(group, step.run.new.pv);
+        let message = format!("{}; it moves to {target}", failure.message);
+        let failure = Failure { message, ..failure };
+        Stop::End(failure.help("varve pv list; what has moved stays where it is"))
     }
 
     /// Waits until `end`, or until the job is not wanted any more.
@@ -267,7 +307,7 @@ impl Control {
         let prepared = step.home.volume(volume).prepare_move(from, wanted);
         prepared.await.map_err(failures::gone)?.map_err(|failure| match failure.code {
             Code::VolumeUnusable => Stop::Wait(failure),
-            _ => Stop::End(failure.help("varve pv list; what has moved stays where it is")),
+            _ => self.failed_step(group, step, failure),
         })?;
         Ok(commits.commit(group, planned, Vec::new()).await?)
     }

@@ -4,11 +4,13 @@
 //! - RESCAN1. A disk that was set aside to be looked at anew is known again afterwards: as usable, or with the reason why it is not.
 //! - RESCAN2. While a change of a group has reached only some of its disks, these are looked at anew again and again, as `pv scan` does it:
 //!   one disk that fails keeps the others' volumes and pools from what they need of the group for no longer than that.
+//! - RESCAN3. While something of a group is moved or converted and a disk of it is missing, that is looked for in this way, too.
 
 use super::Control;
 use super::disks::{options, read_label};
 use super::images::what;
 use super::known_disk::KnownDisk;
+use super::known_group::KnownGroup;
 use super::reopen::why_failed;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +24,7 @@ const SETTLE_FIRST: Duration = Duration::from_secs(2);
 const SETTLE_LATER: Duration = Duration::from_secs(60);
 
 impl Control {
-    /// RESCAN2.
+    /// RESCAN2, RESCAN3.
     pub(super) fn settle_soon(&self, group: Uuid) {
         if !self.settling.borrow_mut().insert(group) {
             return;
@@ -33,7 +35,7 @@ impl Control {
             loop {
                 clock.sleep(wait).await;
                 let Some(control) = me.upgrade() else { return };
-                let is_open = control.with_group(group, |known| known.is_half_committed()) == Ok(true);
+                let is_open = control.with_group(group, needs_look) == Ok(true);
                 if !is_open || control.stopping.get() {
                     control.settling.borrow_mut().remove(&group);
                     return;
@@ -186,4 +188,10 @@ impl Control {
         self.refuse_copy(&label, path)?;
         Ok(KnownDisk { file, cache, label: Some(label), problem: None })
     }
+}
+
+/// RESCAN2, RESCAN3.
+fn needs_look(known: &KnownGroup) -> bool {
+    let is_copied = !known.group.moves().is_empty() || !known.group.conversions().is_empty();
+    known.is_half_committed() || is_copied && !known.missing().is_empty()
 }

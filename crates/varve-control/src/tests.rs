@@ -22,6 +22,7 @@ use varve_volume::quota::CacheQuota;
 use varve_volume::{metadata, open, pool_check, retire};
 
 mod conversions;
+mod failed_targets;
 mod jobs;
 mod losses;
 mod merges;

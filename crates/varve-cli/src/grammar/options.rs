@@ -1,5 +1,6 @@
 //! Options that verbs of several nouns share.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use varve_api::ReadPolicy;
 
@@ -60,6 +61,24 @@ pub(crate) enum LayoutChoice {
     Mapper,
 }
 
+/// The layouts that lie on disks. The others are known, too, so that it is said why they are refused.
+pub(crate) fn layouts_on_disks() -> impl TypedValueParser<Value = LayoutChoice> {
+    let word = |layout: &LayoutChoice| {
+        let is_elsewhere = matches!(layout, LayoutChoice::Zero | LayoutChoice::Error | LayoutChoice::Mapper);
+        Some(layout.to_possible_value()?.hide(is_elsewhere))
+    };
+    let words = LayoutChoice::value_variants().iter().filter_map(word);
+    PossibleValuesParser::new(words).try_map(|word| LayoutChoice::from_str(&word, false))
+}
+
+/// `yes` or `no`, which are shown, and the other words for them.
+pub(crate) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
+    const YES: [&str; 5] = ["yes", "y", "true", "on", "1"];
+    const NO: [&str; 5] = ["no", "n", "false", "off", "0"];
+    let word = |words: [&'static str; 5]| PossibleValue::new(words[0]).aliases(words);
+    PossibleValuesParser::new([word(YES), word(NO)]).map(|word| YES.contains(&word.as_str()))
+}
+
 /// How a volume or pool lies on its disks.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LayoutOptions {
@@ -115,7 +134,9 @@ pub(crate) struct ArrayPolicyOptions {
 
 /// What a conversion to another layout takes.
 #[derive(Args, Clone, Debug)]
-#[command(mut_arg("layout", |arg| arg.default_value(None::<&str>).required(true)))]
+#[command(mut_arg("layout", |arg| {
+    arg.default_value(None::<&str>).required(true).value_parser(layouts_on_disks())
+}))]
 pub(crate) struct ConvertOptions {
     #[command(flatten)]
     pub(crate) layout: LayoutOptions,
@@ -134,4 +155,50 @@ pub(crate) struct DiskWords {
     /// Only on these disks of the group: paths, identities or names such as pv0.
     #[arg(long, value_name = "PV,…", value_delimiter = ',')]
     pub(crate) on: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::grammar::{Cli, LayoutChoice, Noun, PhysicalVerb, PoolVerb};
+    use clap::{CommandFactory, Parser};
+
+    /// The help of a verb, in one line.
+    fn help_of(words: &[&str]) -> String {
+        let mut command = Cli::command();
+        let mut found = &mut command;
+        for word in words {
+            found = found.find_subcommand_mut(word).expect("there is such a verb");
+        }
+        let help = found.render_help().to_string();
+        help.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn help_offers_what_is_taken_and_no_more() {
+        let layouts = "[possible values: linear, striped, mirror, ddraid]";
+        for verb in [["lv", "convert"], ["pool", "convert"], ["pool", "create"]] {
+            let help = help_of(&verb);
+            assert!(help.contains(layouts), "{help}");
+        }
+        assert!(help_of(&["lv", "create"]).contains("zero"), "a volume may lie nowhere");
+        let help = help_of(&["pv", "change"]);
+        assert!(help.contains("[possible values: yes, no]"), "{help}");
+    }
+
+    #[test]
+    fn words_that_help_leaves_out_are_known() {
+        let parsed =
+            Cli::try_parse_from(["varve", "pool", "create", "data/p", "--size", "1G", "--type", "zero"]);
+        let Ok(Cli { noun: Noun::Pool(PoolVerb::Create(options)), .. }) = parsed else {
+            panic!("the daemon says why it is refused")
+        };
+        assert_eq!(options.layout.layout, LayoutChoice::Zero);
+        for (word, spare) in [("yes", true), ("true", true), ("1", true), ("no", false), ("off", false)] {
+            let parsed = Cli::try_parse_from(["varve", "pv", "change", "/d", "--spare", word]);
+            let Ok(Cli { noun: Noun::Pv(PhysicalVerb::Change(change)), .. }) = parsed else {
+                panic!("{word} is taken")
+            };
+            assert_eq!(change.spare, spare, "{word}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `varve pv`: the verbs of physical volumes.
 
+use super::options::yes_or_no;
 use super::{Change, Destroy, DiskOptions, Waiting};
-use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
@@ -82,7 +82,7 @@ pub(crate) struct DiskChange {
     /// The disk: its path or its identity.
     pub(crate) disk: String,
     /// Whether it is kept for members of arrays whose disks fail.
-    #[arg(long, value_name = "yes|no", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(long, value_name = "yes|no", action = ArgAction::Set, value_parser = yes_or_no())]
     pub(crate) spare: bool,
     #[command(flatten)]
     pub(crate) change: Change,

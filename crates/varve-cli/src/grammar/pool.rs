@@ -1,5 +1,6 @@
 //! `varve pool`: the verbs of thin pools.
 
+use super::options::layouts_on_disks;
 use super::{Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::{Discards, OverCommit, WhenFull};
@@ -126,6 +127,7 @@ pub(crate) struct PoolPolicyOptions {
 
 /// What `varve pool create` takes.
 #[derive(Args, Debug)]
+#[command(mut_arg("layout", |arg| arg.value_parser(layouts_on_disks())))]
 pub(crate) struct PoolCreateOptions {
     /// The pool's name.
     #[arg(value_name = "VG/POOL")]

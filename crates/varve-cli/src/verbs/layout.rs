@@ -78,6 +78,9 @@ pub(super) async fn convert(
         ..Convert::default()
     };
     let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+    if request.array_block_size.is_some() {
+        session.warn_of(&call).await;
+    }
     session.job(call, waiting, &format!("{name} has its new layout")).await
 }
 

@@ -165,7 +165,8 @@ fn state_text(disk: &PhysicalVolume) -> String {
 
 /// Disks as a table.
 pub(super) fn table(disks: &[PhysicalVolume]) -> String {
-    let mut table = Table::new(&["DISK", "GROUP", "STATE", "SIZE>", "FREE>", "CACHE", "ERRORS>", "SLOW>"]);
+    let mut table =
+        Table::new(&["DISK", "GROUP", "STATE", "SIZE>", "FREE>", "CACHE", "ERRORS>", "SLOW>", "EJECTIONS>"]);
     for disk in disks {
         table.row(vec![
             disk.path.clone().unwrap_or_else(|| disk.id.clone()),
@@ -176,6 +177,7 @@ pub(super) fn table(disks: &[PhysicalVolume]) -> String {
             disk.cache.to_string(),
             disk.errors.to_string(),
             disk.slow.to_string(),
+            disk.ejections.to_string(),
         ]);
     }
     let reasons = disks.iter().filter_map(|disk| {

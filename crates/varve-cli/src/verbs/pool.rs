@@ -24,6 +24,9 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let request = create_request(*options)?;
             let path = "/v1/pools".to_owned();
             let call = Call { method: Method::POST, path, request: &request, dry_run };
+            if request.array_block_size.is_some() {
+                session.warn_of(&call).await;
+            }
             session.change(call, |made: &Pool| format!("made {} of {}", made.name, size(made.size))).await
         }
         PoolVerb::List { group } => {

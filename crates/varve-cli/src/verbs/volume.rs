@@ -94,6 +94,9 @@ async fn create(session: &Session, options: &VolumeCreateOptions) -> Result<Answ
     let request = create_request(options)?;
     let (path, dry_run) = ("/v1/volumes".to_owned(), options.change.dry_run);
     let call = Call { method: Method::POST, path, request: &request, dry_run };
+    if request.array_block_size.is_some() {
+        session.warn_of(&call).await;
+    }
     session.change(call, |made: &LogicalVolume| format!("made {} of {}", made.name, size(made.size))).await
 }
 

@@ -5,7 +5,7 @@ use varve_api::{ArrayFail, ArrayReplace, ArrayScrub, GroupReduce, PhysicalVolume
 use varve_sim::CrashKind;
 
 /// Runs `work` beside a control with what the host remembers, which ends without a warning then.
-fn live<W>(host: &Rc<Host>, work: W)
+pub(super) fn live<W>(host: &Rc<Host>, work: W)
 where
     W: AsyncFnOnce(Rc<Control>) + Send + 'static,
 {
@@ -27,7 +27,7 @@ where
 }
 
 /// The group `data` on new disks.
-async fn make_group(control: &Control, paths: &[String]) {
+pub(super) async fn make_group(control: &Control, paths: &[String]) {
     let label =
         PhysicalVolumeCreate { paths: paths.to_vec(), size: Some("64M".into()), ..Default::default() };
     control.create_disks(label).await.expect("disks");
@@ -162,6 +162,27 @@ fn a_disk_that_fails_keeps_others_from_changes_of_their_group_for_a_moment_only(
         set_refusing(&disks[1], false);
         scan(&control).await;
         assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
+    });
+}
+
+#[test]
+fn a_missing_disk_that_is_to_leave_its_group_is_told_from_one_of_no_group() {
+    let host = Host::new(1, Duration::from_micros(200));
+    let disks: Vec<String> = (0..2).map(|number| format!("/disk{number}")).collect();
+    let paths = disks.clone();
+    live(&host, async move |control| make_group(&control, &paths).await);
+    host.set_gone(&disks[1], true);
+    live(&host, async move |control| {
+        let reduce = async |path: &str| {
+            let request = GroupReduce { path: Some(path.into()), ..Default::default() };
+            control.reduce_group("data", request).await.expect_err("it is not here")
+        };
+        let refused = reduce("/disk1").await;
+        assert!(refused.message.contains("is missing"), "{refused}");
+        assert!(refused.help.contains("varve vg reduce data --missing"), "{refused}");
+        assert_eq!(reduce("/disk7").await.code, Code::NotInGroup);
+        let request = GroupReduce { missing: true, ..Default::default() };
+        control.reduce_group("data", request).await.expect("nothing lies there");
     });
 }
 
