@@ -26,11 +26,19 @@ impl State {
     pub(super) fn mapped(&self, connection: &Connection, number: u64, extents: &[wire::Extent]) {
         let asked = self.outstanding.borrow().get(&number).and_then(|question| question.about.range());
         let (mut copies, mut notices, mut is_located, mut copied) = (Vec::new(), Vec::new(), false, 0_u64);
+        let mut is_outdated = false;
         for said in extents {
             let Some((extent, checked)) = self.checked(said, asked) else {
                 self.refuse(connection, number, said);
                 continue;
             };
+            if self.is_outdated(number, extent) {
+                is_outdated = true;
+                if let Checked::Copy { .. } = checked {
+                    self.tell_failed(connection, number, extent);
+                }
+                continue;
+            }
             if said.notify {
                 notices.push(extent);
             }
@@ -62,6 +70,7 @@ impl State {
             return;
         }
         let answer = match (is_located, copies.is_empty()) {
+            (false, true) if is_outdated => Answer::Kept { notices }, // Nothing is: it is asked again.
             (false, _) => {
                 self.fail_copies(number, copies.iter().map(|copy| copy.extent));
                 Answer::Error
@@ -211,8 +220,26 @@ impl State {
     /// DELEGATE2: the mapper hears that these parts of its answer do not hold.
     pub(super) fn fail_copies(&self, number: u64, extents: impl Iterator<Item = Extent>) {
         let Some(connection) = self.connection.borrow().clone() else { return };
-        for Extent { offset, length } in extents {
-            send(&connection, number, &ToMapper::Failed { offset, length });
+        for extent in extents {
+            self.tell_failed(&connection, number, extent);
         }
+    }
+
+    /// DELEGATE2: a copy has failed. Answers to what was asked before the mapper hears of it may lead there.
+    fn tell_failed(&self, connection: &Connection, number: u64, extent: Extent) {
+        let mut outstanding = self.outstanding.borrow_mut();
+        let others = outstanding.iter_mut().filter(|(other, _)| **other != number);
+        let waiting = others.filter(|(_, question)| question.answer.is_none());
+        waiting.for_each(|(_, question)| question.failed.push(extent));
+        let Extent { offset, length } = extent;
+        send(connection, number, &ToMapper::Failed { offset, length });
+    }
+
+    /// Whether something of `extent` has failed to be copied since question `number` was sent.
+    fn is_outdated(&self, number: u64, extent: Extent) -> bool {
+        let outstanding = self.outstanding.borrow();
+        outstanding
+            .get(&number)
+            .is_some_and(|question| question.failed.iter().any(|one| one.overlaps(extent)))
     }
 }

@@ -6,7 +6,7 @@
 //! - DELEGATE1. A request reaches only devices that the engine gave to the mapper or that came from it, inside their bounds, and a
 //!   write only those that may be written.
 //! - DELEGATE2. What an answer has copied is copied, but for what the request itself writes, before any other request is led there;
-//!   if that fails the mapper hears that its answer does not hold.
+//!   if that fails the mapper hears that its answer does not hold, and no answer counts that it may have given before.
 //! - DELEGATE3. When the mapper is asked to make its mapping durable, all that lies where its answers said is durable: no answer for
 //!   writes is under way meanwhile.
 //! - DELEGATE4. When an invalidation is acknowledged, no request uses what it made invalid, and none will.

@@ -19,6 +19,8 @@ pub(super) struct Connection {
 pub(super) struct Outstanding {
     pub(super) about: About,
     pub(super) answer: Option<Answer>,
+    /// Copies that have failed since it was sent (DELEGATE2).
+    pub(super) failed: Vec<Extent>,
 }
 
 /// What a question is about.
