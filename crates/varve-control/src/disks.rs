@@ -147,7 +147,7 @@ impl Control {
             return Ok(Changed::Planned(Plan::of_steps(vec![format!("would {what} {}", path.display())])));
         }
         if let Some(file) = file {
-            let disk = Disk { path: path.display().to_string(), device: self.context.disk(&file) };
+            let disk = Disk { path: path.display().to_string(), device: self.metadata_disk(&file) };
             remove(&disk).await.map_err(|error| failures::io(&disk.path, error))?;
         }
         self.disks.borrow_mut().remove(&path);
@@ -190,7 +190,7 @@ impl Control {
         let options = DiskOptions { create_size: search.size, ..options(cache) };
         let file = self.open_disk(path, options).await.map_err(|failure| create_hint(failure, path))?;
         let made = search.size.is_some();
-        let device = self.context.disk(&file);
+        let device = self.metadata_disk(&file);
         let label = read_label(&device, &self.context.arena()).await;
         if let Some(label) = label.filter(|label| search.labelled && label.vg.is_none() && !search.overwrite)
         {
@@ -246,7 +246,7 @@ impl Control {
         let mut free = Vec::with_capacity(candidates.len());
         for candidate in candidates {
             let path = candidate.path.display().to_string();
-            let disk = Disk { path: path.clone(), device: self.context.disk(&candidate.file) };
+            let disk = Disk { path: path.clone(), device: self.metadata_disk(&candidate.file) };
             let labelled = match candidate.label {
                 Some(label) => FreeDisk { disk, label },
                 None => {
@@ -355,7 +355,10 @@ impl Control {
             disks.iter().map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
         };
         for (path, file) in files {
-            let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
+            let label = read_label(&self.metadata_disk(&file), &self.context.arena()).await;
+            if self.limits.is_overdue(&file) {
+                continue; // It has the label that it had, for all that is known.
+            }
             if let Some(known) = self.disks.borrow_mut().get_mut(&path) {
                 known.label = label;
             }

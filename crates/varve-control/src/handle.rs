@@ -1,6 +1,7 @@
 //! The way to the control: commands from any thread, and events of the volumes.
 
 use super::Control;
+use super::limited::Limits;
 use super::locks::Locks;
 use super::lost_disks::LostDisks;
 use crate::failures;
@@ -113,6 +114,7 @@ impl ControlHandle {
                 records: super::known_jobs::Records::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
+                limits: Limits::default(),
                 unopened: RefCell::default(),
                 accepted: RefCell::default(),
                 ejections: RefCell::default(),

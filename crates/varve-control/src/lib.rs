@@ -46,6 +46,7 @@ mod known_jobs;
 mod layers;
 mod layout;
 mod left_images;
+mod limited;
 mod locking;
 mod locks;
 mod lost;
@@ -107,6 +108,7 @@ use known_disk::KnownDisk;
 use known_export::KnownExport;
 use known_group::KnownGroup;
 use known_jobs::Records;
+use limited::Limits;
 use locks::Locks;
 use lost_disks::LostDisks;
 use std::cell::{Cell, RefCell};
@@ -152,6 +154,7 @@ pub struct Control {
     faults: RefCell<Vec<String>>,
     saving: Mutex<()>,
     disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
+    limits: Limits,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
     /// What a person has accepted of the arrays of volumes, while they are taken into use.

@@ -62,23 +62,25 @@ impl Control {
     }
 
     /// The right to change every group whose disks answer and whom no command holds for long, and to commit it; and all
-    /// disks of the others.
+    /// disks of the others. A group that a change has reached in part is settled without its silent disks.
     pub(super) async fn lock_answering(&self) -> (Vec<Held>, Vec<Guard>, BTreeSet<PathBuf>) {
         let probe = self.context.clock().now().after(PROBE);
         let mut silent: BTreeSet<PathBuf> = self.silent_disks(probe).await.into_iter().collect();
         for path in &silent {
             self.warn(&path.display().to_string(), "does not answer: it is left out");
         }
-        let groups: Vec<(Uuid, BTreeSet<PathBuf>)> = {
+        let groups: Vec<(Uuid, BTreeSet<PathBuf>, bool)> = {
             let groups = self.groups.borrow();
             let paths = |known: &KnownGroup| known.paths.values().map(PathBuf::from).collect();
-            groups.iter().map(|(id, known)| (*id, paths(known))).collect()
+            groups.iter().map(|(id, known)| (*id, paths(known), known.is_half_committed())).collect()
         };
         let (mut locks, mut commits) = (Vec::new(), Vec::new());
-        for (group, paths) in groups {
+        for (group, paths, is_half_committed) in groups {
             let deadline = self.context.clock().now().after(PROBE);
             let both = async { (self.lock_group(group).await, self.locks.commits(group).await) };
-            let both = if silent.is_disjoint(&paths) { self.until(deadline, both).await } else { None };
+            // RESCAN2: what has reached only some disks is settled without those that are silent.
+            let answers = is_half_committed || silent.is_disjoint(&paths);
+            let both = if answers { self.until(deadline, both).await } else { None };
             match both {
                 Some((lock, commit)) => {
                     locks.push(lock);

@@ -169,7 +169,7 @@ impl Control {
         let cache = cache.unwrap_or(self.cache);
         self.refuse_own_export(path).await?;
         let file = self.open_disk(path, options(cache)).await?;
-        let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
+        let label = read_label(&self.metadata_disk(&file), &self.context.arena()).await;
         let Some(label) = label else {
             let text = path.display();
             let message = format!("{text} is no physical volume: it has no valid label");

@@ -1,9 +1,12 @@
 //! Disks that do not answer: shown as such while it lasts, with an event when it begins and one when it ends.
 
 use super::Control;
+use super::limited::LIMIT;
 use futures_channel::oneshot;
 use futures_util::future::select;
 use std::time::Duration;
+use varve_block::Device;
+use varve_volume::world::DiskRef;
 
 /// How often that is looked at for events.
 const LOOK: Duration = Duration::from_secs(1);
@@ -27,6 +30,24 @@ impl Control {
             }
         });
         sender
+    }
+
+    /// A device on `file` for the metadata of its group (LIMIT1 of `limited.rs`).
+    pub(super) fn metadata_disk(&self, file: &DiskRef) -> Device {
+        let (me, path) = (self.weak(), file.path().display().to_string());
+        let tell = move |is_overdue: bool| {
+            let Some(control) = me.upgrade() else { return };
+            if is_overdue {
+                let limit = LIMIT.as_secs();
+                let words =
+                    format!("no request for its metadata was answered within {limit} s: it counts as failed");
+                control.warn(&path, &words);
+            } else {
+                control.event(&path, "late requests have ended: varve pv scan takes it back");
+            }
+        };
+        let world = (self.context.clock(), self.context.spawner());
+        self.limits.put_on(file, self.context.disk(file), world, tell)
     }
 
     pub(super) fn tell_of_stalled_disks(&self) {

@@ -152,7 +152,7 @@ impl Control {
         let disks = disks.iter().filter(|(path, _)| !silent.contains(*path));
         let disk = |(path, known): (&PathBuf, &super::known_disk::KnownDisk)| Disk {
             path: path.display().to_string(),
-            device: self.context.disk(&known.file),
+            device: self.metadata_disk(&known.file),
         };
         disks.map(disk).collect()
     }

@@ -6,6 +6,7 @@
 //! - STOP2. A disk that does not answer keeps nothing of other disks from being made durable.
 //! - STOP3. All stages together take no longer than the stop may.
 
+use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
 use super::{Control, PROBE};
 use futures_util::future::{Either, join_all, select};
@@ -106,10 +107,15 @@ impl Control {
     pub(super) async fn silent_disks(&self, deadline: Moment) -> Vec<PathBuf> {
         let disks: Vec<_> = {
             let disks = self.disks.borrow();
-            disks.iter().map(|(path, known)| (path.clone(), self.context.disk(&known.file))).collect()
+            let disk =
+                |known: &KnownDisk| (self.context.disk(&known.file), self.limits.is_overdue(&known.file));
+            disks.iter().map(|(path, known)| (path.clone(), disk(known))).collect()
         };
         let arena = self.context.arena();
-        let asked = disks.into_iter().map(async |(path, disk)| {
+        let asked = disks.into_iter().map(async |(path, (disk, is_overdue))| {
+            if is_overdue {
+                return Some(path); // LIMIT2: what it answers now would not be read.
+            }
             let length = usize::try_from(disk.shape().block_size).expect("a block is small");
             let answer = self.until(deadline, disk.read(0, arena.take(length))).await;
             answer.is_none().then_some(path)

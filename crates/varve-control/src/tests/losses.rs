@@ -232,3 +232,41 @@ fn what_lay_on_the_disks_of_a_new_mirror_is_no_difference_between_its_copies() {
         assert_eq!(scrub.mismatches, 0, "OPENARRAY3: {scrub:?}");
     });
 }
+
+#[test]
+fn a_disk_that_hangs_keeps_others_from_changes_of_their_group_for_a_moment_only() {
+    with_disks(3, "64M", async |control, disks| {
+        make_mirror(&control, "data/v", "8M", &disks[..2]).await;
+        let spare = PhysicalVolumeChange { disk: disks[2].clone(), spare: Some(true), ..Default::default() };
+        control.change_disk(spare).await.expect("nothing lies there");
+        let clock = control.context.clock();
+        // Each request takes longer than a change waits for it.
+        host().set_faults(&disks[1], FaultPlan { stall: 1_000_000, ..FaultPlan::default() });
+        let on = disks[..1].to_vec();
+        let request = VolumeCreate { name: "data/w".into(), size: "4M".into(), on, ..Default::default() };
+        let begun = clock.now();
+        let failure = control.create_volume(request).await.expect_err("one disk hangs");
+        assert!(clock.now().since(begun) < Duration::from_secs(20), "LIMIT1");
+        let said = format!("{failure}");
+        assert!(said.contains("/disk1") && failure.help.contains("varve pv scan"), "{said}");
+        clock.sleep(Duration::from_secs(40)).await;
+        let group = control.show_group("data").await.map(|group| group.state);
+        assert_eq!(group, Ok(GroupState::Incomplete), "RESCAN2");
+        write_block(&control, "data/v", 0, 7).await.expect("its other copy serves");
+        let begun = clock.now();
+        make_linear(&control, "data/u", "4M").await;
+        assert!(clock.now().since(begun) < Duration::from_secs(20), "the group does without the disk");
+        clock.sleep(Duration::from_secs(400)).await; // A missing disk may only be late.
+        let array = control.show_volume("data/v").await.expect("it is there").array.expect("it is one");
+        let shown = format!("{array:?}");
+        assert!(shown.contains("/disk2") && !shown.contains("/disk1"), "the spare is taken: {shown}");
+        host().set_faults(&disks[1], FaultPlan::default());
+        clock.sleep(Duration::from_secs(40)).await;
+        scan(&control).await;
+        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
+        let volume =
+            control.show_volume("data/u").await.expect("LIMIT2: no late write goes over what is newer");
+        assert_eq!(volume.state, VolumeState::Active);
+        assert_eq!(content(&control, "data/v").await[0], 7);
+    });
+}
