@@ -68,6 +68,11 @@ fn to_mirror(on: &[String]) -> Convert {
 
 /// The group is used without the failed disk, and with it once it is back.
 async fn check_group(control: &Control, disk: &str, how: How) {
+    // The first change may be the one that finds out that the disk takes no writes (RESCAN2).
+    let first = VolumeCreate { name: "data/first".into(), size: "4M".into(), ..Default::default() };
+    if control.create_volume(first).await.is_err() {
+        pause(control, 10).await;
+    }
     make_linear(control, "data/later", "4M").await;
     set_failed(disk, how, false);
     scan(control).await;
