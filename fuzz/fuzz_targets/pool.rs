@@ -16,7 +16,7 @@ fn superblock(data: &[u8]) {
     if let Ok(superblock) = Superblock::decode(&slot, address) {
         assert_eq!(superblock.check(), Ok(()));
         let mut again = vec![0; slot.len()];
-        superblock.encode(&mut again);
+        superblock.encode(&mut again, address);
         assert_eq!(Superblock::decode(&again, address), Ok(superblock), "what is written can be read");
     }
 }

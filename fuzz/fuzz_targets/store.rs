@@ -12,7 +12,7 @@ fn superblock(data: &[u8]) {
     seal(&SUPERBLOCK_LAYOUT, &mut block);
     if let Ok(superblock) = Superblock::decode(&block, address) {
         assert_eq!(superblock.check(), Ok(()));
-        assert!(superblock.encode() == block, "one superblock has one form");
+        assert!(superblock.encode(address) == block, "one superblock has one form");
     }
 }
 
