@@ -7,6 +7,7 @@
 use super::Control;
 use super::change::shown;
 use super::find::{Located, volume_name};
+use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
 use super::layout::shown_array;
 use crate::failures;
@@ -237,7 +238,14 @@ impl Control {
         self.with_group(group, |known| {
             let has_failed = |disk: &&PhysicalVolume| {
                 let file = known.paths.get(&disk.id).and_then(|path| disks.get(Path::new(path)));
-                !disk.missing && file.is_some_and(|disk| disk.file.state() != DiskState::InUse)
+                let is_out = |known: &KnownDisk| known.file.state() != DiskState::InUse;
+                // Nothing durable may have been written to it since writes fail there: the commit would find that out.
+                let is_given_up = |known: &KnownDisk| {
+                    known.file.counters().errors > 0 && self.lost_disks.is_ejected(disk.id)
+                };
+                let may_be_given_up = gives_up_all && disk.id == from;
+                !disk.missing
+                    && file.is_some_and(|known| is_out(known) || may_be_given_up && is_given_up(known))
             };
             let failed = || known.group.physical_volumes().iter().filter(has_failed);
             let holds_more = |disk: &&PhysicalVolume| {
