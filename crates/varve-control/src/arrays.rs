@@ -239,7 +239,7 @@ impl Control {
             let has_failed = |disk: &&PhysicalVolume| {
                 let file = known.paths.get(&disk.id).and_then(|path| disks.get(Path::new(path)));
                 let is_out = |known: &KnownDisk| known.file.state() != DiskState::InUse;
-                // Nothing durable may have been written to it since writes fail there: the commit would find that out.
+                // Its state changes with the first durable write that fails, which would be the one of this commit.
                 let is_given_up = |known: &KnownDisk| {
                     known.file.counters().errors > 0 && self.lost_disks.is_ejected(disk.id)
                 };

@@ -43,6 +43,25 @@ async fn soon_ended(control: &Control, id: &str) -> Job {
     job
 }
 
+/// A job whose target has failed, and which was cancelled so many seconds later, if at all; it has ended.
+async fn fail_and_end(control: &Control, disk: &str, how: How, cancelled: Option<u64>, id: &str) -> Job {
+    pause(control, 2).await;
+    set_failed(disk, how, true);
+    if let Some(seconds) = cancelled {
+        pause(control, seconds).await;
+        let _ = control.jobs.cancel(id);
+    }
+    soon_ended(control, id).await
+}
+
+/// The volume is served, with what it had and what is written now; and so is the group.
+async fn check_served(control: &Control, disk: &str, how: How) {
+    write_block(control, "data/v", 8 * MIB, 8).await.expect("it is served");
+    let found = content(control, "data/v").await;
+    assert_eq!((found[4096], found[8 << 20]), (7, 8));
+    check_group(control, disk, how).await;
+}
+
 fn begun(job: Result<Changed<Job>, Failure>) -> String {
     match job {
         Ok(Changed::Done(job)) => job.id,
@@ -93,20 +112,11 @@ fn convert_and_fail(how: How, cancelled: Option<u64>) {
         let (before, owned_before) =
             (control.show_volume("data/v").await.expect("it is there").segments, owned(&control));
         let id = begun(control.convert_volume("data/v", to_mirror(&disks[1..])).await);
-        pause(&control, 2).await;
-        set_failed(&disks[2], how, true);
-        if let Some(seconds) = cancelled {
-            pause(&control, seconds).await;
-            let _ = control.jobs.cancel(&id);
-        }
-        let job = soon_ended(&control, &id).await;
+        let job = fail_and_end(&control, &disks[2], how, cancelled, &id).await;
         assert!(matches!(job.state, JobState::Cancelled | JobState::Failed), "{job:?}");
         assert_eq!(control.show_volume("data/v").await.expect("it is there").segments, before);
         assert_eq!(owned(&control), owned_before, "CONVERTJOB4: what was reserved is free");
-        write_block(&control, "data/v", 8 * MIB, 8).await.expect("it is served");
-        let found = content(&control, "data/v").await;
-        assert_eq!((found[4096], found[8 << 20]), (7, 8));
-        check_group(&control, &disks[2], how).await;
+        check_served(&control, &disks[2], how).await;
     });
 }
 
@@ -133,19 +143,10 @@ fn convert_pool_and_fail(how: How, cancelled: Option<u64>) {
         write_block(&control, "data/v", 4096, 7).await.expect("it is served");
         let owned_before = owned(&control);
         let id = begun(control.convert_pool("data/p", to_mirror(&disks[1..])).await);
-        pause(&control, 2).await;
-        set_failed(&disks[2], how, true);
-        if let Some(seconds) = cancelled {
-            pause(&control, seconds).await;
-            let _ = control.jobs.cancel(&id);
-        }
-        let job = soon_ended(&control, &id).await;
+        let job = fail_and_end(&control, &disks[2], how, cancelled, &id).await;
         assert!(matches!(job.state, JobState::Cancelled | JobState::Failed), "{job:?}");
         assert_eq!(owned(&control), owned_before, "CONVERTJOB4: what was reserved is free");
-        write_block(&control, "data/v", 8 * MIB, 8).await.expect("it is served");
-        let found = content(&control, "data/v").await;
-        assert_eq!((found[4096], found[8 << 20]), (7, 8));
-        check_group(&control, &disks[2], how).await;
+        check_served(&control, &disks[2], how).await;
     });
 }
 
@@ -178,13 +179,7 @@ fn move_and_fail(how: How, cancelled: Option<u64>) {
             ..Default::default()
         };
         let id = begun(control.move_disk(request).await);
-        pause(&control, 2).await;
-        set_failed(&disks[2], how, true);
-        if let Some(seconds) = cancelled {
-            pause(&control, seconds).await;
-            let _ = control.jobs.cancel(&id);
-        }
-        let job = soon_ended(&control, &id).await;
+        let job = fail_and_end(&control, &disks[2], how, cancelled, &id).await;
         assert_eq!(owned(&control), owned_before, "MOVEJOB4: {how:?} {job:?}");
         let said = &job.error.as_ref().expect("it has not moved all").message;
         assert!(job.state == JobState::Cancelled || said.contains(&disks[2]), "{job:?}");
@@ -194,10 +189,7 @@ fn move_and_fail(how: How, cancelled: Option<u64>) {
         assert!(running.is_empty(), "{running:?} after {job:?}");
         assert_eq!(control.show_volume("data/v").await.expect("it is there").segments, before);
         assert_eq!(owned(&control), owned_before, "CONVERTJOB4: what was reserved is free");
-        write_block(&control, "data/v", 8 * MIB, 8).await.expect("it is served");
-        let found = content(&control, "data/v").await;
-        assert_eq!((found[4096], found[8 << 20]), (7, 8));
-        check_group(&control, &disks[2], how).await;
+        check_served(&control, &disks[2], how).await;
     });
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - STORE1. The checksum covers the whole block, with its own address and its generation.
-//! - STORE2. The address is the one of a slot, in which the superblock lies.
+//! - STORE2. The address is that of the slot in which this copy lies.
 //! - STORE3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
 //! - STORE4. The table, if there is one, the roots, if there are any, and the log lie behind the slots, in the store.
 //! - STORE5. Which place of the space map's page counts is known for every group of the store, and for no other.

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - POOL1. The checksum covers the whole slot, with its own address and its number.
-//! - POOL2. The address is the one of a slot, in which the superblock lies.
+//! - POOL2. The address is that of the slot in which this copy lies.
 //! - POOL3. The block size is a power of two between [`BLOCK_SIZE_MIN`] and [`BLOCK_SIZE_MAX`].
 //! - POOL4. The ring follows the slots, the head of the log lies in it or at its end, and behind it is room for a page of the
 //!   space map and more.

@@ -14,7 +14,7 @@
 //!   again only when members have a superblock that says so.
 //! - LOGDISK5. A superblock that a member in sync does not have was cut short, and no record follows it, whatever the log disk has.
 //! - LOGDISK6. A superblock that the log disk alone has is not written a second time, to all: an old state of that disk, without the
-//!   records that follow, would be the one that counts. So the log of the next superblock begins with another number.
+//!   records that follow, would be the one that counts. So the log of the next superblock begins with a higher number.
 
 use super::members::Members;
 use super::slow::Requests;

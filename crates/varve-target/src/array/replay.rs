@@ -227,7 +227,7 @@ impl Replayed {
             settled: settled.folded(doublings, regions),
             written: sets.written.folded(doublings, regions),
             lacks,
-            begin: unlike(log, go_on(spec, superblock, records)),
+            begin: past_log_disk(log, go_on(spec, superblock, records)),
         })
     }
 }
@@ -245,8 +245,8 @@ fn go_on(spec: &ArraySpec, superblock: &Superblock, records: &Records) -> LogSta
     LogStart { head, sequence: sequence + 1, epoch: superblock.epoch }
 }
 
-/// LOGDISK6: a log that begins with another number than the superblock of the log disk says.
-fn unlike(log: &Found, begin: LogStart) -> LogStart {
+/// LOGDISK6: `begin` with a number higher than the one in the superblock that the log disk has.
+fn past_log_disk(log: &Found, begin: LogStart) -> LogStart {
     let own = log.superblock().map_or(0, |own| own.sequence);
     let begin = LogStart { sequence: begin.sequence.max(own + 1), ..begin };
     assert!(begin.sequence > own, "LOGDISK6: {} is not behind {own}", begin.sequence);

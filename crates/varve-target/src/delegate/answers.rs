@@ -230,16 +230,21 @@ impl State {
         let mut outstanding = self.outstanding.borrow_mut();
         let others = outstanding.iter_mut().filter(|(other, _)| **other != number);
         let waiting = others.filter(|(_, question)| question.answer.is_none());
-        waiting.for_each(|(_, question)| question.failed.push(extent));
+        for (_, question) in waiting {
+            // One range, however many fail: a question may wait for long.
+            let before = question.failed.unwrap_or(extent);
+            let end = before.end().max(extent.end());
+            question.failed = Some(Extent::between(before.offset.min(extent.offset), end));
+        }
         let Extent { offset, length } = extent;
         send(connection, number, &ToMapper::Failed { offset, length });
     }
 
-    /// Whether something of `extent` has failed to be copied since question `number` was sent.
+    /// Whether a copy that may overlap `extent` has failed since question `number` was sent.
     fn is_outdated(&self, number: u64, extent: Extent) -> bool {
         let outstanding = self.outstanding.borrow();
         outstanding
             .get(&number)
-            .is_some_and(|question| question.failed.iter().any(|one| one.overlaps(extent)))
+            .is_some_and(|question| question.failed.is_some_and(|failed| failed.overlaps(extent)))
     }
 }

@@ -85,7 +85,7 @@ impl State {
         landing: Option<TrackerGuard>,
     ) -> Question<'_> {
         let number = self.next_number();
-        let outstanding = Outstanding { about, answer: None, failed: Vec::new() };
+        let outstanding = Outstanding { about, answer: None, failed: None };
         let before = self.outstanding.borrow_mut().insert(number, outstanding);
         assert!(before.is_none(), "numbers are used once");
         send(connection, number, &about.message());

@@ -19,8 +19,8 @@ pub(super) struct Connection {
 pub(super) struct Outstanding {
     pub(super) about: About,
     pub(super) answer: Option<Answer>,
-    /// Copies that have failed since it was sent (DELEGATE2).
-    pub(super) failed: Vec<Extent>,
+    /// The range around all copies that have failed since it was sent (DELEGATE2).
+    pub(super) failed: Option<Extent>,
 }
 
 /// What a question is about.
