@@ -93,7 +93,7 @@ fn array() -> Vec<Vec<u8>> {
     let mut logged = vec![0; usize::try_from(record.blocks() * array::BLOCK_SIZE).expect("small")];
     record.encode(&mut logged);
     let rows = vec![(0..256).map(|sum| (sum % 7 != 0).then_some(sum)).collect(); 2];
-    let page = array::ChecksumPage { array: 9, span: 3, place: 1, generation: 5, rows };
+    let page = array::ChecksumPage { array: 9, span: 3, place: 1, generation: 5, forgotten: true, rows };
     let mut sums = vec![0; array::BLOCK_SIZE as usize];
     page.encode(&mut sums);
     let kinds = [(0, bytes), (1, logged), (3, sums)];

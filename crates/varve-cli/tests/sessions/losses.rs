@@ -3,6 +3,9 @@
 use crate::client::Client;
 use crate::harness::World;
 use crate::replacing::wait_for_members;
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(120);
 
 /// A group of three disks with ddraid and a pool on ddraid; the daemon was killed while both were written, and the first data member
 /// of the volume is gone with it.
@@ -62,6 +65,41 @@ fn what_is_lost_is_listed_and_accepted_in_part_or_as_a_whole() {
     assert_eq!(client.read(5 << 20, 4096), Ok(vec![7; 4096]));
     world.refused("array rebuild data/r --accept-stale all -y", 2, "V0002");
     world.refused("array rebuild data/none --accept-stale all -y", 3, "V0301");
+}
+
+/// With checksums only what was being written is lost, and nothing was.
+#[test]
+fn what_was_flushed_is_not_lost_with_checksums() {
+    let mut world = World::with_group();
+    world.ok("pv create d3 --size 600M");
+    world.ok("vg extend data d3");
+    world.ok("lv create data/r --size 24M --type ddraid --order 1 --checksums");
+    world.ok("export create data/r --nbd unix:r.sock");
+    let mut client = Client::new(&world.path("r.sock"), "data/r");
+    for at in [3 << 20, 5 << 20, 6 << 20] {
+        client.write(at, &[7; 64 << 10]).expect("there is space");
+    }
+    client.flush();
+    let shown = world.data("array show data/r");
+    let lost = shown[0]["array"]["members"][0]["disks"][0].as_str().expect("a path").to_owned();
+    world.kill();
+    std::fs::rename(&lost, format!("{lost}.gone")).expect("moved away");
+    world.start();
+    let mut client = Client::new(&world.path("r.sock"), "data/r");
+    for at in [3 << 20, 5 << 20, 6 << 20] {
+        assert_eq!(client.read(at, 64 << 10), Ok(vec![7; 64 << 10]));
+    }
+    let lost = || world.data("array show data/r")[0]["array"]["lost"].clone();
+    let begun = Instant::now();
+    while lost() != 0 {
+        assert!(begun.elapsed() < SOON, "{}", world.ok("array show data/r"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    client.write(3 << 20, &[8; 4096]).expect("the region is lost no more");
+    client.flush();
+    assert_eq!(client.read(3 << 20, 4096), Ok(vec![8; 4096]));
+    let shown = world.ok("array show data/r");
+    assert!(!shown.contains("cannot be read") && !shown.contains("--accept-stale"), "{shown}");
 }
 
 #[test]

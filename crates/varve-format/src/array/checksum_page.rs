@@ -27,7 +27,13 @@ const ROWS: Field = Field::new(
     "1 (mirror), or 2: of this member, and of the one before it (of the first: the last)",
 );
 const COUNT: Field = Field::new(40, 4, "count", "checksums of a row");
-const RESERVED: Field = Field::new(44, 20, "reserved", "zero");
+const FORGOTTEN: Field = Field::new(
+    44,
+    4,
+    "forgotten",
+    "1 if a checksum that is not known may be of something written, 0 if it is of what was never written",
+);
+const RESERVED: Field = Field::new(48, 16, "reserved", "zero");
 const KNOWN: Field =
     Field::new(64, 64, "known", "32 bytes for each row: bit `i` says that checksum `i` is known");
 const SUMS: Field = Field::new(
@@ -42,7 +48,7 @@ pub const CHECKSUM_PAGE_LAYOUT: Layout = Layout::new(
     "Array: page of checksums",
     "The checksums of 1 MiB of the array. Behind the first MiB of a member's metadata, one page for each MiB.",
     BLOCK_SIZE as usize,
-    &[MAGIC, CHECKSUM, SPAN, ARRAY, GENERATION, PLACE, ROWS, COUNT, RESERVED, KNOWN, SUMS],
+    &[MAGIC, CHECKSUM, SPAN, ARRAY, GENERATION, PLACE, ROWS, COUNT, FORGOTTEN, RESERVED, KNOWN, SUMS],
 );
 
 /// Bytes of the array that a page has the checksums of.
@@ -66,6 +72,8 @@ pub struct ChecksumPage {
     pub place: u32,
     /// Rises each time that the pages of the span are written to all members.
     pub generation: u64,
+    /// Whether a checksum that is not known may be of something that was written.
+    pub forgotten: bool,
     /// One row or two, equally long; none of a fragment whose checksum is not known.
     pub rows: Vec<Vec<Option<u32>>>,
 }
@@ -94,6 +102,7 @@ impl ChecksumPage {
         PLACE.put_u32(bytes, self.place);
         ROWS.put_u32(bytes, if self.rows.len() == 1 { 1 } else { 2 });
         COUNT.put_u32(bytes, u32::try_from(count).expect("ARRAYSUMS2: checksums are few"));
+        FORGOTTEN.put_u32(bytes, u32::from(self.forgotten));
         for (number, row) in self.rows.iter().enumerate() {
             assert_eq!(row.len(), count, "ARRAYSUMS2: rows are equally long");
             for (index, sum) in row.iter().enumerate() {
@@ -116,6 +125,7 @@ impl ChecksumPage {
             return Err(ArrayFormatError::Checksum);
         }
         require(RESERVED.is_zero(bytes), "reserved bytes are not zero")?;
+        require(FORGOTTEN.u32(bytes) <= 1, "ARRAYSUMS2: what is not known")?;
         let (rows, count) = (ROWS.u32(bytes) as usize, COUNT.u32(bytes) as usize);
         require((1..=2).contains(&rows) && (1..=COUNT_MAX).contains(&count), "ARRAYSUMS2: the rows")?;
         let is_known = |row: usize, index: usize| {
@@ -131,6 +141,7 @@ impl ChecksumPage {
             span: SPAN.u64(bytes),
             place: PLACE.u32(bytes),
             generation: GENERATION.u64(bytes),
+            forgotten: FORGOTTEN.u32(bytes) == 1,
             rows: (0..rows).map(|row| (0..count).map(|index| sum(row, index)).collect()).collect(),
         };
         let mut again = vec![0; bytes.len()];
@@ -146,7 +157,8 @@ mod tests {
 
     fn sample() -> ChecksumPage {
         let row = |first: u32| (0..256).map(|index| (index % 7 != 0).then_some(first + index)).collect();
-        ChecksumPage { array: 0x0102, span: 5, place: 2, generation: 7, rows: vec![row(1), row(1 << 20)] }
+        let rows = vec![row(1), row(1 << 20)];
+        ChecksumPage { array: 0x0102, span: 5, place: 2, generation: 7, forgotten: true, rows }
     }
 
     fn bytes(page: &ChecksumPage) -> Vec<u8> {
@@ -159,7 +171,7 @@ mod tests {
     fn golden_bytes_and_round_trip() {
         let page = bytes(&sample());
         assert_eq!((&page[..4], page[8], page[16], page[24], page[32]), (&b"VARS"[..], 5, 2, 7, 2));
-        assert_eq!((page[36], page[41], page[64], page[96]), (2, 1, 0x7e, 0x7e));
+        assert_eq!((page[36], page[41], page[44], page[64], page[96]), (2, 1, 1, 0x7e, 0x7e));
         assert_eq!((page[128], page[132], page[128 + 1024 + 4]), (0, 2, 1));
         assert_eq!(ChecksumPage::decode(&page), Ok(sample()));
         let short = ChecksumPage { rows: vec![vec![Some(1), None]], ..sample() };

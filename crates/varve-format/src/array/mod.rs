@@ -19,7 +19,7 @@ pub use uuid::Uuid;
 /// Bytes of a block of metadata.
 pub const BLOCK_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const ARRAY_VERSION: u32 = 1;
+pub const ARRAY_VERSION: u32 = 2;
 
 /// Why bytes are not the structure of an array that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

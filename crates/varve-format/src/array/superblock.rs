@@ -33,7 +33,7 @@ pub const NUMBER_MAX: u64 = 1 << 62;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffAR";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `AR`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 2");
 const CHECKSUM: Field = Field::new(12, 4, "checksum", "CRC32C of all blocks with this field zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "first byte of this slot on the member");
 const NUMBER: Field = Field::new(24, 8, "number", "number of times that superblocks were written");
@@ -63,7 +63,13 @@ const PREVIOUS: Field = Field::new(
 const CHECKSUMS: Field = Field::new(124, 4, "checksums", "1 if the array has checksums, else 0");
 const TABLE: Field = Field::new(128, 288, "table", "one entry for each member, 32 bytes each");
 const LOG_DISK: Field = Field::new(416, 16, "log_disk", "UUID of the log disk that has the log, or zero");
-const RESERVED_2: Field = Field::new(432, 80, "reserved", "zero");
+const PAGES_CURRENT: Field = Field::new(
+    432,
+    4,
+    "pages_current",
+    "1 if the pages of checksums of all regions in the set dirty are at least as new as the last flush, else 0",
+);
+const RESERVED_2: Field = Field::new(436, 76, "reserved", "zero");
 const SETS: Field = Field::new(
     512,
     3584,
@@ -99,6 +105,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         CHECKSUMS,
         TABLE,
         LOG_DISK,
+        PAGES_CURRENT,
         RESERVED_2,
         SETS,
     ],
@@ -188,6 +195,9 @@ pub struct Superblock {
     pub previous: u32,
     /// Whether the array has checksums: a table of pages behind the ring.
     pub checksums: bool,
+    /// Whether the pages of checksums of all regions in `dirty` are at least as new as the last flush, and no fragment there was changed
+    /// since: what fits them may be read although a data member is missing.
+    pub pages_current: bool,
     /// The members, in their places.
     pub members: Vec<MemberEntry>,
     /// Regions in which members may differ.
@@ -248,6 +258,7 @@ impl Superblock {
         let ring_blocks = self.metadata_size.saturating_sub(RING_OFFSET) / BLOCK_SIZE;
         require(ring_blocks >= 4 && self.head <= ring_blocks, "ARRAY5: the head of the log")?;
         let have_log = self.log_members != 0;
+        require(self.checksums || !self.pages_current, "ARRAY4: there are no pages")?;
         let is_somewhere = have_log == self.log_disk.is_nil() && self.log_members >> count == 0;
         require(is_somewhere, "ARRAY5: who has the log")?;
         let numbers = [self.number, self.sequence, self.metadata_size];
@@ -283,6 +294,7 @@ impl Superblock {
         LOG_DISK.put_uuid(bytes, self.log_disk);
         PREVIOUS.put_u32(bytes, self.previous);
         CHECKSUMS.put_u32(bytes, u32::from(self.checksums));
+        PAGES_CURRENT.put_u32(bytes, u32::from(self.pages_current));
         for (field, value) in self.numbers() {
             field.put_u64(bytes, value);
         }
@@ -330,7 +342,8 @@ impl Superblock {
         if CHECKSUM.u32(bytes) != checksum_without(bytes, CHECKSUM) {
             return Err(ArrayFormatError::Checksum);
         }
-        let is_sound = CHECKSUMS.u32(bytes) <= 1 && RESERVED_2.is_zero(bytes);
+        let are_flags = CHECKSUMS.u32(bytes) <= 1 && PAGES_CURRENT.u32(bytes) <= 1;
+        let is_sound = are_flags && RESERVED_2.is_zero(bytes);
         require(is_sound, "reserved bytes are not zero")?;
         let count = MEMBERS.u32(bytes) as usize;
         require(count <= MEMBERS_MAX, "ARRAY3: the number of members")?;
@@ -350,6 +363,7 @@ impl Superblock {
             log_disk: LOG_DISK.uuid(bytes),
             previous: PREVIOUS.u32(bytes),
             checksums: CHECKSUMS.u32(bytes) == 1,
+            pages_current: PAGES_CURRENT.u32(bytes) == 1,
             members: Vec::with_capacity(count),
             dirty: Vec::new(),
             missed: Vec::new(),
@@ -432,6 +446,7 @@ mod tests {
             log_disk: Uuid::nil(),
             previous: 12,
             checksums: true,
+            pages_current: true,
             members: vec![
                 member(1, MemberState::InSync, 0),
                 member(2, MemberState::Away, 6),
@@ -470,7 +485,7 @@ mod tests {
         assert!(large.length() as u64 <= SLOT_SIZE, "ARRAY4");
         assert_eq!(Superblock::decode(&bytes(&large), SLOT_SIZE), Ok(large));
         let block = bytes(&on_log_disk());
-        assert_eq!((block[52], block[116], block[415], block[431], block[432]), (3, 0, 0, 77, 0), "ARRAY5");
+        assert_eq!((block[52], block[116], block[415], block[431], block[432]), (3, 0, 0, 77, 1), "ARRAY5");
         assert_eq!(Superblock::decode(&block, SLOT_SIZE), Ok(on_log_disk()));
     }
 

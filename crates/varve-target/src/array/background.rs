@@ -27,6 +27,7 @@ enum Work {
     Resync(u64),
     CatchUp(usize, u64),
     FinishCatchingUp(usize),
+    NarrowLost,
 }
 
 impl Array {
@@ -144,6 +145,9 @@ impl Array {
         {
             return Some(Work::Resync(region));
         }
+        if from == 0 && self.has_unseen_lost() {
+            return Some(Work::NarrowLost);
+        }
         let catching_up = self.members.in_state(MemberState::CatchingUp);
         catching_up.into_iter().find_map(|place| match self.members.next_lacked(place, from) {
             Some(region) => Some(Work::CatchUp(place, region)),
@@ -159,7 +163,7 @@ impl Array {
             Work::CatchUp(place, region) => {
                 self.members.next_lacked(place, region + 1).map(|region| Work::CatchUp(place, region))
             }
-            Work::FinishCatchingUp(_) => None,
+            Work::FinishCatchingUp(_) | Work::NarrowLost => None,
         };
         std::iter::successors(Some(work), next).take(REGIONS_AT_ONCE).collect()
     }
@@ -169,6 +173,7 @@ impl Array {
             Work::Resync(region) => self.resync(region).await,
             Work::CatchUp(place, region) => self.catch_up(place, region).await,
             Work::FinishCatchingUp(place) => self.finish_catching_up(place).await.map(|()| Step::Done),
+            Work::NarrowLost => self.narrow_lost().await.map(|()| Step::Done),
         }
     }
 
@@ -228,7 +233,7 @@ impl Work {
     fn after(self) -> u64 {
         match self {
             Work::Resync(region) | Work::CatchUp(_, region) => region + 1,
-            Work::FinishCatchingUp(_) => u64::MAX,
+            Work::FinishCatchingUp(_) | Work::NarrowLost => u64::MAX,
         }
     }
 }

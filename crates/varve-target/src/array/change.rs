@@ -4,6 +4,7 @@ use super::log::Stop;
 use super::{Array, InjectedBug, combine, lost};
 use crate::array::election::may_go_on;
 use crate::journal::Turn;
+use futures_util::future::join;
 use std::ops::Range;
 use varve_block::{
     Buffer, Bytes, Completion, Durability, Extent, Io, IoError, LockMode, Outcome, ZeroOptions,
@@ -174,14 +175,20 @@ impl Array {
             _ => &fragments[..],
         };
         self.expect(extent, fragments);
-        self.on_members(|place| match change {
+        let written = self.on_members(|place| match change {
             Change::Write(_) => {
                 let data = fragments[if is_mirror { 0 } else { place }].clone();
                 Io::Write { offset: at, data, durability }
             }
             Change::Zero(_, options) => Io::Zero { extent: Extent::new(at, run.length), options: *options },
-        })
-        .await
+        });
+        if durability == Durability::Volatile || self.checksums.is_none() {
+            return written.await;
+        }
+        let pages = Box::pin(self.write_pages_for_flush(extent, durability)); // PAGES3: they say already what is coming.
+        let (mut failed, unpaged) = join(written, pages).await;
+        failed.extend(unpaged);
+        each_once(failed)
     }
 
     /// Writes what the log has, before anybody else does anything.
@@ -237,8 +244,10 @@ impl Array {
     pub(super) async fn flush(&self) -> Outcome {
         self.latch.check()?;
         let inside = self.gate.enter().await;
+        let mut failed = self.write_pages_for_flush(Extent::new(0, self.size()), Durability::Volatile).await; // PAGES3
         let number = self.regions.flush_begins();
-        let failed = self.on_members(|_| Io::Flush).await;
+        failed.extend(self.on_members(|_| Io::Flush).await);
+        let failed = each_once(failed);
         if failed.is_empty() {
             self.regions.flush_ended(number);
             return Ok(Buffer::empty());
@@ -274,4 +283,11 @@ impl Array {
             &self.options.arena,
         )
     }
+}
+
+/// `failed` with one error of each member.
+pub(super) fn each_once(mut failed: Failed) -> Failed {
+    failed.sort_by_key(|(place, _)| *place);
+    failed.dedup_by_key(|(place, _)| *place);
+    failed
 }

@@ -8,11 +8,14 @@
 //! - PAGES1. The pages of a clean region are durable on all members in sync, and fit what these hold.
 //! - PAGES2. In a region in which members may differ nothing is checked: its pages may be of any time. Making it equal begins with
 //!   checksums that are unknown.
+//! - PAGES3. A flush, or a durable write, of ddraid is acknowledged when the pages of what it covers are durable, too, as long as no data
+//!   member is missing: then the log has what is written.
 
+use super::change::each_once;
 use super::checksums::{Checksums, spans_of};
 use super::{Array, InjectedBug};
 use futures_util::future::{join, join_all};
-use varve_block::{Buffer, Bytes, Durability, Extent, IoError};
+use varve_block::{Buffer, Bytes, Durability, Extent, IoError, LockMode, align_down, align_up};
 use varve_format::array::{BLOCK_SIZE, ChecksumPage, MemberState, SPAN_SIZE};
 
 /// Spans whose pages are written at a time.
@@ -37,6 +40,18 @@ impl Array {
         match self.checked(extent).is_some_and(|checksums| self.unread(checksums, extent).is_some()) {
             true => join(read, self.read_pages(extent)).await.0,
             false => read.await,
+        }
+    }
+
+    /// Reads the pages of `extent` whether or not they count; those of what was never written say nothing.
+    pub(super) async fn read_pages_below(&self, checksums: &Checksums, extent: Extent) {
+        for number in spans_of(extent) {
+            if !self.regions.written().contains(number * SPAN_SIZE / self.regions.size()) {
+                checksums.begin(Extent::new(number * SPAN_SIZE, SPAN_SIZE), false);
+            }
+            while !checksums.was_read(number) {
+                self.read_pages_of(checksums, number).await;
+            }
         }
     }
 
@@ -111,20 +126,49 @@ impl Array {
         Checksums::outside(checksums.behind(), &self.regions.unsynced(), self.regions.size())
     }
 
-    /// Writes the pages of these spans to all members that are written; they are not durable yet. Returns the members that failed.
-    /// Nobody else writes pages: the caller is inside the gate, and does the background's work, or has closed it.
-    pub(super) async fn write_pages(&self, spans: &[u64]) -> Vec<(usize, IoError)> {
+    /// The pages of what was written in `extent` are written to all members, if a flush is to wait for it (PAGES3). Returns the members
+    /// that failed. The caller is inside the gate.
+    pub(super) async fn write_pages_for_flush(
+        &self,
+        extent: Extent,
+        durability: Durability,
+    ) -> Vec<(usize, IoError)> {
+        let Some(checksums) = &self.checksums else { return Vec::new() };
+        if self.is_mirror() || self.lacks_data_member() || self.has_bug(InjectedBug::FlushBeforePages) {
+            return Vec::new();
+        }
+        let whole = Extent::between(align_down(extent.offset, SPAN_SIZE), align_up(extent.end(), SPAN_SIZE));
+        let _paging = self.paging.lock(whole, LockMode::Exclusive).await;
+        if durability == Durability::Durable {
+            spans_of(whole).for_each(|number| checksums.lag_cached(number)); // A flush wrote them that has not ended, perhaps.
+        }
+        let region = |span: &u64| span * SPAN_SIZE / self.regions.size();
+        let mut spans = checksums.behind();
+        spans.retain(|span| spans_of(whole).contains(span) && self.regions.is_active(region(span)));
+        let failed = self.write_pages(&spans, durability).await;
+        self.lag(&failed, &spans);
+        failed
+    }
+
+    /// Members that `failed` lack the pages of these spans.
+    fn lag(&self, failed: &[(usize, IoError)], spans: &[u64]) {
+        let Some(checksums) = &self.checksums else { return };
+        for (place, span) in failed.iter().flat_map(|(place, _)| spans.iter().map(move |span| (place, span)))
+        {
+            checksums.lag(*place, Extent::new(span * SPAN_SIZE, SPAN_SIZE));
+        }
+    }
+
+    /// Writes the pages of these spans to all members that are written; those of dirty regions are as durable as `durability` says.
+    /// Returns the members that failed. The caller holds `paging` inside the gate, or has closed it.
+    pub(super) async fn write_pages(&self, spans: &[u64], durability: Durability) -> Vec<(usize, IoError)> {
         let Some(checksums) = &self.checksums else { return Vec::new() };
         let places = self.members.written();
         assert!(!places.is_empty(), "PAGES1: a member has the pages");
         let mut failed = Vec::new();
         for batch in spans.chunks(BATCH) {
-            join_all(batch.iter().map(async |number| {
-                while !checksums.was_read(*number) {
-                    self.read_pages_of(checksums, *number).await;
-                }
-            }))
-            .await;
+            let extent = |number: &u64| Extent::new(number * SPAN_SIZE, SPAN_SIZE);
+            join_all(batch.iter().map(|number| self.read_pages_below(checksums, extent(number)))).await;
             assert!(
                 batch.iter().all(|number| checksums.was_read(*number)),
                 "CHECKSUMS2: a page is written whole"
@@ -134,17 +178,15 @@ impl Array {
             let is_active =
                 |page: &&ChecksumPage| self.regions.is_active(page.span * SPAN_SIZE / self.regions.size());
             let (dirty, clean): (Vec<_>, Vec<_>) = pages.iter().partition(is_active);
-            let write = |page| self.write_page(page, Durability::Volatile);
+            let write = |page| self.write_page(page, durability);
             failed.extend(join_all(dirty.into_iter().map(write)).await.into_iter().flatten());
             for page in clean {
                 // PAGES1: a crash tears one page of a clean region at most, and its rows stand on another member, too.
                 failed.extend(self.write_page(page, Durability::Durable).await);
             }
-            batch.iter().for_each(|number| checksums.end_writing(*number));
+            batch.iter().for_each(|number| checksums.end_writing(*number, durability));
         }
-        failed.sort_unstable_by_key(|(place, _)| *place);
-        failed.dedup_by_key(|(place, _)| *place);
-        failed
+        each_once(failed)
     }
 
     async fn write_page(&self, page: &ChecksumPage, durability: Durability) -> Option<(usize, IoError)> {
@@ -170,21 +212,18 @@ impl Array {
             return;
         }
         let inside = self.gate.enter().await;
+        let paging = self.paging.lock(Extent::new(0, u64::MAX), LockMode::Exclusive).await;
         let idle = self.regions.begin_pages(self.options.clock.now(), self.release_delay.get());
         let region = |span: &u64| span * SPAN_SIZE / self.regions.size();
         let mut spans = self.pages_behind();
         spans.retain(|span| idle.contains(&region(span)) || !self.regions.is_active(region(span)));
-        let failed = self.write_pages(&spans).await;
+        let failed = self.write_pages(&spans, Durability::Volatile).await;
         if self.judge(&failed, 0..0).is_err() {
-            for (place, span) in
-                failed.iter().flat_map(|(place, _)| spans.iter().map(move |span| (place, span)))
-            {
-                checksums.lag(*place, Extent::new(span * SPAN_SIZE, SPAN_SIZE));
-            }
+            self.lag(&failed, &spans);
             return;
         }
         self.regions.end_pages(&idle, self.has_bug(InjectedBug::ClearBeforePagesFlushed));
-        drop(inside);
+        drop((paging, inside));
         if self.members.is_leaving() {
             let _told = self.reconfigure().await; // The next request is told of it, too.
         }

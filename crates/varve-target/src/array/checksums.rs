@@ -13,7 +13,7 @@ use super::region_set::RegionSet;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use varve_block::{Extent, Notify};
+use varve_block::{Durability, Extent, Notify, is_zero};
 use varve_format::array::{ChecksumPage, SPAN_SIZE, fragment_checksum};
 
 /// What is known of the checksum of a fragment.
@@ -53,11 +53,17 @@ struct Span {
     entries: Vec<Expected>,
     /// The highest of its pages.
     generation: u64,
+    /// What was read of pages is of one generation, of every member.
+    is_of_one_time: bool,
+    /// What is unknown may be of something that was written.
+    has_forgotten: bool,
     was_read: bool,
     is_being_read: bool,
     is_being_written: bool,
     /// Bit `i`: the page of member `i` does not say this.
     behind: u16,
+    /// Its pages were written last into caches.
+    is_cached: bool,
     /// It was looked at since somebody looked for room.
     was_used: bool,
 }
@@ -130,10 +136,13 @@ impl Checksums {
                 Span {
                     entries,
                     generation: 0,
+                    is_of_one_time: false,
+                    has_forgotten: false,
                     was_read: false,
                     is_being_read: false,
                     is_being_written: false,
                     behind: 0,
+                    is_cached: false,
                     was_used: false,
                 },
             );
@@ -168,7 +177,7 @@ impl Checksums {
             self.with(number, |span| {
                 if !span.was_read {
                     span.entries.fill(Expected::Unknown);
-                    span.was_read = true;
+                    (span.was_read, span.is_of_one_time, span.has_forgotten) = (true, true, false);
                 }
                 span.behind |= behind;
             });
@@ -205,6 +214,7 @@ impl Checksums {
     /// Nobody knows any more what members have in `extent`.
     pub(super) fn forget(&self, extent: Extent) {
         self.set_all(extent, Expected::Unknown);
+        spans_of(extent).for_each(|number| self.with(number, |span| span.has_forgotten = true));
     }
 
     fn set_all(&self, extent: Extent, expected: Expected) {
@@ -309,6 +319,8 @@ impl Checksums {
         let stale = |place: &usize| newest.is_some() && page(*place).map(|page| page.generation) != newest;
         self.with(number, |span| {
             assert!(span.is_being_read, "CHECKSUMS2: nobody reads its pages");
+            span.is_of_one_time = newest.is_some();
+            span.has_forgotten |= (0..pages.len()).filter_map(page).any(|page| page.forgotten);
             for (row, entries) in span.entries.chunks_mut(count).enumerate() {
                 let mut sources: Vec<(u64, &[Option<u32>])> = if rows == 1 {
                     (0..pages.len())
@@ -325,6 +337,7 @@ impl Checksums {
                 // Of two the newer one; of those as new that of the next member, which lies on another disk.
                 sources.sort_by_key(|(generation, _)| *generation);
                 let source = sources.last().map(|(_, sums)| *sums);
+                span.is_of_one_time &= sources.last().map(|(generation, _)| *generation) == newest;
                 let unread = entries.iter_mut().enumerate().filter(|(_, entry)| **entry == Expected::Unread);
                 for (index, entry) in unread {
                     let sum = source.and_then(|sums| sums[index]);
@@ -336,6 +349,24 @@ impl Checksums {
         });
         self.read.notify_all();
         (0..pages.len()).filter(stale).collect()
+    }
+
+    /// Whether all that is said of `run` of each member in `extent` was said at one time, and all of it fits; what was never written is
+    /// zeros (ARRAYLOST2).
+    pub(super) fn vouch(&self, extent: Extent, runs: &[(usize, &[u8])]) -> bool {
+        assert_eq!(runs.len(), self.layout.members(), "ARRAYLOST2: a run of each member");
+        let count = count(self.layout);
+        let size = self.fragment_size();
+        let (mut is_known, mut number) = (true, 0);
+        self.visit(extent, |span, block| {
+            let is_unknown = |entry: &&Expected| !matches!(entry, Expected::Is(_));
+            let unknown = span.entries.iter().skip(block).step_by(count).filter(is_unknown).count();
+            let is_zero = || runs.iter().all(|(_, run)| is_zero(&run[number * size..][..size]));
+            is_known &= span.was_read && span.is_of_one_time;
+            is_known &= unknown == 0 || (unknown == runs.len() && !span.has_forgotten && is_zero());
+            number += 1;
+        });
+        is_known && runs.iter().all(|(place, run)| self.allow(*place, extent, run))
     }
 
     /// Whether the pages of span `number` were read, or say nothing.
@@ -379,6 +410,7 @@ impl Checksums {
                 span: number,
                 place: u32::try_from(*place).expect("ARRAY3: members are few"),
                 generation: span.generation,
+                forgotten: span.has_forgotten,
                 rows: match rows {
                     1 => vec![row(0)],
                     _ => vec![row(*place), row((place + rows - 1) % rows)],
@@ -389,10 +421,21 @@ impl Checksums {
     }
 
     /// The pages of span `number` were written, or their members leave.
-    pub(super) fn end_writing(&self, number: u64) {
+    pub(super) fn end_writing(&self, number: u64, durability: Durability) {
         self.with(number, |span| {
             assert!(span.is_being_written, "CHECKSUMS1: nobody writes its pages");
             span.is_being_written = false;
+            span.is_cached = durability == Durability::Volatile;
+        });
+    }
+
+    /// Pages of span `number` that say all there is to say, but may be in caches alone, are to be written again.
+    pub(super) fn lag_cached(&self, number: u64) {
+        let all = self.all_members();
+        self.with(number, |span| {
+            if span.is_cached {
+                span.behind = all;
+            }
         });
     }
 
@@ -438,4 +481,85 @@ pub(super) fn spans_of(extent: Extent) -> Range<u64> {
 
 fn span_extent(number: u64) -> Extent {
     Extent::new(number * SPAN_SIZE, SPAN_SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: ArrayLayout = ArrayLayout::Ddraid { order: 2, block_size: 4096 };
+    const BLOCK: Extent = Extent { offset: 0, length: 4096 };
+
+    /// The fragments of a block of these bytes, and their parity.
+    fn fragments(bytes: [u8; 4]) -> Vec<Vec<u8>> {
+        let parity = bytes.iter().fold(0, |sum, byte| sum ^ byte);
+        bytes.into_iter().chain([parity]).map(|byte| vec![byte; 1024]).collect()
+    }
+
+    /// The page of member `place`, which says that the first block is `block`.
+    fn page(place: usize, generation: u64, block: &[Vec<u8>]) -> ChecksumPage {
+        let row = |member: usize| vec![Some(fragment_checksum(&block[member])); count(LAYOUT)];
+        let rows = vec![row(place), row((place + block.len() - 1) % block.len())];
+        ChecksumPage { array: 7, span: 0, place: place as u32, generation, forgotten: false, rows }
+    }
+
+    fn vouches(pages: &[Option<ChecksumPage>], held: &[Vec<u8>]) -> bool {
+        let checksums = Checksums::new(LAYOUT, 7, 0);
+        assert!(checksums.begin_reading(0));
+        checksums.end_reading(0, pages);
+        let runs: Vec<(usize, &[u8])> = held.iter().map(|run| &run[..]).enumerate().collect();
+        assert!(runs.iter().all(|(place, run)| checksums.allow(*place, BLOCK, run)), "all of it fits");
+        checksums.vouch(BLOCK, &runs)
+    }
+
+    /// Two data members exchange what they hold: half of the one version and half of the other one are a block, too.
+    #[test]
+    fn pages_of_two_times_can_fit_what_was_never_written() {
+        let (before, after) = (fragments([1, 2, 3, 4]), fragments([1, 4, 9, 2]));
+        let pages = |newer: &[usize]| -> Vec<Option<ChecksumPage>> {
+            let page = |place: usize| match newer.contains(&place) {
+                true => page(place, 2, &after),
+                false => page(place, 1, &before),
+            };
+            (0..5).map(|place| Some(page(place))).collect()
+        };
+        assert!(vouches(&pages(&[]), &before) && vouches(&pages(&[0, 1, 2, 3, 4]), &after));
+        // Rows 1 and 3 are the newer ones: pages 1 and 3 say so, and what they say of rows 0 and 2 is newer as well.
+        let (mut mixed, mut pages) = (before.clone(), pages(&[1, 3]));
+        (mixed[1], mixed[3]) = (after[1].clone(), after[3].clone());
+        assert!((0..1024).all(|at| mixed.iter().fold(0, |sum, run| sum ^ run[at]) == 0), "its parity fits");
+        for place in [1, 3] {
+            let page = pages[place].as_mut().expect("made so");
+            page.rows[1] = vec![Some(fragment_checksum(&before[place - 1])); count(LAYOUT)];
+        }
+        assert!(!vouches(&pages, &mixed), "ARRAYLOST2: nobody has ever written it");
+    }
+
+    #[test]
+    fn a_page_that_is_lost_costs_nothing_while_the_next_one_is_there() {
+        let block = fragments([1, 2, 3, 4]);
+        let pages = |lost: &[usize]| -> Vec<Option<ChecksumPage>> {
+            (0..5).map(|place| (!lost.contains(&place)).then(|| page(place, 1, &block))).collect()
+        };
+        assert!(vouches(&pages(&[0]), &block) && vouches(&pages(&[2, 4]), &block));
+        assert!(!vouches(&pages(&[2, 3]), &block), "ARRAYLOST2: of member 2 nothing is known");
+    }
+    #[test]
+    fn what_was_never_written_is_zeros_and_nothing_else() {
+        let unknown = |forgotten: bool| -> Vec<Option<ChecksumPage>> {
+            let rows = vec![vec![None; count(LAYOUT)]; 2];
+            let page = |place: usize| ChecksumPage {
+                forgotten,
+                rows: rows.clone(),
+                ..page(place, 1, &fragments([0; 4]))
+            };
+            (0..5).map(|place| Some(page(place))).collect()
+        };
+        assert!(vouches(&unknown(false), &fragments([0; 4])));
+        assert!(
+            !vouches(&unknown(false), &fragments([1, 1, 0, 0])),
+            "ARRAYLOST2: something has been written"
+        );
+        assert!(!vouches(&unknown(true), &fragments([0; 4])), "ARRAYLOST2: it may have been something else");
+    }
 }

@@ -165,6 +165,7 @@ mod tests {
             log_disk: Uuid::nil(),
             previous: 0,
             checksums: false,
+            pages_current: false,
             members: states.iter().enumerate().map(member).collect(),
             dirty: vec![0],
             missed: vec![0],

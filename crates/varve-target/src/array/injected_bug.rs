@@ -26,6 +26,10 @@ pub enum InjectedBug {
     ClearBeforePagesFlushed,
     /// Members are made equal and their checksums stay what they were (breaks PAGES2).
     ResyncWithoutChecksums,
+    /// A flush ends before the pages of checksums are written (breaks PAGES3).
+    FlushBeforePages,
+    /// What was read while a member was missing is not kept when it returns (breaks ARRAYLOST3).
+    ForgetReadBlocks,
     /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
     ScrubBesideWriters,
     /// What lies on a log disk is believed although the log has gone on elsewhere (breaks LOGDISK1).
@@ -44,6 +48,13 @@ impl InjectedBug {
 
     /// Whether an array must have checksums to have it.
     pub fn is_of_checksums(self) -> bool {
-        matches!(self, Self::ClearBeforePages | Self::ClearBeforePagesFlushed | Self::ResyncWithoutChecksums)
+        matches!(
+            self,
+            Self::ClearBeforePages
+                | Self::ClearBeforePagesFlushed
+                | Self::ResyncWithoutChecksums
+                | Self::FlushBeforePages
+                | Self::ForgetReadBlocks
+        )
     }
 }

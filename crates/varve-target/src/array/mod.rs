@@ -15,11 +15,11 @@
 //! - ARRAYIO2. A region is clean again only when all members have flushed what was written there.
 //! - ARRAYIO3. What a member missed is acknowledged only when it is durable on the others that it is away.
 //! - ARRAYIO4. Members are made equal, or caught up, where nobody writes meanwhile: under the range lock.
-//! - ARRAYIO5. A region in which members may differ is never reconstructed. Where a data member of ddraid is missing it is not read.
+//! - ARRAYIO5. A region in which members may differ is never reconstructed. Where a data member of ddraid is missing it is not read,
+//!   but for blocks of which checksums say what was flushed there last (ARRAYLOST2).
 //! - ARRAYIO6. While a data member of ddraid is missing, what is written is in the log first.
 //! - ARRAYIO7. A read writes no record.
 
-mod accept;
 mod background;
 mod change;
 mod checksum_pages;
@@ -35,6 +35,7 @@ mod injected_bug;
 mod log;
 mod log_change;
 mod log_disk;
+mod lost;
 mod members;
 mod mend;
 mod options;
@@ -67,6 +68,7 @@ use crate::journal::Latch;
 use checksums::Checksums;
 use log::Log;
 use log_disk::LogDisk;
+use lost::Lost;
 use members::Members;
 use regions::Regions;
 use std::cell::Cell;
@@ -86,6 +88,10 @@ pub struct Array {
     log_disk: LogDisk,
     /// What members are expected to hold, if the array has checksums.
     checksums: Option<Checksums>,
+    /// What is known of regions that were dirty when a data member was lost with the power.
+    lost: Lost,
+    /// Held by whoever writes pages of checksums, for the bytes of the array that these are of.
+    paging: RangeLock,
     /// Held by changes, by reads that combine members, and by whoever makes members equal (ARRAYIO4).
     range: RangeLock,
     /// Changes are inside; a superblock is written while none is.

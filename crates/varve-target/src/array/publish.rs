@@ -46,7 +46,7 @@ impl Array {
 
     /// Flushes all members; those that fail are away in the superblock that comes.
     async fn flush_members(&self) -> Result<(), IoError> {
-        let failed = self.write_pages(&self.pages_behind()).await;
+        let failed = self.write_pages(&self.pages_behind(), Durability::Volatile).await;
         self.members.leave(failed.into_iter().map(|(place, _)| place));
         let number = self.regions.flush_begins();
         let failed = self.on_members(|_| Io::Flush).await;
@@ -103,7 +103,7 @@ impl Array {
     async fn write_forgotten(&self) -> Result<(), IoError> {
         let mut spans = self.pages_behind();
         while !spans.is_empty() {
-            let mut failed = self.write_pages(&spans).await;
+            let mut failed = self.write_pages(&spans, Durability::Volatile).await;
             failed.extend(self.on_members(|_| Io::Flush).await);
             self.members.leave(failed.into_iter().map(|(place, _)| place));
             self.send_away()?;
@@ -181,6 +181,7 @@ impl Array {
             epoch: self.log.ring.epoch(),
             previous: self.identity.get(),
             checksums: self.spec.checksums,
+            pages_current: self.are_lost_pages_current(),
             log_members,
             log_disk,
             members: self.members.entries(),

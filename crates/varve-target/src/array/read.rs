@@ -139,7 +139,9 @@ impl Array {
 
     async fn read_ddraid(&self, offset: u64, mut buffer: Buffer) -> Outcome {
         let whole = Extent::new(offset, buffer.len() as u64);
-        let pieces: Vec<Extent> = whole.pieces(ZONE).map(|(_, piece)| piece).collect();
+        // Some regions may be lost, and others not.
+        let length = if self.lacks_data_member() { ZONE.min(self.regions.size()) } else { ZONE };
+        let pieces: Vec<Extent> = whole.pieces(length).map(|(_, piece)| piece).collect();
         let reads = pieces.iter().map(|piece| self.read_zone(*piece));
         for (piece, runs) in pieces.iter().zip(join_all(reads).await) {
             let start = index(piece.offset - offset);
@@ -173,7 +175,7 @@ impl Array {
             let shared = self.range.lock(extent, LockMode::Shared).await;
             self.latch.check()?;
             if self.is_lost(regions.clone()) {
-                return Err(self.refuse());
+                return self.read_lost(extent).await;
             }
             let outcome = match self.sources(extent)? {
                 Sources::Data => self.read_fit(extent, &self.data_places()).await,

@@ -8,6 +8,7 @@ use super::geometry::kind_of;
 use super::log::Log;
 use super::log_change;
 use super::log_disk::{self, LogDisk};
+use super::lost::Lost;
 use super::members::Members;
 use super::pace::Pace;
 use super::publish::put_superblock;
@@ -115,7 +116,8 @@ impl Array {
         replayed: Replayed,
     ) -> Self {
         let number = election.superblock.number;
-        let Replayed { region_size, regions, dirty, settled, written, lacks, begin } = replayed;
+        let Replayed { region_size, regions, dirty, settled, written, lacks, pages_current, begin } =
+            replayed;
         let slots = members.iter().zip(&election.members).zip(&election.superblock.members).zip(lacks);
         let slots: Vec<(MemberEntry, Option<Device>, RegionSet)> = slots
             .map(|(((member, worth), before), lacks)| {
@@ -138,6 +140,8 @@ impl Array {
             regions: Regions::new(region_size, dirty, written, regions, has_pages),
             log,
             checksums: spec.checksums.then(|| Checksums::new(spec.layout, own, options.checksum_cache)),
+            lost: Lost::new(pages_current && spec.checksums),
+            paging: RangeLock::new(),
             range: RangeLock::new(),
             gate: Gate::default(),
             publishing: RangeLock::new(),
@@ -323,6 +327,7 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
         log_disk: Uuid::nil(),
         previous: 0,
         checksums: spec.checksums,
+        pages_current: false,
         members: members.iter().map(entry).collect(),
         dirty: empty.clone(),
         missed: empty.clone(),

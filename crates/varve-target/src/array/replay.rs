@@ -169,6 +169,8 @@ pub(super) struct Replayed {
     pub(super) written: RegionSet,
     /// What each member lacks.
     pub(super) lacks: Vec<RegionSet>,
+    /// Whether the pages of checksums of all regions in `dirty` are at least as new as the last flush (ARRAYLOST1).
+    pub(super) pages_current: bool,
     /// Where the log goes on.
     pub(super) begin: LogStart,
 }
@@ -187,6 +189,8 @@ impl Replayed {
         if has_data_member_missing(spec.layout, superblock) && records.is_some() {
             sets.marked.clear(); // ARRAYOPEN2
         }
+        // ARRAYLOST1: what was dirty when the superblock was written may have been changed since, and its pages not.
+        let pages_current = records.is_some() && (superblock.pages_current || sets.dirty.is_empty());
         let mut dirty = sets.dirty;
         dirty.insert_all(&sets.marked); // ARRAYOPEN1
         let mut missed = sets.missed;
@@ -227,6 +231,7 @@ impl Replayed {
             settled: settled.folded(doublings, regions),
             written: sets.written.folded(doublings, regions),
             lacks,
+            pages_current,
             begin: past_log_disk(log, go_on(spec, superblock, records)),
         })
     }

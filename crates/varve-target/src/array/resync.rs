@@ -166,6 +166,7 @@ impl Array {
 
     /// Member `place` has caught up if it lacks nothing any more (RESYNC2).
     pub(super) async fn finish_catching_up(&self, place: usize) -> Result<(), IoError> {
+        self.restore_read(place).await?;
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
             let is_whole = self.members.lacks(place).is_empty();

@@ -145,8 +145,8 @@ mod tests {
         }
     }
 
-    /// Why what was dirty at a crash is not served by the checksums of before when a data member is lost, too
-    /// (`docs/decisions/0105-dirty-regions-stay-refused.md`): zeros, then a write of the first half that was flushed, then a write of all
+    /// Why every flush writes pages of checksums
+    /// (`docs/decisions/0150-pages-with-every-flush.md`): zeros, then a write of the first half that was flushed, then a write of all
     /// that was under way. Of the latter only the parity has come, which is zero as it was at first.
     #[test]
     fn old_checksums_can_fit_although_what_they_show_was_overwritten_and_flushed() {

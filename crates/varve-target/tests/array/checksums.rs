@@ -398,14 +398,15 @@ fn without_checksums_a_disk_that_lies_is_noticed_by_the_oracle() {
 }
 
 /// The power fails when a region has just become clean that was written and flushed.
-fn crash_when_clean(seed: u64, bug: Option<InjectedBug>) {
-    let layout = LAYOUTS[(seed % LAYOUTS.len() as u64) as usize];
+fn crash_when_clean(seed: u64, layouts: &[ArrayLayout], bug: Option<InjectedBug>) {
+    let layout = layouts[(seed % layouts.len() as u64) as usize];
     let rig = Rig::with(seed, layout, ReadPolicy::Verify, bug);
     rig.world.run(async {
         let array = rig.written().await;
         rig.write(&array.device(), 8).await;
         array.device().flush().await.expect("no faults");
         rig.until(|| array.status().dirty == 0).await;
+        rig.world.clock().sleep(Duration::from_millis(100)).await; // The record that says so is durable.
     });
     rig.world.crash(CrashKind::Power);
     rig.world.run(async {
@@ -419,8 +420,10 @@ fn crash_when_clean(seed: u64, bug: Option<InjectedBug>) {
 
 #[test]
 fn a_clean_region_has_durable_pages_that_fit() {
-    (1..60).for_each(|seed| crash_when_clean(seed, None));
+    (1..60).for_each(|seed| crash_when_clean(seed, &LAYOUTS, None));
+    // Of ddraid every flush writes pages (PAGES3), and a region is not clean before one.
+    let mirrors = &LAYOUTS[..2];
     for (bug, least) in [(InjectedBug::ClearBeforePages, 90), (InjectedBug::ClearBeforePagesFlushed, 20)] {
-        caught_share(&format!("{bug:?}"), 60, least, |seed| crash_when_clean(seed, Some(bug)));
+        caught_share(&format!("{bug:?}"), 60, least, |seed| crash_when_clean(seed, mirrors, Some(bug)));
     }
 }

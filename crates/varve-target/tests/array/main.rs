@@ -8,6 +8,7 @@ mod election_model;
 mod histories;
 mod log_disk;
 mod losses;
+mod lost;
 mod model;
 mod rig;
 mod scrub;

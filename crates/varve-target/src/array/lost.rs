@@ -1,0 +1,193 @@
+//! Lost regions: those that were dirty when the power failed and a data member of ddraid was lost with it.
+//!
+//! What the others hold there need not belong together, so nothing is computed from it. With checksums a block is known all the
+//! same if nothing that counts has been changed since the last flush:
+//!
+//! ```text
+//!   flush ─► pages of all that was written since the last one ─► all members flush ─► acknowledged
+//!
+//!   crash, data member lost ─► the other fragments of a block, and the one computed from them, fit pages of one time: it is read
+//!                              all blocks of a region do: it is lost no more, and can be written
+//!                              else: EIO, until the member returns or the loss is accepted
+//! ```
+//!
+//! Invariants:
+//! - ARRAYLOST1. Pages count where they are at least as new as the last flush: in regions that were marked since the superblock, and in those of
+//!   which the superblock says so. They do not where a region was dirty before, since it may have been changed and its pages not.
+//! - ARRAYLOST2. A block is returned if the checksums of all members are known, were written at one time, and fit what the members hold and
+//!   what is computed from it. It is then what was written at that time: no older than the last flush. One that had never been written at
+//!   that time is returned if it is zeros.
+//! - ARRAYLOST3. What was returned stays: the missing member gets it when it returns, before what it holds counts.
+//! - ACCEPT1. When a region is accepted it is durable that every member that is not in sync lacks it: what a member has there that
+//!   returns is never believed.
+//! - ACCEPT2. A region is not accepted that comes back by itself: the member has returned, and has what belongs there.
+
+use super::region_set::RegionSet;
+use super::{Array, ArrayError, InjectedBug, combine};
+use futures_util::future::join;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use varve_block::{Buffer, Durability, Extent, IoError, KIB, LockMode};
+use varve_format::array::MemberState;
+
+/// Bytes of the array that are looked at together.
+const CHUNK: u64 = 256 * KIB;
+/// Regions that are looked at between two superblocks.
+const REGIONS_MAX: usize = 256;
+
+/// What is known of an array's lost regions.
+pub(super) struct Lost {
+    /// ARRAYLOST1. Never again once it is not so.
+    pages_current: Cell<bool>,
+    /// Regions that have a block that does not fit its checksums.
+    in_part: RefCell<HashSet<u64>>,
+}
+
+impl Lost {
+    pub(super) fn new(pages_current: bool) -> Self {
+        Self { pages_current: Cell::new(pages_current), in_part: RefCell::default() }
+    }
+}
+
+impl Array {
+    /// Whether pages of checksums say what was flushed in lost regions (ARRAYLOST1); not any more when all data members are back in sync.
+    pub(super) fn are_lost_pages_current(&self) -> bool {
+        let are_current = self.lost.pages_current.get() && self.lacks_data_member();
+        self.lost.pages_current.set(are_current);
+        are_current
+    }
+
+    /// The runs of the data members for `extent` in a lost region, if checksums vouch for them (ARRAYLOST2).
+    pub(super) async fn read_lost(&self, extent: Extent) -> Result<Vec<Buffer>, IoError> {
+        match self.vouched(extent).await {
+            Some(runs) => Ok(runs),
+            None => Err(self.refuse()),
+        }
+    }
+
+    /// The runs of all members for `extent` in a lost region, one of them computed; none if checksums do not vouch for them, or a member
+    /// cannot be read.
+    async fn vouched(&self, extent: Extent) -> Option<Vec<Buffer>> {
+        let checksums = self.checksums.as_ref().filter(|_| self.are_lost_pages_current())?;
+        let absent = (0..self.members.count()).find(|place| !self.members.is_in_sync(*place))?;
+        let others: Vec<usize> = (0..self.members.count()).filter(|place| *place != absent).collect();
+        let read = self.read_members(extent, &others);
+        let mut runs = join(read, self.read_pages_below(checksums, extent)).await.0.ok()?;
+        let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
+        let computed = combine::xor_all(&slices, &self.options.arena);
+        runs.insert(absent, computed);
+        let held: Vec<(usize, &[u8])> = runs.iter().map(|run| &run[..]).enumerate().collect();
+        checksums.vouch(extent, &held).then_some(runs)
+    }
+
+    /// Whether there are lost regions that were not looked at, of which pages may vouch for all.
+    pub(super) fn has_unseen_lost(&self) -> bool {
+        let in_part = self.lost.in_part.borrow();
+        self.are_lost_pages_current()
+            && self.regions.unsynced().iter().any(|region| !in_part.contains(&region))
+    }
+
+    /// Looks at lost regions. Those of which checksums vouch for every block are lost no more.
+    pub(super) async fn narrow_lost(&self) -> Result<(), IoError> {
+        let unseen = |region: &u64| !self.lost.in_part.borrow().contains(region);
+        let regions: Vec<u64> = self.regions.unsynced().iter().filter(unseen).take(REGIONS_MAX).collect();
+        let mut whole = Vec::new();
+        for region in regions {
+            if self.is_closed.get() {
+                return Ok(());
+            }
+            match self.is_vouched(region).await {
+                true => whole.push(region),
+                false => drop(self.lost.in_part.borrow_mut().insert(region)),
+            }
+        }
+        if whole.is_empty() {
+            return Ok(());
+        }
+        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        self.publish(|| {
+            if self.are_lost_pages_current() {
+                whole.retain(|region| self.regions.unsynced().contains(*region));
+                self.decide(&whole);
+                tracing::info!(array = %self.spec.id, regions = whole.len(), "checksums vouch for regions that were dirty");
+            }
+        })
+        .await
+    }
+
+    /// What the members that are here make of these lost regions is what they hold from now on: every member that is not in sync
+    /// lacks them (ACCEPT1).
+    pub(super) fn decide(&self, regions: &[u64]) {
+        let others = (0..self.members.count()).filter(|place| !self.members.is_in_sync(*place));
+        for place in others.filter(|_| !self.has_bug(InjectedBug::AcceptUnrecorded)) {
+            regions.iter().for_each(|region| self.members.lack(place, *region));
+        }
+        self.regions.accept(regions);
+    }
+
+    async fn is_vouched(&self, region: u64) -> bool {
+        let extent = self.regions.extent(region, self.size());
+        for (_, chunk) in extent.pieces(CHUNK) {
+            self.pace
+                .keep(&self.options.clock, &self.counters.requests, chunk.length, || !self.is_closed.get())
+                .await;
+            if self.vouched(chunk).await.is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Member `place`, which lacks nothing else, gets the blocks of lost regions that could be read without it (ARRAYLOST3).
+    pub(super) async fn restore_read(&self, place: usize) -> Result<(), IoError> {
+        let Some(checksums) = &self.checksums else { return Ok(()) };
+        if !self.are_lost_pages_current() || self.has_bug(InjectedBug::ForgetReadBlocks) {
+            return Ok(());
+        }
+        let regions: Vec<u64> = self.regions.unsynced().iter().collect();
+        for region in regions {
+            for (_, block) in self.regions.extent(region, self.size()).pieces(checksums.block_size()) {
+                let Some(mut runs) = self.vouched(block).await else { continue };
+                if self.members.state(place) != MemberState::CatchingUp {
+                    return Ok(());
+                }
+                let at = self.members.on_device(self.spec.layout.on_members(block));
+                let run = runs.swap_remove(place).freeze();
+                if let Err(error) = self.members.device(place).write(at, run, Durability::Volatile).await {
+                    self.count_error(place, error);
+                    self.members.leave([place]);
+                    return self.reconfigure().await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The regions that answer errors until the missing data member returns, or their loss is accepted; in order.
+    pub fn lost_regions(&self) -> Vec<u64> {
+        if !self.lacks_data_member() {
+            return Vec::new();
+        }
+        let returned = self.members.in_state(MemberState::CatchingUp);
+        let lacks: Vec<RegionSet> = returned.iter().map(|place| self.members.lacks(*place)).collect();
+        let unsynced = self.regions.unsynced();
+        unsynced.iter().filter(|region| lacks.iter().all(|lacks| lacks.contains(*region))).collect() // ACCEPT2
+    }
+
+    /// Of the regions that cannot be known those that `is_accepted` names are from now on what the members that are here make of them.
+    /// What was being written there when the power failed is lost, and what shared a block of the array with it. Returns them.
+    pub async fn accept_loss(&self, is_accepted: impl Fn(u64) -> bool) -> Result<Vec<u64>, ArrayError> {
+        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        let mut accepted = Vec::new();
+        self.publish(|| {
+            accepted = self.lost_regions().into_iter().filter(|region| is_accepted(*region)).collect();
+            self.decide(&accepted); // ACCEPT1
+            self.forget_checksums(accepted.iter().copied());
+        })
+        .await?;
+        if !accepted.is_empty() {
+            tracing::warn!(array = %self.spec.id, regions = accepted.len(), "the loss of regions was accepted");
+        }
+        Ok(accepted)
+    }
+}

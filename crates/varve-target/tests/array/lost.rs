@@ -1,0 +1,304 @@
+//! Arrays of ddraid with checksums that lose a data member with the power: what is read of dirty regions, and what stays of it.
+//!
+//! Every fragment holds one of two bytes, so that different versions of a block have fragments in common: only then can old
+//! checksums fit what was overwritten (`docs/decisions/0150-pages-with-every-flush.md`).
+
+use super::rig;
+use std::cell::RefCell;
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use varve_block::{Device, Durability, IoError, KIB, MIB};
+use varve_sim::{CrashAt, CrashKind, Random, SimDisk, World, caught_share, run_seeds, test_name};
+use varve_target::array::{
+    Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, Rates, ReadPolicy,
+};
+
+const SIZE: u64 = 2 * MIB;
+const METADATA: u64 = 2 * MIB;
+const BLOCK: u64 = 4 * KIB;
+/// Blocks that are written, in two regions.
+const BLOCKS: [u64; 4] = [0, 7, 255, 256];
+
+/// The byte of each fragment.
+type Content = Vec<u8>;
+
+/// What a block may hold: the newest last.
+#[derive(Default, Clone)]
+struct Versions {
+    all: Vec<Content>,
+    /// How many came before the first of them.
+    before: usize,
+    /// How many were acknowledged, with those before.
+    acknowledged: usize,
+    /// The block is torn: each of its sectors may hold any of them.
+    is_torn: bool,
+}
+
+impl Versions {
+    fn only(content: Content) -> Self {
+        Self { all: vec![content], before: 0, acknowledged: 1, is_torn: false }
+    }
+
+    /// Another one is about to be written. Returns how many there were, with it.
+    fn push(&mut self, content: Content) -> usize {
+        self.all.push(content);
+        self.before + self.all.len()
+    }
+
+    /// So many are durable: only the last of them, and those behind it, may still be there.
+    fn flushed(&mut self, count: usize) {
+        let gone = count.saturating_sub(self.before + 1);
+        self.all.drain(..gone);
+        self.before += gone;
+        self.is_torn &= gone == 0;
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    read: AtomicU64,
+    refused: AtomicU64,
+    narrowed: AtomicU64,
+}
+
+struct Host {
+    world: World,
+    spec: ArraySpec,
+    disks: Vec<SimDisk>,
+    bug: Option<InjectedBug>,
+    blocks: RefCell<Vec<Versions>>,
+}
+
+impl Host {
+    fn new(seed: u64, bug: Option<InjectedBug>) -> Self {
+        let world = World::new(seed);
+        let mut random = world.random();
+        let (order, is_written) = (random.between(1, 2) as u32, random.chance(1, 2) || bug.is_some());
+        let layout = ArrayLayout::Ddraid { order, block_size: BLOCK };
+        let spec = ArraySpec { checksums: true, ..rig::spec(layout, SIZE, METADATA) };
+        let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE)).collect();
+        let host = Self { world, spec, disks, bug, blocks: RefCell::default() };
+        host.world.run(async {
+            Array::create(&spec, &host.members(None), &host.world.arena()).await.expect("made");
+            let array = host.open(None).await;
+            if is_written {
+                let zeros = host.world.arena().take_zeroed(SIZE as usize).freeze();
+                array.device().write(0, zeros, Durability::Durable).await.expect("no faults");
+            }
+            array.close().await.expect("no faults");
+        });
+        host.blocks.replace(vec![Versions::only(vec![0; host.fragments()]); BLOCKS.len()]);
+        host
+    }
+
+    fn fragments(&self) -> usize {
+        self.disks.len() - 1
+    }
+
+    fn members(&self, lost: Option<usize>) -> Vec<Member> {
+        let device = |place: usize| (lost != Some(place)).then(|| self.disks[place].device(&self.world));
+        (0..self.disks.len()).map(|place| rig::member(place, device(place))).collect()
+    }
+
+    async fn open(&self, lost: Option<usize>) -> Rc<Array> {
+        let options = ArrayOptions {
+            read_policy: ReadPolicy::Data,
+            rates: Rates { floor: u64::MAX, ..Rates::default() },
+            release_delay: Duration::from_millis(20),
+            injected_bug: self.bug,
+            ..ArrayOptions::new(self.world.arena(), self.world.clock())
+        };
+        rig::open(&self.world, self.spec, self.members(lost), options).await.expect("enough are there")
+    }
+
+    fn content(&self, random: &mut Random) -> Content {
+        (0..self.fragments()).map(|_| random.below(2) as u8).collect()
+    }
+
+    async fn write(&self, device: &Device, index: usize, random: &mut Random) -> Result<(), IoError> {
+        let content = self.content(random);
+        let durability = if random.chance(1, 6) { Durability::Durable } else { Durability::Volatile };
+        let count = self.blocks.borrow_mut()[index].push(content.clone());
+        let size = BLOCK as usize / content.len();
+        let bytes: Vec<u8> = content.iter().flat_map(|byte| vec![*byte; size]).collect();
+        let data = self.world.arena().copy(&bytes);
+        let written = device.write(BLOCKS[index] * BLOCK, data, durability).await;
+        let mut blocks = self.blocks.borrow_mut();
+        if written.is_err() {
+            blocks[index].all.pop(); // A lost region is refused before anything is written.
+            return written.map(drop);
+        }
+        blocks[index].acknowledged = count;
+        if durability == Durability::Durable {
+            blocks[index].flushed(count);
+        }
+        Ok(())
+    }
+
+    async fn flush(&self, device: &Device) {
+        let counts: Vec<usize> = self.blocks.borrow().iter().map(|block| block.acknowledged).collect();
+        device.flush().await.expect("no faults");
+        for (block, count) in self.blocks.borrow_mut().iter_mut().zip(counts) {
+            block.flushed(count);
+        }
+    }
+
+    /// A client of each block, and one that flushes, until the power fails.
+    async fn work(&self, array: &Rc<Array>, random: &mut Random) {
+        let (device, clock) = (array.device(), self.world.clock());
+        let mut pauses = random.fork();
+        let writers = (0..BLOCKS.len()).map(|index| {
+            let (mut choices, device, clock) = (random.fork(), device.clone(), clock.clone());
+            async move {
+                loop {
+                    self.write(&device, index, &mut choices).await.expect("no faults");
+                    if choices.chance(1, 12) {
+                        clock.sleep(Duration::from_millis(choices.below(100))).await;
+                    }
+                }
+            }
+        });
+        let flushes = async {
+            loop {
+                clock.sleep(Duration::from_micros(pauses.below(600))).await;
+                self.flush(&device).await;
+            }
+        };
+        futures_util::join!(futures_util::future::join_all(writers), flushes);
+    }
+
+    /// Reads all blocks: what is returned is a version, or sectors of several if all members are there. It is the only one from
+    /// now on.
+    async fn look(&self, array: &Rc<Array>, is_whole: bool, counts: &Counts) {
+        for (index, block) in BLOCKS.iter().enumerate() {
+            let buffer = self.world.arena().take(BLOCK as usize);
+            match array.device().read(block * BLOCK, buffer).await {
+                Ok(found) => {
+                    counts.read.fetch_add(1, Ordering::Relaxed);
+                    self.check(index, &found, is_whole);
+                }
+                Err(error) => {
+                    assert!(error == IoError::Corrupt && !is_whole, "{error}: block {block}");
+                    counts.refused.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Some blocks are written anew, where regions are not lost.
+    async fn overwrite(&self, array: &Rc<Array>, random: &mut Random) {
+        let device = array.device();
+        for index in (0..BLOCKS.len()).filter(|_| random.chance(1, 3)).collect::<Vec<_>>() {
+            let is_lost = array.lost_regions().contains(&(BLOCKS[index] * BLOCK / MIB));
+            let expected = if is_lost { Err(IoError::Corrupt) } else { Ok(()) };
+            assert_eq!(self.write(&device, index, random).await, expected, "block {}", BLOCKS[index]);
+        }
+        self.flush(&device).await;
+    }
+
+    fn check(&self, index: usize, found: &[u8], is_whole: bool) {
+        let mut blocks = self.blocks.borrow_mut();
+        let (versions, fragments) = (&mut blocks[index], self.fragments());
+        let size = BLOCK as usize / fragments;
+        let held: Content = (0..fragments).map(|fragment| found[fragment * size]).collect();
+        let is_even = found.chunks(size).all(|run| run.iter().all(|byte| *byte == run[0]));
+        let is_version = is_even && versions.all.contains(&held);
+        if is_whole || versions.is_torn {
+            let is_some = |(at, byte): (usize, &u8)| versions.all.iter().any(|all| all[at / size] == *byte);
+            assert!(
+                found.iter().enumerate().all(is_some),
+                "block {index} holds what was never written there"
+            );
+        } else {
+            assert!(
+                is_version,
+                "ARRAYLOST2, ARRAYLOST3: block {index} is {held:?}, and not one of {:?}",
+                versions.all
+            );
+        }
+        if is_even {
+            *versions = Versions::only(held);
+        } else {
+            versions.is_torn = true;
+        }
+    }
+
+    /// The power has failed. If all members return, what was under way is made of what each of them has.
+    fn crashed(&self, all_return: bool) {
+        let mut blocks = self.blocks.borrow_mut();
+        for block in blocks.iter_mut() {
+            (block.before, block.acknowledged) = (0, 1);
+            block.is_torn |= all_return && block.all.len() > 1;
+        }
+    }
+}
+
+fn history(seed: u64, bug: Option<InjectedBug>, counts: &Counts) {
+    let host = Host::new(seed, bug);
+    let mut random = host.world.random();
+    let lost = random.below(host.fragments() as u64) as usize;
+    let crashes = random.between(1, 2);
+    for crash in 1..=crashes {
+        host.world.schedule(CrashAt::Event(random.between(100, 700)), CrashKind::Power);
+        let mut choices = random.fork();
+        let ran = host.world.run_until_crash(async {
+            let array = host.open(None).await;
+            host.work(&array, &mut choices).await;
+        });
+        assert!(ran.crashed(), "clients never end");
+        host.crashed(crash < crashes);
+    }
+    for _ in 0..random.between(1, 2) {
+        let mut random = random.fork();
+        host.world.run(async {
+            let array = host.open(Some(lost)).await;
+            let before = array.status().unsynced;
+            host.look(&array, false, counts).await;
+            host.world.clock().sleep(Duration::from_secs(5)).await;
+            let narrowed = before - array.status().unsynced;
+            counts.narrowed.fetch_add(narrowed, Ordering::Relaxed);
+            host.look(&array, false, counts).await;
+            host.overwrite(&array, &mut random).await;
+            if random.chance(1, 2) {
+                array.close().await.expect("no faults");
+            }
+        });
+        host.world.crash(CrashKind::Power);
+    }
+    host.world.run(async {
+        let array = host.open(random.chance(1, 2).then_some(lost)).await;
+        if !array.status().is_whole()
+            && array.status().members[lost].state == varve_target::array::MemberState::Away
+        {
+            array.attach(lost, host.members(None).swap_remove(lost)).await.expect("it returns");
+        }
+        while !array.status().is_whole() {
+            array.changed(array.changes()).await;
+        }
+        host.look(&array, true, counts).await;
+        host.look(&array, true, counts).await;
+    });
+}
+
+#[test]
+fn what_was_flushed_is_read_although_a_data_member_is_lost_with_the_power() {
+    static COUNTS: Counts =
+        Counts { read: AtomicU64::new(0), refused: AtomicU64::new(0), narrowed: AtomicU64::new(0) };
+    let name = test_name!("what_was_flushed_is_read_although_a_data_member_is_lost_with_the_power");
+    run_seeds(name, 1500, |seed| history(seed, None, &COUNTS));
+    let [read, refused, narrowed] =
+        [&COUNTS.read, &COUNTS.refused, &COUNTS.narrowed].map(|count| count.load(Ordering::Relaxed));
+    let _ = writeln!(
+        std::io::stderr(),
+        "sim: lost regions: {read} blocks read, {refused} refused, {narrowed} regions lost no more"
+    );
+}
+
+#[test]
+fn lost_blocks_of_which_nobody_vouches_are_noticed() {
+    for bug in [InjectedBug::FlushBeforePages, InjectedBug::ForgetReadBlocks] {
+        caught_share(&format!("{bug:?}"), 2000, 1, |seed| history(seed, Some(bug), &Counts::default()));
+    }
+}
