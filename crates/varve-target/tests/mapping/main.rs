@@ -2,6 +2,7 @@
 
 mod conversions;
 mod delegate;
+mod delegate_failed_copy;
 mod delegate_hostile;
 mod layouts;
 mod map_crashes;
