@@ -80,14 +80,24 @@ fn set_refusing(path: &str, is_refusing: bool) {
     host().set_faults(path, FaultPlan { write_error: all, ..FaultPlan::default() });
 }
 
-/// Whether `block` can be written to `volume` at `at`.
+/// Writes a block to `volume` at `at`, durably.
 async fn write_block(control: &Control, volume: &str, at: u64, byte: u8) -> Result<(), IoError> {
+    write_with(control, volume, (at, byte), Durability::Durable).await
+}
+
+/// Writes a block to `volume` at `at`.
+async fn write_with(
+    control: &Control,
+    volume: &str,
+    (at, byte): (u64, u8),
+    durability: Durability,
+) -> Result<(), IoError> {
     let located = control.find_any_volume(&name(volume)).expect("it is there");
     let id = located.volume.id;
     let written = located.home.run_for_test(async move |context: ShardContext| {
         let device = open::device(&context, id, None).ok_or(IoError::Gone)?;
         let data = context.arena().copy(&[byte; 4096]);
-        device.write(at, data, Durability::Durable).await.map(drop)
+        device.write(at, data, durability).await.map(drop)
     });
     written.await.expect("a shard")
 }

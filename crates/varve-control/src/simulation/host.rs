@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use uuid::Uuid;
@@ -143,6 +143,8 @@ struct SimOpenDisk {
     /// Whether nobody else may use it meanwhile.
     is_alone: bool,
     has_lost_writes: AtomicBool,
+    /// Requests that failed.
+    errors: AtomicU64,
 }
 
 impl Drop for SimOpenDisk {
@@ -185,7 +187,7 @@ impl OpenDisk for SimOpenDisk {
     }
 
     fn counters(&self) -> DiskCounters {
-        DiskCounters::default()
+        DiskCounters { errors: self.errors.load(Ordering::Relaxed), ..DiskCounters::default() }
     }
 
     fn has_abandoned(&self) -> bool {
@@ -202,8 +204,9 @@ struct SimFilesRef(Arc<SimFiles>);
 
 impl SimFilesRef {
     fn opened(&self, path: &Path, entry: Entry, process: u64, is_alone: bool) -> DiskRef {
-        let (files, path, has_lost_writes) = (Arc::clone(&self.0), path.to_owned(), AtomicBool::new(false));
-        Arc::new(SimOpenDisk { files, path, entry, process, is_alone, has_lost_writes })
+        let (files, path) = (Arc::clone(&self.0), path.to_owned());
+        let (has_lost_writes, errors) = (AtomicBool::new(false), AtomicU64::new(0));
+        Arc::new(SimOpenDisk { files, path, entry, process, is_alone, has_lost_writes, errors })
     }
 }
 
@@ -578,17 +581,16 @@ impl BlockDevice for Watched {
     fn submit(&self, io: Checked) -> Completion<'_> {
         let io = io.into_io();
         let is_counted_on = matches!(io, Io::Flush | Io::Write { durability: Durability::Durable, .. });
-        if matches!(io, Io::Read { .. }) {
-            return self.device.submit(io);
-        }
-        if self.file.has_lost_writes.load(Ordering::Relaxed) {
+        let is_read = matches!(io, Io::Read { .. });
+        if !is_read && self.file.has_lost_writes.load(Ordering::Relaxed) {
             return Completion::failed(IoError::Medium);
         }
         let completion = self.device.submit(io);
         Completion::pending(async move {
             let outcome = completion.await;
-            if is_counted_on && outcome.is_err() {
-                self.file.has_lost_writes.store(true, Ordering::Relaxed);
+            if outcome.is_err() {
+                self.file.errors.fetch_add(1, Ordering::Relaxed);
+                self.file.has_lost_writes.fetch_or(is_counted_on, Ordering::Relaxed);
             }
             outcome
         })

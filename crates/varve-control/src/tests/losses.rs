@@ -1,7 +1,11 @@
 //! Tests of arrays that lose a member and the power at once.
 
 use super::*;
-use varve_api::{ArrayFail, ArrayReplace, ArrayScrub, GroupReduce, PhysicalVolumeChange};
+use varve_api::{
+    ArrayFail, ArrayMember, ArrayReplace, ArrayScrub, GroupReduce, MemberState, PhysicalVolumeChange,
+    PhysicalVolumeReplace,
+};
+use varve_block::host::DiskState;
 use varve_sim::CrashKind;
 
 /// Runs `work` beside a control with what the host remembers, which ends without a warning then.
@@ -268,5 +272,39 @@ fn a_disk_that_hangs_keeps_others_from_changes_of_their_group_for_a_moment_only(
             control.show_volume("data/u").await.expect("LIMIT2: no late write goes over what is newer");
         assert_eq!(volume.state, VolumeState::Active);
         assert_eq!(content(&control, "data/v").await[0], 7);
+    });
+}
+
+#[test]
+fn a_disk_that_arrays_have_ejected_for_a_write_that_failed_is_replaced_without_writing_to_it() {
+    with_disks(4, "64M", async |control, disks| {
+        let request = VolumeCreate {
+            name: "data/v".into(),
+            size: "8M".into(),
+            layout: Some(ShownLayout::Ddraid),
+            order: Some(1),
+            on: disks[..3].to_vec(),
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        // The region is marked before, durably: the write that fails is a plain one, after which the disk may still be used.
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        set_refusing(&disks[0], true);
+        write_with(&control, "data/v", (0, 8), Durability::Volatile).await.expect("the others have it");
+        control.context.clock().sleep(Duration::from_secs(10)).await;
+        let state = control.disks.borrow()[Path::new(&disks[0])].file.state();
+        assert_eq!(state, DiskState::InUse, "no durable write of it has failed");
+        let before = host().disk_at(&disks[0]).counters().writes;
+        let request = PhysicalVolumeReplace { from: disks[0].clone(), ..Default::default() };
+        let replaced = control.replace_disk(request).await;
+        assert!(matches!(replaced, Ok(Changed::Done(_))), "{replaced:?}");
+        assert_eq!(host().disk_at(&disks[0]).counters().writes, before, "nothing is written to it");
+        let group = control.show_group("data").await.map(|group| group.state);
+        assert_eq!(group, Ok(GroupState::Incomplete), "it is recorded as missing");
+        control.context.clock().sleep(Duration::from_secs(60)).await;
+        let array = control.show_volume("data/v").await.expect("it is there").array.expect("it is one");
+        let in_sync = |member: &ArrayMember| member.state == MemberState::InSync;
+        assert!(array.members.iter().all(in_sync), "{array:?}");
+        assert_eq!(content(&control, "data/v").await[0], 8);
     });
 }
