@@ -72,6 +72,7 @@ fn array() -> Vec<Vec<u8>> {
         log_members: 0b101,
         log_disk: Uuid::nil(),
         checksums: false,
+        pages_current: false,
         previous: 1,
         members: [(1, MemberState::InSync, 0), (2, MemberState::Away, 4), (3, MemberState::CatchingUp, 5)]
             .map(member)

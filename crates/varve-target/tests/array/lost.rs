@@ -214,7 +214,7 @@ impl Host {
         } else {
             assert!(
                 is_version,
-                "ARRAYLOST2, ARRAYLOST3: block {index} is {held:?}, and not one of {:?}",
+                "ARRAYLOST1, ARRAYLOST2, ARRAYLOST3: block {index} is {held:?}, and not one of {:?}",
                 versions.all
             );
         }
