@@ -1,4 +1,5 @@
 //! Arrays of ddraid that lose a data member at once with the daemon: what is refused, and accepted by a person.
+#![expect(clippy::disallowed_methods, reason = "the real program is tested, in real time")]
 
 use crate::client::Client;
 use crate::harness::World;
