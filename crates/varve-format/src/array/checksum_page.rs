@@ -7,7 +7,7 @@
 //! - ARRAYSUMS1. The checksum covers the whole page, with its span, the array's id and the member's place.
 //! - ARRAYSUMS2. There are one or two rows, and a checksum that is not known is zero.
 
-use super::{ArrayFormatError, BLOCK_SIZE, RING_OFFSET, checksum_without, require};
+use super::{ArrayFormatError, BLOCK_SIZE, NUMBER_MAX, RING_OFFSET, checksum_without, require};
 use crate::layout::{Field, Layout};
 use varve_block::MIB;
 
@@ -125,6 +125,7 @@ impl ChecksumPage {
             return Err(ArrayFormatError::Checksum);
         }
         require(RESERVED.is_zero(bytes), "reserved bytes are not zero")?;
+        require(GENERATION.u64(bytes) <= NUMBER_MAX, "ARRAY5: the generation")?;
         require(FORGOTTEN.u32(bytes) <= 1, "ARRAYSUMS2: what is not known")?;
         let (rows, count) = (ROWS.u32(bytes) as usize, COUNT.u32(bytes) as usize);
         require((1..=2).contains(&rows) && (1..=COUNT_MAX).contains(&count), "ARRAYSUMS2: the rows")?;

@@ -27,7 +27,7 @@ enum Work {
     Resync(u64),
     CatchUp(usize, u64),
     FinishCatchingUp(usize),
-    NarrowLost,
+    VerifyLost,
 }
 
 impl Array {
@@ -145,8 +145,8 @@ impl Array {
         {
             return Some(Work::Resync(region));
         }
-        if from == 0 && self.has_unseen_lost() {
-            return Some(Work::NarrowLost);
+        if from == 0 && self.has_unverified() {
+            return Some(Work::VerifyLost);
         }
         let catching_up = self.members.in_state(MemberState::CatchingUp);
         catching_up.into_iter().find_map(|place| match self.members.next_lacked(place, from) {
@@ -163,7 +163,7 @@ impl Array {
             Work::CatchUp(place, region) => {
                 self.members.next_lacked(place, region + 1).map(|region| Work::CatchUp(place, region))
             }
-            Work::FinishCatchingUp(_) | Work::NarrowLost => None,
+            Work::FinishCatchingUp(_) | Work::VerifyLost => None,
         };
         std::iter::successors(Some(work), next).take(REGIONS_AT_ONCE).collect()
     }
@@ -173,7 +173,7 @@ impl Array {
             Work::Resync(region) => self.resync(region).await,
             Work::CatchUp(place, region) => self.catch_up(place, region).await,
             Work::FinishCatchingUp(place) => self.finish_catching_up(place).await.map(|()| Step::Done),
-            Work::NarrowLost => self.narrow_lost().await.map(|()| Step::Done),
+            Work::VerifyLost => self.verify_lost().await.map(|()| Step::Done),
         }
     }
 
@@ -233,7 +233,7 @@ impl Work {
     fn after(self) -> u64 {
         match self {
             Work::Resync(region) | Work::CatchUp(_, region) => region + 1,
-            Work::FinishCatchingUp(_) | Work::NarrowLost => u64::MAX,
+            Work::FinishCatchingUp(_) | Work::VerifyLost => u64::MAX,
         }
     }
 }

@@ -182,10 +182,10 @@ impl Array {
             }
             Change::Zero(_, options) => Io::Zero { extent: Extent::new(at, run.length), options: *options },
         });
-        if durability == Durability::Volatile || self.checksums.is_none() {
+        let Some(checksums) = self.flushed_checksums().filter(|_| durability == Durability::Durable) else {
             return written.await;
-        }
-        let pages = Box::pin(self.write_pages_for_flush(extent, durability)); // PAGES3: they say already what is coming.
+        };
+        let pages = Box::pin(self.write_durable_pages(checksums, extent)); // PAGES3: they say already what is coming.
         let (mut failed, unpaged) = join(written, pages).await;
         failed.extend(unpaged);
         each_once(failed)
@@ -244,7 +244,7 @@ impl Array {
     pub(super) async fn flush(&self) -> Outcome {
         self.latch.check()?;
         let inside = self.gate.enter().await;
-        let mut failed = self.write_pages_for_flush(Extent::new(0, self.size()), Durability::Volatile).await; // PAGES3
+        let mut failed = self.write_flushed_pages().await; // PAGES3
         let number = self.regions.flush_begins();
         failed.extend(self.on_members(|_| Io::Flush).await);
         let failed = each_once(failed);

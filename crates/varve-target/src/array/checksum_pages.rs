@@ -126,25 +126,35 @@ impl Array {
         Checksums::outside(checksums.behind(), &self.regions.unsynced(), self.regions.size())
     }
 
-    /// The pages of what was written in `extent` are written to all members, if a flush is to wait for it (PAGES3). Returns the members
-    /// that failed. The caller is inside the gate.
-    pub(super) async fn write_pages_for_flush(
+    /// The checksums, if those of what is flushed are to be durable with it (PAGES3).
+    pub(super) fn flushed_checksums(&self) -> Option<&Checksums> {
+        let is_exempt =
+            self.is_mirror() || self.lacks_data_member() || self.has_bug(InjectedBug::FlushBeforePages);
+        self.checksums.as_ref().filter(|_| !is_exempt)
+    }
+
+    /// Writes the pages that a flush is to make durable. Returns the members that failed. The caller is inside the gate.
+    pub(super) async fn write_flushed_pages(&self) -> Vec<(usize, IoError)> {
+        let Some(checksums) = self.flushed_checksums() else { return Vec::new() };
+        let _paging = self.paging.lock(Extent::new(0, u64::MAX), LockMode::Exclusive).await;
+        self.write_active_pages(checksums.behind(), Durability::Volatile).await
+    }
+
+    /// Writes the pages of a durable write of `extent`, durably. Returns the members that failed. The caller is inside the gate.
+    pub(super) async fn write_durable_pages(
         &self,
+        checksums: &Checksums,
         extent: Extent,
-        durability: Durability,
     ) -> Vec<(usize, IoError)> {
-        let Some(checksums) = &self.checksums else { return Vec::new() };
-        if self.is_mirror() || self.lacks_data_member() || self.has_bug(InjectedBug::FlushBeforePages) {
-            return Vec::new();
-        }
         let whole = Extent::between(align_down(extent.offset, SPAN_SIZE), align_up(extent.end(), SPAN_SIZE));
         let _paging = self.paging.lock(whole, LockMode::Exclusive).await;
-        if durability == Durability::Durable {
-            spans_of(whole).for_each(|number| checksums.lag_cached(number)); // A flush wrote them that has not ended, perhaps.
-        }
-        let region = |span: &u64| span * SPAN_SIZE / self.regions.size();
-        let mut spans = checksums.behind();
-        spans.retain(|span| spans_of(whole).contains(span) && self.regions.is_active(region(span)));
+        let spans = spans_of(whole).filter(|number| checksums.lacks_durable_pages(*number)).collect();
+        self.write_active_pages(spans, Durability::Durable).await
+    }
+
+    /// Writes the pages of those of `spans` whose regions are or were written and may be dirty. Returns the members that failed.
+    async fn write_active_pages(&self, mut spans: Vec<u64>, durability: Durability) -> Vec<(usize, IoError)> {
+        spans.retain(|span| self.regions.is_active(span * SPAN_SIZE / self.regions.size()));
         let failed = self.write_pages(&spans, durability).await;
         self.lag(&failed, &spans);
         failed

@@ -351,9 +351,9 @@ impl Checksums {
         (0..pages.len()).filter(stale).collect()
     }
 
-    /// Whether all that is said of `run` of each member in `extent` was said at one time, and all of it fits; what was never written is
-    /// zeros (ARRAYLOST2).
-    pub(super) fn vouch(&self, extent: Extent, runs: &[(usize, &[u8])]) -> bool {
+    /// Whether the run of each member in `extent` matches checksums that were written at one time; what was never written is zeros
+    /// (ARRAYLOST2).
+    pub(super) fn match_all(&self, extent: Extent, runs: &[(usize, &[u8])]) -> bool {
         assert_eq!(runs.len(), self.layout.members(), "ARRAYLOST2: a run of each member");
         let count = count(self.layout);
         let size = self.fragment_size();
@@ -429,14 +429,16 @@ impl Checksums {
         });
     }
 
-    /// Pages of span `number` that say all there is to say, but may be in caches alone, are to be written again.
-    pub(super) fn lag_cached(&self, number: u64) {
+    /// Whether pages of span `number` are to be written before all that is known of it is durable: they are behind, or a flush that
+    /// may not have ended has written them.
+    pub(super) fn lacks_durable_pages(&self, number: u64) -> bool {
         let all = self.all_members();
         self.with(number, |span| {
             if span.is_cached {
                 span.behind = all;
             }
-        });
+            span.behind != 0
+        })
     }
 
     /// What is not behind in `extent` is to be read again.
@@ -503,13 +505,13 @@ mod tests {
         ChecksumPage { array: 7, span: 0, place: place as u32, generation, forgotten: false, rows }
     }
 
-    fn vouches(pages: &[Option<ChecksumPage>], held: &[Vec<u8>]) -> bool {
+    fn match_pages(pages: &[Option<ChecksumPage>], held: &[Vec<u8>]) -> bool {
         let checksums = Checksums::new(LAYOUT, 7, 0);
         assert!(checksums.begin_reading(0));
         checksums.end_reading(0, pages);
         let runs: Vec<(usize, &[u8])> = held.iter().map(|run| &run[..]).enumerate().collect();
         assert!(runs.iter().all(|(place, run)| checksums.allow(*place, BLOCK, run)), "all of it fits");
-        checksums.vouch(BLOCK, &runs)
+        checksums.match_all(BLOCK, &runs)
     }
 
     /// Two data members exchange what they hold: half of the one version and half of the other one are a block, too.
@@ -523,7 +525,7 @@ mod tests {
             };
             (0..5).map(|place| Some(page(place))).collect()
         };
-        assert!(vouches(&pages(&[]), &before) && vouches(&pages(&[0, 1, 2, 3, 4]), &after));
+        assert!(match_pages(&pages(&[]), &before) && match_pages(&pages(&[0, 1, 2, 3, 4]), &after));
         // Rows 1 and 3 are the newer ones: pages 1 and 3 say so, and what they say of rows 0 and 2 is newer as well.
         let (mut mixed, mut pages) = (before.clone(), pages(&[1, 3]));
         (mixed[1], mixed[3]) = (after[1].clone(), after[3].clone());
@@ -532,7 +534,7 @@ mod tests {
             let page = pages[place].as_mut().expect("made so");
             page.rows[1] = vec![Some(fragment_checksum(&before[place - 1])); count(LAYOUT)];
         }
-        assert!(!vouches(&pages, &mixed), "ARRAYLOST2: nobody has ever written it");
+        assert!(!match_pages(&pages, &mixed), "ARRAYLOST2: nobody has ever written it");
     }
 
     #[test]
@@ -541,8 +543,8 @@ mod tests {
         let pages = |lost: &[usize]| -> Vec<Option<ChecksumPage>> {
             (0..5).map(|place| (!lost.contains(&place)).then(|| page(place, 1, &block))).collect()
         };
-        assert!(vouches(&pages(&[0]), &block) && vouches(&pages(&[2, 4]), &block));
-        assert!(!vouches(&pages(&[2, 3]), &block), "ARRAYLOST2: of member 2 nothing is known");
+        assert!(match_pages(&pages(&[0]), &block) && match_pages(&pages(&[2, 4]), &block));
+        assert!(!match_pages(&pages(&[2, 3]), &block), "ARRAYLOST2: of member 2 nothing is known");
     }
     #[test]
     fn what_was_never_written_is_zeros_and_nothing_else() {
@@ -555,11 +557,29 @@ mod tests {
             };
             (0..5).map(|place| Some(page(place))).collect()
         };
-        assert!(vouches(&unknown(false), &fragments([0; 4])));
+        assert!(match_pages(&unknown(false), &fragments([0; 4])));
         assert!(
-            !vouches(&unknown(false), &fragments([1, 1, 0, 0])),
+            !match_pages(&unknown(false), &fragments([1, 1, 0, 0])),
             "ARRAYLOST2: something has been written"
         );
-        assert!(!vouches(&unknown(true), &fragments([0; 4])), "ARRAYLOST2: it may have been something else");
+        assert!(
+            !match_pages(&unknown(true), &fragments([0; 4])),
+            "ARRAYLOST2: it may have been something else"
+        );
+    }
+    /// A durable write meets the pages that a flush has just written, and that may be in caches alone.
+    #[test]
+    fn pages_that_a_flush_has_written_are_not_durable_yet() {
+        let checksums = Checksums::new(LAYOUT, 7, 0);
+        let pages = || checksums.begin_writing(0, &[0, 1, 2, 3, 4]).len();
+        checksums.begin(BLOCK, false);
+        checksums.set_zeros(BLOCK);
+        assert!(checksums.lacks_durable_pages(0), "they are behind");
+        assert_eq!(pages(), 5);
+        checksums.end_writing(0, Durability::Volatile);
+        assert!(checksums.behind().is_empty() && checksums.lacks_durable_pages(0), "PAGES3");
+        assert_eq!(pages(), 5);
+        checksums.end_writing(0, Durability::Durable);
+        assert!(!checksums.lacks_durable_pages(0));
     }
 }

@@ -6,15 +6,16 @@
 //! ```text
 //!   flush ─► pages of all that was written since the last one ─► all members flush ─► acknowledged
 //!
-//!   crash, data member lost ─► the other fragments of a block, and the one computed from them, fit pages of one time: it is read
+//!   crash, data member lost ─► the other fragments of a block, and the one computed from them, match pages of one time: it is read
 //!                              all blocks of a region do: it is lost no more, and can be written
 //!                              else: EIO, until the member returns or the loss is accepted
 //! ```
 //!
 //! Invariants:
 //! - ARRAYLOST1. Pages count where they are at least as new as the last flush: in regions that were marked since the superblock, and in those of
-//!   which the superblock says so. They do not where a region was dirty before, since it may have been changed and its pages not.
-//! - ARRAYLOST2. A block is returned if the checksums of all members are known, were written at one time, and fit what the members hold and
+//!   which the superblock says so. They do not where a region was dirty before, since it may have been changed and its pages not; nor
+//!   again once all data members are in sync.
+//! - ARRAYLOST2. A block is returned if the checksums of all members are known, were written at one time, and match what the members hold and
 //!   what is computed from it. It is then what was written at that time: no older than the last flush. One that had never been written at
 //!   that time is returned if it is zeros.
 //! - ARRAYLOST3. What was returned stays: the missing member gets it when it returns, before what it holds counts.
@@ -23,52 +24,55 @@
 //! - ACCEPT2. A region is not accepted that comes back by itself: the member has returned, and has what belongs there.
 
 use super::region_set::RegionSet;
+use super::resync::Step;
 use super::{Array, ArrayError, InjectedBug, combine};
 use futures_util::future::join;
-use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::cell::Cell;
 use varve_block::{Buffer, Durability, Extent, IoError, KIB, LockMode};
 use varve_format::array::MemberState;
 
-/// Bytes of the array that are looked at together.
+/// Bytes of the array that are read together.
 const CHUNK: u64 = 256 * KIB;
-/// Regions that are looked at between two superblocks.
-const REGIONS_MAX: usize = 256;
+/// Regions that are verified between two superblocks.
+const REGIONS_AT_ONCE: usize = 256;
 
 /// What is known of an array's lost regions.
 pub(super) struct Lost {
-    /// ARRAYLOST1. Never again once it is not so.
+    /// ARRAYLOST1.
     pages_current: Cell<bool>,
-    /// Regions that have a block that does not fit its checksums.
-    in_part: RefCell<HashSet<u64>>,
+    /// Regions before this one were verified: those of them that are lost have blocks that do not match their checksums.
+    verified: Cell<u64>,
 }
 
 impl Lost {
     pub(super) fn new(pages_current: bool) -> Self {
-        Self { pages_current: Cell::new(pages_current), in_part: RefCell::default() }
+        Self { pages_current: Cell::new(pages_current), verified: Cell::new(0) }
+    }
+
+    /// Whether pages of checksums say what was flushed in lost regions.
+    pub(super) fn are_pages_current(&self) -> bool {
+        self.pages_current.get()
+    }
+
+    /// All data members are in sync: what they hold in lost regions counts, and is changed from now on.
+    pub(super) fn end(&self) {
+        self.pages_current.set(false);
     }
 }
 
 impl Array {
-    /// Whether pages of checksums say what was flushed in lost regions (ARRAYLOST1); not any more when all data members are back in sync.
-    pub(super) fn are_lost_pages_current(&self) -> bool {
-        let are_current = self.lost.pages_current.get() && self.lacks_data_member();
-        self.lost.pages_current.set(are_current);
-        are_current
-    }
-
-    /// The runs of the data members for `extent` in a lost region, if checksums vouch for them (ARRAYLOST2).
+    /// The runs of the data members for `extent` in a lost region, if they match their checksums (ARRAYLOST2).
     pub(super) async fn read_lost(&self, extent: Extent) -> Result<Vec<Buffer>, IoError> {
-        match self.vouched(extent).await {
+        match self.read_verified(extent).await {
             Some(runs) => Ok(runs),
             None => Err(self.refuse()),
         }
     }
 
-    /// The runs of all members for `extent` in a lost region, one of them computed; none if checksums do not vouch for them, or a member
-    /// cannot be read.
-    async fn vouched(&self, extent: Extent) -> Option<Vec<Buffer>> {
-        let checksums = self.checksums.as_ref().filter(|_| self.are_lost_pages_current())?;
+    /// The runs of all members for `extent` in a lost region, one of them computed; none if they do not match their checksums, or a
+    /// member cannot be read.
+    async fn read_verified(&self, extent: Extent) -> Option<Vec<Buffer>> {
+        let checksums = self.checksums.as_ref().filter(|_| self.lost.are_pages_current())?;
         let absent = (0..self.members.count()).find(|place| !self.members.is_in_sync(*place))?;
         let others: Vec<usize> = (0..self.members.count()).filter(|place| *place != absent).collect();
         let read = self.read_members(extent, &others);
@@ -77,61 +81,48 @@ impl Array {
         let computed = combine::xor_all(&slices, &self.options.arena);
         runs.insert(absent, computed);
         let held: Vec<(usize, &[u8])> = runs.iter().map(|run| &run[..]).enumerate().collect();
-        checksums.vouch(extent, &held).then_some(runs)
+        checksums.match_all(extent, &held).then_some(runs)
     }
 
-    /// Whether there are lost regions that were not looked at, of which pages may vouch for all.
-    pub(super) fn has_unseen_lost(&self) -> bool {
-        let in_part = self.lost.in_part.borrow();
-        self.are_lost_pages_current()
-            && self.regions.unsynced().iter().any(|region| !in_part.contains(&region))
+    /// Whether there are lost regions that were not verified.
+    pub(super) fn has_unverified(&self) -> bool {
+        self.lost.are_pages_current() && self.regions.unsynced().next(self.lost.verified.get()).is_some()
     }
 
-    /// Looks at lost regions. Those of which checksums vouch for every block are lost no more.
-    pub(super) async fn narrow_lost(&self) -> Result<(), IoError> {
-        let unseen = |region: &u64| !self.lost.in_part.borrow().contains(region);
-        let regions: Vec<u64> = self.regions.unsynced().iter().filter(unseen).take(REGIONS_MAX).collect();
+    /// Verifies lost regions. Those of which all blocks match their checksums are lost no more.
+    pub(super) async fn verify_lost(&self) -> Result<(), IoError> {
+        let is_next = |region: &u64| *region >= self.lost.verified.get();
+        let regions: Vec<u64> =
+            self.regions.unsynced().iter().filter(is_next).take(REGIONS_AT_ONCE).collect();
         let mut whole = Vec::new();
         for region in regions {
             if self.is_closed.get() {
                 return Ok(());
             }
-            match self.is_vouched(region).await {
-                true => whole.push(region),
-                false => drop(self.lost.in_part.borrow_mut().insert(region)),
+            if self.matches_checksums(region).await {
+                whole.push(region);
             }
+            self.lost.verified.set(region + 1);
         }
         if whole.is_empty() {
             return Ok(());
         }
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
-            if self.are_lost_pages_current() {
+            if self.lost.are_pages_current() {
                 whole.retain(|region| self.regions.unsynced().contains(*region));
-                self.decide(&whole);
-                tracing::info!(array = %self.spec.id, regions = whole.len(), "checksums vouch for regions that were dirty");
+                self.accept_regions(&whole);
+                tracing::info!(array = %self.spec.id, regions = whole.len(), "dirty regions match their checksums");
             }
         })
         .await
     }
 
-    /// What the members that are here make of these lost regions is what they hold from now on: every member that is not in sync
-    /// lacks them (ACCEPT1).
-    pub(super) fn decide(&self, regions: &[u64]) {
-        let others = (0..self.members.count()).filter(|place| !self.members.is_in_sync(*place));
-        for place in others.filter(|_| !self.has_bug(InjectedBug::AcceptUnrecorded)) {
-            regions.iter().for_each(|region| self.members.lack(place, *region));
-        }
-        self.regions.accept(regions);
-    }
-
-    async fn is_vouched(&self, region: u64) -> bool {
-        let extent = self.regions.extent(region, self.size());
-        for (_, chunk) in extent.pieces(CHUNK) {
-            self.pace
-                .keep(&self.options.clock, &self.counters.requests, chunk.length, || !self.is_closed.get())
-                .await;
-            if self.vouched(chunk).await.is_none() {
+    async fn matches_checksums(&self, region: u64) -> bool {
+        for (_, chunk) in self.regions.extent(region, self.size()).pieces(CHUNK) {
+            let (clock, requests) = (&self.options.clock, &self.counters.requests);
+            self.pace.keep(clock, requests, chunk.length, || !self.is_closed.get()).await;
+            if self.read_verified(chunk).await.is_none() {
                 return false;
             }
         }
@@ -139,28 +130,40 @@ impl Array {
     }
 
     /// Member `place`, which lacks nothing else, gets the blocks of lost regions that could be read without it (ARRAYLOST3).
-    pub(super) async fn restore_read(&self, place: usize) -> Result<(), IoError> {
-        let Some(checksums) = &self.checksums else { return Ok(()) };
-        if !self.are_lost_pages_current() || self.has_bug(InjectedBug::ForgetReadBlocks) {
-            return Ok(());
+    pub(super) async fn restore_verified(&self, place: usize) -> Result<Step, IoError> {
+        let Some(checksums) = self.checksums.as_ref().filter(|_| self.lost.are_pages_current()) else {
+            return Ok(Step::Done);
+        };
+        if self.has_bug(InjectedBug::ForgetReadBlocks) {
+            return Ok(Step::Done);
         }
         let regions: Vec<u64> = self.regions.unsynced().iter().collect();
         for region in regions {
             for (_, block) in self.regions.extent(region, self.size()).pieces(checksums.block_size()) {
-                let Some(mut runs) = self.vouched(block).await else { continue };
+                let Some(mut runs) = self.read_verified(block).await else { continue };
+                let inside = self.gate.enter().await;
                 if self.members.state(place) != MemberState::CatchingUp {
-                    return Ok(());
+                    return Ok(Step::Stuck);
                 }
                 let at = self.members.on_device(self.spec.layout.on_members(block));
-                let run = runs.swap_remove(place).freeze();
-                if let Err(error) = self.members.device(place).write(at, run, Durability::Volatile).await {
-                    self.count_error(place, error);
-                    self.members.leave([place]);
-                    return self.reconfigure().await;
+                let (device, run) = (self.members.device(place), runs.swap_remove(place).freeze());
+                let written = device.write(at, run, Durability::Volatile);
+                if self.change_member(place, written, inside).await? == Step::Stuck {
+                    return Ok(Step::Stuck);
                 }
             }
         }
-        Ok(())
+        Ok(Step::Done)
+    }
+
+    /// What the members that are here make of these lost regions is what they hold from now on: every member that is not in sync
+    /// lacks them (ACCEPT1).
+    fn accept_regions(&self, regions: &[u64]) {
+        let others = (0..self.members.count()).filter(|place| !self.members.is_in_sync(*place));
+        for place in others.filter(|_| !self.has_bug(InjectedBug::AcceptUnrecorded)) {
+            regions.iter().for_each(|region| self.members.lack(place, *region));
+        }
+        self.regions.accept(regions);
     }
 
     /// The regions that answer errors until the missing data member returns, or their loss is accepted; in order.
@@ -181,7 +184,7 @@ impl Array {
         let mut accepted = Vec::new();
         self.publish(|| {
             accepted = self.lost_regions().into_iter().filter(|region| is_accepted(*region)).collect();
-            self.decide(&accepted); // ACCEPT1
+            self.accept_regions(&accepted);
             self.forget_checksums(accepted.iter().copied());
         })
         .await?;

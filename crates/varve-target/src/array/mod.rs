@@ -145,6 +145,8 @@ impl Array {
     fn assert_consistent(&self) {
         self.members.assert_consistent();
         self.regions.assert_consistent();
+        let is_lost_known = self.lost.are_pages_current();
+        assert!(!is_lost_known || self.lacks_data_member(), "ARRAYLOST1: all data members are in sync");
         assert_eq!(self.members.count(), self.spec.layout.members(), "ARRAY3: each member has a place");
         let end = self.size().div_ceil(self.regions.size());
         assert_eq!(self.regions.count(), end, "ARRAY4: regions reach to the end of the array");

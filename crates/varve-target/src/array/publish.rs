@@ -38,8 +38,7 @@ impl Array {
         change();
         assert!(self.gate.is_empty(), "PUBLISH1");
         let outcome = self.write_superblocks().await;
-        self.members.assert_consistent();
-        self.regions.assert_consistent();
+        self.assert_consistent();
         self.tell();
         outcome
     }
@@ -181,7 +180,7 @@ impl Array {
             epoch: self.log.ring.epoch(),
             previous: self.identity.get(),
             checksums: self.spec.checksums,
-            pages_current: self.are_lost_pages_current(),
+            pages_current: self.lost.are_pages_current(),
             log_members,
             log_disk,
             members: self.members.entries(),

@@ -140,7 +140,7 @@ impl Array {
             regions: Regions::new(region_size, dirty, written, regions, has_pages),
             log,
             checksums: spec.checksums.then(|| Checksums::new(spec.layout, own, options.checksum_cache)),
-            lost: Lost::new(pages_current && spec.checksums),
+            lost: Lost::new(pages_current && spec.checksums && lacks_data_member(spec.layout, election)),
             paging: RangeLock::new(),
             range: RangeLock::new(),
             gate: Gate::default(),

@@ -166,12 +166,17 @@ impl Array {
 
     /// Member `place` has caught up if it lacks nothing any more (RESYNC2).
     pub(super) async fn finish_catching_up(&self, place: usize) -> Result<(), IoError> {
-        self.restore_read(place).await?;
+        if self.restore_verified(place).await? == Step::Stuck {
+            return Ok(());
+        }
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
             let is_whole = self.members.lacks(place).is_empty();
             if is_whole && self.members.state(place) == MemberState::CatchingUp {
                 self.members.take_back(place);
+                if !self.lacks_data_member() {
+                    self.lost.end(); // ARRAYLOST1
+                }
             }
         })
         .await
@@ -262,7 +267,7 @@ impl Array {
     }
 
     /// Waits for a change of member `place` that is made `inside` the gate; the member leaves if it fails.
-    async fn change_member(
+    pub(super) async fn change_member(
         &self,
         place: usize,
         change: impl Future<Output = Outcome>,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use varve_block::{Device, Durability, IoError, KIB, MIB};
 use varve_sim::{CrashAt, CrashKind, Random, SimDisk, World, caught_share, run_seeds, test_name};
 use varve_target::array::{
-    Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, Rates, ReadPolicy,
+    Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, ReadPolicy,
 };
 
 const SIZE: u64 = 2 * MIB;
@@ -75,7 +75,7 @@ impl Host {
     fn new(seed: u64, bug: Option<InjectedBug>) -> Self {
         let world = World::new(seed);
         let mut random = world.random();
-        let (order, is_written) = (random.between(1, 2) as u32, random.chance(1, 2) || bug.is_some());
+        let (order, is_written) = (random.between(1, 3) as u32, random.chance(1, 2) || bug.is_some());
         let layout = ArrayLayout::Ddraid { order, block_size: BLOCK };
         let spec = ArraySpec { checksums: true, ..rig::spec(layout, SIZE, METADATA) };
         let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE)).collect();
@@ -103,9 +103,14 @@ impl Host {
     }
 
     async fn open(&self, lost: Option<usize>) -> Rc<Array> {
+        self.open_at(lost, Rates { floor: u64::MAX, ..Rates::default() }).await
+    }
+
+    /// An array that makes members equal so fast.
+    async fn open_at(&self, lost: Option<usize>, rates: Rates) -> Rc<Array> {
         let options = ArrayOptions {
             read_policy: ReadPolicy::Data,
-            rates: Rates { floor: u64::MAX, ..Rates::default() },
+            rates,
             release_delay: Duration::from_millis(20),
             injected_bug: self.bug,
             ..ArrayOptions::new(self.world.arena(), self.world.clock())
@@ -239,18 +244,23 @@ fn history(seed: u64, bug: Option<InjectedBug>, counts: &Counts) {
     let host = Host::new(seed, bug);
     let mut random = host.world.random();
     let lost = random.below(host.fragments() as u64) as usize;
-    let crashes = random.between(1, 2);
+    // Where a second crash comes soon, what the first one left dirty is refused, and a bug shows nowhere.
+    let crashes = if bug.is_some() { 1 } else { random.between(1, 3) };
     for crash in 1..=crashes {
         host.world.schedule(CrashAt::Event(random.between(100, 700)), CrashKind::Power);
         let mut choices = random.fork();
         let ran = host.world.run_until_crash(async {
             let array = host.open(None).await;
+            if crash > 1 && choices.chance(1, 2) {
+                host.look(&array, true, counts).await;
+                host.flush(&array.device()).await;
+            }
             host.work(&array, &mut choices).await;
         });
         assert!(ran.crashed(), "clients never end");
         host.crashed(crash < crashes);
     }
-    for _ in 0..random.between(1, 2) {
+    for _ in 0..random.between(1, 3) {
         let mut random = random.fork();
         host.world.run(async {
             let array = host.open(Some(lost)).await;
@@ -269,9 +279,7 @@ fn history(seed: u64, bug: Option<InjectedBug>, counts: &Counts) {
     }
     host.world.run(async {
         let array = host.open(random.chance(1, 2).then_some(lost)).await;
-        if !array.status().is_whole()
-            && array.status().members[lost].state == varve_target::array::MemberState::Away
-        {
+        if array.status().members[lost].state == MemberState::Away {
             array.attach(lost, host.members(None).swap_remove(lost)).await.expect("it returns");
         }
         while !array.status().is_whole() {
@@ -297,8 +305,38 @@ fn what_was_flushed_is_read_although_a_data_member_is_lost_with_the_power() {
 }
 
 #[test]
-fn lost_blocks_of_which_nobody_vouches_are_noticed() {
+fn a_lost_block_that_is_believed_without_reason_is_noticed() {
     for bug in [InjectedBug::FlushBeforePages, InjectedBug::ForgetReadBlocks] {
         caught_share(&format!("{bug:?}"), 2000, 1, |seed| history(seed, Some(bug), &Counts::default()));
     }
+}
+
+/// The power fails when of a write only the first data member has it; what is read then, and flushed, is not what pages say. It fails
+/// again before that region was made equal, and that member is lost.
+#[test]
+fn a_region_that_was_dirty_before_is_refused() {
+    let host = Host::new(1, Some(InjectedBug::ForgetReadBlocks)); // It begins written, and no member returns.
+    host.world
+        .run(async {
+            let array = host.open(None).await;
+            array.device().write(0, host.world.arena().copy(&[1; BLOCK as usize]), Durability::Volatile).await
+        })
+        .expect("no faults");
+    host.world.crash(CrashKind::Process);
+    let size = BLOCK as usize / host.fragments();
+    host.disks[1..].iter().for_each(|disk| disk.poke(METADATA, &vec![0; size]));
+    let read =
+        async |array: &Rc<Array>| array.device().read(0, host.world.arena().take(BLOCK as usize)).await;
+    host.world.run(async {
+        let array = host.open_at(None, Rates { floor: 1, ceiling: 1 }).await;
+        let found = read(&array).await.expect("all members are there");
+        assert!(found[..size].iter().all(|byte| *byte == 1) && found[size..].iter().all(|byte| *byte == 0));
+        array.device().flush().await.expect("no faults");
+        assert_eq!(array.status().unsynced, 1, "it is not equal yet");
+    });
+    host.world.crash(CrashKind::Power);
+    host.world.run(async {
+        let array = host.open(Some(0)).await;
+        assert_eq!(read(&array).await.err(), Some(IoError::Corrupt), "ARRAYLOST1: zeros fit old pages");
+    });
 }
