@@ -8,28 +8,44 @@ use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// A group of three disks with ddraid and a pool on ddraid; the daemon was killed while both were written, and the first data member
-/// of the volume is gone with it.
-fn world() -> World {
-    let mut world = World::with_group();
+/// Where something is written, in regions of their own.
+const WRITTEN: [u64; 3] = [3 << 20, 5 << 20, 6 << 20];
+
+/// A group of three disks with ddraid.
+fn world_with(options: &str) -> World {
+    let world = World::with_group();
     world.ok("pv create d3 --size 600M");
     world.ok("vg extend data d3");
-    world.ok("lv create data/r --size 24M --type ddraid --order 1");
-    world.ok("pool create data/p --size 40M --type ddraid --order 1");
-    world.ok("lv create data/t --pool p --size 24M");
-    for volume in ["r", "t"] {
-        world.ok(&format!("export create data/{volume} --nbd unix:{volume}.sock"));
-        let mut client = Client::new(&world.path(&format!("{volume}.sock")), &format!("data/{volume}"));
-        for at in [3 << 20, 5 << 20, 6 << 20] {
-            client.write(at, &[7; 64 << 10]).expect("there is space");
-        }
-        client.flush();
+    world.ok(&format!("lv create data/r --size 24M --type ddraid --order 1 {options}"));
+    world
+}
+
+/// Writes to a volume, and flushes it.
+fn write(world: &World, volume: &str) {
+    world.ok(&format!("export create data/{volume} --nbd unix:{volume}.sock"));
+    let mut client = Client::new(&world.path(&format!("{volume}.sock")), &format!("data/{volume}"));
+    for at in WRITTEN {
+        client.write(at, &[7; 64 << 10]).expect("there is space");
     }
+    client.flush();
+}
+
+/// The daemon is killed, and starts without the disk of the first data member.
+fn lose_a_member(world: &mut World) {
     let shown = world.data("array show data/r");
     let lost = shown[0]["array"]["members"][0]["disks"][0].as_str().expect("a path").to_owned();
     world.kill();
     std::fs::rename(&lost, format!("{lost}.gone")).expect("moved away");
     world.start();
+}
+
+/// With a pool on ddraid, too; both were written when the member was lost.
+fn world() -> World {
+    let mut world = world_with("");
+    world.ok("pool create data/p --size 40M --type ddraid --order 1");
+    world.ok("lv create data/t --pool p --size 24M");
+    ["r", "t"].iter().for_each(|volume| write(&world, volume));
+    lose_a_member(&mut world);
     world
 }
 
@@ -71,23 +87,11 @@ fn what_is_lost_is_listed_and_accepted_in_part_or_as_a_whole() {
 /// With checksums only what was being written is lost, and nothing was.
 #[test]
 fn what_was_flushed_is_not_lost_with_checksums() {
-    let mut world = World::with_group();
-    world.ok("pv create d3 --size 600M");
-    world.ok("vg extend data d3");
-    world.ok("lv create data/r --size 24M --type ddraid --order 1 --checksums");
-    world.ok("export create data/r --nbd unix:r.sock");
+    let mut world = world_with("--checksums");
+    write(&world, "r");
+    lose_a_member(&mut world);
     let mut client = Client::new(&world.path("r.sock"), "data/r");
-    for at in [3 << 20, 5 << 20, 6 << 20] {
-        client.write(at, &[7; 64 << 10]).expect("there is space");
-    }
-    client.flush();
-    let shown = world.data("array show data/r");
-    let lost = shown[0]["array"]["members"][0]["disks"][0].as_str().expect("a path").to_owned();
-    world.kill();
-    std::fs::rename(&lost, format!("{lost}.gone")).expect("moved away");
-    world.start();
-    let mut client = Client::new(&world.path("r.sock"), "data/r");
-    for at in [3 << 20, 5 << 20, 6 << 20] {
+    for at in WRITTEN {
         assert_eq!(client.read(at, 64 << 10), Ok(vec![7; 64 << 10]));
     }
     let lost = || world.data("array show data/r")[0]["array"]["lost"].clone();
