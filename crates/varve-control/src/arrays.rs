@@ -64,6 +64,12 @@ impl KnownArray {
         Some(self.status.as_ref().and_then(|status| Some(status.members.get(place)?.state)))
     }
 
+    /// Whether the array is open and does without the member in `place`.
+    fn is_away(&self, place: usize) -> bool {
+        let member = self.status.as_ref().and_then(|status| status.members.get(place));
+        member.is_some_and(|member| member.state == MemberState::Away)
+    }
+
     /// DETACH1, of the member in `place` of `name`.
     fn refuse_loss(&self, name: &str, place: usize) -> Result<(), Failure> {
         let unusable = || {
@@ -202,7 +208,8 @@ impl Control {
         let logs = self.logs_on(group, from, is_meant).await?;
         let touched = members.iter().map(|(array, _)| array.volume.id);
         let touched: Vec<Uuid> = touched.chain(logs.iter().map(|array| array.volume.id)).collect();
-        let failed = self.disks_to_mark(group, from, only.is_none())?;
+        let is_away = members.iter().any(|(array, place)| array.is_away(*place));
+        let failed = self.disks_to_mark(group, from, only.is_none(), is_away)?;
         let mut given_up = members.clone();
         for disk in failed.iter().filter(|disk| **disk != from) {
             given_up.extend(self.members_on(group, *disk, |_| true).await?);
@@ -232,8 +239,15 @@ impl Control {
     }
 
     /// The disks that have failed, so that they are to be recorded as missing: a commit reaches all disks of the group that are not.
-    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be given up.
-    fn disks_to_mark(&self, group: Uuid, from: Uuid, gives_up_all: bool) -> Result<Vec<Uuid>, Failure> {
+    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be given up. `is_away`: an array does without
+    /// its member there.
+    fn disks_to_mark(
+        &self,
+        group: Uuid,
+        from: Uuid,
+        gives_up_all: bool,
+        is_away: bool,
+    ) -> Result<Vec<Uuid>, Failure> {
         let disks = self.disks.borrow();
         self.with_group(group, |known| {
             let has_failed = |disk: &&PhysicalVolume| {
@@ -241,7 +255,7 @@ impl Control {
                 let is_out = |known: &KnownDisk| known.file.state() != DiskState::InUse;
                 // Its state changes with the first durable write that fails, which would be the one of this commit.
                 let is_given_up = |known: &KnownDisk| {
-                    known.file.counters().errors > 0 && self.lost_disks.is_ejected(disk.id)
+                    is_away && known.file.counters().errors > 0 && self.lost_disks.is_ejected(disk.id)
                 };
                 let may_be_given_up = gives_up_all && disk.id == from;
                 !disk.missing

@@ -275,36 +275,58 @@ fn a_disk_that_hangs_keeps_others_from_changes_of_their_group_for_a_moment_only(
     });
 }
 
+/// Ddraid `data/v` on three disks, the first of which it has ejected for a write that failed.
+async fn ejected(control: &Control, disks: &[String]) {
+    let request = VolumeCreate {
+        name: "data/v".into(),
+        size: "8M".into(),
+        layout: Some(ShownLayout::Ddraid),
+        order: Some(1),
+        on: disks[..3].to_vec(),
+        ..Default::default()
+    };
+    control.create_volume(request).await.expect("there is space");
+    // The region is marked before, durably: the write that fails is a plain one, after which the disk may still be used.
+    write_block(control, "data/v", 0, 7).await.expect("it is served");
+    set_refusing(&disks[0], true);
+    write_with(control, "data/v", (0, 8), Durability::Volatile).await.expect("the others have it");
+    control.context.clock().sleep(Duration::from_secs(10)).await;
+    let state = control.disks.borrow()[Path::new(&disks[0])].file.state();
+    assert_eq!(state, DiskState::InUse, "no durable write of it has failed");
+}
+
+/// Puts what lies on the first disk on another one; the state of the group then.
+async fn replaced(control: &Control, disks: &[String]) -> GroupState {
+    let request = PhysicalVolumeReplace { from: disks[0].clone(), ..Default::default() };
+    let replaced = control.replace_disk(request).await;
+    assert!(matches!(replaced, Ok(Changed::Done(_))), "{replaced:?}");
+    control.show_group("data").await.expect("it is there").state
+}
+
 #[test]
 fn a_disk_that_arrays_have_ejected_for_a_write_that_failed_is_replaced_without_writing_to_it() {
     with_disks(4, "64M", async |control, disks| {
-        let request = VolumeCreate {
-            name: "data/v".into(),
-            size: "8M".into(),
-            layout: Some(ShownLayout::Ddraid),
-            order: Some(1),
-            on: disks[..3].to_vec(),
-            ..Default::default()
-        };
-        control.create_volume(request).await.expect("there is space");
-        // The region is marked before, durably: the write that fails is a plain one, after which the disk may still be used.
-        write_block(&control, "data/v", 0, 7).await.expect("it is served");
-        set_refusing(&disks[0], true);
-        write_with(&control, "data/v", (0, 8), Durability::Volatile).await.expect("the others have it");
-        control.context.clock().sleep(Duration::from_secs(10)).await;
-        let state = control.disks.borrow()[Path::new(&disks[0])].file.state();
-        assert_eq!(state, DiskState::InUse, "no durable write of it has failed");
+        ejected(&control, &disks).await;
         let before = host().disk_at(&disks[0]).counters().writes;
-        let request = PhysicalVolumeReplace { from: disks[0].clone(), ..Default::default() };
-        let replaced = control.replace_disk(request).await;
-        assert!(matches!(replaced, Ok(Changed::Done(_))), "{replaced:?}");
+        assert_eq!(replaced(&control, &disks).await, GroupState::Incomplete, "it is recorded as missing");
         assert_eq!(host().disk_at(&disks[0]).counters().writes, before, "nothing is written to it");
-        let group = control.show_group("data").await.map(|group| group.state);
-        assert_eq!(group, Ok(GroupState::Incomplete), "it is recorded as missing");
         control.context.clock().sleep(Duration::from_secs(60)).await;
         let array = control.show_volume("data/v").await.expect("it is there").array.expect("it is one");
         let in_sync = |member: &ArrayMember| member.state == MemberState::InSync;
         assert!(array.members.iter().all(in_sync), "{array:?}");
         assert_eq!(content(&control, "data/v").await[0], 8);
+    });
+}
+
+#[test]
+fn a_disk_that_had_errors_and_whose_members_are_back_stays_in_its_group_when_it_is_replaced() {
+    with_disks(4, "64M", async |control, disks| {
+        ejected(&control, &disks).await;
+        set_refusing(&disks[0], false);
+        let request = PhysicalVolumeScan { paths: disks[..1].to_vec(), ..Default::default() };
+        control.scan_disks(request).await.expect("it is sound");
+        control.context.clock().sleep(Duration::from_secs(60)).await;
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active);
+        assert_eq!(replaced(&control, &disks).await, GroupState::Ok, "it is as good as any other");
     });
 }
