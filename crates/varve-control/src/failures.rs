@@ -91,6 +91,7 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         }
         PlanError::NoReplacement { .. } => Code::NoSpaceInGroup,
         PlanError::Layout(_) | PlanError::Fragment { .. } | PlanError::LogOnMember { .. } => Code::BadLayout,
+        PlanError::Sectors { .. } => Code::BadLayout,
         PlanError::DiskNotFound { .. } => Code::NotInGroup,
         PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
         PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,

@@ -203,7 +203,7 @@ impl Control {
         let change = Change::MoveNext { from, sectors, bytes_max: STEP };
         let planned = commits.plan(group, change, &format!("pv move {path}"));
         let planned = planned.map_err(|failure| match failure.code {
-            Code::NoSpaceInGroup => self.without_place(group, from, job, failure),
+            Code::NoSpaceInGroup | Code::BadLayout => self.without_place(group, from, job, failure),
             _ => Stop::Wait(failure),
         })?;
         let run = planned.after.move_from(from).and_then(|entry| entry.step);

@@ -70,7 +70,10 @@ impl Control {
         for to in spares.chunks(1).chain((spares.len() > 1).then_some(spares.as_slice())) {
             let words = format!("the spare {} takes the place of {path}", to.join(", "));
             match self.replace(group, (disk, to), None, &words, false).await {
-                Err(failure) if failure.code == Code::NoSpaceInGroup => short = Err(failure),
+                // Too small, or with larger sectors than a member may have: another one may do.
+                Err(failure) if matches!(failure.code, Code::NoSpaceInGroup | Code::BadLayout) => {
+                    short = Err(failure);
+                }
                 replaced => return replaced.map(drop),
             }
         }

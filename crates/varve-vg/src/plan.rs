@@ -29,6 +29,7 @@ mod missing;
 mod moves;
 mod replace;
 mod restore;
+mod sectors;
 mod space;
 mod split;
 mod stores;

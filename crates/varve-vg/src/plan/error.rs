@@ -160,6 +160,24 @@ pub enum PlanError {
         /// A block that would fit, if one may be so large.
         fits: Option<u64>,
     },
+    /// There is room on a disk whose sectors are larger than what lies there may have.
+    #[error(
+        "{volume} takes disks with sectors of at most {sector_max} bytes, and {disk} is written in sectors of {sector} bytes"
+    )]
+    Sectors {
+        /// The volume or pool, or that of the store, with its group.
+        volume: String,
+        /// Whether it is a pool.
+        is_pool: bool,
+        /// The disk.
+        disk: String,
+        /// Bytes of its sectors.
+        sector: u64,
+        /// Bytes that they may have.
+        sector_max: u64,
+        /// Order and block of ddraid that such sectors fit, if it is ddraid and may have such a block.
+        fits: Option<(u32, u64)>,
+    },
     /// A layout that cannot be.
     #[error("{0}")]
     Layout(&'static str),
@@ -400,7 +418,8 @@ impl PlanError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Name { .. } | Self::Size { .. } | Self::Direction { .. } => ErrorKind::Usage,
-            Self::Layout(_) | Self::Fragment { .. } | Self::LogOnMember { .. } => ErrorKind::Usage,
+            Self::Layout(_) | Self::Fragment { .. } | Self::Sectors { .. } => ErrorKind::Usage,
+            Self::LogOnMember { .. } => ErrorKind::Usage,
             Self::Backup { .. } | Self::Invalid(_) => ErrorKind::Usage,
             Self::VolumeNotFound { .. } | Self::StoreNotFound { .. } | Self::DiskNotFound { .. } => {
                 ErrorKind::NotFound

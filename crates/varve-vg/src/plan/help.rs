@@ -38,6 +38,18 @@ impl PlanError {
             }
             Self::Fragment { fits: Some(size), .. } => format!("--array-block-size {size} fits"),
             Self::Fragment { .. } => "choose other disks: --on PATH,…".into(),
+            Self::Sectors { volume, is_pool, fits, .. } => {
+                let (noun, other) = (noun(*is_pool), "name or add a disk with smaller sectors");
+                match fits {
+                    Some((order, size)) => format!(
+                        "{other}, or give it larger blocks: \
+                        `varve {noun} convert {volume} --type ddraid --order {order} --array-block-size {size}`"
+                    ),
+                    None => format!(
+                        "{other}, or convert it, which takes such disks: `varve {noun} convert {volume} --type … --on PATH,…`"
+                    ),
+                }
+            }
             Self::LogOnMember { .. } | Self::NoLogSpace { .. } => {
                 "name another disk: --log PATH; `varve pv list` shows what is free".into()
             }

@@ -78,19 +78,23 @@ impl Draft<'_> {
         };
         let to = self.entry_of(from)?.to.clone();
         let logical = |pv: PvName| sectors.get(&pv).map_or(0, |sectors| sectors.logical);
-        let may_hold = |pv: &PvName| {
-            (to.is_empty() || to.contains(pv)) && !next.apart.contains(pv) && logical(*pv) <= logical(from)
-        };
-        let disks: Vec<PvName> =
-            self.description.physical_volumes.iter().map(|pv| pv.name).filter(may_hold).collect();
-        let mut free = FreeMap::of(&self.current()).on_disks(&disks);
+        let may_hold = |pv: &PvName| (to.is_empty() || to.contains(pv)) && !next.apart.contains(pv);
+        let disks = self.description.physical_volumes.iter().map(|pv| pv.name).filter(may_hold);
+        let (disks, larger): (Vec<PvName>, Vec<PvName>) = disks.partition(|pv| logical(*pv) <= logical(from));
         let most = (bytes_max / self.extent_size()).max(1);
-        let new = match next.is_whole {
-            true => free.take_whole(next.area.count),
-            false => free.take_run(next.area.count, most, next.before),
+        let all = FreeMap::of(&self.current());
+        let place_on = |disks: &[PvName]| {
+            let mut free = all.clone().on_disks(disks);
+            match next.is_whole {
+                true => free.take_whole(next.area.count),
+                false => free.take_run(next.area.count, most, next.before),
+            }
         };
         let full = self.full(&next.volume);
-        let Some(new) = new else {
+        let Some(new) = place_on(&disks) else {
+            if let Some(place) = place_on(&larger) {
+                return Err(self.larger_sectors_of(next.of, (place.pv, sectors), logical(from)));
+            }
             let (group, needed) = (self.group_name().into(), next.area.count * self.extent_size());
             return Err(PlanError::NoPlace { group, on: to, volume: full, old: next.area, needed });
         };

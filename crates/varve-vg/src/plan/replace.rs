@@ -115,8 +115,14 @@ impl Draft<'_> {
         let mut data: Vec<Vec<Area>> = (0..members.len()).map(|place| area_of(place).collect()).collect();
         let rows = data[place].iter().filter(|area| leaves(area)).map(|area| area.count).sum();
         let metadata = Some(members[place].metadata).filter(leaves).map_or(0, |area| area.count);
-        let disks = self.candidates(space, place, replacement, free);
-        let taken = free.take_replacement(MemberNeed { rows, metadata }, &disks).map_err(|shortage| {
+        let (disks, larger, sector_max) = self.candidates(space, place, replacement, free);
+        let need = MemberNeed { rows, metadata };
+        let taken = free.take_replacement(need, &disks).map_err(|shortage| {
+            if let Some(disk) =
+                larger.iter().find(|disk| free.clone().take_replacement(need, &[**disk]).is_ok())
+            {
+                return self.larger_sectors(lv, space, (*disk, &replacement.disks.sectors), sector_max);
+            }
             PlanError::NoReplacement {
                 group: self.group_name().into(),
                 volume: lv.name.clone(),
@@ -149,14 +155,15 @@ impl Draft<'_> {
         Err(self.degraded(lv, &disks))
     }
 
-    /// The disks on which the member may lie: no other member lies there, and their sectors are not larger than the array can have.
+    /// The disks on which the member may lie: no other member lies there, and their sectors are not larger than the array can have. Then
+    /// those whose sectors are larger, and what sectors may have.
     fn candidates(
         &self,
         space: Space<'_>,
         place: usize,
         replacement: &Replacement<'_>,
         free: &FreeMap,
-    ) -> Vec<PvName> {
+    ) -> (Vec<PvName>, Vec<PvName>, u64) {
         let others = (0..space.layout.members().len()).filter(|other| *other != place);
         let mut others: Vec<PvName> =
             others.flat_map(|other| space.areas_of_member(other)).map(|area| area.pv).collect();
@@ -168,11 +175,10 @@ impl Draft<'_> {
         };
         let mut disks: Vec<PvName> = free.runs().iter().map(|run| run.pv).collect();
         disks.dedup();
-        disks.retain(|disk| {
-            let fits = sector(*disk).zip(sector_max).is_none_or(|(sector, max)| sector <= max);
-            *disk != replacement.from.name && !others.contains(disk) && fits
-        });
-        disks
+        disks.retain(|disk| *disk != replacement.from.name && !others.contains(disk));
+        let fits = |disk: &PvName| sector(*disk).zip(sector_max).is_none_or(|(sector, most)| sector <= most);
+        let (disks, larger) = disks.into_iter().partition(fits);
+        (disks, larger, sector_max.unwrap_or(u64::MAX))
     }
 }
 

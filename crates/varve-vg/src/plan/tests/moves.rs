@@ -138,10 +138,13 @@ fn larger_sectors_do_not_take_what_smaller_ones_held() {
         sectors: [(PvName(0), sectors(512)), (PvName(1), sectors(4096))].into(),
         log: None,
     };
-    assert_eq!(
-        refusal(&group, Change::BeginMove { from: PvName(0), disks, rate: None }).0,
-        ErrorKind::NoSpace
-    );
+    let begin = || Change::BeginMove { from: PvName(0), disks: disks.clone(), rate: None };
+    let words = "data/vm1 takes disks with sectors of at most 512 bytes, and /dev/sd1 is written in sectors of 4096 bytes";
+    assert_eq!(refusal(&group, begin()), (ErrorKind::Usage, words.to_owned()));
+    let help = planned(&group, begin()).expect_err("refused").help();
+    assert!(help.contains("`varve lv convert data/vm1 "), "{help}");
+    let full = made(&group, linear("vm2", 31));
+    assert_eq!(refusal(&full, begin()).0, ErrorKind::NoSpace, "it has no room either");
 }
 
 #[test]

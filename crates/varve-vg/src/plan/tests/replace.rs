@@ -151,6 +151,35 @@ fn a_replacement_that_is_not_possible_says_what_is() {
     assert_eq!(members(&plan.after, "m")[0].1, BTreeSet::from([5]));
 }
 
+#[test]
+fn a_disk_with_room_and_larger_sectors_than_a_member_may_have_is_told_from_a_full_one() {
+    let size = SizeArgument::bytes(8 * MIB4);
+    let replaced = |layout, only_room: &[u64], sector: u64| {
+        let sectors = [(512, 512), (512, 512), (512, 512), (sector, sector), (sector, sector)];
+        let created =
+            create("m", size, layout, DiskChoice { on: on(&[0, 1, 2]).on, ..with_sectors(&sectors) });
+        let sizes: Vec<u64> = [20, 20, 20].iter().chain(only_room).copied().collect();
+        let group = made(&group(&sizes), created);
+        let change = replace(0, None, DiskChoice { on: on(&[3]).on, ..with_sectors(&sectors) });
+        planned(&group, change).map(drop).map_err(|error| (error.to_string(), error.help()))
+    };
+    let (words, help) = replaced(ddraid(1, Some(4096)), &[20], 4096).expect_err("fragments of 2048 bytes");
+    let said = "data/m takes disks with sectors of at most 2048 bytes, and /dev/sd3 is written in sectors of 4096 bytes";
+    assert_eq!(words, said);
+    assert!(
+        help.contains("`varve lv convert data/m --type ddraid --order 1 --array-block-size 8192`"),
+        "{help}"
+    );
+    let (words, help) =
+        replaced(Layout::Mirror { copies: 3, read_policy: None, checksums: false }, &[20], 4096)
+            .expect_err("the other copies have smaller ones");
+    assert!(words.starts_with("data/m takes disks with sectors of at most 512 bytes"), "{words}");
+    assert!(help.contains("`varve lv convert data/m --type "), "{help}");
+    assert_eq!(replaced(ddraid(1, Some(8192)), &[20], 4096), Ok(()));
+    let (words, _) = replaced(ddraid(1, Some(4096)), &[2], 4096).expect_err("no room either");
+    assert!(words.contains("free on disks on pv3"), "{words}");
+}
+
 fn spare(number: u128, is_spare: bool) -> Change {
     Change::SetSpare { disk: disk(number, 0).id, is_spare }
 }
