@@ -193,7 +193,16 @@ impl Control {
             entries.into_iter().filter(is_idle).collect()
         })?;
         if dry_run {
-            let step = |entry: &LogicalVolume| format!("would take {} into use", self.subject(entry.id));
+            let loss = |entry: &LogicalVolume| match self.unusable(entry.id).filter(|_| accepts.missing) {
+                Some(failure) => {
+                    let why = failure.message;
+                    format!(" although it is refused ({why}); what only its missing members have is lost")
+                }
+                None => String::new(),
+            };
+            let step = |entry: &LogicalVolume| {
+                format!("would take {} into use{}", self.subject(entry.id), loss(entry))
+            };
             return Ok(Some(Plan::of_steps(idle.iter().map(step).collect())));
         }
         for entry in &idle {

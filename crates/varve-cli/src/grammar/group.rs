@@ -1,6 +1,6 @@
 //! `varve vg`: the verbs of volume groups.
 
-use super::{Change, Destroy, DiskOptions};
+use super::{ActivateOptions, Change, Destroy, DiskOptions};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use varve_api::{CachePolicy, MetadataOrder};
@@ -75,11 +75,8 @@ pub(crate) enum GroupVerb {
         /// The group.
         #[arg(value_name = "VG")]
         name: String,
-        /// Take mirrors into use although members are missing that may have newer data.
-        #[arg(long)]
-        accept_missing: bool,
         #[command(flatten)]
-        change: Change,
+        options: ActivateOptions,
     },
     /// Take every volume and pool of a group out of use until it is activated; what is durable stays.
     Deactivate {

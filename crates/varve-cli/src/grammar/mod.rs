@@ -21,8 +21,8 @@ pub(crate) use image::{ImageCreateOptions, ImageFormat, ImageVerb};
 pub(crate) use job::JobVerb;
 pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
 pub(crate) use options::{
-    ArrayPolicyOptions, Change, ConvertOptions, Destroy, DiskOptions, DiskWords, LayoutChoice, LayoutOptions,
-    Waiting,
+    ActivateOptions, ArrayPolicyOptions, Change, ConvertOptions, Destroy, DiskOptions, DiskWords,
+    LayoutChoice, LayoutOptions, Waiting,
 };
 pub(crate) use physical::{DiskChange, PhysicalVerb};
 pub(crate) use pool::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};

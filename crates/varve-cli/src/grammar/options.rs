@@ -23,6 +23,20 @@ pub(crate) struct Destroy {
     pub(crate) yes: bool,
 }
 
+/// Options of the verbs that take volumes into use.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ActivateOptions {
+    /// Take arrays into use although members are missing that may have newer data, and lose what only they have.
+    #[arg(long)]
+    pub(crate) accept_missing: bool,
+    /// Print what would be done, and change nothing.
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask whether that loss is accepted.
+    #[arg(short, long, requires = "accept_missing")]
+    pub(crate) yes: bool,
+}
+
 /// Options of every verb that starts a job.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Waiting {

@@ -1,7 +1,7 @@
 //! `varve pool`: the verbs of thin pools.
 
 use super::options::layouts_on_disks;
-use super::{Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
+use super::{ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::{Discards, OverCommit, WhenFull};
 
@@ -62,11 +62,8 @@ pub(crate) enum PoolVerb {
         /// The pool.
         #[arg(value_name = "VG/POOL")]
         name: String,
-        /// Take mirrors into use although members are missing that may have newer data.
-        #[arg(long)]
-        accept_missing: bool,
         #[command(flatten)]
-        change: Change,
+        options: ActivateOptions,
     },
     /// Take a pool and its volumes out of use until it is activated; what is durable stays.
     Deactivate {

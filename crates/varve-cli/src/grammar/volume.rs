@@ -1,6 +1,6 @@
 //! `varve lv`: the verbs of logical volumes.
 
-use super::{Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
+use super::{ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::WhenFull;
 
@@ -74,11 +74,8 @@ pub(crate) enum VolumeVerb {
         /// The volume.
         #[arg(value_name = "VG/LV")]
         name: String,
-        /// Take mirrors into use although members are missing that may have newer data.
-        #[arg(long)]
-        accept_missing: bool,
         #[command(flatten)]
-        change: Change,
+        options: ActivateOptions,
     },
     /// Take a volume out of use until it is activated; what is durable stays.
     Deactivate {

@@ -75,9 +75,7 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             session.change(call, declared).await
         }
         GroupVerb::Rename { name, to, change } => rename(session, &name, to, change).await,
-        GroupVerb::Activate { name, accept_missing, change } => {
-            activate::<Group>(session, "groups", &name, accept_missing, change).await
-        }
+        GroupVerb::Activate { name, options } => activate::<Group>(session, "groups", &name, options).await,
         GroupVerb::Deactivate { name, change } => deactivate::<Group>(session, "groups", &name, change).await,
         GroupVerb::Remove { name, destroy } => {
             let request = Remove::default();

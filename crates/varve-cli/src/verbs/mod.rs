@@ -27,7 +27,7 @@ pub(crate) use volume::volume;
 
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::Change;
+use crate::grammar::{ActivateOptions, Change, Destroy};
 use crate::session::{Call, Session};
 use hyper::Method;
 use serde::Serialize;
@@ -45,12 +45,16 @@ async fn activate<T: DeserializeOwned + Serialize>(
     session: &Session,
     nouns: &str,
     name: &str,
-    accept_missing: bool,
-    change: Change,
+    options: ActivateOptions,
 ) -> Result<Answer, Failure> {
+    let ActivateOptions { accept_missing, dry_run, yes } = options;
     let request = Activate { accept_missing, ..Activate::default() };
     let path = format!("/v1/{nouns}/{}/activate", segment(name));
-    let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+    let call = Call { method: Method::POST, path, request: &request, dry_run };
+    if accept_missing {
+        let what = format!("activate {name} --accept-missing");
+        session.consent(&what, &call, Destroy { dry_run, yes }).await?;
+    }
     session.change(call, |_: &T| format!("{name} is in use")).await
 }
 

@@ -57,9 +57,7 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
         }
-        PoolVerb::Activate { name, accept_missing, change } => {
-            activate::<Pool>(session, "pools", &name, accept_missing, change).await
-        }
+        PoolVerb::Activate { name, options } => activate::<Pool>(session, "pools", &name, options).await,
         PoolVerb::Deactivate { name, change } => deactivate::<Pool>(session, "pools", &name, change).await,
         PoolVerb::Convert { name, options } => {
             convert(session, url(&name, "/convert"), &name, *options).await

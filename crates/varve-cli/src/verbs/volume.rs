@@ -55,8 +55,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
         }
-        VolumeVerb::Activate { name, accept_missing, change } => {
-            activate::<LogicalVolume>(session, "volumes", &name, accept_missing, change).await
+        VolumeVerb::Activate { name, options } => {
+            activate::<LogicalVolume>(session, "volumes", &name, options).await
         }
         VolumeVerb::Deactivate { name, change } => {
             deactivate::<LogicalVolume>(session, "volumes", &name, change).await

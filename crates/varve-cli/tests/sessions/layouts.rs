@@ -144,7 +144,14 @@ fn an_array_serves_without_a_disk_and_catches_it_up_when_it_is_back() {
     // Which of two copies is the newer one is not known to one of them alone.
     let refused = world.ok("lv show data/m");
     assert!(refused.contains("the members that are missing may have newer data"), "{refused}");
-    world.ok("lv activate data/m --accept-missing");
+    let plan = world.ok("lv activate data/m --accept-missing -n");
+    assert!(plan.contains("what only its missing members have is lost"), "{plan}");
+    assert!(!world.ok("lv activate data/m -n").contains("is lost"), "nothing is accepted");
+    let declined = world.refused("lv activate data/m --accept-missing", 8, "V0004");
+    assert!(declined.contains("--yes"), "{declined}");
+    assert_eq!(world.data("lv show data/m")["state"], "unusable", "nothing was accepted");
+    world.refused("lv activate data/m -y", 2, "V0002");
+    world.ok("lv activate data/m --accept-missing -y");
     for volume in volumes {
         let mut client = Client::new(&world.path(&format!("{volume}.sock")), &format!("data/{volume}"));
         assert_eq!(client.read(1 << 20, 3 << 20), Ok(content(1)), "{volume}");
@@ -166,7 +173,7 @@ fn an_array_serves_without_a_disk_and_catches_it_up_when_it_is_back() {
     // What was written meanwhile is on the disk that was away: another one goes.
     std::fs::rename(world.path("d2"), world.path("gone")).expect("moved away");
     world.start();
-    world.ok("lv activate data/m --accept-missing");
+    world.ok("lv activate data/m --accept-missing -y");
     for volume in volumes {
         let mut client = Client::new(&world.path(&format!("{volume}.sock")), &format!("data/{volume}"));
         assert_eq!(client.read(2 << 20, 3 << 20), Ok(content(2)), "{volume}");

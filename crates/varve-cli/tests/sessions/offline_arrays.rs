@@ -209,7 +209,7 @@ fn a_store_on_a_mirror_of_which_a_disk_is_gone_is_made_anew_from_the_other_copy(
     let refused = world.refused(&format!("repair {rest} --store data/m -y"), 7, "V0307");
     assert!(refused.contains("lv activate VG/LV --accept-missing"), "{refused}");
     world.start();
-    world.ok("lv activate data/m --accept-missing");
+    world.ok("lv activate data/m --accept-missing -y");
     assert_eq!(world.stop(), Some(0));
     let done = world.ok(&format!("repair {rest} --store data/m -y"));
     assert!(done.contains("made the snapshot store data/m anew; the old one is data/m.store-1"), "{done}");

@@ -78,7 +78,7 @@ fn a_disk_that_is_gone_is_replaced_under_clients_and_another_one_may_go_then() {
     world.start();
     let message = world.refused("array replace data/m d1 d3", 7, "V0307");
     assert!(message.contains("--accept-missing"), "it may be the only one that is up to date: {message}");
-    world.ok("lv activate data/m --accept-missing");
+    world.ok("lv activate data/m --accept-missing -y");
 
     // What does not need the disk goes on.
     world.ok("lv create data/new --size 8M");
@@ -115,7 +115,7 @@ fn a_disk_that_is_gone_is_replaced_under_clients_and_another_one_may_go_then() {
     std::fs::rename(world.path("gone"), world.path("d1")).expect("moved back");
     std::fs::rename(world.path("d2"), world.path("gone")).expect("moved away");
     world.start();
-    world.ok("lv activate data/m --accept-missing");
+    world.ok("lv activate data/m --accept-missing -y");
     for volume in VOLUMES {
         let mut client = client(&world, volume);
         let expected = [&content(1)[..1 << 20], &content(2)[..1 << 20], &content(3)].concat();
@@ -291,7 +291,7 @@ fn spares_take_the_place_of_disks_that_fail_and_that_stay_away() {
     let checked = world.run("status --check");
     assert_eq!(checked.exit, 7, "{}", checked.stdout);
     assert!(checked.stdout.contains("not replaced by a spare"), "{}", checked.stdout);
-    world.ok("lv activate data/m --accept-missing");
+    world.ok("lv activate data/m --accept-missing -y");
     world.ok("pv create d6 --size 600M");
     world.ok("vg extend data d6");
     world.ok("pv change d6 --spare yes");
@@ -400,7 +400,7 @@ fn no_backup_of_the_text_revives_a_member_that_was_replaced() {
     assert!(lies_on(&world, "m", "d1"), "as the backup says");
     let message = world.refused("export create data/m --nbd unix:m.sock", 7, "V0307");
     assert!(message.contains("--accept-missing"), "the member on d3 is not in the text: {message}");
-    world.ok("lv activate data/m --accept-missing");
+    world.ok("lv activate data/m --accept-missing -y");
     world.ok("export create data/m --nbd unix:m.sock");
     assert!(holds(2), "d1 has what was written before it was replaced");
     wait_for_members(&world, &["m"]);

@@ -101,7 +101,7 @@ fn a_scrub_is_planned_cancelled_and_refused() {
     assert_eq!(world.stop(), Some(0));
     std::fs::rename(world.path("d1"), world.path("gone")).expect("moved away");
     world.start();
-    world.ok("lv activate data/m --accept-missing");
+    world.ok("lv activate data/m --accept-missing -y");
     let message = world.refused("array scrub data/m", 5, "V0331");
     assert!(message.contains("is not in sync, and a scrub compares all members"), "{message}");
 }
