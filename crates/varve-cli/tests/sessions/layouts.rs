@@ -206,3 +206,54 @@ fn an_array_grows_while_it_is_used_and_its_space_comes_back() {
     world.ok("lv remove data/m -y");
     assert_eq!(world.data("vg show data")["free"], free);
 }
+
+/// The last column of `pv list` in the line of `disk`.
+fn ejections_of(world: &World, disk: &str) -> String {
+    let listed = world.ok("pv list");
+    let last = |line: &str| line.split_whitespace().last().unwrap_or_default().to_owned();
+    assert_eq!(listed.lines().next().map(last).as_deref(), Some("EJECTIONS"), "{listed}");
+    let line = listed.lines().find(|line| line.contains(&format!("/{disk} "))).expect("it is listed");
+    last(line)
+}
+
+#[test]
+fn the_list_of_disks_says_how_often_arrays_went_on_without_each() {
+    let world = World::with_group();
+    world.ok("lv create data/m --size 8M --type mirror --copies 2");
+    world.ok("lv create data/n --size 8M --type mirror --copies 2");
+    assert_eq!((ejections_of(&world, "d1").as_str(), ejections_of(&world, "d2").as_str()), ("0", "0"));
+    world.ok("array fail data/m d1");
+    world.ok("array fail data/n d1");
+    let begun = Instant::now();
+    while ejections_of(&world, "d1") != "2" {
+        assert!(begun.elapsed() < SOON, "{}", world.ok("pv list"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(ejections_of(&world, "d2"), "0", "both go on with it");
+}
+
+#[test]
+fn a_block_of_an_array_that_is_too_small_for_physical_sectors_is_warned_of() {
+    let world = World::with_group();
+    world.ok("pv create d3 --size 100M");
+    world.ok("vg extend data d3");
+    let create = |name: &str, block: &str, more: &str| {
+        world.run(&format!(
+            "lv create data/{name} --size 8M --type ddraid --order 1 --array-block-size {block} {more}"
+        ))
+    };
+    let warning = "warning: fragments of 2048 bytes are smaller than the physical sectors of ";
+    let planned = create("r", "4K", "-n");
+    assert!(planned.stdout.contains(warning), "{}{}", planned.stdout, planned.stderr);
+    assert_eq!((planned.exit, planned.stderr.as_str()), (0, ""), "the plan says it");
+    let made = create("r", "4K", "");
+    assert!(made.exit == 0 && made.stderr.starts_with(warning), "{}{}", made.stdout, made.stderr);
+    assert!(
+        made.stderr.contains("; --array-block-size ") && made.stderr.ends_with(" fits\n"),
+        "{}",
+        made.stderr
+    );
+    let fits = made.stderr.trim_end().rsplit(' ').nth(1).expect("a size").to_owned();
+    let made = create("s", &fits, "");
+    assert_eq!((made.exit, made.stderr.as_str()), (0, ""), "{fits} fits");
+}
