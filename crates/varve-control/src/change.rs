@@ -14,7 +14,7 @@ use varve_block::UnixTime;
 use varve_vg::model::GroupUse;
 use varve_vg::plan::plan;
 use varve_vg::size::format_size;
-use varve_vg::{Change, FreeDisk, Group, Plan, Stamp};
+use varve_vg::{Change, CommitError, FreeDisk, Group, Plan, Stamp};
 use varve_volume::growth::LEVELS;
 
 /// The right to plan and commit.
@@ -68,10 +68,12 @@ impl Commits<'_> {
         let applied = open.apply(plan, joining).await;
         let (name, after) = (open.group().name().to_owned(), open.group().usage());
         control.put_open(group, open);
+        assert!(!matches!(applied, Err(CommitError::PlanOutdated { .. })), "CHANGE1: {words}");
         if let Err(error) = applied {
+            let failure = control.commit_failure(&error); // A late request may end meanwhile.
             control.fence_group(group).await;
             control.settle_soon(group);
-            return Err(failures::commit(&error));
+            return Err(failure);
         }
         control.event(&name, &words);
         warnings.iter().for_each(|warning| control.warn(&name, warning));

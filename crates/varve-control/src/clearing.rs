@@ -11,10 +11,11 @@
 use super::Control;
 use super::jobs::{CLEAR, Started};
 use crate::failures;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, MIB, ZeroOptions};
-use varve_vg::model::{Layout, LogicalVolume};
+use varve_vg::model::{Layout, LogicalVolume, PvName};
 use varve_vg::tree::VolumeNode;
 use varve_vg::{Change, Group, Plan};
 use varve_volume::clear;
@@ -40,12 +41,16 @@ impl Control {
         if !volume.layout.takes_space() || (volume.is_pool() && !is_ddraid) {
             return Ok(planned);
         }
+        let disks = self.with_group(group, |known| self.files_of(known, &planned.after))?;
+        // The lock of the group is held: LIMIT1 of `limited.rs`.
+        let devices = self.metadata_disks(&disks);
         let new = |first, end| {
             let extent = Extent::between(planned.after.bytes(first), planned.after.bytes(end));
-            self.places_of(group, &planned.after, volume, extent)
+            places_of(&devices, &planned.after, volume, extent)
         };
         let places = new(from, volume.extents)?;
-        let failed = |error| failures::io("clearing the new extents", error);
+        let failed =
+            |error| self.unless_one_is_silent(&disks, failures::io("clearing the new extents", error));
         let mut is_clear = true;
         for (device, extent) in &places {
             is_clear = is_clear && clear::clear_fast(device, *extent).await.map_err(failed)?;
@@ -111,7 +116,8 @@ impl Control {
         let now = self.with_group(group, |known| known.group.clone())?;
         let Some(from) = entry.uncleared else { return Ok(()) };
         let extent = Extent::between(now.bytes(from), now.bytes(entry.extents));
-        let places = self.places_of(group, &now, &entry, extent)?;
+        let disks = self.with_group(group, |known| self.files_of(known, &now))?;
+        let places = places_of(&open_array::on_host(&self.context, &disks), &now, &entry, extent)?;
         let total: u64 = places.iter().map(|(_, extent)| extent.length).sum();
         let failed = |error| failures::io("clearing the volume", error);
         let mut done = 0;
@@ -144,19 +150,17 @@ impl Control {
         self.activate_group(group).await;
         Ok(())
     }
+}
 
-    /// Where `extent` of a volume lies, whether it is served or not, for this shard: of an array on each member, none of which may
-    /// be missing. Zeros on all members are zeros on the array.
-    fn places_of(
-        &self,
-        group: Uuid,
-        version: &Group,
-        volume: &LogicalVolume,
-        extent: Extent,
-    ) -> Result<Vec<(Device, Extent)>, Failure> {
-        let whole = LogicalVolume { uncleared: None, ..volume.clone() };
-        let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
-        let disks = self.with_group(group, |known| self.files_of(known, version))?;
-        open_array::places(&self.context, &node.table, &disks, extent)
-    }
+/// Where `extent` of a volume lies, whether it is served or not, for this shard: of an array on each member, none of which may be
+/// missing. Zeros on all members are zeros on the array.
+fn places_of(
+    disks: &BTreeMap<PvName, Device>,
+    version: &Group,
+    volume: &LogicalVolume,
+    extent: Extent,
+) -> Result<Vec<(Device, Extent)>, Failure> {
+    let whole = LogicalVolume { uncleared: None, ..volume.clone() };
+    let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
+    open_array::places(&node.table, disks, extent)
 }

@@ -148,7 +148,8 @@ impl Control {
         }
         if let Some(file) = file {
             let disk = Disk { path: path.display().to_string(), device: self.metadata_disk(&file) };
-            remove(&disk).await.map_err(|error| failures::io(&disk.path, error))?;
+            let removed = remove(&disk).await;
+            removed.map_err(|error| self.unless_silent(&file, failures::io(&disk.path, error)))?;
         }
         self.disks.borrow_mut().remove(&path);
         self.unopened.borrow_mut().remove(&path);
@@ -203,7 +204,7 @@ impl Control {
             if made {
                 self.remove_file(path).await;
             }
-            return Err(failures::create(&text, &problem));
+            return Err(self.unless_silent(&file, failures::create(&text, &problem)));
         }
         Ok(Candidate { path: path.to_owned(), file, cache, label: None, made })
     }
@@ -253,7 +254,9 @@ impl Control {
                     let new = NewLabel { id: self.new_id(), created: UnixTime(self.now()), overwrite };
                     let made = create(disk, new, &arena).await;
                     self.event(&path, "labelled as a physical volume");
-                    made.map_err(|problem| failures::create(&path, &problem))?
+                    let failed =
+                        |problem| self.unless_silent(&candidate.file, failures::create(&path, &problem));
+                    made.map_err(failed)?
                 }
             };
             let Candidate { file, cache, path, .. } = candidate;

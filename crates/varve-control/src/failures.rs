@@ -1,6 +1,7 @@
 //! Errors of the rooms below as errors of the control plane: a code, the sentence, and the command that helps.
 
 use std::path::Path;
+use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_export::fuse::FuseError;
 use varve_vg::create::CreateProblem;
@@ -138,6 +139,11 @@ pub(crate) fn commit(error: &CommitError) -> Failure {
         CommitError::PlanOutdated { .. } => Code::VolumeBusy,
     };
     Failure::new(code, error.to_string()).help(unquoted(&error.help()))
+}
+
+/// What is said of a disk that has not answered in time.
+pub(crate) fn silence(path: &str, limit: Duration) -> String {
+    format!("{path} did not answer for {} seconds", limit.as_secs())
 }
 
 /// A disk that cannot be labelled.

@@ -75,7 +75,7 @@ impl Control {
         let planned = planned.and_then(|planned| planned.with_metadata(metadata));
         let planned = planned.map_err(|error| failures::plan(&error))?;
         let open = OpenGroup::create(planned, free, self.context.arena()).await;
-        let open = open.map_err(|error| failures::commit(&error))?;
+        let open = open.map_err(|error| self.commit_failure(&error))?;
         self.groups.borrow_mut().insert(id, KnownGroup::new(open, None));
         self.refresh_labels().await;
         self.event(&name, &words);
@@ -164,7 +164,7 @@ impl Control {
                 let dissolved = open.dissolve().await;
                 self.groups.borrow_mut().remove(&id);
                 self.refresh_labels().await;
-                dissolved.map_err(|error| failures::commit(&error))?;
+                dissolved.map_err(|error| self.commit_failure(&error))?;
             }
             other => {
                 if let Some(open) = other {

@@ -173,8 +173,9 @@ impl Control {
         let Some(label) = label else {
             let text = path.display();
             let message = format!("{text} is no physical volume: it has no valid label");
-            return Err(Failure::new(Code::NotPhysicalVolume, message)
-                .help(format!("varve check {text} tells more; varve pv create {text} makes it one")));
+            let failure = Failure::new(Code::NotPhysicalVolume, message)
+                .help(format!("varve check {text} tells more; varve pv create {text} makes it one"));
+            return Err(self.unless_silent(&file, failure));
         };
         if file.shape().size < label.size {
             let message = format!(

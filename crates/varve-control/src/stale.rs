@@ -2,7 +2,6 @@
 
 use super::Control;
 use super::known_group::KnownGroup;
-use crate::failures;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupExtend, Plan};
 
@@ -55,7 +54,7 @@ impl Control {
         let mut taken = if open.is_settled() { Ok(()) } else { Err(unusable()) };
         for disk in stale {
             if taken.is_ok() {
-                taken = open.take_back(disk, &stamp).await.map_err(|error| failures::commit(&error));
+                taken = open.take_back(disk, &stamp).await.map_err(|error| self.commit_failure(&error));
             }
         }
         self.put_open(group, open);

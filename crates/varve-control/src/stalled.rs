@@ -2,10 +2,17 @@
 
 use super::Control;
 use super::limited::LIMIT;
+use crate::failures;
 use futures_channel::oneshot;
 use futures_util::future::select;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
-use varve_block::Device;
+use varve_api::{Code, Failure};
+use varve_block::{Device, IoError};
+use varve_vg::CommitError;
+use varve_vg::model::PvName;
+use varve_volume::spec::Disks;
 use varve_volume::world::DiskRef;
 
 /// How often that is looked at for events.
@@ -48,6 +55,50 @@ impl Control {
         };
         let world = (self.context.clock(), self.context.spawner());
         self.limits.put_on(file, self.context.disk(file), world, tell)
+    }
+
+    /// A change that could not be made durable. Of a disk that has not answered in time the user is told so: for the group it counts
+    /// as gone, but it is there.
+    pub(super) fn commit_failure(&self, error: &CommitError) -> Failure {
+        let CommitError::Disks { group, disks } = error else { return failures::commit(error) };
+        let known = self.disks.borrow();
+        let is_silent = |path: &str, error: IoError| {
+            let file = known.get(Path::new(path)).map(|known| &known.file);
+            error == IoError::Gone && file.is_some_and(|file| self.limits.is_overdue(file))
+        };
+        let Some((silent, _)) = disks.iter().find(|(path, error)| is_silent(path, *error)) else {
+            return failures::commit(error);
+        };
+        let reason = |(path, error): &(String, IoError)| match is_silent(path, *error) {
+            true => failures::silence(path, LIMIT),
+            false => format!("{path}: {error}"),
+        };
+        let reasons: Vec<String> = disks.iter().map(reason).collect();
+        let message = format!("writing the description of {group} failed: {}", reasons.join(", "));
+        Failure::new(Code::MediumFailed, message).help(format!(
+            "in some seconds the group goes on without it; varve vg history {group} tells then whether the change counts. \
+             When it answers again: varve pv scan {silent}"
+        ))
+    }
+
+    /// `failure` of what was done to a disk, unless the disk has not answered in time: then that.
+    pub(super) fn unless_silent(&self, file: &DiskRef, failure: Failure) -> Failure {
+        if !self.limits.is_overdue(file) {
+            return failure;
+        }
+        let path = file.path().display().to_string();
+        Failure::new(Code::MediumFailed, failures::silence(&path, LIMIT))
+            .help("look at the disk and its cables; try again when it answers")
+    }
+
+    /// The same of what is done to several disks.
+    pub(super) fn unless_one_is_silent(&self, disks: &Disks, failure: Failure) -> Failure {
+        disks.values().fold(failure, |failure, file| self.unless_silent(file, failure))
+    }
+
+    /// The disks with the limit of requests for metadata: for what is written elsewhere on them before a change counts.
+    pub(super) fn metadata_disks(&self, disks: &Disks) -> BTreeMap<PvName, Device> {
+        disks.iter().map(|(name, file)| (*name, self.metadata_disk(file))).collect()
     }
 
     pub(super) fn tell_of_stalled_disks(&self) {

@@ -27,6 +27,7 @@ mod jobs;
 mod losses;
 mod merges;
 mod moves;
+mod rules;
 
 thread_local! {
     /// The host of the test that runs on this thread.

@@ -109,7 +109,8 @@ impl Control {
         let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
         let Some(target) = node.table.array() else { return Ok(()) };
         let disks = self.with_group(group, |known| self.files_of(known, version))?;
-        open_array::create(&self.context, target, &disks).await
+        let made = open_array::create(&self.context, target, &self.metadata_disks(&disks)).await;
+        made.map_err(|failure| self.unless_one_is_silent(&disks, failure))
     }
 
     /// Grows a volume while it is in use.

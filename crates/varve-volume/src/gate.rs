@@ -59,3 +59,33 @@ impl BlockDevice for Guarded {
         MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_block::{Durability, KIB};
+    use varve_sim::{SimDisk, World};
+
+    #[test]
+    fn behind_a_closed_gate_nothing_gets_through_and_behind_another_one_it_does() {
+        let (world, disk) = (World::new(1), SimDisk::new(64 * KIB));
+        let (gate, arena) = (Gate::default(), world.arena());
+        let guarded = gate.guard(disk.device(&world));
+        let write = async |device: &Device| {
+            device.write(0, arena.copy(&[7; 512]), Durability::Volatile).await.map(drop)
+        };
+        world.run(async {
+            write(&guarded).await.expect("it is open");
+            gate.close();
+            let later = gate.guard(disk.device(&world));
+            for device in [&guarded, &later] {
+                assert_eq!(write(device).await, Err(IoError::Gone), "VOLGATE1, VOLGATE2");
+                assert_eq!(device.read(0, arena.take(512)).await.map(drop), Err(IoError::Gone), "VOLGATE1");
+            }
+            assert_eq!((disk.counters().writes, disk.counters().reads), (1, 0), "VOLGATE1");
+            let anew = Gate::default().guard(disk.device(&world));
+            write(&anew).await.expect("VOLGATE2: another gate is open");
+            assert!(gate.is_closed(), "VOLGATE2");
+        });
+    }
+}

@@ -166,6 +166,7 @@ impl LinkState {
     async fn send_all(&self, link: &dyn FileLink) -> LinkEnd {
         loop {
             let bytes = self.changed.next(|| self.output.borrow_mut().pop_front()).await;
+            assert!(self.output_bytes.get() <= OUTPUT_MAX, "MAPPERLINK1");
             self.output_bytes.set(self.output_bytes.get() - bytes.len());
             if let Err(end) = link.send(bytes).await {
                 return end;
@@ -175,13 +176,14 @@ impl LinkState {
 
     async fn receive_all(&self, link: &dyn FileLink, volume: &State) -> LinkEnd {
         loop {
-            self.changed.until(|| self.input.borrow().len() < INPUT_MAX).await; // MAPPERLINK2
+            self.changed.until(|| self.input.borrow().len() < INPUT_MAX).await;
             let (bytes, disks) = match link.receive().await {
                 Ok(received) => received,
                 Err(end) => return end,
             };
             // MAPPERS2 of `mappers.rs`.
             let devices = disks.iter().map(|disk| volume.gate.guard(volume.host.disk(disk))).collect();
+            assert!(self.input.borrow().len() < INPUT_MAX, "MAPPERLINK2");
             self.input.borrow_mut().push_back(Received { bytes, devices });
             self.changed.notify_all();
         }

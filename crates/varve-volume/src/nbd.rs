@@ -235,3 +235,42 @@ impl Catalog for Exports {
         Box::pin(std::future::ready(listed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl ExportTarget for Nothing {
+        fn description(&self) -> &'static str {
+            "nothing"
+        }
+
+        fn is_read_only(&self) -> bool {
+            true
+        }
+
+        fn device(&self) -> LocalFuture<'_, Option<Device>> {
+            Box::pin(std::future::ready(None))
+        }
+    }
+
+    #[test]
+    fn an_export_answers_to_its_name_and_one_that_is_alone_to_the_empty_one() {
+        let exports = Exports::default();
+        let add = |name: &str| {
+            let entry =
+                Entry { target: Rc::new(Nothing), shutdown: Shutdown::new(), counters: Rc::default() };
+            exports.entries.borrow_mut().insert(name.to_owned(), entry);
+        };
+        assert_eq!(exports.resolve(""), None, "NBDSOCKET1: nothing is there");
+        add("data/a");
+        assert_eq!(exports.resolve("data/a").as_deref(), Some("data/a"), "NBDSOCKET1");
+        assert_eq!(exports.resolve("").as_deref(), Some("data/a"), "NBDSOCKET1: it is alone");
+        assert_eq!(exports.resolve("data/b"), None, "NBDSOCKET1");
+        add("data/b");
+        assert_eq!(exports.resolve(""), None, "NBDSOCKET1: which one is not said");
+        assert_eq!(exports.resolve("data/b").as_deref(), Some("data/b"), "NBDSOCKET1");
+    }
+}

@@ -75,7 +75,7 @@ pub(super) async fn new_inside(
             let zeroed = device.zero(log, ZeroOptions::default()).await;
             zeroed.map_err(|error| failures::io("a disk of the new layout", error))?;
         }
-        create(host, target, disks).await?;
+        create(host, target, &on_host(host, disks)).await?;
     }
     inside(host, owner, (of, Some(key)), table, disks).await
 }
@@ -126,7 +126,7 @@ pub(super) async fn make<T>(
     let Some(target) = table.array() else {
         return make(&build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?).await;
     };
-    create(host, target, disks).await?;
+    create(host, target, &on_host(host, disks)).await?;
     let devices = devices(&Gate::default(), target, &on_host(host, disks));
     clear_members(&devices, target, 0).await;
     let members = array_members(target, devices);
@@ -148,21 +148,20 @@ async fn clear_members(devices: &[Option<Device>], target: &ArrayTarget, from: u
 
 /// Where `extent` of what lies at `table` lies: of an array on each of its members.
 pub fn places(
-    host: &Host,
     table: &Table,
-    disks: &Disks,
+    disks: &BTreeMap<PvName, Device>,
     extent: Extent,
 ) -> Result<Vec<(Device, Extent)>, Failure> {
     let failed = |error| failures::io("the volume's disks", error);
     let Some(target) = table.array() else {
-        return Ok(vec![(build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?, extent)]);
+        return Ok(vec![(build(table, disks, &BTreeMap::new()).map_err(failed)?, extent)]);
     };
     let run = target.layout.on_members(extent);
     let on_member = |device: Option<Device>| {
         let device = device.ok_or(IoError::Gone).map_err(failed)?;
         Ok((device, Extent::new(target.metadata_size + run.offset, run.length)))
     };
-    members(target, &on_host(host, disks)).into_iter().map(on_member).collect()
+    members(target, disks).into_iter().map(on_member).collect()
 }
 
 /// The device of `target`: its array is opened, or has grown if it is open already.
@@ -283,8 +282,12 @@ async fn take_back(array: &Array, members: Vec<Member>) {
 }
 
 /// Makes an array where nothing is yet, of disks that are all there.
-pub async fn create(host: &Host, target: &ArrayTarget, disks: &Disks) -> Result<(), Failure> {
-    let devices = devices(&Gate::default(), target, &on_host(host, disks));
+pub async fn create(
+    host: &Host,
+    target: &ArrayTarget,
+    disks: &BTreeMap<PvName, Device>,
+) -> Result<(), Failure> {
+    let devices = devices(&Gate::default(), target, disks);
     let members = array_members(target, devices);
     let made = Array::create(&array_spec(target), &members, &host.arena()).await;
     made.map_err(|error| failures::array(&error))
@@ -296,7 +299,8 @@ fn devices(gate: &Gate, target: &ArrayTarget, disks: &BTreeMap<PvName, Device>) 
     members.into_iter().map(|device| device.map(|device| gate.guard(device))).collect()
 }
 
-fn on_host(host: &Host, disks: &Disks) -> BTreeMap<PvName, Device> {
+/// The disks, for the volumes of this shard.
+pub fn on_host(host: &Host, disks: &Disks) -> BTreeMap<PvName, Device> {
     disks.iter().map(|(name, file)| (*name, host.disk(file))).collect()
 }
 

@@ -24,9 +24,11 @@ impl Patient {
     async fn retry(&self, io: Io, mut seen: u64) -> Outcome {
         loop {
             if !self.open.grow(seen).await {
-                return Err(IoError::NoSpace); // PATIENT1
+                return Err(IoError::NoSpace);
             }
-            seen = self.open.store.usage().size;
+            let size = self.open.store.usage().size;
+            assert!(size > seen, "PATIENT1: {seen} bytes were too few");
+            seen = size;
             match self.device.submit(again(&io)).await {
                 Err(IoError::NoSpace) => {}
                 outcome => return outcome,

@@ -1,7 +1,10 @@
 //! Disks opened for a look, and a shard to look from.
 
-use std::collections::BTreeMap;
+use futures_util::future::{Either, select};
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use varve_api::{Code, Failure};
@@ -15,6 +18,10 @@ pub(super) type Disks = BTreeMap<PvName, Device>;
 
 /// How long a lock is waited for: the kernel takes the rings of a killed daemon apart a moment after that has ended.
 const LINGER: Duration = Duration::from_secs(3);
+/// After how long people are told that a disk does not answer.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long between two attempts.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -36,10 +43,35 @@ pub(super) fn with_disks<T: Send + 'static>(
     let files: Vec<(String, Arc<DiskFile>)> =
         paths.iter().map(open).collect::<Result<_, _>>().map_err(|error| unusable(&error))?;
     on_shard(async move |context: ShardContext| {
-        let disk = |(path, file): (String, Arc<DiskFile>)| Disk { path, device: context.disk(&file) };
-        let disks = files.into_iter().map(disk).collect();
-        look(context.clone(), disks).await
+        let disk =
+            |(path, file): &(String, Arc<DiskFile>)| Disk { path: path.clone(), device: context.disk(file) };
+        let disks = files.iter().map(disk).collect();
+        let (look, told) = (look(context.clone(), disks), tell_of_silence(&context, &files));
+        match select(pin!(look), pin!(told)).await {
+            Either::Left((found, _)) => found,
+            Either::Right((never, _)) => match never {},
+        }
     })
+}
+
+/// Tells people of disks that do not answer. They are waited for: a tool that took a late answer for none would count what it cannot read
+/// as lost, and may write what is left. A disk that tries to read a bad sector again and again may hold the only copy.
+async fn tell_of_silence(context: &ShardContext, files: &[(String, Arc<DiskFile>)]) -> Infallible {
+    let mut told = BTreeSet::new();
+    loop {
+        context.clock().sleep(LOOK).await;
+        for (path, file) in files {
+            let is_silent = file.silence() >= SILENCE;
+            if is_silent && told.insert(path) {
+                let seconds = SILENCE.as_secs();
+                eprintln!(
+                    "{path} has not answered for {seconds} seconds; it is waited for: interrupt the command to end that"
+                );
+            } else if !is_silent && told.remove(path) {
+                eprintln!("{path} answers again");
+            }
+        }
+    }
 }
 
 /// Memory for the requests of a tool, in bytes. The kernel clears it all when it is registered, which is most of the time

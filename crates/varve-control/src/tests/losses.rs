@@ -3,7 +3,7 @@
 use super::*;
 use varve_api::{
     ArrayFail, ArrayMember, ArrayReplace, ArrayScrub, GroupReduce, MemberState, PhysicalVolumeChange,
-    PhysicalVolumeReplace,
+    PhysicalVolumeRemove, PhysicalVolumeReplace,
 };
 use varve_block::host::DiskState;
 use varve_sim::CrashKind;
@@ -252,7 +252,8 @@ fn a_disk_that_hangs_keeps_others_from_changes_of_their_group_for_a_moment_only(
         let failure = control.create_volume(request).await.expect_err("one disk hangs");
         assert!(clock.now().since(begun) < Duration::from_secs(20), "LIMIT1");
         let said = format!("{failure}");
-        assert!(said.contains("/disk1") && failure.help.contains("varve pv scan"), "{said}");
+        assert!(said.contains("/disk1 did not answer for 10 seconds"), "{said}");
+        assert!(!said.contains("gone") && failure.help.contains("varve pv scan /disk1"), "{said}");
         clock.sleep(Duration::from_secs(40)).await;
         let group = control.show_group("data").await.map(|group| group.state);
         assert_eq!(group, Ok(GroupState::Incomplete), "RESCAN2");
@@ -276,7 +277,7 @@ fn a_disk_that_hangs_keeps_others_from_changes_of_their_group_for_a_moment_only(
 }
 
 /// Ddraid `data/v` on three disks, the first of which it has ejected for a write that failed.
-async fn ejected(control: &Control, disks: &[String]) {
+pub(super) async fn ejected(control: &Control, disks: &[String]) {
     let request = VolumeCreate {
         name: "data/v".into(),
         size: "8M".into(),
@@ -293,6 +294,15 @@ async fn ejected(control: &Control, disks: &[String]) {
     control.context.clock().sleep(Duration::from_secs(10)).await;
     let state = control.disks.borrow()[Path::new(&disks[0])].file.state();
     assert_eq!(state, DiskState::InUse, "no durable write of it has failed");
+}
+
+/// The first disk fails no more, and what lies there has caught up.
+pub(super) async fn scan_first(control: &Control, disks: &[String]) {
+    set_refusing(&disks[0], false);
+    let request = PhysicalVolumeScan { paths: disks[..1].to_vec(), ..Default::default() };
+    control.scan_disks(request).await.expect("it is sound");
+    control.context.clock().sleep(Duration::from_secs(60)).await;
+    assert_eq!(state_of(control, "data/v").await, VolumeState::Active);
 }
 
 /// Puts what lies on the first disk on another one; the state of the group then.
@@ -322,11 +332,67 @@ fn a_disk_that_arrays_have_ejected_for_a_write_that_failed_is_replaced_without_w
 fn a_disk_that_had_errors_and_whose_members_are_back_stays_in_its_group_when_it_is_replaced() {
     with_disks(4, "64M", async |control, disks| {
         ejected(&control, &disks).await;
-        set_refusing(&disks[0], false);
-        let request = PhysicalVolumeScan { paths: disks[..1].to_vec(), ..Default::default() };
-        control.scan_disks(request).await.expect("it is sound");
-        control.context.clock().sleep(Duration::from_secs(60)).await;
-        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active);
+        scan_first(&control, &disks).await;
         assert_eq!(replaced(&control, &disks).await, GroupState::Ok, "it is as good as any other");
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_and_is_to_become_a_physical_volume_is_told_from_one_that_is_none() {
+    with_disks(1, "64M", async |control, _| {
+        let label = async |size: Option<&str>| {
+            let (paths, size) = (vec!["/new".to_owned()], size.map(str::to_owned));
+            control.create_disks(PhysicalVolumeCreate { paths, size, ..Default::default() }).await
+        };
+        label(Some("64M")).await.expect("a disk");
+        let remove = PhysicalVolumeRemove { path: "/new".into(), ..Default::default() };
+        control.remove_disk(remove).await.expect("no group uses it");
+        host().set_faults("/new", FaultPlan { stall: 1_000_000, ..FaultPlan::default() });
+        let labelled = label(None).await.map(drop);
+        control.context.clock().sleep(Duration::from_secs(120)).await; // A late request keeps it open.
+        let scan = PhysicalVolumeScan { paths: vec!["/new".into()], ..Default::default() };
+        let scanned = control.scan_disks(scan).await.map(drop);
+        for failed in [labelled, scanned] {
+            let failure = failed.expect_err("it hangs");
+            assert_eq!(failure.code, Code::MediumFailed, "{failure}");
+            assert!(failure.message.contains("/new did not answer for 10 seconds"), "{failure}");
+        }
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_no_volume_that_is_to_lie_there() {
+    with_disks(3, "64M", async |control, disks| {
+        let clock = control.context.clock();
+        host().set_faults(&disks[1], FaultPlan { stall: 1_000_000, ..FaultPlan::default() });
+        let on = |disks: &[String]| disks.to_vec();
+        let mirror = VolumeCreate {
+            name: "data/m".into(),
+            size: "4M".into(),
+            layout: Some(ShownLayout::Mirror),
+            copies: Some(2),
+            on: on(&disks[..2]),
+            ..Default::default()
+        };
+        let linear = VolumeCreate {
+            name: "data/l".into(),
+            size: "4M".into(),
+            on: on(&disks[1..2]),
+            ..Default::default()
+        };
+        for request in [linear, mirror] {
+            let begun = clock.now();
+            let failure = control.create_volume(request).await.expect_err("it hangs");
+            assert!(
+                clock.now().since(begun) < Duration::from_secs(20),
+                "LIMIT1: the lock of the group is held"
+            );
+            assert!(failure.message.contains("/disk1 did not answer for 10 seconds"), "{failure}");
+            clock.sleep(Duration::from_secs(60)).await; // The late request ends.
+        }
+        host().set_faults(&disks[1], FaultPlan::default());
+        scan(&control).await;
+        make_linear(&control, "data/u", "4M").await;
+        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
     });
 }

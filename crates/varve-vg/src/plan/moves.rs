@@ -4,6 +4,7 @@
 //! - PLANMOVE1. Before a disk is begun to be emptied there is a place for everything on it, without what is free on the disk.
 //! - PLANMOVE2. A step frees nothing that may still be read, and reserves its new place before anything is written there.
 
+use super::sectors::{larger_sectors, owner_of};
 use super::{DiskChoice, Draft, PlanError, Sectors};
 use crate::allocate::{FreeMap, append};
 use crate::model::{Area, DiskMove, Layout, LogicalVolume, MoveStep, PvName, Segment, Space};
@@ -93,7 +94,8 @@ impl Draft<'_> {
         let full = self.full(&next.volume);
         let Some(new) = place_on(&disks) else {
             if let Some(place) = place_on(&larger) {
-                return Err(self.larger_sectors_of(next.of, (place.pv, sectors), logical(from)));
+                let owner = owner_of(&self.description.logical_volumes, next.of);
+                return Err(larger_sectors(self, owner, (place.pv, sectors), logical(from)));
             }
             let (group, needed) = (self.group_name().into(), next.area.count * self.extent_size());
             return Err(PlanError::NoPlace { group, on: to, volume: full, old: next.area, needed });

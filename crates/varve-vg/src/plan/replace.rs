@@ -3,6 +3,7 @@
 //! Invariant PLAN6: a member that is replaced has a new id, and none of its extents on the disk that it leaves; all other members
 //! keep their extents and ids.
 
+use super::sectors::larger_sectors;
 use super::space::place_text;
 use super::{DiskChoice, Draft, PlanError};
 use crate::allocate::{FreeMap, MemberNeed, append, side_by_side};
@@ -121,7 +122,7 @@ impl Draft<'_> {
             if let Some(disk) =
                 larger.iter().find(|disk| free.clone().take_replacement(need, &[**disk]).is_ok())
             {
-                return self.larger_sectors(lv, space, (*disk, &replacement.disks.sectors), sector_max);
+                return larger_sectors(self, (lv, space), (*disk, &replacement.disks.sectors), sector_max);
             }
             PlanError::NoReplacement {
                 group: self.group_name().into(),
