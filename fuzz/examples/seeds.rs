@@ -7,7 +7,7 @@ use uuid::Uuid;
 use varve_block::{Arena, Extent, UnixTime};
 use varve_format::array::{self, Kind, MemberEntry, MemberState};
 use varve_format::pdata::link::Link;
-use varve_format::pdata::{node, space_page};
+use varve_format::pdata::{Block, node, space_page};
 use varve_format::qcow2;
 use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Roots, Superblock};
 use varve_format::thin::{self, Backing, Change, Origin, Record, VolumeFlags, VolumeRows};
@@ -223,7 +223,7 @@ fn store() -> Vec<Vec<u8>> {
     };
     let told = |kind: u8, bytes: Vec<u8>| [vec![kind], without_zeros(bytes[..4092].to_vec())].concat();
     vec![
-        told(0, superblock.encode()),
+        told(0, superblock.encode(superblock.slots()[0])),
         told(1, block(BlockKind::Log, 0x11_0000)),
         told(2, block(BlockKind::Table, 0)),
     ]
@@ -236,7 +236,7 @@ fn pool() -> Vec<Vec<u8>> {
         block_size: 65536,
         slot_blocks: 1,
         log_blocks: 16,
-        end_block: 100_000,
+        end_block: Block::new(100_000),
         generation: 7,
         free_blocks: 8,
         shares: Link::unpack(0x700_0000_0009),
@@ -253,7 +253,7 @@ fn pool() -> Vec<Vec<u8>> {
     let origin = Some(Origin { backing, bytes: 4096 });
     let changes = vec![
         Change::Create { volume: 1, bytes: 1 << 30, created: 9, flags: 1, name: name.clone(), origin: None },
-        Change::Map { volume: 1, start: 2, count: 3, place: 4 },
+        Change::Map { volume: 1, start: 2, count: 3, place: Block::new(4) },
         Change::Unmap { volume: 1, start: 2, end: 3 },
         Change::Clone { volume: 2, source: 1, created: 9, flags: 0, name },
         Change::RollBack { volume: 1, source: 2, rest: 3 },
@@ -262,7 +262,7 @@ fn pool() -> Vec<Vec<u8>> {
     ];
     let record = Record { sequence: 12, pool: 7, epoch: 0, changes };
     let (mut slot, mut block) = (vec![0; 4096], vec![0; 4096]);
-    superblock.encode(&mut slot);
+    superblock.encode(&mut slot, superblock.slots()[0]);
     record.encode(&mut block);
     let rows: Vec<u8> = (0..8_u8).flat_map(|row| [vec![0; 15], vec![row], vec![row; 16]].concat()).collect();
     let volume = VolumeRows {
@@ -294,7 +294,7 @@ fn ordered_map() -> Vec<Vec<u8>> {
         (0..9).map(|key| (key * 100, Link::unpack(0x300_0000_0028 + key as u64))).collect(),
     );
     let node = |level, entries| {
-        let node = node::Node { address: 40, generation: 3, store: 7, level, entries };
+        let node = node::Node { address: Block::new(40), generation: 3, store: 7, level, entries };
         let mut bytes = vec![0; 4096];
         node.encode(&mut bytes);
         [vec![0], without_zeros(bytes)].concat()
@@ -302,7 +302,7 @@ fn ordered_map() -> Vec<Vec<u8>> {
     let mut page = space_page::SpacePage::new(7, 1);
     page.set(5, true);
     let mut bytes = vec![0; 4096];
-    page.encode(&mut bytes, 40);
+    page.encode(&mut bytes, Block::new(40));
     vec![node(0, leaf), node(1, branch), [vec![1], without_zeros(bytes)].concat()]
 }
 

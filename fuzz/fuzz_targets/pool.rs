@@ -2,6 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use varve_format::pdata::Block;
 use varve_format::thin::{
     KEPT_LAYOUT, Kept, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT,
     Share, Superblock, VolumeRows,
@@ -10,7 +11,7 @@ use varve_fuzz::{block, field, seal_whole};
 
 fn superblock(data: &[u8]) {
     let mut slot = block(&SUPERBLOCK_LAYOUT, data);
-    let address = field(&SUPERBLOCK_LAYOUT, "address").u64(&slot);
+    let address = Block::new(field(&SUPERBLOCK_LAYOUT, "address").u64(&slot));
     let _ = Superblock::decode(&slot, address);
     seal_whole(&SUPERBLOCK_LAYOUT, &mut slot);
     if let Ok(superblock) = Superblock::decode(&slot, address) {

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A table by number.
-pub(crate) type NumberMap<V> = HashMap<u64, V, BuildHasherDefault<NumberHasher>>;
+/// A table by number, plain or of its own type.
+pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4) of one number: every request looks up a few.
 #[derive(Default)]

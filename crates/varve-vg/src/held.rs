@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 use varve_block::{Arena, Buffer, Device, IoError};
+use varve_format::pdata::Block;
 use varve_format::{store, thin};
 
 /// A pool, or a snapshot store of a volume, that holds more than it is given: it could not be opened, and what it holds beyond
@@ -66,21 +67,23 @@ fn beyond(is_pool: bool, held: Option<u64>, device: &Device) -> Option<Beyond> {
 /// Bytes of the pool `id` by its superblocks, if one of them lies on `device` and can be read.
 async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
     let mut newest: Option<thin::Superblock> = None;
-    let mut addresses = vec![0];
+    let first = Block::new(0);
+    let mut addresses = vec![first];
     while let Some(address) = addresses.pop() {
-        let block = read(device, address * thin::PART_SIZE, thin::PART_SIZE, arena).await;
+        let block = read(device, address.offset(), thin::PART_SIZE, arena).await;
         let length = block.and_then(|block| thin::Superblock::slot_length(&block, address));
         let Some(length) = length else {
             // The first slot is damaged: the second lies behind it, wherever that is.
-            if address == 0 {
+            if address == first {
                 let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
-                addresses = lengths.take_while(|length| *length <= thin::SLOT_BLOCKS_MAX).collect();
+                addresses =
+                    lengths.take_while(|length| *length <= thin::SLOT_BLOCKS_MAX).map(Block::new).collect();
             }
             continue;
         };
-        let slot = read(device, address * thin::PART_SIZE, length * thin::PART_SIZE, arena).await;
-        if address == 0 {
-            addresses = vec![length];
+        let slot = read(device, address.offset(), length * thin::PART_SIZE, arena).await;
+        if address == first {
+            addresses = vec![first + length];
         }
         let Some(found) = slot.and_then(|slot| thin::Superblock::decode(&slot, address).ok()) else {
             continue;
@@ -89,7 +92,7 @@ async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
             newest = Some(found);
         }
     }
-    newest.map(|superblock| superblock.end_block * thin::PART_SIZE)
+    newest.map(|superblock| superblock.end_block.offset())
 }
 
 /// Bytes of the store `id` by its superblocks, if one of them lies on `device` and can be read.
@@ -166,7 +169,7 @@ mod tests {
             block_size: 64 << 10,
             slot_blocks: 1,
             log_blocks: 16,
-            end_block: blocks,
+            end_block: Block::new(blocks),
             generation: 1,
             free_blocks: 0,
             shares: none,
@@ -181,7 +184,7 @@ mod tests {
         let mut slot = vec![0; 4096];
         let [first, _] = superblock.slots();
         superblock.encode(&mut slot, first);
-        disk.poke(POOL_OFFSET + first * BLOCK, &slot);
+        disk.poke(POOL_OFFSET + first.offset(), &slot);
     }
 
     fn found(world: &World, disks: &BTreeMap<PvName, Device>) -> Result<Option<Beyond>, IoError> {

@@ -7,8 +7,8 @@
 //! - EXCEPTION1. At least one part and one chunk; a run of several chunks begins at part 0.
 //! - EXCEPTION2. Neither the last chunk, the last part nor the last place overflows.
 
-use super::BlockError;
 use super::node::{Key, Value};
+use super::{Block, BlockError};
 use crate::layout::{Field, Layout};
 
 const CHUNK: Field = Field::new(0, 8, "chunk", "bits 64 to 127 of the key: number of the first chunk");
@@ -36,7 +36,7 @@ pub struct Exception {
     /// The first part in each chunk.
     pub part: u32,
     /// The first block of the data in the store.
-    pub place: u64,
+    pub place: Block,
     /// The number of chunks.
     pub run: u32,
     /// The number of parts in each chunk; the data of a chunk follows that of the chunk before.
@@ -68,7 +68,7 @@ impl Exception {
     pub fn value(&self) -> Value {
         assert!(self.check().is_ok(), "EXCEPTION1, EXCEPTION2: {self:?}");
         let mut value = [0; 16];
-        value[..8].copy_from_slice(&self.place.to_le_bytes());
+        value[..8].copy_from_slice(&self.place.number().to_le_bytes());
         value[8..12].copy_from_slice(&self.run.to_le_bytes());
         value[12..].copy_from_slice(&self.parts.to_le_bytes());
         value
@@ -83,7 +83,7 @@ impl Exception {
             chunk: (key >> 64) as u64,
             snapshot: (key >> 32) as u32,
             part: key as u32,
-            place: low(&value[..8]),
+            place: Block::new(low(&value[..8])),
             run: short(&value[8..12]),
             parts: short(&value[12..]),
         };
@@ -112,8 +112,14 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let exception =
-            Exception { chunk: 0x0102, snapshot: 0x0304, part: 0, place: 0x0506, run: 7, parts: 16 };
+        let exception = Exception {
+            chunk: 0x0102,
+            snapshot: 0x0304,
+            part: 0,
+            place: Block::new(0x0506),
+            run: 7,
+            parts: 16,
+        };
         assert_eq!(exception.key(), 0x0102_0000_0304_0000_0000, "the layout has changed");
         assert_eq!(exception.value(), [6, 5, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 16, 0, 0, 0]);
         assert_eq!(exception.last_key() - exception.key(), 6 << 64);
@@ -131,7 +137,7 @@ mod tests {
         fn exceptions_survive_the_round_trip(
             chunk in 0..u64::MAX >> 8, snapshot: u32, place in 0..1_u64 << 52, run in 1..9_u32, parts in 1..257_u32
         ) {
-            let exception = Exception { chunk, snapshot, part: 0, place, run, parts };
+            let exception = Exception { chunk, snapshot, part: 0, place: Block::new(place), run, parts };
             prop_assert_eq!(Exception::decode(exception.key(), exception.value()), Ok(exception));
         }
     }

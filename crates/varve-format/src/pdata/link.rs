@@ -7,6 +7,8 @@
 //! - LINK1. A link is made of a node, or read where one was written; 0 leads nowhere.
 //! - LINK2. A block that a link leads to has a number below [`Link::BLOCK_END`].
 
+use super::Block;
+
 const BLOCK_BITS: u32 = 40;
 
 /// Where a node lies and which transaction made it.
@@ -17,12 +19,12 @@ impl Link {
     /// Leads nowhere: the root of an empty map.
     pub const NONE: Link = Link(0);
     /// Numbers of blocks are smaller: a pool has less than 2^37 blocks, a store less than 2^30.
-    pub const BLOCK_END: u64 = 1 << BLOCK_BITS;
+    pub const BLOCK_END: Block = Block::new(1 << BLOCK_BITS);
 
     /// What leads to the node of that generation in `block`: [`Link::to`] makes it of a node.
-    pub(super) fn new(block: u64, generation: u64) -> Link {
-        assert!(block < Self::BLOCK_END, "LINK2: block {block}");
-        Link(generation << BLOCK_BITS | block)
+    pub(super) fn new(block: Block, generation: u64) -> Link {
+        assert!(block < Self::BLOCK_END, "LINK2: {block:?}");
+        Link(generation << BLOCK_BITS | block.number())
     }
 
     /// The link in a field.
@@ -35,9 +37,9 @@ impl Link {
         self.0
     }
 
-    /// The number of the block.
-    pub const fn block(self) -> u64 {
-        self.0 % Self::BLOCK_END
+    /// The block.
+    pub const fn block(self) -> Block {
+        Block::new(self.0 % Self::BLOCK_END.number())
     }
 
     /// Whether the node that it leads to may have been made by the transaction of that generation.

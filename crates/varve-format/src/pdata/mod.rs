@@ -1,13 +1,13 @@
 //! The blocks of the persistent ordered map (tree nodes and the pages of the space map), and what snapshots keep in it.
 
+pub mod block;
 pub mod exception;
 pub mod link;
 pub mod node;
 pub mod space_page;
 pub mod written;
 
-/// Bytes of a node, of a page, and of the unit in which a store is allocated.
-pub const PDATA_BLOCK: usize = 4096;
+pub use block::{Block, BlockRun, PDATA_BLOCK};
 
 /// Why a block of the map is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum BlockError {
     Checksum,
     /// It was written for another place.
     #[error("the block was written for block {0}")]
-    Misplaced(u64),
+    Misplaced(Block),
     /// The checksum is sound and the content breaks the invariant named.
     #[error("the block contradicts itself ({0})")]
     Invalid(&'static str),

@@ -10,7 +10,7 @@
 //! - NODE4. A branch's entry holds the smallest key that its child may contain; the first one of all is 0.
 
 use super::link::Link;
-use super::{BlockError, PDATA_BLOCK, checksum_without};
+use super::{Block, BlockError, PDATA_BLOCK, checksum_without};
 use crate::layout::{Field, Layout};
 use varve_block::is_zero;
 
@@ -77,8 +77,8 @@ pub enum Entries {
 /// A node, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Number of its block.
-    pub address: u64,
+    /// Its block.
+    pub address: Block,
     /// Transaction in which it was made.
     pub generation: u64,
     /// First half of its store's id.
@@ -127,7 +127,7 @@ impl Node {
         assert_eq!(self.check(), Ok(()), "NODE2 to NODE4");
         block.fill(0);
         MAGIC.put_u32(block, MAGIC_VALUE);
-        ADDRESS.put_u64(block, self.address);
+        ADDRESS.put_u64(block, self.address.number());
         GENERATION.put_u64(block, self.generation);
         STORE.put_u64(block, self.store);
         LEVEL.put_u32(block, self.level);
@@ -151,14 +151,15 @@ impl Node {
         CHECKSUM.put_u32(block, checksum);
     }
 
-    /// The node in `block`, which was read at block number `address`.
-    pub fn decode(block: &[u8], address: u64) -> Result<Node, BlockError> {
+    /// The node in `block`, which was read at block `address`.
+    pub fn decode(block: &[u8], address: Block) -> Result<Node, BlockError> {
         assert_eq!(block.len(), PDATA_BLOCK, "a node is one block");
         if MAGIC.u32(block) != MAGIC_VALUE || CHECKSUM.u32(block) != checksum(block) {
             return Err(BlockError::Checksum);
         }
-        if ADDRESS.u64(block) != address {
-            return Err(BlockError::Misplaced(ADDRESS.u64(block)));
+        let written_for = Block::new(ADDRESS.u64(block));
+        if written_for != address {
+            return Err(BlockError::Misplaced(written_for));
         }
         require(RESERVED.is_zero(block), "reserved bytes are not zero")?;
         let (level, count) = (LEVEL.u32(block), COUNT.u32(block) as usize);
@@ -224,7 +225,13 @@ mod tests {
 
     fn leaf(count: u128) -> Node {
         let entries = (0..count).map(|index| (index * 3 + 1, [index as u8; 16])).collect();
-        Node { address: 7, generation: 5, store: 0x0102, level: 0, entries: Entries::Leaf(entries) }
+        Node {
+            address: Block::new(7),
+            generation: 5,
+            store: 0x0102,
+            level: 0,
+            entries: Entries::Leaf(entries),
+        }
     }
 
     fn bytes(node: &Node) -> Vec<u8> {
@@ -254,9 +261,9 @@ mod tests {
         for bit in 0..block.len() * 8 {
             let mut damaged = block.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Node::decode(&damaged, 7).is_err(), "NODE1: bit {bit}");
+            assert!(Node::decode(&damaged, Block::new(7)).is_err(), "NODE1: bit {bit}");
         }
-        assert_eq!(Node::decode(&block, 8), Err(BlockError::Misplaced(7)), "NODE1");
+        assert_eq!(Node::decode(&block, Block::new(8)), Err(BlockError::Misplaced(Block::new(7))), "NODE1");
     }
 
     #[test]
@@ -266,21 +273,21 @@ mod tests {
             let mut block = bytes(&leaf(2));
             block[at] = byte;
             seal(&mut block);
-            let found = Node::decode(&block, 7);
+            let found = Node::decode(&block, Block::new(7));
             // Level 1 re-reads the bytes as a branch, whose keys are then out of order or followed by rubbish.
             assert!(matches!(found, Err(BlockError::Invalid(_))), "byte {at} = {byte}: {found:?}");
         }
     }
 
     fn at(address: u64, generation: u64) -> Node {
-        Node { address, generation, ..leaf(1) }
+        Node { address: Block::new(address), generation, ..leaf(1) }
     }
 
     #[test]
     fn a_link_leads_to_the_node_of_its_block_and_generation_alone() {
         let link = Link::to(&at(0x12_3456_789a, 0x0fed_cba9));
         assert_eq!(link.pack(), 0xedcb_a912_3456_789a, "LINK1: golden");
-        assert_eq!((link.block(), Link::unpack(link.pack())), (0x12_3456_789a, link));
+        assert_eq!((link.block(), Link::unpack(link.pack())), (Block::new(0x12_3456_789a), link));
         assert!(link.leads_to(&at(0x12_3456_789a, 0x0fed_cba9)));
         assert!(!link.leads_to(&at(0x12_3456_789a, 0x0fed_cba8)));
         assert!(!link.leads_to(&at(0x12_3456_789b, 0x0fed_cba9)));
@@ -291,7 +298,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "LINK2")]
     fn a_block_that_does_not_fit_is_not_cut() {
-        Link::to(&at(Link::BLOCK_END, 1));
+        Link::to(&at(Link::BLOCK_END.number(), 1));
     }
 
     proptest! {
@@ -301,6 +308,7 @@ mod tests {
             children in proptest::collection::btree_map(any::<u128>(), any::<u64>(), 1..=BRANCH_CAPACITY),
             address: u64, generation: u64, level in 1..=LEVEL_MAX,
         ) {
+            let address = Block::new(address);
             let leaf = Node { address, generation, store: 1, level: 0, entries: Entries::Leaf(keys.into_iter().collect()) };
             let children = children.into_iter().map(|(key, child)| (key, Link::unpack(child))).collect();
             let branch = Node { address, generation, store: 1, level, entries: Entries::Branch(children) };
@@ -316,7 +324,7 @@ mod tests {
             LEVEL.put_u32(&mut block, level);
             COUNT.put_u32(&mut block, count);
             seal(&mut block);
-            let _ = Node::decode(&block, 1);
+            let _ = Node::decode(&block, Block::new(1));
         }
     }
 }

@@ -9,7 +9,7 @@
 //! - SPACEPAGE2. The group's own two blocks are marked as in use.
 //! - SPACEPAGE3. `used` is the number of bits that are set.
 
-use super::{BlockError, PDATA_BLOCK, checksum_without};
+use super::{Block, BlockError, PDATA_BLOCK, checksum_without};
 use crate::layout::{Field, Layout};
 
 const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"VSPC");
@@ -140,12 +140,12 @@ impl SpacePage {
         None
     }
 
-    /// Writes the page, for the place at block number `address`, into `block`.
-    pub fn encode(&self, block: &mut [u8], address: u64) {
+    /// Writes the page, for the place at block `address`, into `block`.
+    pub fn encode(&self, block: &mut [u8], address: Block) {
         assert!(self.is_used(0) && self.is_used(1), "SPACEPAGE2");
         block.fill(0);
         MAGIC.put_u32(block, MAGIC_VALUE);
-        ADDRESS.put_u64(block, address);
+        ADDRESS.put_u64(block, address.number());
         GENERATION.put_u64(block, self.generation);
         STORE.put_u64(block, self.store);
         GROUP.put_u64(block, self.group);
@@ -157,14 +157,15 @@ impl SpacePage {
         CHECKSUM.put_u32(block, checksum);
     }
 
-    /// The page in `block`, which was read at block number `address`.
-    pub fn decode(block: &[u8], address: u64) -> Result<SpacePage, BlockError> {
+    /// The page in `block`, which was read at block `address`.
+    pub fn decode(block: &[u8], address: Block) -> Result<SpacePage, BlockError> {
         assert_eq!(block.len(), PDATA_BLOCK, "a page is one block");
         if MAGIC.u32(block) != MAGIC_VALUE || CHECKSUM.u32(block) != checksum(block) {
             return Err(BlockError::Checksum);
         }
-        if ADDRESS.u64(block) != address {
-            return Err(BlockError::Misplaced(ADDRESS.u64(block)));
+        let written_for = Block::new(ADDRESS.u64(block));
+        if written_for != address {
+            return Err(BlockError::Misplaced(written_for));
         }
         if !RESERVED.is_zero(block) {
             return Err(BlockError::Invalid("reserved bytes are not zero"));
@@ -206,11 +207,11 @@ mod tests {
         page.generation = 3;
         page.set(9, true);
         let mut block = vec![0; PDATA_BLOCK];
-        page.encode(&mut block, 64);
+        page.encode(&mut block, Block::new(64));
         assert_eq!(&block[..4], b"VSPC");
         assert_eq!((block[8], block[16], block[24], block[32], block[40]), (64, 3, 1, 2, 3));
         assert_eq!((block[64], block[65]), (3, 2));
-        assert_eq!(SpacePage::decode(&block, 64), Ok(page));
+        assert_eq!(SpacePage::decode(&block, Block::new(64)), Ok(page));
     }
 
     #[test]
@@ -225,11 +226,11 @@ mod tests {
     #[test]
     fn every_single_bit_of_damage_is_refused() {
         let mut block = vec![0; PDATA_BLOCK];
-        SpacePage::new(1, 2).encode(&mut block, 64);
+        SpacePage::new(1, 2).encode(&mut block, Block::new(64));
         for bit in 0..block.len() * 8 {
             let mut damaged = block.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(SpacePage::decode(&damaged, 64).is_err(), "SPACEPAGE1: bit {bit}");
+            assert!(SpacePage::decode(&damaged, Block::new(64)).is_err(), "SPACEPAGE1: bit {bit}");
         }
     }
 
@@ -258,6 +259,7 @@ mod tests {
                 page.set(*mark, true);
             }
             let mut block = vec![0; PDATA_BLOCK];
+            let address = Block::new(address);
             page.encode(&mut block, address);
             prop_assert_eq!(SpacePage::decode(&block, address), Ok(page));
         }

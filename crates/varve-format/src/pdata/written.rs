@@ -7,8 +7,8 @@
 //! - WRITTEN1. At least one part.
 //! - WRITTEN2. Neither the last part nor the last place overflows.
 
-use super::BlockError;
 use super::node::{Key, Value};
+use super::{Block, BlockError};
 use crate::layout::{Field, Layout};
 
 const SNAPSHOT: Field = Field::new(0, 8, "snapshot", "bits 64 to 127 of the key: id of the snapshot");
@@ -25,7 +25,7 @@ pub const LAYOUT: Layout = Layout::new(
 );
 
 /// The place of parts that are zeros and take no space.
-pub const NO_PLACE: u64 = 0;
+pub const NO_PLACE: Block = Block::new(0);
 
 /// Content that was written to a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Written {
     /// The first part.
     pub part: u64,
     /// The first block of the data in the store, or [`NO_PLACE`].
-    pub place: u64,
+    pub place: Block,
     /// The number of parts.
     pub count: u64,
 }
@@ -60,7 +60,7 @@ impl Written {
     pub fn value(&self) -> Value {
         assert!(self.check().is_ok(), "WRITTEN1, WRITTEN2: {self:?}");
         let mut value = [0; 16];
-        value[..8].copy_from_slice(&self.place.to_le_bytes());
+        value[..8].copy_from_slice(&self.place.number().to_le_bytes());
         value[8..].copy_from_slice(&self.count.to_le_bytes());
         value
     }
@@ -69,7 +69,7 @@ impl Written {
     pub fn decode(key: Key, value: Value) -> Result<Written, BlockError> {
         let snapshot = u32::try_from(key >> 64).map_err(|_| BlockError::Invalid("the id of a snapshot"))?;
         let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| value[at + byte]));
-        let written = Written { snapshot, part: key as u64, place: number(0), count: number(8) };
+        let written = Written { snapshot, part: key as u64, place: Block::new(number(0)), count: number(8) };
         written.check()?;
         Ok(written)
     }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let written = Written { snapshot: 0x0304, part: 0x0102, place: 0x0506, count: 7 };
+        let written = Written { snapshot: 0x0304, part: 0x0102, place: Block::new(0x0506), count: 7 };
         assert_eq!(written.key(), 0x0304_0000_0000_0000_0102, "the layout has changed");
         assert_eq!(written.value(), [6, 5, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
     }
@@ -108,7 +108,7 @@ mod tests {
         fn written_content_survives_the_round_trip(
             snapshot: u32, part in 0..u64::MAX >> 8, place in 0..1_u64 << 52, count in 1..1_u64 << 40
         ) {
-            let written = Written { snapshot, part, place, count };
+            let written = Written { snapshot, part, place: Block::new(place), count };
             prop_assert_eq!(Written::decode(written.key(), written.value()), Ok(written));
         }
     }

@@ -151,6 +151,13 @@ pub struct Mapping {
     pub place: u64,
 }
 
+impl Mapping {
+    /// The bytes of the store where it lies; none for zeros.
+    pub fn stored(&self) -> Option<Extent> {
+        (self.place != ZEROS).then(|| Extent::new(self.place, self.extent.length))
+    }
+}
+
 /// What is known of a snapshot besides its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {

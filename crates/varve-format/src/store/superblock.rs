@@ -13,6 +13,7 @@
 
 use super::{FIRST_ADDRESS, NUMBER_MAX, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
 use crate::layout::{Field, Layout};
+use crate::pdata::Block;
 use crate::pdata::link::Link;
 use crate::pdata::space_page::{GROUP_BLOCKS, Place, pack_places, unpack_places};
 use uuid::Uuid;
@@ -89,9 +90,9 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
 const _: () = assert!(SUPERBLOCK_LAYOUT.size == 4096 && CHECKSUM.end() == SIZE);
 
 /// The number of the first block behind the slots, where the space map's groups begin.
-pub const FIRST_BLOCK: u64 = FIRST_ADDRESS / PART_SIZE;
+pub const FIRST_BLOCK: Block = Block::at(FIRST_ADDRESS);
 /// Bytes of the largest store: as many groups as a superblock has places for.
-pub const STORE_SIZE_MAX: u64 = (FIRST_BLOCK + PLACES.size as u64 * 4 * GROUP_BLOCKS) * PART_SIZE;
+pub const STORE_SIZE_MAX: u64 = (FIRST_BLOCK.number() + PLACES.size as u64 * 4 * GROUP_BLOCKS) * PART_SIZE;
 
 /// What leads to the roots of the maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +138,7 @@ pub struct Superblock {
 
 /// The number of groups of the space map of a store of `size` bytes.
 fn groups(size: u64) -> u64 {
-    (size / PART_SIZE).saturating_sub(FIRST_BLOCK).div_ceil(GROUP_BLOCKS)
+    (size / PART_SIZE).saturating_sub(FIRST_BLOCK.number()).div_ceil(GROUP_BLOCKS)
 }
 
 impl Superblock {
@@ -158,12 +159,12 @@ impl Superblock {
         if !none && (!place(self.table) || self.table_blocks == 0) {
             return Err(StoreFormatError::Invalid("STORE4: the table of snapshots"));
         }
-        let blocks = self.store_size / PART_SIZE;
-        let root = |link: Link| link.is_none() || (FIRST_BLOCK..blocks).contains(&link.block());
+        let end = Block::end_of(self.store_size);
+        let root = |link: Link| link.is_none() || (FIRST_BLOCK..end).contains(&link.block());
         if !root(self.roots.preserved) || !root(self.roots.written) {
             return Err(StoreFormatError::Invalid("STORE4: the root of a map"));
         }
-        if self.nodes > blocks || self.free_blocks > blocks {
+        if self.nodes.max(self.free_blocks) > end.number() {
             return Err(StoreFormatError::Invalid("STORE4: more blocks than there are"));
         }
         if self.store_size > STORE_SIZE_MAX || self.places.len() as u64 != groups(self.store_size) {

@@ -8,6 +8,7 @@
 
 use super::{PoolFormatError, SIZE, require};
 use crate::layout::{Field, Layout};
+use crate::pdata::Block;
 use uuid::Uuid;
 use varve_block::is_zero;
 
@@ -37,9 +38,9 @@ pub struct Kept {
     /// The pool.
     pub pool: Uuid,
     /// The first block behind the pool.
-    pub end_block: u64,
-    /// Their numbers, rising.
-    pub blocks: Vec<u64>,
+    pub end_block: Block,
+    /// Which ones, rising.
+    pub blocks: Vec<Block>,
 }
 
 impl Kept {
@@ -55,9 +56,9 @@ impl Kept {
         MAGIC.put(&mut bytes, MAGIC_VALUE);
         VERSION.put_u32(&mut bytes, VERSION_VALUE);
         POOL.put_uuid(&mut bytes, self.pool);
-        END_BLOCK.put_u64(&mut bytes, self.end_block);
+        END_BLOCK.put_u64(&mut bytes, self.end_block.number());
         BLOCKS.put_u64(&mut bytes, self.blocks.len() as u64);
-        bytes.extend(self.blocks.iter().flat_map(|block| block.to_le_bytes()));
+        bytes.extend(self.blocks.iter().flat_map(|block| block.number().to_le_bytes()));
         bytes.resize(bytes.len().next_multiple_of(SIZE), 0);
         let checksum = super::checksum_without(&bytes, CHECKSUM);
         CHECKSUM.put_u32(&mut bytes, checksum);
@@ -88,13 +89,13 @@ impl Kept {
         let end = SIZE + usize::try_from(count * 8).unwrap_or(usize::MAX);
         let blocks = bytes[SIZE..end]
             .chunks_exact(8)
-            .map(|block| u64::from_le_bytes(block.try_into().expect("8 bytes")));
-        let (pool, end_block) = (POOL.uuid(bytes), END_BLOCK.u64(bytes));
+            .map(|block| Block::new(u64::from_le_bytes(block.try_into().expect("8 bytes"))));
+        let (pool, end_block) = (POOL.uuid(bytes), Block::new(END_BLOCK.u64(bytes)));
         let kept = Kept { pool, end_block, blocks: blocks.collect() };
         require(is_zero(&bytes[end..]), "bytes behind the index are not zero")?;
         require(kept.blocks.windows(2).all(|pair| pair[0] < pair[1]), "the numbers do not rise")?;
         require(kept.blocks.last().is_none_or(|last| *last < end_block), "a block lies behind the pool")?;
-        require(end_block < 1 << 48, "a pool is not that large")?;
+        require(end_block < Block::new(1 << 48), "a pool is not that large")?;
         Ok(kept)
     }
 }
@@ -105,7 +106,11 @@ mod tests {
 
     #[test]
     fn golden_bytes_round_trip_and_damage() {
-        let kept = Kept { pool: Uuid::from_u128(9), end_block: 4096, blocks: vec![0, 1, 600] };
+        let kept = Kept {
+            pool: Uuid::from_u128(9),
+            end_block: Block::new(4096),
+            blocks: [0, 1, 600].map(Block::new).to_vec(),
+        };
         let bytes = kept.encode();
         assert_eq!((&bytes[..8], bytes.len()), (&b"VARVE\xffTK"[..], 8192));
         assert_eq!(

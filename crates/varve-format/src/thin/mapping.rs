@@ -8,6 +8,7 @@
 use super::{PoolFormatError, require};
 use crate::layout::{Field, Layout};
 use crate::pdata::node::{Key, Value};
+use crate::pdata::{Block, BlockRun};
 
 const START: Field = Field::new(0, 16, "start", "the key: first part of 4 KiB of the volume");
 const PLACE: Field = Field::new(16, 6, "place", "block of the pool where it lies; 0 for written zeros");
@@ -44,8 +45,8 @@ pub struct Mapping {
     pub start: u64,
     /// Number of parts.
     pub count: u64,
-    /// First block of the pool; 0 for zeros (MAPPING2).
-    pub place: u64,
+    /// First block of the pool; none for zeros (MAPPING2).
+    pub place: Option<Block>,
     /// When it was mapped.
     pub birth: u64,
 }
@@ -59,6 +60,23 @@ impl Mapping {
         self.start + self.count
     }
 
+    /// What begins with this part and lies in these blocks, not mapped yet.
+    pub const fn of(start: u64, blocks: BlockRun) -> Mapping {
+        Mapping { start, count: blocks.count, place: Some(blocks.first), birth: 0 }
+    }
+
+    /// The blocks of the pool where it lies; none for zeros.
+    pub fn blocks(&self) -> Option<BlockRun> {
+        self.place.map(|place| BlockRun::new(place, self.count))
+    }
+
+    /// What is behind its first parts, so many of them, or all of it.
+    pub fn behind(self, parts: u64) -> Mapping {
+        assert!(parts <= self.count, "MAPPING1: {parts} parts of {self:?}");
+        let place = self.place.map(|place| place + parts);
+        Mapping { start: self.start + parts, count: self.count - parts, place, ..self }
+    }
+
     /// The key of the entry.
     pub fn key(&self) -> Key {
         Key::from(self.start)
@@ -68,7 +86,7 @@ impl Mapping {
     pub fn value(&self) -> Value {
         assert!(self.check().is_ok(), "MAPPING1: {self:?}");
         let mut value = [0; 16];
-        value[..6].copy_from_slice(&self.place.to_le_bytes()[..6]);
+        value[..6].copy_from_slice(&self.place.map_or(0, Block::number).to_le_bytes()[..6]);
         value[6..10].copy_from_slice(&self.count.to_le_bytes()[..4]);
         value[10..].copy_from_slice(&self.birth.to_le_bytes()[..6]);
         value
@@ -79,13 +97,15 @@ impl Mapping {
         let start =
             u64::try_from(key).map_err(|_| PoolFormatError::Invalid("MAPPING1: a part beyond all ends"))?;
         let (place, count, birth) = (number(&value[..6]), number(&value[6..10]), number(&value[10..]));
+        let place = Some(Block::new(place)).filter(|place| place.number() > 0);
         let mapping = Mapping { start, count, place, birth };
         mapping.check()?;
         Ok(mapping)
     }
 
     fn check(&self) -> Result<(), PoolFormatError> {
-        let fits = self.start.checked_add(self.count).is_some() && self.place + self.count <= SIX_BYTES_MAX;
+        let fits = self.start.checked_add(self.count).is_some()
+            && self.place.map_or(0, Block::number) + self.count <= SIX_BYTES_MAX;
         require((1..=Self::COUNT_MAX).contains(&self.count) && fits, "MAPPING1: a run")?;
         require(self.birth <= SIX_BYTES_MAX, "MAPPING1: a birth")
     }
@@ -94,30 +114,33 @@ impl Mapping {
 /// How many hold a run of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Share {
-    /// First block.
-    pub first: u64,
-    /// Number of blocks.
-    pub blocks: u64,
+    /// Which blocks.
+    pub run: BlockRun,
     /// How many hold them, besides one (MAPPING3).
     pub others: u64,
 }
 
 impl Share {
-    /// The first block behind the run.
-    pub const fn end(&self) -> u64 {
-        self.first + self.blocks
+    /// The key under which a run that begins with `block` is found.
+    pub fn key_of(block: Block) -> Key {
+        Key::from(block.number())
+    }
+
+    /// The block that a key stands for; none if it is larger than that of any block.
+    pub fn block_of(key: Key) -> Option<Block> {
+        u64::try_from(key).ok().map(Block::new)
     }
 
     /// The key of the entry.
     pub fn key(&self) -> Key {
-        Key::from(self.first)
+        Share::key_of(self.run.first)
     }
 
     /// The value of the entry.
     pub fn value(&self) -> Value {
-        assert!(self.blocks > 0 && self.others > 0, "MAPPING3: {self:?}");
+        assert!(self.run.count > 0 && self.others > 0, "MAPPING3: {self:?}");
         let mut value = [0; 16];
-        value[..8].copy_from_slice(&self.blocks.to_le_bytes());
+        value[..8].copy_from_slice(&self.run.count.to_le_bytes());
         value[8..].copy_from_slice(&self.others.to_le_bytes());
         value
     }
@@ -125,12 +148,12 @@ impl Share {
     /// The share that an entry holds.
     pub fn decode(key: Key, value: &Value) -> Result<Share, PoolFormatError> {
         let first =
-            u64::try_from(key).map_err(|_| PoolFormatError::Invalid("MAPPING1: a block beyond all ends"))?;
-        let share = Share { first, blocks: number(&value[..8]), others: number(&value[8..]) };
-        require(share.first.checked_add(share.blocks).is_some(), "MAPPING1: a run")?;
-        require(share.blocks > 0 && share.others > 0, "MAPPING3: a share of nothing")?;
-        require(share.others <= SIX_BYTES_MAX, "MAPPING3: more holders than there can be volumes")?;
-        Ok(share)
+            Share::block_of(key).ok_or(PoolFormatError::Invalid("MAPPING1: a block beyond all ends"))?;
+        let (run, others) = (BlockRun::new(first, number(&value[..8])), number(&value[8..]));
+        require(run.checked_end().is_some(), "MAPPING1: a run")?;
+        require(run.count > 0 && others > 0, "MAPPING3: a share of nothing")?;
+        require(others <= SIX_BYTES_MAX, "MAPPING3: more holders than there can be volumes")?;
+        Ok(Share { run, others })
     }
 }
 
@@ -145,11 +168,11 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let mapping = Mapping { start: 1, count: 0x0302, place: 0x0605, birth: 0x0908 };
+        let mapping = Mapping { start: 1, count: 0x0302, place: Some(Block::new(0x0605)), birth: 0x0908 };
         assert_eq!(mapping.value(), [5, 6, 0, 0, 0, 0, 2, 3, 0, 0, 8, 9, 0, 0, 0, 0]);
-        let zeros = Mapping { place: 0, ..mapping };
+        let zeros = Mapping { place: None, ..mapping };
         assert_eq!(Mapping::decode(zeros.key(), &zeros.value()), Ok(zeros), "MAPPING2");
-        let share = Share { first: 1, blocks: 0x0302, others: 4 };
+        let share = Share { run: BlockRun::new(Block::new(1), 0x0302), others: 4 };
         assert_eq!(share.value(), [2, 3, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
     }
 

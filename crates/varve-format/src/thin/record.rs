@@ -12,6 +12,7 @@
 
 use super::{NUMBER_MAX, ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
+use crate::pdata::Block;
 use varve_block::is_zero;
 
 const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"VREC");
@@ -75,7 +76,7 @@ pub const RECORD_BLOCKS_MAX: u64 = 64;
 #[expect(missing_docs, reason = "the fields are those of the byte table")]
 pub enum Change {
     /// Parts of a volume lie somewhere.
-    Map { volume: u64, start: u64, count: u64, place: u64 },
+    Map { volume: u64, start: u64, count: u64, place: Block },
     /// Parts of a volume are mapped no more.
     Unmap { volume: u64, start: u64, end: u64 },
     /// Parts of a volume are zeros, whatever lies below it.
@@ -210,7 +211,7 @@ impl Record {
 /// Kind, volume, number, first and second field, name.
 fn fields(change: &Change) -> (u8, u64, u64, u64, u64, &str) {
     match change {
-        Change::Map { volume, start, count, place } => (1, *volume, *count, *start, *place, ""),
+        Change::Map { volume, start, count, place } => (1, *volume, *count, *start, place.number(), ""),
         Change::Unmap { volume, start, end } => (2, *volume, 0, *start, *end, ""),
         Change::Zero { volume, start, end } => (3, *volume, 0, *start, *end, ""),
         Change::Create { volume, bytes, created, flags, origin, name } => {
@@ -254,7 +255,7 @@ fn decode_change(entry: &[u8]) -> Result<Change, PoolFormatError> {
     let (origin, name) = behind.split_at(of_origin);
     let name = String::from_utf8(name.to_vec()).map_err(|_| PoolFormatError::Invalid("a name"))?;
     let change = match entry[KIND.offset] {
-        1 => Change::Map { volume, start: one, count: u64::from(number), place: two },
+        1 => Change::Map { volume, start: one, count: u64::from(number), place: Block::new(two) },
         2 => Change::Unmap { volume, start: one, end: two },
         3 => Change::Zero { volume, start: one, end: two },
         4 => Change::Create { volume, bytes: one, created: two, flags: number, origin: None, name },
@@ -290,7 +291,7 @@ mod tests {
             super::super::Backing::Snapshot { store: uuid::Uuid::from_u128(1), number: 2, created: 3 };
         let origin = Some(Origin { backing, bytes: 4096 });
         let changes = vec![
-            Change::Map { volume: 1, start: 2, count: 3, place: 4 },
+            Change::Map { volume: 1, start: 2, count: 3, place: Block::new(4) },
             Change::Unmap { volume: 1, start: 2, end: 3 },
             Change::Zero { volume: 1, start: 2, end: 3 },
             Change::Create { volume: 1, bytes: 8192, created: 9, flags: 1, origin: None, name: name.clone() },

@@ -14,6 +14,7 @@
 
 use super::{POOL_VERSION, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
+use crate::pdata::Block;
 use crate::pdata::link::Link;
 use crate::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, pack_places, unpack_places};
 use uuid::Uuid;
@@ -106,7 +107,7 @@ pub struct Superblock {
     /// Blocks of the log's ring.
     pub log_blocks: u64,
     /// The first block behind the pool.
-    pub end_block: u64,
+    pub end_block: Block,
     /// The transaction that the checkpoint ended.
     pub generation: u64,
     /// Blocks not in use.
@@ -130,31 +131,31 @@ pub struct Superblock {
 }
 
 /// Blocks of a slot that has room for the places of a pool sixteen times as large as one of `end_block` blocks.
-pub fn slot_blocks_for(end_block: u64) -> u64 {
-    let bytes = PLACES.offset as u64 + end_block.div_ceil(GROUP_BLOCKS) * 4 + 1;
+pub fn slot_blocks_for(end_block: Block) -> u64 {
+    let bytes = PLACES.offset as u64 + end_block.number().div_ceil(GROUP_BLOCKS) * 4 + 1;
     bytes.div_ceil(SIZE as u64).next_power_of_two().min(SLOT_BLOCKS_MAX)
 }
 
 impl Superblock {
     /// First blocks of the slots: of the one to which this number is written first, and of the other.
-    pub const fn slots(&self) -> [u64; 2] {
+    pub const fn slots(&self) -> [Block; 2] {
         let first = self.number % 2 * self.slot_blocks;
-        [first, self.slot_blocks - first]
+        [Block::new(first), Block::new(self.slot_blocks - first)]
     }
 
     /// First block of the ring.
-    pub const fn ring(&self) -> u64 {
-        2 * self.slot_blocks
+    pub const fn ring(&self) -> Block {
+        Block::new(2 * self.slot_blocks)
     }
 
     /// First block of the groups of the space map.
-    pub const fn base_block(&self) -> u64 {
+    pub fn base_block(&self) -> Block {
         self.ring() + self.log_blocks
     }
 
     /// Whether a slot has room for the places of a pool that ends at `end_block`.
-    pub const fn has_room_for(&self, end_block: u64) -> bool {
-        let groups = end_block.saturating_sub(self.base_block()).div_ceil(GROUP_BLOCKS);
+    pub fn has_room_for(&self, end_block: Block) -> bool {
+        let groups = end_block.number().saturating_sub(self.base_block().number()).div_ceil(GROUP_BLOCKS);
         groups.div_ceil(4) <= self.slot_blocks * SIZE as u64 - PLACES.offset as u64
     }
 
@@ -172,7 +173,7 @@ impl Superblock {
             self.head <= self.log_blocks && self.base_block() + PAGE_PLACES < self.end_block,
             "POOL4: the head of the log",
         )?;
-        require(self.free_blocks <= self.end_block, "POOL5: the number of free blocks")?;
+        require(self.free_blocks <= self.end_block.number(), "POOL5: the number of free blocks")?;
         let numbers = [self.number, self.sequence, self.next_volume];
         let is_small =
             self.generation <= GENERATION_MAX && numbers.iter().all(|number| *number <= NUMBER_MAX);
@@ -182,16 +183,16 @@ impl Superblock {
     }
 
     /// The bytes of the whole slot that begins at block `address`. Panics if [`Superblock::check`] fails.
-    pub fn encode(&self, slot: &mut [u8], address: u64) {
+    pub fn encode(&self, slot: &mut [u8], address: Block) {
         assert_eq!(self.check(), Ok(()), "POOL3 to POOL5: {self:?}");
-        assert!(self.slots().contains(&address), "POOL2: {address}");
+        assert!(self.slots().contains(&address), "POOL2: {address:?}");
         assert_eq!(slot.len() as u64, self.slot_blocks * SIZE as u64);
         slot.fill(0);
         MAGIC.put(slot, MAGIC_VALUE);
         VERSION.put_u32(slot, POOL_VERSION);
         POOL.put_uuid(slot, self.pool);
         EPOCH.put_u32(slot, self.epoch);
-        ADDRESS.put_u64(slot, address);
+        ADDRESS.put_u64(slot, address.number());
         for (field, value) in self.numbers() {
             field.put_u64(slot, value);
         }
@@ -207,7 +208,7 @@ impl Superblock {
             (BLOCK_SIZE, self.block_size),
             (SLOT_BLOCKS, self.slot_blocks),
             (LOG_BLOCKS, self.log_blocks),
-            (END_BLOCK, self.end_block),
+            (END_BLOCK, self.end_block.number()),
             (GENERATION, self.generation),
             (FREE_BLOCKS, self.free_blocks),
             (SHARES, self.shares.pack()),
@@ -220,14 +221,14 @@ impl Superblock {
     }
 
     /// How many blocks the slot has whose first block is `block`, if it may be one that begins at `address`.
-    pub fn slot_length(block: &[u8], address: u64) -> Option<u64> {
+    pub fn slot_length(block: &[u8], address: Block) -> Option<u64> {
         let length = SLOT_BLOCKS.u64(block);
-        let sound = MAGIC.bytes(block) == MAGIC_VALUE && ADDRESS.u64(block) == address;
+        let sound = MAGIC.bytes(block) == MAGIC_VALUE && ADDRESS.u64(block) == address.number();
         (sound && (1..=SLOT_BLOCKS_MAX).contains(&length)).then_some(length)
     }
 
     /// The superblock in `slot`, all of it, which was read from block `address` on.
-    pub fn decode(slot: &[u8], address: u64) -> Result<Superblock, PoolFormatError> {
+    pub fn decode(slot: &[u8], address: Block) -> Result<Superblock, PoolFormatError> {
         if MAGIC.bytes(slot) != MAGIC_VALUE {
             return Err(PoolFormatError::Absent);
         }
@@ -244,7 +245,7 @@ impl Superblock {
             block_size: BLOCK_SIZE.u64(slot),
             slot_blocks: SLOT_BLOCKS.u64(slot),
             log_blocks: LOG_BLOCKS.u64(slot),
-            end_block: END_BLOCK.u64(slot),
+            end_block: Block::new(END_BLOCK.u64(slot)),
             generation: GENERATION.u64(slot),
             free_blocks: FREE_BLOCKS.u64(slot),
             shares: Link::unpack(SHARES.u64(slot)),
@@ -259,7 +260,7 @@ impl Superblock {
         superblock.check()?;
         let sound = slot.len() as u64 == superblock.slot_blocks * SIZE as u64;
         require(
-            sound && ADDRESS.u64(slot) == address && superblock.slots().contains(&address),
+            sound && ADDRESS.u64(slot) == address.number() && superblock.slots().contains(&address),
             "POOL2: the address",
         )?;
         let places = unpack_places(&slot[PLACES.offset..])
@@ -275,6 +276,10 @@ impl Superblock {
 mod tests {
     use super::*;
 
+    /// Where the slots of [`sample`] begin.
+    const FIRST: Block = Block::new(0);
+    const SECOND: Block = Block::new(2);
+
     fn sample() -> Superblock {
         Superblock {
             number: 3,
@@ -282,7 +287,7 @@ mod tests {
             block_size: 65536,
             slot_blocks: 2,
             log_blocks: 16,
-            end_block: 100_000,
+            end_block: Block::new(100_000),
             generation: 7,
             free_blocks: 8,
             shares: Link::unpack(0x0900_0000_0009),
@@ -310,8 +315,8 @@ mod tests {
             (slot[16], slot[24], slot[47], slot[80], slot[112], slot[144], slot[256]),
             (2, 3, 2, 7, 11, 15, 0b10_0001)
         );
-        assert_eq!(Superblock::slot_length(&slot[..SIZE], 2), Some(2));
-        assert_eq!(Superblock::decode(&slot, 2), Ok(sample()));
+        assert_eq!(Superblock::slot_length(&slot[..SIZE], SECOND), Some(2));
+        assert_eq!(Superblock::decode(&slot, SECOND), Ok(sample()));
     }
 
     #[test]
@@ -320,18 +325,18 @@ mod tests {
         for bit in 0..slot.len() * 8 {
             let mut damaged = slot.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Superblock::decode(&damaged, 2).is_err(), "POOL1: bit {bit}");
+            assert!(Superblock::decode(&damaged, SECOND).is_err(), "POOL1: bit {bit}");
         }
-        assert!(Superblock::decode(&slot, 0).is_err(), "POOL2");
+        assert!(Superblock::decode(&slot, FIRST).is_err(), "POOL2");
     }
 
     #[test]
     fn both_slots_may_hold_the_same_superblock() {
         let (sample, mut slot) = (sample(), vec![0; 2 * SIZE]);
-        assert_eq!(sample.slots(), [2, 0], "the third is written to the second slot first");
-        sample.encode(&mut slot, 0);
-        assert_eq!(Superblock::decode(&slot, 0), Ok(sample), "POOL2");
-        assert!(Superblock::decode(&slot, 2).is_err(), "POOL2: each says where it lies");
+        assert_eq!(sample.slots(), [SECOND, FIRST], "the third is written to the second slot first");
+        sample.encode(&mut slot, FIRST);
+        assert_eq!(Superblock::decode(&slot, FIRST), Ok(sample), "POOL2");
+        assert!(Superblock::decode(&slot, SECOND).is_err(), "POOL2: each says where it lies");
     }
 
     #[test]
@@ -351,10 +356,10 @@ mod tests {
 
     #[test]
     fn slots_have_room_to_grow_into() {
-        assert_eq!(slot_blocks_for(1000), 1);
+        assert_eq!(slot_blocks_for(Block::new(1000)), 1);
         for end_block in [1000, 1 << 28, 1 << 31] {
-            let slot_blocks = slot_blocks_for(end_block);
-            let superblock = Superblock { slot_blocks, end_block: end_block * 16, ..sample() };
+            let slot_blocks = slot_blocks_for(Block::new(end_block));
+            let superblock = Superblock { slot_blocks, end_block: Block::new(end_block * 16), ..sample() };
             assert!(superblock.has_room_for(superblock.end_block), "{end_block}");
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct Regions {
     /// Whether pages are written before a region becomes clean.
     has_pages: bool,
     count: Cell<u64>,
-    active: RefCell<NumberMap<Active>>,
+    active: RefCell<NumberMap<u64, Active>>,
     unsynced: RefCell<RegionSet>,
     written: RefCell<RegionSet>,
     /// Rises with each flush that begins, and the last that ended well (REGIONS2).

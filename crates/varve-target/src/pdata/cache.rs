@@ -9,8 +9,8 @@
 use super::policy::{BlockMap, Policy, SEARCH_MAX, build};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use varve_format::pdata::PDATA_BLOCK;
 use varve_format::pdata::node::Node;
+use varve_format::pdata::{Block, PDATA_BLOCK};
 use varve_format::text::CachePolicy;
 
 /// However small the budget is, so many nodes may stay: what an attempt has read stays until it ends anyhow (NODECACHE1).
@@ -44,9 +44,9 @@ impl CacheUse {
 
 pub(super) struct Cache {
     nodes: BlockMap<Rc<Node>>,
-    dirty: BTreeSet<u64>,
+    dirty: BTreeSet<Block>,
     /// Where [`Cache::dirty_in_turn`] goes on.
-    next_dirty: u64,
+    next_dirty: Block,
     pins: BlockMap<u32>,
     kind: CachePolicy,
     policy: Box<dyn Policy>,
@@ -63,7 +63,7 @@ impl Cache {
         Self {
             nodes: BlockMap::default(),
             dirty: BTreeSet::new(),
-            next_dirty: 0,
+            next_dirty: Block::default(),
             pins: BlockMap::default(),
             kind: policy,
             policy: build(policy),
@@ -88,7 +88,7 @@ impl Cache {
     pub(super) fn set(&mut self, budget_bytes: u64, policy: CachePolicy) {
         self.budget = blocks_of(budget_bytes);
         if policy != self.kind {
-            let mut addresses: Vec<u64> = self.nodes.keys().copied().collect();
+            let mut addresses: Vec<Block> = self.nodes.keys().copied().collect();
             addresses.sort_unstable();
             (self.kind, self.policy) = (policy, build(policy));
             addresses.into_iter().for_each(|address| self.policy.insert(address));
@@ -117,14 +117,14 @@ impl Cache {
         }
     }
 
-    pub(super) fn get(&mut self, address: u64) -> Option<Rc<Node>> {
+    pub(super) fn get(&mut self, address: Block) -> Option<Rc<Node>> {
         let node = self.nodes.get(&address)?;
         self.usage.hits += 1;
         self.policy.touch(address);
         Some(Rc::clone(node))
     }
 
-    pub(super) fn contains(&self, address: u64) -> bool {
+    pub(super) fn contains(&self, address: Block) -> bool {
         self.nodes.contains_key(&address)
     }
 
@@ -134,7 +134,7 @@ impl Cache {
         assert!(!self.contains(address), "NODECACHE1: what is in memory is not read over");
         self.usage.loads += 1;
         self.put(node);
-        self.shrink(address);
+        self.shrink(Some(address));
     }
 
     /// Takes in a node that is not on the disk yet.
@@ -151,13 +151,13 @@ impl Cache {
     }
 
     /// The node to change; it is dirty from now on.
-    pub(super) fn change(&mut self, address: u64) -> &mut Node {
+    pub(super) fn change(&mut self, address: Block) -> &mut Node {
         self.dirty.insert(address);
         Rc::make_mut(self.nodes.get_mut(&address).expect("a node that is changed is in memory"))
     }
 
     /// Forgets a node that is no longer part of any map; returns it if it is not written yet.
-    pub(super) fn forget(&mut self, address: u64) -> Option<Rc<Node>> {
+    pub(super) fn forget(&mut self, address: Block) -> Option<Rc<Node>> {
         let is_dirty = self.dirty.remove(&address);
         let node = self.nodes.remove(&address)?;
         self.policy.remove(address);
@@ -166,7 +166,7 @@ impl Cache {
 
     /// Forgets a node that is not what a map leads to: who finds it there too, and rightly, reads it again. Not one that is
     /// not written yet (NODECACHE1): another map leads to that.
-    pub(super) fn disbelieve(&mut self, address: u64) {
+    pub(super) fn disbelieve(&mut self, address: Block) {
         if !self.dirty.contains(&address) {
             drop(self.forget(address));
         }
@@ -180,11 +180,11 @@ impl Cache {
     /// At most `limit` dirty nodes in order of address, from where the last ones ended, shared.
     pub(super) fn dirty_in_turn(&mut self, limit: usize) -> Vec<Rc<Node>> {
         if self.dirty.range(self.next_dirty..).next().is_none() {
-            self.next_dirty = 0;
+            self.next_dirty = Block::default();
         }
         let addresses = self.dirty.range(self.next_dirty..).take(limit);
         let some: Vec<_> = addresses.map(|address| Rc::clone(&self.nodes[address])).collect();
-        self.next_dirty = some.last().map_or(0, |node| node.address + 1);
+        self.next_dirty = some.last().map_or(Block::default(), |node| node.address + 1);
         some
     }
 
@@ -193,18 +193,18 @@ impl Cache {
         if self.nodes.get(&node.address).is_some_and(|now| Rc::ptr_eq(now, node)) {
             self.dirty.remove(&node.address);
         }
-        self.shrink(node.address);
+        self.shrink(Some(node.address));
     }
 
     pub(super) fn evictions(&self) -> u64 {
         self.usage.evictions
     }
 
-    pub(super) fn pin(&mut self, address: u64) {
+    pub(super) fn pin(&mut self, address: Block) {
         *self.pins.entry(address).or_default() += 1;
     }
 
-    pub(super) fn unpin(&mut self, address: u64) {
+    pub(super) fn unpin(&mut self, address: Block) {
         let count = self.pins.get_mut(&address).expect("NODECACHE1: a pin is taken once");
         *count -= 1;
         if *count == 0 {
@@ -213,11 +213,12 @@ impl Cache {
     }
 
     /// Gives up nodes beyond the budget, but not `newest`. Not called while an attempt runs (NODECACHE3).
-    pub(super) fn shrink(&mut self, newest: u64) {
+    pub(super) fn shrink(&mut self, newest: Option<Block>) {
         while self.nodes.len() > self.budget() {
             let (dirty, pins) = (&self.dirty, &self.pins);
-            let may_go =
-                |address: u64| address != newest && !dirty.contains(&address) && !pins.contains_key(&address);
+            let may_go = |address: Block| {
+                Some(address) != newest && !dirty.contains(&address) && !pins.contains_key(&address)
+            };
             let Some(victim) = self.policy.victim(&may_go) else { return };
             assert!(!self.dirty.contains(&victim), "NODECACHE1, PDATA4: it is written first");
             self.nodes.remove(&victim);
@@ -228,7 +229,7 @@ impl Cache {
     /// As [`Cache::shrink`], however many nodes have to be looked at.
     pub(super) fn shrink_all(&mut self) {
         for _ in 0..=self.nodes.len() * 2 / SEARCH_MAX {
-            self.shrink(0);
+            self.shrink(None);
         }
     }
 }

@@ -10,9 +10,9 @@
 
 use super::pages::{Pages, Stop};
 use std::rc::Rc;
-use varve_format::pdata::BlockError;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Node};
+use varve_format::pdata::{Block, BlockError};
 
 /// A node on the way down, and what it may be (DESCENT1).
 #[derive(Clone, Copy)]
@@ -34,8 +34,8 @@ impl Down {
         Down { link, level: None, youngest: None, low: 0, high: None }
     }
 
-    /// Number of its block.
-    pub(crate) fn address(self) -> u64 {
+    /// Its block.
+    pub(crate) fn address(self) -> Block {
         self.link.block()
     }
 

@@ -27,9 +27,9 @@ use super::pages::{Pages, Room, Stop};
 use super::sharing::{Alone, Sharing, copy_shared, first_shared};
 use super::splice::Splice;
 use super::tree::{Step, Tree, child_of, leaf_entries};
-use varve_format::pdata::BlockError;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Value};
+use varve_format::pdata::{Block, BlockError};
 
 /// Most keys that one patch changes.
 const PATCH_MAX: usize = 8;
@@ -49,7 +49,7 @@ struct Needs {
     /// How many blocks they take at most.
     blocks: usize,
     /// The nodes of their paths.
-    nodes: Vec<u64>,
+    nodes: Vec<Block>,
 }
 
 impl Needs {

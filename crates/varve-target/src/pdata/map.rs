@@ -9,9 +9,8 @@ use std::rc::Rc;
 use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, LockMode, RangeGuard, RangeLock};
 use varve_format::pdata::node::Node;
 use varve_format::pdata::space_page::{Place, SpacePage};
-use varve_format::pdata::{BlockError, PDATA_BLOCK};
+use varve_format::pdata::{Block, BlockError, PDATA_BLOCK};
 
-const BLOCK: u64 = PDATA_BLOCK as u64;
 /// Most nodes of a write-back.
 pub const WRITE_BACK_MAX: usize = 256;
 
@@ -59,8 +58,8 @@ pub enum MapError {
     Full,
     /// A block of the map is damaged.
     Damaged {
-        /// Its number.
-        block: u64,
+        /// Which one.
+        block: Block,
         /// What is wrong with it.
         error: BlockError,
     },
@@ -107,8 +106,8 @@ impl Commit {
     pub fn free_blocks(&self) -> u64 {
         self.frozen.free
     }
-    /// Number of the first block behind the store, as the space map knows it.
-    pub fn end_block(&self) -> u64 {
+    /// The first block behind the store, as the space map knows it.
+    pub fn end_block(&self) -> Block {
         self.frozen.end
     }
     /// Nodes of all maps; goes into the superblock.
@@ -182,7 +181,7 @@ impl Map {
     /// is made again first: somebody else may have read it, or it is not wanted any more.
     async fn turn(&self, wanted: Wanted, mine: Option<(Wanted, RangeGuard)>) -> (RangeGuard, bool) {
         let (turns, number) = match wanted {
-            Wanted::Node(address) => (&self.node_turns, address),
+            Wanted::Node(address) => (&self.node_turns, address.number()),
             Wanted::Page(group) => (&self.page_turns, group),
         };
         let own = Extent::new(number, 1);
@@ -229,12 +228,12 @@ impl Map {
         Ok(Some(page))
     }
 
-    async fn read(&self, address: u64) -> Result<Buffer, MapError> {
+    async fn read(&self, address: Block) -> Result<Buffer, MapError> {
         if !self.pages.borrow().is_inside(address) {
             return Err(damaged(address, BlockError::Invalid("it lies behind the end of the store")));
         }
         let device = self.device.borrow().clone();
-        Ok(device.read(address * BLOCK, self.arena.take(PDATA_BLOCK)).await?)
+        Ok(device.read(address.offset(), self.arena.take(PDATA_BLOCK)).await?)
     }
 
     /// Ends the transaction under way. `prepare`, an attempt, makes the last changes and says what the superblock
@@ -315,16 +314,16 @@ impl Map {
         Ok(())
     }
 
-    async fn write_blocks(&self, address: u64, buffer: Buffer) -> Result<(), MapError> {
+    async fn write_blocks(&self, address: Block, buffer: Buffer) -> Result<(), MapError> {
         assert!(!buffer.is_empty() && buffer.len().is_multiple_of(PDATA_BLOCK), "nodes and pages are blocks");
         let device = self.device.borrow().clone();
-        device.write(address * BLOCK, buffer.freeze(), Durability::Volatile).await?;
+        device.write(address.offset(), buffer.freeze(), Durability::Volatile).await?;
         Ok(())
     }
 
-    /// The store is now `end_block` blocks long, on `device`.
-    pub fn grow(&self, device: Device, end_block: u64) {
-        assert!(device.shape().size >= end_block * BLOCK);
+    /// The store ends before `end_block` now, on `device`.
+    pub fn grow(&self, device: Device, end_block: Block) {
+        assert!(device.shape().size >= end_block.offset());
         self.device.replace(device);
         self.pages.borrow_mut().grow(end_block);
     }
@@ -349,7 +348,7 @@ async fn in_turn(
     outcome
 }
 
-fn damaged(block: u64, error: BlockError) -> MapError {
+fn damaged(block: Block, error: BlockError) -> MapError {
     MapError::Damaged { block, error }
 }
 

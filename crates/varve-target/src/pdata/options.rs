@@ -2,6 +2,7 @@
 
 use super::space::fresh_blocks;
 use varve_block::Clock;
+use varve_format::pdata::Block;
 use varve_format::pdata::space_page::Place;
 use varve_format::text::CachePolicy;
 
@@ -18,9 +19,9 @@ pub struct MapOptions {
     /// Generations that no transaction gets, an even number: a crash may have cut some short whose nodes lie on the disk (DESCENT3).
     pub skipped: u64,
     /// Block where the first group of the space map begins; the blocks before it are the owner's.
-    pub base_block: u64,
+    pub base_block: Block,
     /// Number of the first block behind the store.
-    pub end_block: u64,
+    pub end_block: Block,
     /// Blocks that were free at the last commit.
     pub free_blocks: u64,
     /// Where the pages of the space map lay at the last commit, by group.
@@ -37,7 +38,7 @@ pub struct MapOptions {
 
 impl MapOptions {
     /// Options for a fresh store of `end_block` blocks.
-    pub fn fresh(store: u64, base_block: u64, end_block: u64) -> Self {
+    pub fn fresh(store: u64, base_block: Block, end_block: Block) -> Self {
         Self {
             store,
             generation: 0,

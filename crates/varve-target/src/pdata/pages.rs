@@ -17,18 +17,18 @@ use varve_format::text::CachePolicy;
 
 use super::cache::{Cache, CacheUse};
 use super::options::MapOptions;
-use super::space::{InUse, PageImage, Run, Side, Space};
+use super::space::{InUse, PageImage, Side, Space};
 use std::rc::Rc;
-use varve_format::pdata::BlockError;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
+use varve_format::pdata::{Block, BlockError, BlockRun};
 
 /// A block that has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// The node in this block.
-    Node(u64),
+    Node(Block),
     /// The space map's page of this group.
     Page(u64),
 }
@@ -41,7 +41,7 @@ pub enum Stop {
     /// There is no free block left.
     Full,
     /// This block is not what the map leads to, though it is sound by itself: an older version, or of another map.
-    Damaged(u64, BlockError),
+    Damaged(Block, BlockError),
 }
 
 /// Whom free blocks are for.
@@ -62,7 +62,7 @@ pub struct Pages {
     cache: Cache,
     space: Space,
     /// Free blocks set aside for the change that is about to be made.
-    reserved: Vec<u64>,
+    reserved: Vec<Block>,
     read_views: ReadViews,
     /// How many blocks of data were given up.
     data_given_up: u64,
@@ -85,7 +85,7 @@ pub(super) struct Frozen {
     pub(super) images: Vec<PageImage>,
     pub(super) free: u64,
     pub(super) node_count: u64,
-    pub(super) end: u64,
+    pub(super) end: Block,
     pub(super) places: Vec<Place>,
 }
 
@@ -172,19 +172,19 @@ impl Pages {
         self.nodes
     }
 
-    /// Number of the first block behind the store.
-    pub fn end_block(&self) -> u64 {
+    /// The first block behind the store.
+    pub fn end_block(&self) -> Block {
         self.space.end()
     }
 
     /// Takes a run of at most `limit` blocks for data.
-    pub fn take(&mut self, limit: u64) -> Result<Run, Stop> {
+    pub fn take(&mut self, limit: u64) -> Result<BlockRun, Stop> {
         let limit = limit.min(self.free_blocks());
         self.take_on(Side::Near, limit)
     }
 
     /// Takes a run of at most `limit` blocks, which the caller has found to be free, on one side of the store.
-    pub fn take_on(&mut self, side: Side, limit: u64) -> Result<Run, Stop> {
+    pub fn take_on(&mut self, side: Side, limit: u64) -> Result<BlockRun, Stop> {
         if limit == 0 {
             return Err(Stop::Full);
         }
@@ -192,19 +192,21 @@ impl Pages {
     }
 
     /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is not free.
-    pub fn take_at(&mut self, block: u64, limit: u64) -> Result<Run, Stop> {
+    pub fn take_at(&mut self, block: Block, limit: u64) -> Result<BlockRun, Stop> {
         self.space.take_at(block, limit).map_err(missing_page)
     }
 
     /// Takes `count` blocks in as few runs as there are, for a commit: all or none.
-    pub fn take_for_commit(&mut self, count: u64) -> Result<Vec<Run>, Stop> {
+    pub fn take_for_commit(&mut self, count: u64) -> Result<Vec<BlockRun>, Stop> {
         let (mut runs, mut left) = (Vec::new(), count);
         // What was set aside for nodes is not needed any more in this transaction.
-        std::mem::take(&mut self.reserved).into_iter().for_each(|block| self.space.untake((block, 1)));
+        std::mem::take(&mut self.reserved)
+            .into_iter()
+            .for_each(|block| self.space.untake(BlockRun::one(block)));
         while left > 0 {
             match self.take_on(Side::Far, left) {
                 Ok(run) => {
-                    left -= run.1;
+                    left -= run.count;
                     runs.push(run);
                 }
                 Err(stop) => {
@@ -213,34 +215,34 @@ impl Pages {
                 }
             }
         }
-        assert_eq!(runs.iter().map(|run| run.1).sum::<u64>(), count, "PDATA3: all or none");
+        assert_eq!(runs.iter().map(|run| run.count).sum::<u64>(), count, "PDATA3: all or none");
         Ok(runs)
     }
 
     /// Takes a run for content to which nothing leads yet: a crash frees it, until [`Pages::settle`].
-    pub fn take_loose(&mut self, limit: u64) -> Result<Run, Stop> {
+    pub fn take_loose(&mut self, limit: u64) -> Result<BlockRun, Stop> {
         let run = self.take_on(Side::Far, limit)?;
         self.space.loosen(run);
         Ok(run)
     }
 
     /// From now on something leads to these blocks, which were taken loose.
-    pub fn settle(&mut self, run: Run) {
+    pub fn settle(&mut self, run: BlockRun) {
         self.space.settle(run);
     }
 
     /// Gives back blocks that were taken a moment ago and are not used at all.
-    pub fn untake(&mut self, run: Run) {
+    pub fn untake(&mut self, run: BlockRun) {
         self.space.untake(run);
     }
 
     /// Marks blocks as in use that a log, replayed, says are. `Ok(false)` if one of them is already, or is not there.
-    pub fn claim(&mut self, run: Run) -> Result<bool, Stop> {
+    pub fn claim(&mut self, run: BlockRun) -> Result<bool, Stop> {
         self.space.claim(run).map_err(missing_page)
     }
 
     /// Makes sure that the pages are in memory that say whether these blocks are in use.
-    pub fn require(&self, run: Run) -> Result<(), Stop> {
+    pub fn require(&self, run: BlockRun) -> Result<(), Stop> {
         self.space.require(run).map_err(missing_page)
     }
 
@@ -260,7 +262,7 @@ impl Pages {
     }
 
     /// Where searches on the near side go on.
-    pub fn go_on_at(&mut self, block: u64) {
+    pub fn go_on_at(&mut self, block: Block) {
         self.space.go_on_at(block);
     }
 
@@ -282,13 +284,13 @@ impl Pages {
     }
 
     /// Of each of these blocks whether it is in use.
-    pub(crate) fn marks(&self, run: Run) -> Result<Vec<bool>, Stop> {
+    pub(crate) fn marks(&self, run: BlockRun) -> Result<Vec<bool>, Stop> {
         self.require(run)?;
-        (run.0..run.0 + run.1).map(|block| self.is_used(block)).collect()
+        run.blocks().map(|block| self.is_used(block)).collect()
     }
 
     /// Whether a block is in use.
-    pub fn is_used(&self, block: u64) -> Result<bool, Stop> {
+    pub fn is_used(&self, block: Block) -> Result<bool, Stop> {
         self.space.is_used(block).ok_or_else(|| missing_page(self.space.group_of(block)))
     }
 
@@ -301,7 +303,7 @@ impl Pages {
             }
             let run = self.space.take(wanted, Side::Far).map_err(missing_page)?.ok_or(Stop::Full)?;
             // Handed out from the back, so that a growing tree lies in order.
-            self.reserved.splice(0..0, (run.0..run.0 + run.1).rev());
+            self.reserved.splice(0..0, run.blocks().rev());
         }
         assert!(self.reserved.len() >= count, "RESERVE1: a change cannot stop half way");
         Ok(())
@@ -340,7 +342,7 @@ impl Pages {
     }
 
     /// The node in `address`, which was made in this transaction, to change.
-    pub(super) fn change(&mut self, address: u64) -> &mut Node {
+    pub(super) fn change(&mut self, address: Block) -> &mut Node {
         let node = self.cache.change(address);
         assert_eq!(node.generation, self.generation, "PDATA1");
         node
@@ -348,13 +350,13 @@ impl Pages {
 
     /// A node that is no longer part of the map. Even one of this transaction is free only with the next commit: it may
     /// have been written and given up by the cache, and somebody may be reading it (PDATA5).
-    pub(super) fn release(&mut self, address: u64) {
+    pub(super) fn release(&mut self, address: Block) {
         assert!(self.cache.contains(address), "PDATA3: the path of a change is in memory");
         if let Some(unwritten) = self.cache.forget(address) {
             self.read_views.keep(&unwritten);
         }
         self.nodes = self.nodes.saturating_sub(1); // What a superblock says may be anything.
-        self.space.give_up((address, 1), true);
+        self.space.give_up(BlockRun::one(address), true);
     }
 
     pub(super) fn is_loaded(&self, wanted: Wanted) -> bool {
@@ -375,7 +377,7 @@ impl Pages {
         self.shrink_pages();
     }
 
-    pub(super) fn page_address(&self, group: u64) -> Option<u64> {
+    pub(super) fn page_address(&self, group: u64) -> Option<Block> {
         self.space.page_address(group)
     }
 
@@ -386,7 +388,7 @@ impl Pages {
     /// Ends this transaction and begins the next.
     pub(super) fn freeze(&mut self) -> Frozen {
         for block in std::mem::take(&mut self.reserved) {
-            self.space.untake((block, 1));
+            self.space.untake(BlockRun::one(block));
         }
         let generation = self.generation;
         assert!(self.frozen < generation, "PDATA8: each transaction has its own");
@@ -419,10 +421,10 @@ impl Pages {
 
     /// Gives up nodes beyond the budget, if any are clean.
     pub(super) fn shrink(&mut self) {
-        self.cache.shrink(0);
+        self.cache.shrink(None);
     }
 
-    pub(super) fn grow(&mut self, end: u64) {
+    pub(super) fn grow(&mut self, end: Block) {
         self.space.grow(end);
     }
 
@@ -434,7 +436,7 @@ impl Pages {
 impl Pages {
     /// Frees blocks at once, against PDATA2; for tests that prove that this is noticed.
     #[doc(hidden)]
-    pub fn free_at_once(&mut self, run: Run) {
+    pub fn free_at_once(&mut self, run: BlockRun) {
         self.space.untake(run);
     }
 
@@ -473,8 +475,8 @@ impl Pages {
     }
 
     /// Every run that is marked as in use and to which nothing leads.
-    pub fn unreachable_runs(&self) -> Vec<Run> {
-        let reserved = self.reserved.iter().map(|block| (*block, 1));
+    pub fn unreachable_runs(&self) -> Vec<BlockRun> {
+        let reserved = self.reserved.iter().map(|block| BlockRun::one(*block));
         self.space.unreachable_runs().into_iter().chain(reserved).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::pages::{Pages, Stop};
 use super::tree::{Span, Step};
+use varve_format::pdata::Block;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Value};
 
@@ -10,15 +11,15 @@ pub trait Sharing {
     /// The generation of the newest node that another tree may hold too (EDIT2).
     fn since(&self) -> u64;
     /// How many other trees, or nodes of them, hold the node in `block`.
-    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop>;
+    fn others(&self, pages: &mut Pages, block: Block) -> Result<u64, Stop>;
     /// One more holds the node in `block`.
-    fn hold(&self, block: u64);
+    fn hold(&self, block: Block);
     /// One less holds the node in `block`, which others hold too.
-    fn let_go(&self, block: u64);
+    fn let_go(&self, block: Block);
     /// One more leaf has this entry.
     fn hold_entry(&self, key: Key, value: &Value);
     /// This tree, which alone holds the node in `block`, is about to have a copy in its place.
-    fn replaces(&self, block: u64, entries: &Entries) {
+    fn replaces(&self, block: Block, entries: &Entries) {
         let _any = (block, entries);
     }
     /// Whether every entry of this leaf is one that there can be: before it is copied with [`Sharing::hold_entry`].
@@ -39,13 +40,13 @@ impl Sharing for Alone {
     fn since(&self) -> u64 {
         0
     }
-    fn others(&self, _: &mut Pages, _: u64) -> Result<u64, Stop> {
+    fn others(&self, _: &mut Pages, _: Block) -> Result<u64, Stop> {
         Ok(0)
     }
-    fn hold(&self, _: u64) {
+    fn hold(&self, _: Block) {
         unreachable!("EDIT2: nobody else holds a node")
     }
-    fn let_go(&self, _: u64) {
+    fn let_go(&self, _: Block) {
         unreachable!("EDIT2: nobody else holds a node")
     }
     fn hold_entry(&self, _: Key, _: &Value) {

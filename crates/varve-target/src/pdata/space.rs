@@ -30,17 +30,16 @@ mod given_up;
 mod loose;
 mod resident;
 mod reuse;
-mod run;
 
 use crate::reader_epochs::{EpochGuard, ReaderEpochs};
 use discard_queue::DiscardQueue;
 use freed::Freed;
 pub use given_up::FREED_RUNS_MAX;
 use given_up::{ByGroup, GivenUp};
-pub(super) use run::Run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
+use varve_format::pdata::{Block, BlockRun};
 
 /// How many free runs of a group are looked at for one that is long enough.
 const SEARCH_RUNS: usize = 16;
@@ -61,15 +60,15 @@ pub type InUse = EpochGuard;
 struct Waiting {
     mark: u64,
     blocks: u64,
-    runs: Vec<Run>,
+    runs: Vec<BlockRun>,
 }
 
 pub(super) struct Space {
     store: u64,
-    /// Block number of the first group's first block.
-    base: u64,
-    /// Number of the first block behind the store.
-    end: u64,
+    /// The first group's first block.
+    base: Block,
+    /// The first block behind the store.
+    end: Block,
     pages: BTreeMap<u64, SpacePage>,
     /// Blocks of the longest free run of each page that was given up (RESIDENT1).
     summaries: BTreeMap<u64, u64>,
@@ -97,9 +96,9 @@ pub(super) struct Space {
     /// How many blocks were given up and are not free yet.
     given_up: ByGroup,
     /// Taken for content to which nothing leads yet: first block and number (SPACE4).
-    loose: BTreeMap<u64, u64>,
+    loose: BTreeMap<Block, u64>,
     /// Where the next search round the store begins on the near and on the far side.
-    next: [u64; 2],
+    next: [Block; 2],
     /// Freed blocks to take again on both sides, and in units (REUSE1).
     freed_on: [Freed; 2],
     freed_units: Freed,
@@ -108,7 +107,7 @@ pub(super) struct Space {
     /// No whole unit was found free since space came back last.
     no_unit: bool,
     /// The first block of which maps and space map say different things (SPACE6).
-    contradiction: Option<u64>,
+    contradiction: Option<Block>,
     /// Against SPACE1 and SPACE3, for tests that prove that this is noticed.
     pub(super) reuse_at_once: bool,
     /// Against SPACE3 alone, for the same.
@@ -117,14 +116,14 @@ pub(super) struct Space {
 
 /// What a commit writes of the space map: a page and the block where it goes.
 pub(super) struct PageImage {
-    pub(super) address: u64,
+    pub(super) address: Block,
     pub(super) page: SpacePage,
 }
 
 impl Space {
     /// The space map of a store of `end` blocks whose groups begin at `base`; `free` and `places` are what the
     /// superblock says.
-    pub(super) fn new(store: u64, base: u64, end: u64, free: u64, mut places: Vec<Place>) -> Self {
+    pub(super) fn new(store: u64, base: Block, end: Block, free: u64, mut places: Vec<Place>) -> Self {
         assert!(base + PAGE_PLACES < end, "a store has room for its first page");
         places.resize(index((end - base).div_ceil(GROUP_BLOCKS)), Place::Never);
         Self {
@@ -161,7 +160,7 @@ impl Space {
         (self.end - self.base).div_ceil(GROUP_BLOCKS)
     }
 
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> Block {
         self.end
     }
 
@@ -171,7 +170,7 @@ impl Space {
     }
 
     /// Runs that are free on the disk and not here (SPACE3, SPACE5).
-    fn free_on_disk(&self) -> impl Iterator<Item = &Run> {
+    fn free_on_disk(&self) -> impl Iterator<Item = &BlockRun> {
         self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.discards.runs())
     }
 
@@ -202,8 +201,8 @@ impl Space {
     }
 
     /// The block where the page of `group` lies; `None` if it was never written.
-    pub(super) fn page_address(&self, group: u64) -> Option<u64> {
-        let first = self.base + group * GROUP_BLOCKS;
+    pub(super) fn page_address(&self, group: u64) -> Option<Block> {
+        let first = self.first_of(group);
         match self.places[index(group)] {
             Place::Never => None,
             Place::First => Some(first),
@@ -235,7 +234,7 @@ impl Space {
 
     /// Takes a run of at most `limit` free blocks: of a long run of freed ones, else next to the last one taken on that
     /// side if possible. `Err(group)` asks for that group's page; `Ok(None)` says that there is no free block.
-    pub(super) fn take(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
+    pub(super) fn take(&mut self, limit: u64, side: Side) -> Result<Option<BlockRun>, u64> {
         assert!(limit > 0, "SPACE2: something is taken");
         // What the superblock says of their number may be less than what the pages say.
         let limit = limit.min(self.free);
@@ -245,19 +244,19 @@ impl Space {
         if let Some(run) = self.take_freed(limit, side)? {
             return Ok(Some(run)); // REUSE1
         }
-        let (start, groups) = (self.next[side as usize].clamp(self.base, self.end - 1), self.groups());
-        let first = (start - self.base) / GROUP_BLOCKS;
+        let (start, groups) = (self.goes_on(side), self.groups());
+        let (first, start_index) = self.locate(start);
         for step in 0..=groups {
             let group = (first + step) % groups;
             if !self.may_have(group, 1) {
                 continue;
             }
             let Some(page) = self.pages.get(&group) else { return Err(group) };
-            let from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
+            let from = if step == 0 { start_index } else { 0 };
             if let Some((index, length)) = longest_near(page, from, self.group_length(group), limit) {
-                let run = (self.base + group * GROUP_BLOCKS + index, length);
+                let run = BlockRun::new(self.first_of(group) + index, length);
                 self.mark(run, true);
-                self.next[side as usize] = run.0 + run.1;
+                self.next[side as usize] = run.end();
                 return Ok(Some(run));
             }
         }
@@ -266,8 +265,8 @@ impl Space {
 
     /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is in use or not there, or was
     /// never used while a long run of freed blocks is there (REUSE1).
-    pub(super) fn take_at(&mut self, block: u64, limit: u64) -> Result<Run, u64> {
-        let (nothing, limit) = ((block, 0), limit.min(self.free));
+    pub(super) fn take_at(&mut self, block: Block, limit: u64) -> Result<BlockRun, u64> {
+        let (nothing, limit) = (BlockRun::new(block, 0), limit.min(self.free));
         if limit == 0 || !(self.base..self.end).contains(&block) {
             return Ok(nothing);
         }
@@ -279,22 +278,22 @@ impl Space {
         let Some(page) = self.pages.get(&group) else { return Err(group) };
         let found = page.free_run(index, self.group_length(group), limit);
         let Some((_, length)) = found.filter(|(first, _)| *first == index) else { return Ok(nothing) };
-        self.mark((block, length), true);
+        let run = BlockRun::new(block, length);
+        self.mark(run, true);
         if is_behind {
-            self.next[Side::Near as usize] = block + length;
+            self.next[Side::Near as usize] = run.end();
         }
-        Ok((block, length))
+        Ok(run)
     }
 
     /// Marks blocks that a log says are in use. `Err(group)` asks for a page; `Ok(false)` says that one of them is in
     /// use already, or not there.
-    pub(super) fn claim(&mut self, run: Run) -> Result<bool, u64> {
-        let end = run.0.checked_add(run.1);
-        if run.0 < self.base || run.1 == 0 || end.is_none_or(|end| end > self.end) || run.1 > self.free {
+    pub(super) fn claim(&mut self, run: BlockRun) -> Result<bool, u64> {
+        if run.count == 0 || run.count > self.free || !self.contains(run) {
             return Ok(false);
         }
         self.require(run)?;
-        let taken = (run.0..run.0 + run.1).any(|block| self.is_used(block) != Some(false));
+        let taken = run.blocks().any(|block| self.is_used(block) != Some(false));
         if !taken {
             self.mark(run, true);
         }
@@ -302,7 +301,7 @@ impl Space {
     }
 
     /// Gives blocks back that were taken in this transaction and that nothing leads to.
-    pub(super) fn untake(&mut self, run: Run) {
+    pub(super) fn untake(&mut self, run: BlockRun) {
         if self.require(run).is_err() {
             // A commit has said since that they are in use; the next one reads their page and says that they are free.
             return self.give_up(run, false);
@@ -316,7 +315,7 @@ impl Space {
     }
 
     /// Where searches on the near side go on.
-    pub(super) fn go_on_at(&mut self, block: u64) {
+    pub(super) fn go_on_at(&mut self, block: Block) {
         self.next[Side::Near as usize] = block;
     }
 
@@ -331,9 +330,9 @@ impl Space {
         let mut images: BTreeMap<u64, SpacePage> =
             groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
         let waiting = self.free_on_disk().copied();
-        let loose = self.loose.iter().map(|(first, length)| (*first, *length));
+        let loose = self.loose_runs();
         for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
-            for block in run.0..run.0 + run.1 {
+            for block in run.blocks() {
                 let (group, index) = self.locate(block);
                 // A group of which no page is written: its page on the disk says so already (SPACE3, SPACE4, SPACE5).
                 if let Some(page) = images.get_mut(&group).filter(|page| page.is_used(index)) {
@@ -362,8 +361,8 @@ impl Space {
         let GivenUp { read, unread, .. } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
         unread.into_iter().for_each(|run| self.come_back(run));
-        assert!(read.iter().all(|run| run.1 > 0), "SPACE3: a run has blocks");
-        let blocks = read.iter().map(|run| run.1).sum();
+        assert!(read.iter().all(|run| run.count > 0), "SPACE3: a run has blocks");
+        let blocks = read.iter().map(|run| run.count).sum();
         if blocks > 0 {
             self.waiting.push(Waiting { mark: self.readers.mark(), blocks, runs: read });
         }
@@ -393,7 +392,7 @@ impl Space {
     }
 
     /// The store grew to `end` blocks.
-    pub(super) fn grow(&mut self, end: u64) {
+    pub(super) fn grow(&mut self, end: Block) {
         assert!(end >= self.end, "SPACE2: a store does not shrink");
         self.free += fresh_blocks(self.base, end) - fresh_blocks(self.base, self.end);
         // The last group has more blocks now.
@@ -405,29 +404,29 @@ impl Space {
     }
 
     /// The group of a block.
-    pub(super) fn group_of(&self, block: u64) -> u64 {
+    pub(super) fn group_of(&self, block: Block) -> u64 {
         self.locate(block).0
     }
 
-    pub(super) fn require(&self, run: Run) -> Result<(), u64> {
+    pub(super) fn require(&self, run: BlockRun) -> Result<(), u64> {
         match self.groups_of(run).find(|group| !self.is_loaded(*group)) {
             Some(group) => Err(group),
             None => Ok(()),
         }
     }
 
-    fn mark(&mut self, run: Run, used: bool) {
+    fn mark(&mut self, run: BlockRun, used: bool) {
         self.set(run, used);
-        self.note_taken(if used { run.1 } else { 0 });
+        self.note_taken(if used { run.count } else { 0 });
         for group in self.groups_of(run) {
             self.changed.insert(group);
         }
     }
 
     /// SPACE2: every mark of the run changes; one that is free already was never to be freed (SPACE6).
-    fn set(&mut self, run: Run, used: bool) {
+    fn set(&mut self, run: BlockRun, used: bool) {
         let mut changed = 0;
-        for block in run.0..run.0 + run.1 {
+        for block in run.blocks() {
             let (group, index) = self.locate(block);
             let page = self.pages.get_mut(&group).expect("a page that is marked is in memory");
             if !used && !page.is_used(index) {
@@ -444,30 +443,36 @@ impl Space {
         self.free = if used { self.free - changed } else { self.free + changed };
     }
 
-    fn locate(&self, block: u64) -> (u64, u64) {
-        assert!((self.base..self.end).contains(&block), "block {block} is not in the store");
+    fn locate(&self, block: Block) -> (u64, u64) {
+        assert!(self.is_inside(block), "{block:?} is not in the store");
         ((block - self.base) / GROUP_BLOCKS, (block - self.base) % GROUP_BLOCKS)
     }
 
-    fn groups_of(&self, run: Run) -> impl Iterator<Item = u64> + use<> {
-        let (first, last) = (self.locate(run.0).0, self.locate(run.0 + run.1 - 1).0);
+    /// The first block of a group.
+    fn first_of(&self, group: u64) -> Block {
+        assert!(group < self.groups(), "SPACE2: there is no group {group}");
+        self.base + group * GROUP_BLOCKS
+    }
+
+    fn groups_of(&self, run: BlockRun) -> impl Iterator<Item = u64> + use<> {
+        let (first, last) = (self.locate(run.first).0, self.locate(run.end() - 1).0);
         first..=last
     }
 
     fn group_length(&self, group: u64) -> u64 {
-        GROUP_BLOCKS.min(self.end - self.base - group * GROUP_BLOCKS)
+        GROUP_BLOCKS.min(self.end - self.first_of(group))
     }
 
     /// Whether a block is marked as in use; its page must be in memory.
-    pub(super) fn is_used(&self, block: u64) -> Option<bool> {
+    pub(super) fn is_used(&self, block: Block) -> Option<bool> {
         let (group, index) = self.locate(block);
         self.pages.get(&group).map(|page| page.is_used(index))
     }
 }
 
 /// The first free run of a page from `from` on that is `limit` blocks long, of those near; else the longest of them.
-fn longest_near(page: &SpacePage, from: u64, end: u64, limit: u64) -> Option<Run> {
-    let (mut at, mut best): (u64, Option<Run>) = (from, None);
+fn longest_near(page: &SpacePage, from: u64, end: u64, limit: u64) -> Option<(u64, u64)> {
+    let (mut at, mut best): (u64, Option<(u64, u64)>) = (from, None);
     for _ in 0..SEARCH_RUNS {
         let Some(run) = page.free_run(at, end, limit) else { break };
         if best.is_none_or(|best| best.1 < run.1) {
@@ -482,7 +487,7 @@ fn longest_near(page: &SpacePage, from: u64, end: u64, limit: u64) -> Option<Run
 }
 
 /// Blocks of a fresh store that are free: all but the places of the space map's pages.
-pub(super) fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
+pub(super) fn fresh_blocks(base_block: Block, end_block: Block) -> u64 {
     let total = end_block - base_block;
     let (whole, rest) = (total / GROUP_BLOCKS, total % GROUP_BLOCKS);
     total - whole * PAGE_PLACES - rest.min(PAGE_PLACES)

@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Io, IoError, Shape};
+use varve_format::pdata::Block;
 use varve_format::pdata::node::Value;
 use varve_format::pdata::space_page::Place;
 
@@ -37,6 +38,8 @@ impl BlockDevice for Memory {
 }
 
 const BLOCKS: u64 = 3000;
+const BASE: Block = Block::new(2);
+const END: Block = Block::new(BLOCKS);
 
 /// So many blocks of memory as a device.
 pub(crate) fn memory(blocks: u64) -> Device {
@@ -71,7 +74,7 @@ fn options(committed: &Committed, policy: CachePolicy, cache_bytes: u64) -> MapO
         places,
         policy,
         cache_bytes,
-        ..MapOptions::fresh(9, 2, BLOCKS)
+        ..MapOptions::fresh(9, BASE, END)
     }
 }
 
@@ -79,7 +82,7 @@ impl Store {
     fn new(policy: CachePolicy, cache_bytes: u64) -> Self {
         let memory = Memory { content: RefCell::new(vec![0; BLOCKS as usize * 4096]) };
         let (device, arena) = (Device::from_rc(Rc::new(memory)), Arena::heap(1 << 20));
-        let free_blocks = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
+        let free_blocks = MapOptions::fresh(9, BASE, END).free_blocks;
         let committed =
             Committed { tree: Tree::EMPTY, generation: 0, free_blocks, nodes: 0, places: Vec::new() };
         let map = Map::open(device.clone(), arena.clone(), &options(&committed, policy, cache_bytes));
@@ -157,7 +160,7 @@ impl Store {
         }
         let pages = self.map.pages();
         let free = pages.free_blocks() + 64 + pages.reclaimable_blocks();
-        (count, MapOptions::fresh(9, 2, BLOCKS).free_blocks - free)
+        (count, MapOptions::fresh(9, BASE, END).free_blocks - free)
     }
 }
 
@@ -265,8 +268,9 @@ fn a_small_cache_stays_small() {
 #[test]
 fn a_full_store_refuses_and_keeps_what_it_has() {
     let mut store = Store::new(CachePolicy::Sieve, 64 << 20);
-    let taken: u64 =
-        std::iter::from_fn(|| block_on(store.map.run(|pages| pages.take(1000))).ok()).map(|run| run.1).sum();
+    let taken: u64 = std::iter::from_fn(|| block_on(store.map.run(|pages| pages.take(1000))).ok())
+        .map(|run| run.count)
+        .sum();
     assert!(taken > BLOCKS - 100 && store.map.pages().free_blocks() == 0);
     assert_eq!(block_on(store.map.run(|pages| pages.take(1))), Err(MapError::Full));
     assert_eq!(store.insert(1, value(1)), None, "the floor is for the map itself");
@@ -281,7 +285,7 @@ fn damage_is_named_by_block() {
     store.commit();
     let root = store.tree.root.block();
     let garbage = store.arena.take_zeroed(4096).freeze();
-    block_on(store.device.write(root * 4096, garbage, varve_block::Durability::Volatile)).expect("memory");
+    block_on(store.device.write(root.offset(), garbage, varve_block::Durability::Volatile)).expect("memory");
     store.reopen(CachePolicy::Sieve, 1 << 20);
     let found = block_on(store.map.run(|pages| store.tree.get(pages, 1)));
     assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == root), "{found:?}");
@@ -399,7 +403,7 @@ fn what_was_promised_is_there_for_nobody_else() {
 /// NODE4: keys that come before the first one of a tree that was made with several leaves.
 #[test]
 fn smaller_keys_than_the_first_ones_are_in_order_too() {
-    let map = Map::open(memory(BLOCKS), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, BLOCKS));
+    let map = Map::open(memory(BLOCKS), Arena::heap(1 << 20), &MapOptions::fresh(9, BASE, END));
     let mut tree = Tree::EMPTY;
     let entries =
         |keys: std::ops::Range<u64>| keys.map(|key| (u128::from(key), value(key))).collect::<Vec<_>>();
@@ -455,7 +459,7 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
         let mut block = store.arena.take(4096);
         node.encode(&mut block);
         let written =
-            store.device.write(first.block() * 4096, block.freeze(), varve_block::Durability::Volatile);
+            store.device.write(first.block().offset(), block.freeze(), varve_block::Durability::Volatile);
         block_on(written).expect("memory");
         store.reopen(CachePolicy::Sieve, 0);
         let key = children[3].0 + 1;
@@ -503,7 +507,7 @@ fn a_node_that_belongs_elsewhere_is_no_neighbour() {
         let mut block = store.arena.take(4096);
         node.encode(&mut block);
         let written =
-            store.device.write(node.address * 4096, block.freeze(), varve_block::Durability::Volatile);
+            store.device.write(node.address.offset(), block.freeze(), varve_block::Durability::Volatile);
         block_on(written).expect("memory");
         store.reopen(CachePolicy::Sieve, 64 << 20);
         let get = |store: &Store, key| block_on(store.map.run(|pages| store.tree.get(pages, key)));
@@ -546,13 +550,13 @@ impl Sharing for MayBeCloned {
     fn since(&self) -> u64 {
         0
     }
-    fn others(&self, _: &mut Pages, _: u64) -> Result<u64, Stop> {
+    fn others(&self, _: &mut Pages, _: Block) -> Result<u64, Stop> {
         Ok(0)
     }
-    fn hold(&self, _: u64) {
+    fn hold(&self, _: Block) {
         unreachable!("EDIT2")
     }
-    fn let_go(&self, _: u64) {
+    fn let_go(&self, _: Block) {
         unreachable!("EDIT2")
     }
     fn hold_entry(&self, _: u128, _: &Value) {

@@ -3,6 +3,7 @@
 use super::down::Down;
 use super::pages::{Pages, Stop};
 use std::rc::Rc;
+use varve_format::pdata::Block;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, Node, Value};
 
@@ -41,9 +42,9 @@ impl Span {
         self.leaf.as_deref().map_or(&[], leaf_entries)
     }
 
-    /// The block of the leaf, 0 for none, and the transaction that made it.
-    pub fn leaf(&self) -> (u64, u64) {
-        self.leaf.as_deref().map_or((0, 0), |leaf| (leaf.address, leaf.generation))
+    /// The block of the leaf, the first for none, and the transaction that made it.
+    pub fn leaf(&self) -> (Block, u64) {
+        self.leaf.as_deref().map_or((Block::default(), 0), |leaf| (leaf.address, leaf.generation))
     }
 }
 
@@ -105,7 +106,7 @@ impl Tree {
     }
 
     /// The block of the leaf where `key` lies; that of the root if the way there is not in memory.
-    pub fn leaf_block(self, pages: &mut Pages, key: Key) -> u64 {
+    pub fn leaf_block(self, pages: &mut Pages, key: Key) -> Block {
         let leaf = self.span(pages, key).ok().and_then(|span| span.leaf);
         leaf.map_or(self.root.block(), |leaf| leaf.address)
     }

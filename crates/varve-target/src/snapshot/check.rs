@@ -5,12 +5,12 @@
 
 use super::map::{Map, SnapshotBytes};
 use super::recover::{Reading, load};
-use super::{SnapshotStore, StoreError, blocks_of};
+use super::{SnapshotStore, StoreError};
 use crate::pdata::{self, Room};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use varve_block::{Arena, Device, Extent, IoError};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::{Descriptor, FIRST_ADDRESS, FIRST_BLOCK, PART_SIZE, Uuid};
 
 /// What a walk found.
@@ -58,36 +58,35 @@ struct Audit {
 /// One bit for each block of a window of a store.
 struct Marks {
     words: Vec<u64>,
-    window: Range<u64>,
+    window: BlockRun,
     /// The end of the store.
-    end: u64,
+    end: Block,
     count: u64,
 }
 
 impl Marks {
-    fn new(window: Range<u64>, end: u64) -> Self {
-        assert!(window.start < window.end && window.end <= end, "a window lies in the store");
-        let words = vec![0; super::index((window.end - window.start).div_ceil(64))];
+    fn new(window: BlockRun, end: Block) -> Self {
+        assert!(window.count > 0 && window.end() <= end, "a window lies in the store");
+        let words = vec![0; super::index(window.count.div_ceil(64))];
         Self { words, window, end, count: 0 }
     }
 
     /// The place of a block of the window: a word and a bit of it.
-    fn bit(&self, block: u64) -> (usize, u64) {
-        assert!(self.window.contains(&block), "marks are of this window");
-        let index = block - self.window.start;
+    fn bit(&self, block: Block) -> (usize, u64) {
+        assert!((self.window.first..self.window.end()).contains(&block), "marks are of this window");
+        let index = block - self.window.first;
         (super::index(index / 64), 1 << (index % 64))
     }
 
-    fn is_set(&self, block: u64) -> bool {
+    fn is_set(&self, block: Block) -> bool {
         let (word, bit) = self.bit(block);
         self.words[word] & bit != 0
     }
 
     /// Marks the blocks that lie in the window; whether all of them are in the store, and none was marked.
-    fn set(&mut self, extent: Extent) -> bool {
-        let (first, count) = blocks_of(extent);
-        let mut alone = first + count <= self.end;
-        for block in first.max(self.window.start)..(first + count).min(self.window.end) {
+    fn set(&mut self, run: BlockRun) -> bool {
+        let mut alone = run.end() <= self.end;
+        for block in run.intersect(self.window).into_iter().flat_map(BlockRun::blocks) {
             alone &= !self.is_set(block);
             let (word, bit) = self.bit(block);
             self.words[word] |= bit;
@@ -102,18 +101,18 @@ impl Marks {
 async fn audit(
     blocks: &pdata::Map,
     map: &Map,
-    others: &[Extent],
+    others: &[BlockRun],
     window_blocks: u64,
     looks: bool,
 ) -> Result<Audit, StoreError> {
     assert!(window_blocks > 0, "a window has blocks");
     let end = blocks.pages().end_block();
     let mut audit = Audit::default();
-    let mut start = 0;
+    let mut start = Block::default();
     while start < end {
-        let window = start..end.min(start + window_blocks);
-        audit.add_window(blocks, map, others, window.clone()).await?;
-        start = window.end;
+        let window = BlockRun::between(start, end.min(start + window_blocks));
+        audit.add_window(blocks, map, others, window).await?;
+        start = window.end();
         if looks {
             blocks.pages().forget_unchanged_pages();
         }
@@ -122,7 +121,7 @@ async fn audit(
     if audit.used != audit.owned + pages.unreachable_blocks() {
         return Err(StoreError::Corrupt("blocks are marked as in use that belong to nobody"));
     }
-    if end - audit.used != pages.room(Room::All) {
+    if end.number() - audit.used != pages.room(Room::All) {
         return Err(StoreError::Corrupt("the number of free blocks is wrong"));
     }
     if audit.nodes != pages.nodes() {
@@ -140,22 +139,22 @@ impl Audit {
         &mut self,
         blocks: &pdata::Map,
         map: &Map,
-        others: &[Extent],
-        window: Range<u64>,
+        others: &[BlockRun],
+        window: BlockRun,
     ) -> Result<(), StoreError> {
         const SHARED: StoreError = StoreError::Corrupt("two owners share a place in the exception store");
         let end = blocks.pages().end_block();
-        let mut marks = Marks::new(window.clone(), end);
-        let places = (FIRST_BLOCK..end)
-            .step_by(super::index(GROUP_BLOCKS))
-            .map(|group| Extent::new(group * PART_SIZE, PAGE_PLACES.min(end - group) * PART_SIZE));
-        if !others.iter().copied().chain(places).all(|extent| marks.set(extent)) {
+        let mut marks = Marks::new(window, end);
+        let groups = (0..end - FIRST_BLOCK).step_by(super::index(GROUP_BLOCKS));
+        let places = groups.map(|group| FIRST_BLOCK + group);
+        let places = places.map(|first| BlockRun::new(first, PAGE_PLACES.min(end - first)));
+        if !others.iter().copied().chain(places).all(|run| marks.set(run)) {
             return Err(SHARED);
         }
         let before = marks.count;
         let mut alone = true;
-        let visited = map.visit_blocks(|extent| {
-            alone &= marks.set(extent);
+        let visited = map.visit_blocks(|run| {
+            alone &= marks.set(run);
             alone
         });
         let visited = visited.await?;
@@ -166,7 +165,7 @@ impl Audit {
         self.mapped += marks.count - before;
         self.owned += marks.count;
         (self.nodes, self.bytes) = (visited.nodes, visited.bytes);
-        for block in window {
+        for block in window.blocks() {
             let used = block < FIRST_BLOCK
                 || blocks.run(|pages| pages.is_used(block)).await.map_err(|error| map.report(error))?;
             if marks.is_set(block) && !used {
@@ -203,7 +202,7 @@ pub async fn check_store_in_windows(
         log_records: loaded.log.blocks.len() as u64,
         entries: loaded.entries,
         content_bytes: (found.mapped - found.nodes) * PART_SIZE,
-        free_bytes: (loaded.blocks.pages().end_block() - found.owned) * PART_SIZE,
+        free_bytes: (loaded.blocks.pages().end_block().number() - found.owned) * PART_SIZE,
     })
 }
 
@@ -216,10 +215,13 @@ impl SnapshotStore {
             self.pipeline.is_idle() && self.copies.is_idle() && self.falls.is_idle(),
             "nothing is under way"
         );
-        let others: Vec<Extent> = {
+        let others: Vec<BlockRun> = {
             let state = self.state.borrow();
             let own = [Extent::new(0, FIRST_ADDRESS), Extent::new(state.log.next, PART_SIZE)];
-            own.into_iter().chain(state.table.iter().chain(&state.log.blocks).copied()).collect()
+            own.into_iter()
+                .chain(state.table.iter().chain(&state.log.blocks).copied())
+                .map(BlockRun::of)
+                .collect()
         };
         match audit(&self.blocks, &self.map, &others, WINDOW_BLOCKS, false).await {
             Ok(_) => Ok(()),

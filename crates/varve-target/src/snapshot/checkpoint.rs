@@ -4,11 +4,12 @@
 //! and so do changes of the maps: those belong to the next checkpoint already (PDATA1).
 
 use super::report::tell_of_block;
-use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
+use super::{SnapshotStore, index, of_device};
 use crate::fan_out::fan_out;
 use crate::journal::{SlotBytes, publish};
 use crate::pdata::{Commit, Pages, Stop};
 use varve_block::{Arena, Device, Durability, Extent, Io, IoError, KIB};
+use varve_format::pdata::BlockRun;
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, PART_SIZE, Roots, Superblock, Uuid};
 
 /// The longest write of a table.
@@ -62,10 +63,10 @@ impl SnapshotStore {
         let mut state = self.state.borrow_mut();
         let table = pack(contents.table(&self.map.bytes()));
         let old: Vec<Extent> = state.table.iter().chain(&state.log.blocks).copied().collect();
-        old.iter().try_for_each(|extent| pages.require(blocks_of(*extent)))?;
+        old.iter().try_for_each(|extent| pages.require(BlockRun::of(*extent)))?;
         let runs = pages.take_for_commit(table.len() as u64)?;
-        old.into_iter().for_each(|extent| pages.give_up_unread(blocks_of(extent)));
-        let runs: Vec<Extent> = runs.into_iter().map(extent_of).collect();
+        old.into_iter().for_each(|extent| pages.give_up_unread(BlockRun::of(extent)));
+        let runs: Vec<Extent> = runs.into_iter().map(BlockRun::extent).collect();
         let blocks: u64 = runs.iter().map(|run| run.length / PART_SIZE).sum();
         assert_eq!(blocks, table.len() as u64, "SNAPSHOT9: every block of the table has its place");
         state.table.clone_from(&runs);
@@ -91,7 +92,7 @@ impl SnapshotStore {
             generation: commit.generation(),
             store: self.id,
             chunk_size: self.map.chunk_size(),
-            store_size: commit.end_block() * PART_SIZE,
+            store_size: commit.end_block().offset(),
             table: blocks.first().map_or(0, |block| block.address),
             table_blocks: blocks.len() as u64,
             log: cut.log,

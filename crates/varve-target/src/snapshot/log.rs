@@ -5,11 +5,12 @@
 
 use super::batch::{Sealed, Work};
 use super::contents::apply;
-use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, extent_of, index, of_device};
+use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, index, of_device};
 use crate::fan_out::fan_out;
 use crate::pdata::{Pace, Room};
 use std::collections::VecDeque;
 use varve_block::{Buffer, Durability, Extent, Io, IoError, LockMode};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, Mapping, PART_SIZE, data_checksum};
 
 /// Bytes of the entry of a mapping.
@@ -233,10 +234,9 @@ impl SnapshotStore {
         // SNAPSHOT9
         let nodes = self.blocks_for_nodes(&self.blocks.pages(), units.len(), wanted);
         self.blocks.pages().promise(nodes);
-        let own = Extent::new(start, PART_SIZE);
-        let mut places =
-            self.take_for_record(own.end() / PART_SIZE, wanted / PART_SIZE, Room::Ordinary).await?;
-        let behind = places.last().map_or(own.end() / PART_SIZE, |(first, count)| first + count);
+        let own = BlockRun::one(Block::at(start));
+        let mut places = self.take_for_record(own.end(), wanted / PART_SIZE, Room::Ordinary).await?;
+        let behind = places.last().unwrap_or(&own).end();
         let next = match self.take_for_record(behind, 1, Room::All).await {
             Ok(next) => next.first().copied(),
             Err(error) => {
@@ -252,7 +252,7 @@ impl SnapshotStore {
         let mut planner = Planner {
             places,
             cursor: Extent::default(),
-            runs: vec![(own, Vec::new())],
+            runs: vec![(own.extent(), Vec::new())],
             entries: Vec::new(),
             entry_bytes: 0,
             refused: Vec::new(),
@@ -270,9 +270,9 @@ impl SnapshotStore {
         let Planner { places, cursor, runs, entries, refused, members, .. } = planner;
         self.untake(places);
         if !cursor.is_empty() {
-            self.untake([super::blocks_of(cursor)]);
+            self.untake([BlockRun::of(cursor)]);
         }
-        let next = extent_of(next).offset;
+        let next = next.first.offset();
         let block = EntryBlock {
             kind: BlockKind::Log,
             store: self.id,
@@ -286,7 +286,7 @@ impl SnapshotStore {
         Ok(Record { block, runs, refused, members })
     }
 
-    fn untake(&self, places: impl IntoIterator<Item = (u64, u64)>) {
+    fn untake(&self, places: impl IntoIterator<Item = BlockRun>) {
         let mut pages = self.blocks.pages();
         places.into_iter().for_each(|run| pages.untake(run));
     }
@@ -294,7 +294,7 @@ impl SnapshotStore {
     /// Gives back what an empty record took.
     fn unplan(&self, record: &Record) {
         assert_eq!(record.runs.len(), 1, "an empty record has no data");
-        self.untake([(record.block.next / PART_SIZE, 1)]);
+        self.untake([BlockRun::one(Block::at(record.block.next))]);
     }
 
     /// Writes a record, durably.
@@ -396,7 +396,7 @@ impl SnapshotStore {
 /// A record in the making.
 struct Planner {
     /// Space that was taken for data and is not used yet, the next run last.
-    places: Vec<(u64, u64)>,
+    places: Vec<BlockRun>,
     /// What is left of the run in use.
     cursor: Extent,
     runs: Vec<(Extent, Vec<Slice>)>,
@@ -421,7 +421,7 @@ impl Planner {
             }
             Unit::Copy { member, snapshot, extent, at } => {
                 if self.cursor.is_empty() {
-                    self.cursor = self.places.pop().map(extent_of).unwrap_or_default();
+                    self.cursor = self.places.pop().unwrap_or_default().extent();
                 }
                 if self.cursor.is_empty() {
                     self.refused.push(member);

@@ -6,6 +6,7 @@ use crate::pdata::Room;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Device, Extent, LockMode, RangeGuard, TrackerGuard};
+use varve_format::pdata::Block;
 use varve_format::store::{Descriptor, Entry, PART_SIZE};
 
 /// What a snapshot is to be.
@@ -207,7 +208,7 @@ impl SnapshotStore {
         let log = self.state.borrow().log.blocks.len() as u64;
         let pages = self.blocks.pages();
         Usage {
-            size: pages.end_block() * PART_SIZE,
+            size: pages.end_block().offset(),
             free: pages.room(Room::All) * PART_SIZE,
             pending: (pages.reclaimable_blocks() + log) * PART_SIZE,
         }
@@ -235,12 +236,8 @@ impl SnapshotStore {
             return Err(StoreError::Misfit("an exception store cannot shrink"));
         }
         self.store.replace(device.clone());
-        self.blocks.grow(device, new / PART_SIZE);
-        assert_eq!(
-            self.blocks.pages().end_block(),
-            new / PART_SIZE,
-            "SNAPSHOT5: all of the store is counted"
-        );
+        self.blocks.grow(device, Block::at(new));
+        assert_eq!(self.blocks.pages().end_block().offset(), new, "SNAPSHOT5: all of the store is counted");
         self.room.came();
         Ok(())
     }

@@ -31,8 +31,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::yield_now;
 use varve_block::{Extent, IoError};
+use varve_format::pdata::Block;
 use varve_format::pdata::written::NO_PLACE;
-use varve_format::store::{Mapping, PART_SIZE, Roots, STORE_SIZE_MAX, Uuid};
+use varve_format::store::{Mapping, PART_SIZE, Roots, STORE_SIZE_MAX, Uuid, ZEROS};
 use written::WrittenMap;
 
 /// How many bytes of the store belong to a snapshot.
@@ -200,7 +201,7 @@ impl Map {
         room: Room,
         heir: impl Fn() -> Heir,
     ) -> Result<(), IoError> {
-        assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != NO_PLACE, "STOREMAP1: {mapping:?}");
+        assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != ZEROS, "STOREMAP1: {mapping:?}");
         let (mut content, owner) = (content_of(mapping), short(mapping.snapshot));
         while content.count > 0 {
             let step = |pages: &mut Pages| {
@@ -252,20 +253,18 @@ impl Map {
         let mapping_of = |content: Found| Mapping {
             snapshot: mapping.snapshot,
             extent: run::extent_of(content.first, content.count),
-            place: content.place.unwrap_or(NO_PLACE) * PART_SIZE,
+            place: content.place.unwrap_or(NO_PLACE).offset(),
         };
         while content.count > 0 && steps > 0 {
             let step = |pages: &mut Pages| {
                 let mut written = self.written.get();
                 let old = written.insert(pages, room, snapshot, content)?;
                 let now = Found { count: old.count, ..content };
-                let stored = |found: Found| {
-                    if found.place.is_some_and(|place| place != NO_PLACE) { bytes(found.count) } else { 0 }
-                };
+                let stored = |found: Found| found.blocks().map_or(0, |run| bytes(run.count));
                 self.count(Count::Written(snapshot, stored(now) - stored(old)));
                 give_up(pages, old);
-                if loose && stored(now) > 0 {
-                    pages.settle((content.place.unwrap_or_default(), now.count));
+                if let Some(run) = now.blocks().filter(|_| loose) {
+                    pages.settle(run);
                 }
                 self.written.set(written);
                 noted(mapping_of(now));
@@ -440,14 +439,14 @@ impl Map {
 
 /// Gives up the blocks of content, if it has any.
 fn give_up(pages: &mut Pages, content: Found) {
-    if let Some(place) = content.place.filter(|place| *place != NO_PLACE) {
-        pages.give_up((place, content.count));
+    if let Some(run) = content.blocks() {
+        pages.give_up(run);
     }
 }
 
 fn content_of(mapping: Mapping) -> Found {
     let (first, end) = parts_of(mapping.extent);
-    Found { first, count: end - first, place: Some(mapping.place / PART_SIZE) }
+    Found { first, count: end - first, place: Some(Block::at(mapping.place)) }
 }
 
 /// What lies behind the first `count` parts.

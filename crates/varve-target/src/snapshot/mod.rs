@@ -227,17 +227,6 @@ fn usable_size(size: u64) -> u64 {
     align_down(size, PART_SIZE).min(STORE_SIZE_MAX)
 }
 
-/// A run of bytes of the store in blocks.
-fn blocks_of(extent: Extent) -> (u64, u64) {
-    assert!(extent.is_aligned(PART_SIZE), "space is counted in blocks: {extent:?}");
-    (extent.offset / PART_SIZE, extent.length / PART_SIZE)
-}
-
-/// Blocks of the store in bytes.
-fn extent_of((first, count): (u64, u64)) -> Extent {
-    Extent::new(first * PART_SIZE, count * PART_SIZE)
-}
-
 /// The length of something in memory.
 fn index(length: u64) -> usize {
     usize::try_from(length).expect("what is in memory is shorter than the address space")

@@ -33,6 +33,7 @@ use loaded::read_block;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, MIB};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::{
     BlockKind, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Entry, EntryBlock, FIRST_ADDRESS, FIRST_BLOCK, PART_SIZE,
     Roots, SLOT_ADDRESSES, StoreFormatError, Superblock, Uuid,
@@ -96,7 +97,7 @@ impl SnapshotStore {
         let blocks = empty_space(device, arena, options.id, 0, size);
         let fault = |error| report(options.id, error);
         let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(fault)?;
-        let log = super::extent_of(log);
+        let log = log.extent();
         let (commit, ()) = blocks.freeze(|_| Ok(())).await.map_err(fault)?;
         // Neither slot, nor the log, may show anything of before. Written, for a disk that takes zeros as a change of its
         // allocation would have that to make durable, too.
@@ -154,7 +155,7 @@ impl SnapshotStore {
             complete_pair(&store, slots(&superblock, &arena), &held).await; // PAIR4
             store.flush().await?;
         }
-        blocks.pages().go_on_at(log.next / PART_SIZE + 1);
+        blocks.pages().go_on_at(Block::at(log.next) + 1);
         let opened = Rc::new(SnapshotStore {
             id: superblock.store,
             arena,
@@ -226,7 +227,7 @@ pub(super) fn empty_space(
     generation: u64,
     size: u64,
 ) -> Rc<pdata::Map> {
-    let fresh = MapOptions::fresh(id.as_u64_pair().0, FIRST_BLOCK, size / PART_SIZE);
+    let fresh = MapOptions::fresh(id.as_u64_pair().0, FIRST_BLOCK, Block::at(size));
     let options = MapOptions { generation, floor_blocks: 0, ..fresh };
     Rc::new(pdata::Map::open(device.clone(), arena.clone(), &options))
 }
@@ -259,10 +260,10 @@ pub(super) async fn load_table(
         floor_blocks: 0,
         cache_bytes: reading.cache_bytes,
         policy: reading.policy,
-        ..MapOptions::fresh(superblock.store.as_u64_pair().0, FIRST_BLOCK, superblock.store_size / PART_SIZE)
+        ..MapOptions::fresh(superblock.store.as_u64_pair().0, FIRST_BLOCK, Block::at(superblock.store_size))
     };
     let blocks = Rc::new(pdata::Map::open(store.clone(), arena.clone(), &options));
-    blocks.grow(store.clone(), size / PART_SIZE);
+    blocks.grow(store.clone(), Block::at(size));
     if reading.sabotage == Some(Sabotage::ReuseAtOnce) {
         blocks.pages().reuse_at_once();
     }
@@ -362,9 +363,10 @@ impl Loaded {
     }
 
     /// The blocks that belong to no map: superblocks, the table, the log.
-    pub(super) fn others(&self) -> Vec<Extent> {
+    pub(super) fn others(&self) -> Vec<BlockRun> {
         let slots = Extent::new(0, FIRST_ADDRESS);
         let next = Extent::new(self.log.next, PART_SIZE);
-        [slots, next].into_iter().chain(self.table.iter().chain(&self.log.blocks).copied()).collect()
+        let chains = self.table.iter().chain(&self.log.blocks).copied();
+        [slots, next].into_iter().chain(chains).map(BlockRun::of).collect()
     }
 }

@@ -10,7 +10,7 @@ pub(super) fn report(store: Uuid, error: MapError) -> IoError {
         MapError::Io(error) => error,
         MapError::Full => IoError::NoSpace,
         MapError::Damaged { block, error } => {
-            tracing::error!(%store, block, %error, "a block of the exception store's maps is damaged");
+            tracing::error!(%store, block = block.number(), %error, "a block of the exception store's maps is damaged");
             IoError::Corrupt
         }
     }

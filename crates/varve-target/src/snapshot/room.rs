@@ -7,6 +7,7 @@
 use super::SnapshotStore;
 use crate::pdata::{MapError, Pace, Pages, Room, Side, WRITE_BACK_MAX};
 use varve_block::{Extent, IoError, LockMode, RangeGuard};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::PART_SIZE;
 
 /// Blocks of the log that are left to entries without data.
@@ -74,20 +75,20 @@ impl SnapshotStore {
     /// them or what is free for `room`. The first one begins at `behind` if that is free.
     pub(super) async fn take_for_record(
         &self,
-        behind: u64,
+        behind: Block,
         blocks: u64,
         room: Room,
-    ) -> Result<Vec<(u64, u64)>, IoError> {
-        let (mut runs, mut left): (Vec<(u64, u64)>, u64) = (Vec::new(), blocks);
+    ) -> Result<Vec<BlockRun>, IoError> {
+        let (mut runs, mut left): (Vec<BlockRun>, u64) = (Vec::new(), blocks);
         while left > 0 {
             let taken = self.blocks.run(|pages| {
                 let left = left.min(pages.room(room));
-                let first = if runs.is_empty() { pages.take_at(behind, left)? } else { (behind, 0) };
-                if first.1 > 0 { Ok(first) } else { pages.take_on(Side::Near, left) }
+                let first = if runs.is_empty() { pages.take_at(behind, left)? } else { BlockRun::default() };
+                if first.count > 0 { Ok(first) } else { pages.take_on(Side::Near, left) }
             });
             match taken.await {
                 Ok(run) => {
-                    left -= run.1;
+                    left -= run.count;
                     runs.push(run);
                 }
                 Err(MapError::Full) => break,
@@ -97,6 +98,11 @@ impl SnapshotStore {
                 }
             }
         }
+        assert_eq!(
+            runs.iter().map(|run| run.count).sum::<u64>() + left,
+            blocks,
+            "SPACE2: no more than was asked"
+        );
         Ok(runs)
     }
 

@@ -24,13 +24,14 @@ use super::contents::{Contents, apply};
 use super::map::Map;
 use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superblock};
 use super::report::report;
-use super::{StoreError, blocks_of, extent_of, usable_size};
+use super::{StoreError, usable_size};
 use crate::journal::publish;
 use crate::pdata::{self, Room, Side};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::rc::Rc;
 use varve_block::{Arena, Device, Extent, UnixTime, ZeroOptions, is_aligned};
+use varve_format::pdata::BlockRun;
 use varve_format::store::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Descriptor, Entry, FIRST_ADDRESS, Mapping, NUMBER_MAX, PART_SIZE, Roots,
     STORE_SIZE_MAX, Superblock, Uuid, ZEROS,
@@ -183,10 +184,8 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
 async fn claim(store: Uuid, blocks: &pdata::Map, entries: &[Entry]) -> Result<(), StoreError> {
     for entry in entries {
         let (Entry::Preserved { mapping, .. } | Entry::Written(mapping)) = entry else { continue };
-        if mapping.place == ZEROS {
-            continue;
-        }
-        let run = blocks_of(Extent::new(mapping.place, mapping.extent.length));
+        let Some(stored) = mapping.stored() else { continue };
+        let run = BlockRun::of(stored);
         if !blocks.run(|pages| pages.claim(run)).await.map_err(|error| report(store, error))? {
             return Err(StoreError::Misfit("content lies twice at one place, or where none can be"));
         }
@@ -205,7 +204,7 @@ async fn write(
     let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(|error| map.report(error))?;
     let frozen = blocks.freeze(|pages| pages.take_for_commit(entries.len() as u64)).await;
     let (commit, runs) = frozen.map_err(|error| map.report(error))?;
-    let (log, runs): (Extent, Vec<Extent>) = (extent_of(log), runs.into_iter().map(extent_of).collect());
+    let (log, runs): (Extent, Vec<Extent>) = (log.extent(), runs.into_iter().map(BlockRun::extent).collect());
     let table = chain(head.store, (commit.generation(), epoch), &entries, &runs);
     let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
     for extent in [Extent::new(0, FIRST_ADDRESS), log] {
@@ -217,7 +216,7 @@ async fn write(
         generation: commit.generation(),
         store: head.store,
         chunk_size: head.chunk_size,
-        store_size: commit.end_block() * PART_SIZE,
+        store_size: commit.end_block().offset(),
         table: table.first().map_or(0, |block| block.address),
         table_blocks: table.len() as u64,
         log: log.offset,

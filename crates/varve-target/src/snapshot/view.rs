@@ -4,7 +4,7 @@ use super::batch::Work;
 use super::map::{Run, Source};
 use super::places::first_of;
 use super::removal::DOSE_ENTRIES;
-use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index, of_device};
+use super::{SnapshotStore, StoreError, ViewState, index, of_device};
 use crate::fan_out::read_pieces;
 use crate::pdata::{Pace, Pages, Room, Stop};
 use futures_util::future::join_all;
@@ -14,6 +14,7 @@ use varve_block::{
     Access, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
     LockMode, MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece, Outcome, Shape,
 };
+use varve_format::pdata::BlockRun;
 use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 
 /// How much may be written to snapshots before the log is told without being asked.
@@ -74,7 +75,7 @@ impl SnapshotStore {
             match self.blocks.run(take).await.map_err(|error| self.map.report(error)) {
                 Ok(run) => {
                     self.notify_space();
-                    return Ok(extent_of(run));
+                    return Ok(run.extent());
                 }
                 Err(IoError::NoSpace) => {}
                 Err(error) => return Err(error),
@@ -124,8 +125,8 @@ impl SnapshotStore {
                     if full && self.make_blocks_free().await.is_ok() {
                         continue;
                     }
-                    if left.place != ZEROS {
-                        self.give_back(Extent::new(left.place, left.extent.length));
+                    if let Some(stored) = left.stored() {
+                        self.give_back(stored);
                     }
                     return Err(error);
                 }
@@ -136,9 +137,11 @@ impl SnapshotStore {
 
     /// Gives up blocks that were taken for content to which nothing leads.
     fn give_back(&self, extent: Extent) {
+        assert!(!extent.is_empty(), "SPACE4: what was taken has blocks");
         let mut pages = self.blocks.pages();
-        pages.settle(blocks_of(extent));
-        pages.give_up(blocks_of(extent));
+        let run = BlockRun::of(extent);
+        pages.settle(run);
+        pages.give_up(run);
     }
 }
 

@@ -104,7 +104,7 @@ impl Pool {
     pub(super) fn told(&self, volume: &Volume, error: MapError) -> IoError {
         let MapError::Damaged { block, error: why } = error else { return super::io_error(error) };
         if self.told_of.replace(Some(block)) != Some(block) {
-            tracing::error!(pool = %self.id, volume = volume.id, block, %why, "a block of a pool's maps is damaged");
+            tracing::error!(pool = %self.id, volume = volume.id, block = block.number(), %why, "a block of a pool's maps is damaged");
         }
         IoError::Corrupt
     }

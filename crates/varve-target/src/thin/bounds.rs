@@ -3,6 +3,7 @@
 use super::arguments::check_size;
 use varve_format::check_name;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::PART_SIZE;
 use varve_format::thin::{VolumeFlags, VolumeRows};
 
@@ -20,26 +21,25 @@ pub(super) const FLAGS_ALL: u32 = VolumeFlags::READ_ONLY
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Block where the groups of the space map begin.
-    pub(super) base: u64,
+    pub(super) base: Block,
     /// The first block behind the pool.
-    pub(super) end: u64,
+    pub(super) end: Block,
 }
 
 impl Bounds {
     /// Whether these blocks lie behind the log and in the pool.
-    pub(super) fn contain(&self, first: u64, blocks: u64) -> bool {
-        let end = first.checked_add(blocks);
-        first >= self.base && end.is_some_and(|end| end <= self.end)
+    pub(super) fn contain(&self, run: BlockRun) -> bool {
+        run.first >= self.base && run.checked_end().is_some_and(|end| end <= self.end)
     }
 
     /// Whether data can lie in these blocks: no page of the space map does.
-    pub(super) fn may_hold_data(&self, first: u64, blocks: u64) -> bool {
-        if !self.contain(first, blocks) {
+    pub(super) fn may_hold_data(&self, run: BlockRun) -> bool {
+        if !self.contain(run) {
             return false;
         }
-        let at = (first - self.base) % GROUP_BLOCKS;
+        let at = (run.first - self.base) % GROUP_BLOCKS;
         // What leaves out the pages' places lies in one group.
-        at >= PAGE_PLACES && at + blocks <= GROUP_BLOCKS
+        at >= PAGE_PLACES && at + run.count <= GROUP_BLOCKS
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn objection(
     if rows.volume == 0 || rows.volume >= next {
         return Some("a volume has a number that none has had yet");
     }
-    if !rows.root.is_none() && !bounds.contain(rows.root.block(), 1) {
+    if !rows.root.is_none() && !bounds.contain(BlockRun::one(rows.root.block())) {
         return Some("the map of a volume begins where no node can lie");
     }
     if rows.since >= generation {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_map_begins_in_the_pool_if_anywhere() {
-        let bounds = Bounds { base: 100, end: 200 };
+        let bounds = Bounds { base: Block::new(100), end: Block::new(200) };
         let objection_to = |root: u64| {
             let rows = VolumeRows {
                 volume: 1,

@@ -115,7 +115,7 @@ impl Pool {
             MapError::Full => Ok(false),
             MapError::Io(error) => Err(self.fail(error)),
             MapError::Damaged { block, error } => {
-                tracing::error!(pool = %self.id, block, why = %error, "a pool contradicts itself");
+                tracing::error!(pool = %self.id, block = block.number(), why = %error, "a pool contradicts itself");
                 Err(self.fail(IoError::Corrupt))
             }
         }

@@ -16,6 +16,7 @@ use varve_block::{
     Access, BlockDevice, Buffer, Bytes, Checked, Completion, Durability, Extent, Io, IoError, MapFuture,
     MapIntent, Outcome, Shape, ZeroOptions,
 };
+use varve_format::pdata::BlockRun;
 use varve_format::text::Discards;
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 
@@ -29,8 +30,7 @@ pub(super) struct Front {
 /// A run of parts of a write, and where it goes.
 struct Piece {
     start: u64,
-    count: u64,
-    place: u64,
+    blocks: BlockRun,
     fresh: bool,
 }
 
@@ -139,7 +139,8 @@ impl Front {
         for (start, count, target) in targets {
             let (mut start, mut count, mut hint) = match target {
                 Target::Own(place) => {
-                    pieces.push(Piece { start: *start, count: *count, place: *place, fresh: false });
+                    let blocks = BlockRun::new(*place, *count);
+                    pieces.push(Piece { start: *start, blocks, fresh: false });
                     continue;
                 }
                 Target::Fresh(hint) => (*start, *count, hint.place),
@@ -152,9 +153,9 @@ impl Front {
                         return Err(stop);
                     }
                 };
-                assert!((1..=count).contains(&run.1), "THIN1: a piece has what is needed, or less");
-                pieces.push(Piece { start, count: run.1, place: run.0, fresh: true });
-                (start, count, hint) = (start + run.1, count - run.1, Some(run.0 + run.1));
+                assert!((1..=count).contains(&run.count), "THIN1: a piece has what is needed, or less");
+                pieces.push(Piece { start, blocks: run, fresh: true });
+                (start, count, hint) = (start + run.count, count - run.count, Some(run.end()));
             }
         }
         Ok(pieces)
@@ -177,23 +178,24 @@ impl Front {
     ) -> Result<bool, IoError> {
         let behind = pieces.iter().any(|piece| piece.fresh) || self.pool.commits.is_behind();
         let below = if behind { Durability::Volatile } else { durability };
-        let count: u64 = pieces.iter().map(|piece| piece.count).sum();
+        let count: u64 = pieces.iter().map(|piece| piece.blocks.count).sum();
         assert_eq!(count * PART_SIZE, data.len() as u64, "every part is written once");
         let device = self.pool.device();
         let writes = pieces.iter().map(|piece| {
             let at = index((piece.start - from) * PART_SIZE);
-            let data = data.slice(at, index(piece.count * PART_SIZE));
-            (&device, Io::Write { offset: piece.place * PART_SIZE, data, durability: below })
+            let extent = piece.blocks.extent();
+            let data = data.slice(at, index(extent.length));
+            (&device, Io::Write { offset: extent.offset, data, durability: below })
         });
         if let Err(error) = fan_out(writes).await {
             self.untake(pieces);
             return Err(error);
         }
         for (number, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.fresh) {
-            let Piece { start, count, place, .. } = *piece;
-            let mapped = self.pool.map(&self.volume, Mapping { start, count, place, birth: 0 }).await;
+            let mapped = self.pool.map(&self.volume, Mapping::of(piece.start, piece.blocks)).await;
             if let Err((error, rest)) = mapped {
-                self.pool.map.pages().untake_loose((rest.place, rest.count));
+                let left = rest.blocks().expect("MAPPING2: only zeros lie nowhere");
+                self.pool.map.pages().untake_loose(left);
                 self.pool.room.may_come(); // POOLFULL4
                 self.untake(&pieces[number + 1..]);
                 return Err(self.told(error));
@@ -247,7 +249,7 @@ impl Front {
             let shown = self.volume.origin_parts();
             if at < shown && !self.pool.sabotaged(Sabotage::UnmapOverOrigin) {
                 let count = (to.min(shown) - at).min(Mapping::COUNT_MAX);
-                let zeros = Mapping { start: at, count, place: 0, birth: 0 };
+                let zeros = Mapping { start: at, count, place: None, birth: 0 };
                 self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| self.told(error))?;
                 at += count;
             } else {
@@ -277,7 +279,7 @@ fn needed(targets: &[(u64, u64, Target)]) -> u64 {
 /// Gives back what is fresh; whether anything is.
 fn untake(pages: &mut Pages, pieces: &[Piece]) -> bool {
     let fresh = pieces.iter().filter(|piece| piece.fresh);
-    fresh.map(|piece| pages.untake_loose((piece.place, piece.count))).count() > 0
+    fresh.map(|piece| pages.untake_loose(piece.blocks)).count() > 0
 }
 
 impl BlockDevice for Front {

@@ -8,7 +8,7 @@
 
 use super::read_view::ReadView;
 use super::runs;
-use super::runs::leaf_end;
+use super::runs::{Content, leaf_end};
 use super::{Pool, PoolError};
 use crate::pdata::{Down, MapError, Pages, Stop, Tree};
 use std::collections::BTreeSet;
@@ -44,8 +44,8 @@ pub(super) enum Damage {
 pub(super) struct Difference {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Where they lie in the second; none if they are not mapped there.
-    pub(super) place: Option<u64>,
+    /// What they are in the second.
+    pub(super) content: Content,
 }
 
 impl Difference {
@@ -212,17 +212,17 @@ pub(super) fn differences(one: &[Mapping], two: &[Mapping]) -> Vec<Difference> {
     let (mut first, mut second) = (one.iter().peekable(), two.iter().peekable());
     for pair in edges.windows(2) {
         let (start, end) = (pair[0], pair[1]);
-        let (there, here) = (place(&mut first, start, end), place(&mut second, start, end));
+        let (there, here) = (content(&mut first, start, end), content(&mut second, start, end));
         if there != here {
-            differing.push(Difference { start, end, place: here });
+            differing.push(Difference { start, end, content: here });
         }
     }
     differing
 }
 
-/// Where the parts from `start` to `end`, which no edge divides, lie; runs before them are passed.
-fn place(runs: &mut std::iter::Peekable<std::slice::Iter<'_, Mapping>>, start: u64, end: u64) -> Option<u64> {
+/// What the parts from `start` to `end` are, which no edge divides; runs before them are passed.
+fn content(runs: &mut std::iter::Peekable<std::slice::Iter<'_, Mapping>>, start: u64, end: u64) -> Content {
     assert!(start < end, "edges rise");
     while runs.next_if(|run| run.end() <= start).is_some() {}
-    runs.peek().and_then(|run| runs::clip(**run, start, end)).map(|run| run.place)
+    Content::of(runs.peek().and_then(|run| runs::clip(**run, start, end)))
 }

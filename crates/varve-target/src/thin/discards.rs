@@ -13,7 +13,6 @@ use crate::fan_out::fan_out;
 use std::time::Duration;
 use varve_block::{Extent, Io, LockMode};
 use varve_format::text::Discards;
-use varve_format::thin::PART_SIZE;
 
 impl Pool {
     /// Declares what becomes of discards from now on.
@@ -35,18 +34,14 @@ impl Pool {
         if runs.is_empty() {
             return;
         }
-        assert!(
-            runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0),
-            "DISCARD1: joined and in order"
-        );
+        assert!(runs.windows(2).all(|pair| pair[0].end() < pair[1].first), "DISCARD1: joined and in order");
         let device = self.device();
         if self.sabotaged(Sabotage::PassDownLate) {
             self.map.pages().discarded();
             self.clock.sleep(Duration::from_millis(5)).await;
         }
         for some in runs.chunks(AT_ONCE) {
-            let extent = |run: &(u64, u64)| Extent::new(run.0 * PART_SIZE, run.1 * PART_SIZE);
-            let told = fan_out(some.iter().map(|run| (&device, Io::Discard { extent: extent(run) }))).await;
+            let told = fan_out(some.iter().map(|run| (&device, Io::Discard { extent: run.extent() }))).await;
             if let Err(error) = told {
                 tracing::debug!(%error, "a disk does not want to know what is free"); // it was a hint
             }

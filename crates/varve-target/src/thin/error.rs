@@ -63,7 +63,7 @@ impl From<MapError> for PoolError {
             MapError::Io(error) => error.into(),
             MapError::Full => PoolError::NoSpace,
             MapError::Damaged { block, error } => {
-                tracing::error!(block, %error, "a block of the pool's maps is damaged");
+                tracing::error!(block = block.number(), %error, "a block of the pool's maps is damaged");
                 PoolError::Io(IoError::Corrupt)
             }
         }

@@ -104,24 +104,23 @@ impl Pool {
         let mut hint = None;
         while count > 0 {
             let take = |pages: &mut Pages| pages.take_loose_near(hint, unit, start % unit, count);
-            let (place, taken) = self.map.run(take).await?;
-            let buffer = self.arena.take(index(taken * PART_SIZE));
+            let taken = self.map.run(take).await?;
+            let place = taken.extent();
+            let buffer = self.arena.take(index(place.length));
             let copied = match origin.read(start * PART_SIZE, buffer).await {
-                Ok(buffer) => {
-                    self.device().write(place * PART_SIZE, buffer.freeze(), Durability::Volatile).await
-                }
+                Ok(buffer) => self.device().write(place.offset, buffer.freeze(), Durability::Volatile).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = copied {
-                self.map.pages().untake_loose((place, taken));
+                self.map.pages().untake_loose(taken);
                 return Err(of_device(error).into());
             }
-            let new = Mapping { start, count: taken, place, birth: 0 };
-            if let Err((error, rest)) = self.map(volume, new).await {
-                self.map.pages().untake_loose((rest.place, rest.count));
+            if let Err((error, rest)) = self.map(volume, Mapping::of(start, taken)).await {
+                let left = rest.blocks().expect("MAPPING2: only zeros lie nowhere");
+                self.map.pages().untake_loose(left);
                 return Err(error.into());
             }
-            (start, count, hint) = (start + taken, count - taken, Some(place + taken));
+            (start, count, hint) = (start + taken.count, count - taken.count, Some(taken.end()));
         }
         self.notify_space();
         Ok(())

@@ -37,7 +37,7 @@ impl Pool {
     /// How much of what data may take is taken, in percent. What comes back with a checkpoint is not.
     pub fn percent(&self) -> u64 {
         let (free, floor) = (self.map.pages().free_blocks_after_commit(), self.floor_blocks());
-        let room = self.end_block.get().saturating_sub(floor).max(1);
+        let room = self.end_block.get().number().saturating_sub(floor).max(1);
         (room - free.min(room)) * 100 / room
     }
 

@@ -7,7 +7,7 @@
 use super::accounting::{Found, Holding};
 use super::{Pool, PoolError};
 use crate::pdata::Pages;
-use varve_format::thin::PART_SIZE;
+use varve_format::thin::{Mapping, PART_SIZE};
 
 impl Pool {
     /// What a volume holds alone, as it is or was a little while ago.
@@ -47,11 +47,11 @@ impl Pool {
                 }
                 let (nodes, runs) = self.step_down(node).await?;
                 ahead.extend(nodes);
-                for run in runs.iter().filter(|run| run.place != 0) {
-                    let pieces = |pages: &mut Pages| view.shares.pieces(pages, run.place, run.count);
+                for run in runs.iter().filter_map(Mapping::blocks) {
+                    let pieces = |pages: &mut Pages| view.shares.pieces(pages, run);
                     let pieces = self.map.run(pieces).await?;
                     let own = pieces.iter().filter(|piece| piece.others == 0);
-                    alone += own.map(|piece| piece.blocks).sum::<u64>();
+                    alone += own.map(|piece| piece.run.count).sum::<u64>();
                 }
             }
             Ok((alone * PART_SIZE, volume.mapped.saturating_sub(alone) * PART_SIZE))

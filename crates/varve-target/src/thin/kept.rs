@@ -13,6 +13,7 @@ use varve_block::{
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Kept, PART_SIZE};
 
 /// What would be put aside of the pool on `device`.
@@ -41,7 +42,7 @@ impl KeptMetadata {
         let mut at = head.len() as u64;
         to.write(0, arena.copy(&head), Durability::Volatile).await?;
         for block in &self.kept.blocks {
-            let read = from.read(block * PART_SIZE, arena.take(index(PART_SIZE))).await;
+            let read = from.read(block.offset(), arena.take(index(PART_SIZE))).await;
             let content = read.unwrap_or_else(|_| arena.take_zeroed(index(PART_SIZE)));
             to.write(at, content.freeze(), Durability::Volatile).await?;
             at += PART_SIZE;
@@ -84,7 +85,7 @@ impl View {
         for (block, piece) in extent.pieces(PART_SIZE) {
             let begin = index(piece.offset - offset);
             let part = &mut buffer[begin..begin + index(piece.length)];
-            match self.kept.blocks.binary_search(&block) {
+            match self.kept.blocks.binary_search(&Block::new(block)) {
                 Err(_) => part.fill(0),
                 Ok(at) => {
                     let place = self.start + at as u64 * PART_SIZE;
@@ -98,7 +99,7 @@ impl View {
 
 impl BlockDevice for View {
     fn shape(&self) -> Shape {
-        let shape = Shape::new(self.kept.end_block * PART_SIZE, PART_SIZE as u32);
+        let shape = Shape::new(self.kept.end_block.offset(), PART_SIZE as u32);
         Shape { access: Access::ReadOnly, ..shape }
     }
 
@@ -113,21 +114,21 @@ impl BlockDevice for View {
 
 impl Pool {
     /// Every block that holds metadata, by the last checkpoint.
-    async fn metadata_blocks(&self) -> BTreeSet<u64> {
+    async fn metadata_blocks(&self) -> BTreeSet<Block> {
         let (base, end) = (self.base_block(), self.end_block.get());
         assert!(base < end, "POOL4: a pool has space behind its log");
-        let mut blocks: BTreeSet<u64> = (0..base).collect();
+        let mut blocks: BTreeSet<Block> = BlockRun::between(Block::default(), base).blocks().collect();
         let mut group = base;
         while group < end {
-            blocks.extend((group..group + PAGE_PLACES).filter(|block| *block < end));
-            group += GROUP_BLOCKS;
+            blocks.extend(BlockRun::new(group, PAGE_PLACES.min(end - group)).blocks());
+            group = group + GROUP_BLOCKS;
         }
         blocks.extend(self.nodes_below_roots().await);
         blocks
     }
 
     /// Every block that the last checkpoint leads to as a node, readable or not.
-    pub(super) async fn nodes_below_roots(&self) -> BTreeSet<u64> {
+    pub(super) async fn nodes_below_roots(&self) -> BTreeSet<Block> {
         let (base, end) = (self.base_block(), self.end_block.get());
         let mut ahead: Vec<Link> = self.volumes.all().values().map(|volume| volume.tree.get().root).collect();
         ahead.extend([self.shares.root().root, self.table.get().root]);
@@ -141,7 +142,7 @@ impl Pool {
                 ahead.extend(children.iter().map(|child| child.1));
             }
         }
-        assert!(!blocks.contains(&0), "a superblock is no node");
+        assert!(!blocks.contains(&Block::default()), "a superblock is no node");
         blocks
     }
 }

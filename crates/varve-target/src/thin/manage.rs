@@ -12,6 +12,7 @@ use std::rc::Rc;
 use varve_block::Device;
 use varve_format::check_name;
 use varve_format::pdata::link::Link;
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 
 /// A volume to be created.
@@ -243,7 +244,7 @@ impl Pool {
 
     /// The pool's device has become larger.
     pub fn grown(&self, device: Device) -> Result<(), PoolError> {
-        let end_block = device.shape().size / PART_SIZE;
+        let end_block = Block::end_of(device.shape().size);
         if end_block < self.end_block.get() {
             return Err(PoolError::Misfit("a pool does not shrink"));
         }
@@ -263,8 +264,8 @@ impl Pool {
     }
 
     /// Uses the device up to `end_block`, or as far as the superblock can tell of.
-    pub(super) fn grow_to(&self, end_block: u64) {
-        let end_block = end_block.min(self.size_max() / PART_SIZE);
+    pub(super) fn grow_to(&self, end_block: Block) {
+        let end_block = end_block.min(Block::end_of(self.size_max()));
         if end_block > self.end_block.get() {
             self.map.grow(self.device(), end_block);
             self.map.set_floor(super::recover::floor_blocks(end_block)); // THIN8: it grows with the pool
@@ -383,7 +384,7 @@ impl Pool {
         let root = source.tree.get().root;
         assert!(source.since.get() < pages.generation(), "THIN7: what is made from now on is nobody else's");
         if !root.is_none() {
-            self.shares.hold(root.block(), 1);
+            self.shares.hold(BlockRun::one(root.block()));
         }
         root
     }

@@ -7,20 +7,21 @@ use super::volume::{Lately, Volume};
 use super::{Pool, Sabotage};
 use crate::pdata::{Gone, MapError, Pages, Room, Stop};
 use varve_format::pdata::node::Key;
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Change, Mapping};
 
 /// Where fresh blocks for some parts should lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hint {
     /// Directly behind, or where the neighbours in the same block of the pool leave room.
-    pub(super) place: Option<u64>,
+    pub(super) place: Option<Block>,
 }
 
 /// What becomes of a write to some parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// The blocks are the volume's own: in place.
-    Own(u64),
+    Own(Block),
     /// Fresh blocks are needed.
     Fresh(Hint),
 }
@@ -76,7 +77,7 @@ impl Pool {
             segments(runs, at, end, &mut found)?;
             for segment in found {
                 match segment.mapping {
-                    Some(mapping) if mapping.place != 0 => {
+                    Some(mapping) if mapping.place.is_some() => {
                         self.plan_mapped(pages, volume, mapping, &mut targets)?;
                     }
                     _ => {
@@ -104,10 +105,10 @@ impl Pool {
         mapping: Mapping,
         targets: &mut Vec<(u64, u64, Target)>,
     ) -> Result<(), Stop> {
-        assert!(mapping.place != 0, "MAPPING2: zeros lie nowhere");
+        let lies = mapping.blocks().expect("MAPPING2: only zeros lie nowhere");
         let held = volume.held(&self.shares, self.bounds());
         if mapping.birth > held.since || self.sabotaged(Sabotage::OverwriteShared) {
-            push(targets, mapping.start, mapping.count, Target::Own(mapping.place));
+            push(targets, mapping.start, mapping.count, Target::Own(lies.first));
             return Ok(());
         }
         let fresh = Target::Fresh(Hint { place: None });
@@ -115,27 +116,28 @@ impl Pool {
             push(targets, mapping.start, mapping.count, fresh);
             return Ok(());
         }
-        for piece in self.shares.pieces(pages, mapping.place, mapping.count)? {
-            let start = mapping.start + (piece.first - mapping.place);
-            let shared = piece.others > 0 || self.shares.were_shared_lately(piece.first, piece.blocks);
-            let target = if shared { fresh } else { Target::Own(piece.first) };
-            push(targets, start, piece.blocks, target);
+        for piece in self.shares.pieces(pages, lies)? {
+            let start = mapping.start + (piece.run.first - lies.first);
+            let shared = piece.others > 0 || self.shares.were_shared_lately(piece.run);
+            let target = if shared { fresh } else { Target::Own(piece.run.first) };
+            push(targets, start, piece.run.count, target);
         }
         Ok(())
     }
 
     /// Behind the run before, if that is the volume's own and follows or lies in the same block of the volume.
-    fn hint(&self, volume: &Volume, before: Option<Mapping>, start: u64) -> Option<u64> {
-        let before = before.filter(|run| run.place != 0 && run.birth > volume.since.get())?;
+    fn hint(&self, volume: &Volume, before: Option<Mapping>, start: u64) -> Option<Block> {
+        let before = before.filter(|run| run.birth > volume.since.get())?;
+        let place = before.place?;
         let near = before.end() == start || (before.end() - 1) / self.unit() == start / self.unit();
-        near.then(|| before.place + (start - before.start))
+        near.then(|| place + (start - before.start))
     }
 
     /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken loose. Where the rest begins.
     pub(super) fn attempt_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
         let end = self.attempt_put(pages, volume, new)?;
-        if new.place != 0 {
-            pages.settle((new.place, end - new.start));
+        if let Some(place) = new.place {
+            pages.settle(BlockRun::new(place, end - new.start));
         }
         Ok(end)
     }
@@ -150,7 +152,7 @@ impl Pool {
         let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
         let runs = Runs::of(&span, self.bounds());
         let (change, replaced) = replace(runs, (new.start, end), Some(new), held.since)?;
-        let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
+        let gone = replaced.iter().filter_map(Mapping::blocks).map(|run| run.count).sum();
         volume.can_count(gone)?;
         drop(span); // So that the leaf is changed in its place.
         for old in &replaced {
@@ -160,7 +162,7 @@ impl Pool {
         volume.set_tree(tree);
         let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
-        volume.count(if new.place == 0 { 0 } else { new.count }, gone);
+        volume.count(new.blocks().map_or(0, |run| run.count), gone);
         Ok(end)
     }
 
@@ -182,7 +184,7 @@ impl Pool {
         if gone.is_empty() {
             return Ok((end, false));
         }
-        let unmapped = gone.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
+        let unmapped = gone.iter().filter_map(Mapping::blocks).map(|run| run.count).sum();
         volume.can_count(unmapped)?;
         // Only the first and the last of them may have been cut.
         let is_uncut = |index: usize| Ok(gone[index] == runs.at(index)?);
@@ -219,16 +221,14 @@ impl Pool {
                 let end = self.attempt_map(pages, volume, rest)?;
                 let Mapping { start, place, .. } = rest;
                 let volume = volume.id;
-                self.log(if place == 0 {
-                    Change::Zero { volume, start, end }
-                } else {
-                    Change::Map { volume, start, count: end - start, place }
+                self.log(match place {
+                    None => Change::Zero { volume, start, end },
+                    Some(place) => Change::Map { volume, start, count: end - start, place },
                 });
                 Ok(end)
             };
             let end = self.map.run(attempt).await.map_err(|error| (error, rest))?;
-            let place = if rest.place == 0 { 0 } else { rest.place + (end - rest.start) };
-            rest = Mapping { start: end, count: rest.end() - end, place, ..rest };
+            rest = rest.behind(end - rest.start);
         }
         Ok(())
     }

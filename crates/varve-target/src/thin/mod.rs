@@ -105,6 +105,7 @@ use layout::{Layout, index};
 use shares::Shares;
 use std::cell::{Cell, RefCell};
 use varve_block::{Arena, Clock, Device, IoError};
+use varve_format::pdata::Block;
 use varve_format::thin::PART_SIZE;
 use volumes::Volumes;
 
@@ -124,8 +125,8 @@ pub struct Pool {
     volumes: Volumes,
     /// Number of the last superblock.
     number: Cell<u64>,
-    /// Number of the first block behind the pool.
-    end_block: Cell<u64>,
+    /// The first block behind the pool.
+    end_block: Cell<Block>,
     commits: Commits,
     readers: ReaderEpochs,
     /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).
@@ -135,7 +136,7 @@ pub struct Pool {
     /// What was last found of what volumes hold alone.
     holdings: RefCell<accounting::Holdings>,
     /// The damaged block that was told of last.
-    told_of: Cell<Option<u64>>,
+    told_of: Cell<Option<Block>>,
 }
 
 impl Pool {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Extent, joined};
 use varve_format::check_name;
+use varve_format::pdata::Block;
 use varve_format::pdata::node::Entries;
 use varve_format::thin::{Change, PART_SIZE, VolumeFlags};
 
@@ -49,7 +50,7 @@ pub(super) async fn last_checkpoint(
     clock: &Clock,
 ) -> Result<(Rc<Pool>, Vec<String>), PoolError> {
     let superblock = read_superblock(device, arena).await?;
-    if device.shape().size / PART_SIZE < superblock.end_block {
+    if Block::end_of(device.shape().size) < superblock.end_block {
         return Err(PoolError::Misfit("the device is smaller than the pool on it"));
     }
     let (overlay, options) = (Overlay::over(device), PoolOptions::default());

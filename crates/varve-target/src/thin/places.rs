@@ -13,7 +13,7 @@ use crate::reader_epochs::EpochGuard;
 use varve_block::{
     Allocation, Device, Extent, IoError, Location, MIB, MapAnswer, MapGuard, MapIntent, MapPiece,
 };
-use varve_format::thin::{PART_SIZE, VolumeFlags};
+use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 
 /// The most that one answer to a writer is about. One to a reader is about one leaf of the map.
 const OVERWRITE_BYTES: u64 = 4 * MIB;
@@ -124,7 +124,7 @@ impl Places<'_> {
         let mut answer = MapAnswer::default();
         for (_, count, target) in self.plan(asked).await? {
             answer.push(match target {
-                Target::Own(place) => MapPiece::on(&pool, place * PART_SIZE, count * PART_SIZE),
+                Target::Own(place) => MapPiece::on(&pool, place.offset(), count * PART_SIZE),
                 Target::Fresh(_) => MapPiece::sent(count * PART_SIZE),
             });
         }
@@ -136,7 +136,7 @@ impl Places<'_> {
 fn piece_of(segment: Segment, pool: &Device, origin: Option<&Device>, shown: u64) -> MapPiece {
     let length = segment.count * PART_SIZE;
     match (segment.mapping, origin) {
-        (Some(mapping), _) if mapping.place != 0 => MapPiece::on(pool, mapping.place * PART_SIZE, length),
+        (Some(Mapping { place: Some(place), .. }), _) => MapPiece::on(pool, place.offset(), length),
         (None, Some(origin)) if segment.start < shown => {
             assert!(segment.start + segment.count <= shown, "THIN6: {segment:?} shows the origin as a whole");
             MapPiece::on(origin, segment.start * PART_SIZE, length)

@@ -24,6 +24,7 @@ use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Durability, KIB, MIB};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Key, Value};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, RECORD_BLOCKS_MAX, Record,
     SLOT_BLOCKS_MAX, Superblock, VolumeRows, slot_blocks_for, volume_key,
@@ -54,8 +55,8 @@ const LOG_BLOCKS_MIN: u64 = 8;
 const SPACE_BLOCKS_MIN: u64 = 192;
 
 /// THIN8: blocks that only nodes may take, in a pool that ends at `end_block`.
-pub(super) fn floor_blocks(end_block: u64) -> u64 {
-    (end_block / 32).clamp(64, 64 << 10)
+pub(super) fn floor_blocks(end_block: Block) -> u64 {
+    (end_block.number() / 32).clamp(64, 64 << 10)
 }
 
 impl Pool {
@@ -65,17 +66,17 @@ impl Pool {
         if !(BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&size) || !size.is_power_of_two() {
             return Err(PoolError::Misfit("a block is a power of two between 4 KiB and 1 MiB"));
         }
-        let end_block = device.shape().size / PART_SIZE;
+        let end_block = Block::end_of(device.shape().size);
         let log_blocks = match format.log_bytes {
             Some(bytes) => (bytes / PART_SIZE).clamp(LOG_BLOCKS_MIN, 1 << 20),
-            None => (end_block / 64).clamp(LOG_BLOCKS_MIN, 16 * MIB / PART_SIZE),
+            None => (end_block.number() / 64).clamp(LOG_BLOCKS_MIN, 16 * MIB / PART_SIZE),
         };
         let slot_blocks = slot_blocks_for(end_block);
-        let least = 2 * slot_blocks + log_blocks + SPACE_BLOCKS_MIN;
+        let base = Block::new(2 * slot_blocks + log_blocks);
+        let least = base + SPACE_BLOCKS_MIN;
         if end_block < least {
-            return Err(PoolError::TooSmall(least * PART_SIZE));
+            return Err(PoolError::TooSmall(least.offset()));
         }
-        let base = 2 * slot_blocks + log_blocks;
         let superblock = Superblock {
             number: 1,
             pool: format.id,
@@ -100,7 +101,7 @@ impl Pool {
         // The other slot, and the ring: a pool that was here before must not shine through.
         let (nothing, ring) = empty.freeze().split_at(index(slot_blocks * PART_SIZE));
         device.write(other.0, nothing, Durability::Volatile).await?;
-        device.write(superblock.ring() * PART_SIZE, ring, Durability::Volatile).await?;
+        device.write(superblock.ring().offset(), ring, Durability::Volatile).await?;
         publish(device, first, other).await?;
         Ok(())
     }
@@ -113,12 +114,12 @@ impl Pool {
         options: PoolOptions,
     ) -> Result<Rc<Pool>, PoolError> {
         let (superblock, held) = read_superblocks(&device, &arena).await?;
-        if device.shape().size / PART_SIZE < superblock.end_block {
+        if Block::end_of(device.shape().size) < superblock.end_block {
             return Err(PoolError::Misfit("the device is smaller than the pool on it"));
         }
         let pool = Rc::new(Pool::build(device, arena, clock, options, &superblock));
         pool.listen_to_readers();
-        let end_block = pool.device().shape().size / PART_SIZE;
+        let end_block = Block::end_of(pool.device().shape().size);
         if end_block > superblock.end_block {
             // The log may speak of what has come since the checkpoint.
             pool.grow_to(end_block);
@@ -162,7 +163,7 @@ impl Pool {
         }
         let Superblock { head, sequence, epoch, .. } = *superblock;
         let begin = LogStart { head, sequence, epoch };
-        let ring = Ring::new(superblock.ring(), superblock.log_blocks, begin, RECORD_BLOCKS_MAX);
+        let ring = Ring::new(superblock.ring().number(), superblock.log_blocks, begin, RECORD_BLOCKS_MAX);
         let layout = Layout {
             block_size: superblock.block_size,
             slot_blocks: superblock.slot_blocks,
@@ -255,13 +256,13 @@ impl Pool {
         self.may_be_made(change)?;
         match change {
             Change::Map { volume, start, count, place } => {
-                self.remap(*volume, Mapping { start: *start, count: *count, place: *place, birth: 0 }).await
+                self.remap(*volume, Mapping::of(*start, BlockRun::new(*place, *count))).await
             }
             Change::Zero { volume, start, end } => {
                 let (mut at, end) = (*start, *end);
                 while at < end {
                     let count = (end - at).min(Mapping::COUNT_MAX);
-                    self.remap(*volume, Mapping { start: at, count, place: 0, birth: 0 }).await?;
+                    self.remap(*volume, Mapping { start: at, count, place: None, birth: 0 }).await?;
                     at += count;
                 }
                 Ok(())
@@ -293,8 +294,7 @@ impl Pool {
         let mut rest = new;
         while rest.count > 0 {
             let end = self.map.run(|pages: &mut Pages| self.attempt_map(pages, &volume, rest)).await?;
-            let place = if rest.place == 0 { 0 } else { rest.place + (end - rest.start) };
-            rest = Mapping { start: end, count: rest.end() - end, place, ..rest };
+            rest = rest.behind(end - rest.start);
         }
         Ok(())
     }
@@ -316,7 +316,7 @@ pub(super) fn slots(superblock: &Superblock, arena: &Arena) -> [SlotBytes; 2] {
     superblock.slots().map(|address| {
         let mut slot = arena.take(index(superblock.slot_blocks * PART_SIZE));
         superblock.encode(&mut slot, address);
-        (address * PART_SIZE, slot.freeze())
+        (address.offset(), slot.freeze())
     })
 }
 
@@ -331,20 +331,21 @@ async fn read_superblocks(device: &Device, arena: &Arena) -> Result<(Superblock,
     let mut newest = Newest::<Superblock>::new();
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
     let second = lengths.take_while(|length| *length <= SLOT_BLOCKS_MAX);
-    for address in std::iter::once(0).chain(second) {
-        if (address + 1) * PART_SIZE > device.shape().size {
+    let end = Block::end_of(device.shape().size);
+    for address in std::iter::once(0).chain(second).map(Block::new) {
+        if address >= end {
             break;
         }
-        if newest.so_far().is_some_and(|one| one.slot_blocks != address) {
+        if newest.so_far().is_some_and(|one| one.slot_blocks != address.number()) {
             continue;
         }
-        let block = device.read(address * PART_SIZE, arena.take(index(PART_SIZE))).await?;
+        let block = device.read(address.offset(), arena.take(index(PART_SIZE))).await?;
         let Some(length) = Superblock::slot_length(&block, address) else { continue };
-        if (address + length) * PART_SIZE > device.shape().size {
+        if address + length > end {
             continue;
         }
-        let slot = device.read(address * PART_SIZE, arena.take(index(length * PART_SIZE))).await?;
-        newest.look_at(address * PART_SIZE, Superblock::decode(&slot, address));
+        let slot = device.read(address.offset(), arena.take(index(length * PART_SIZE))).await?;
+        newest.look_at(address.offset(), Superblock::decode(&slot, address));
     }
     newest.found().map_err(PoolError::Format)
 }
@@ -411,7 +412,7 @@ impl Log for &Pool {
     async fn claim(&self, placed: &Placed<Record>) -> Result<(), PoolError> {
         for change in &placed.record.changes {
             if let Change::Map { count, place, .. } = change
-                && !self.map.run(|pages| pages.claim_loose((*place, *count))).await?
+                && !self.map.run(|pages| pages.claim_loose(BlockRun::new(*place, *count))).await?
             {
                 return Err(PoolError::Corrupt("the log maps a block that is in use"));
             }

@@ -19,6 +19,7 @@ use super::diff::Damage;
 use super::offline::last_checkpoint;
 use super::overlay::Overlay;
 use super::recover::read_superblock;
+use super::runs::Content;
 use super::text::{Head, Line, POOL_TEXT_TITLE, VolumeLine, parse_head, parse_line};
 use super::volume::Volume;
 use super::{Pool, PoolError, PoolOptions, index};
@@ -28,6 +29,7 @@ use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Durability};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Change, Mapping, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
 
 const NOT_A_TEXT: PoolError = PoolError::Misfit("a pool's text begins with: varve-thin-pool 2");
@@ -107,9 +109,9 @@ struct Blocks {
 
 impl Blocks {
     /// Adds a block; whether it is new.
-    fn insert(&mut self, block: u64) -> bool {
-        let words = self.groups.entry(block / GROUP_BLOCKS).or_insert_with(|| vec![0; 504]);
-        let at = block % GROUP_BLOCKS;
+    fn insert(&mut self, block: Block) -> bool {
+        let words = self.groups.entry(block.number() / GROUP_BLOCKS).or_insert_with(|| vec![0; 504]);
+        let at = block.number() % GROUP_BLOCKS;
         let (word, bit) = (index(at / 64), 1 << (at % 64));
         let is_new = words[word] & bit == 0;
         words[word] |= bit;
@@ -157,10 +159,8 @@ impl Renewal {
         let behind = claims.iter().filter_map(|(_, number)| number.checked_add(1)).max();
         renewal.pool.commits.ring.skip_to(behind.unwrap_or(0));
         for line in lines(text) {
-            if let Line::Parts { start, end, place: Some(place) } = line?
-                && place != 0
-            {
-                renewal.claim(place, end - start).await?;
+            if let Line::Parts { start, end, content: Content::Data(place) } = line? {
+                renewal.claim(BlockRun::new(place, end - start)).await?;
             }
         }
         if let Some(old) = old {
@@ -171,19 +171,19 @@ impl Renewal {
     }
 
     /// RESTORE2: marks as in use where data lies.
-    async fn claim(&mut self, place: u64, count: u64) -> Result<(), PoolError> {
-        assert!(place > 0 && count > 0, "MAPPING2: zeros lie nowhere");
-        if !self.pool.may_hold_data(place, count) {
+    async fn claim(&mut self, run: BlockRun) -> Result<(), PoolError> {
+        assert!(run.count > 0, "MAPPING1: data has blocks");
+        if !self.pool.may_hold_data(run) {
             return Err(PoolError::Misfit("data lies where none can be"));
         }
-        if self.pool.map.run(|pages| pages.claim((place, count))).await? {
+        if self.pool.map.run(|pages| pages.claim(run)).await? {
             return Ok(());
         }
         // Others hold some of it too.
-        let claim = |pages: &mut Pages, block: u64| {
-            if pages.is_used(block)? { Ok(true) } else { pages.claim((block, 1)) }
+        let claim = |pages: &mut Pages, block: Block| {
+            if pages.is_used(block)? { Ok(true) } else { pages.claim(BlockRun::one(block)) }
         };
-        for block in place..place + count {
+        for block in run.blocks() {
             self.pool.map.run(|pages| claim(pages, block)).await?;
         }
         Ok(())
@@ -193,21 +193,21 @@ impl Renewal {
     async fn spare(&mut self, old: &Pool) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get().min(old.end_block.get()));
         self.left = old.volumes.removing();
-        for group in (0..end.saturating_sub(base)).step_by(index(GROUP_BLOCKS)) {
-            let group = (base + group, GROUP_BLOCKS.min(end - base - group));
+        for group in (0..end.max(base) - base).step_by(index(GROUP_BLOCKS)) {
+            let group = BlockRun::new(base + group, GROUP_BLOCKS.min(end - base - group));
             // A page that cannot be read says nothing; the nodes below are spared then.
             let was_used = old.map.run(|pages: &mut Pages| pages.marks(group)).await.unwrap_or_default();
             let is_used = self.pool.map.run(|pages| pages.marks(group)).await?;
             let to_spare = |(was, is): (bool, bool)| was && !is;
             let to_spare: Vec<bool> = was_used.into_iter().zip(is_used).map(to_spare).collect();
-            let mut first = group.0;
+            let mut first = group.first;
             for run in to_spare.chunk_by(|one, two| one == two) {
-                let length = run.len() as u64;
+                let blocks = BlockRun::new(first, run.len() as u64);
                 if run[0] {
-                    let spared = self.pool.map.run(|pages| pages.claim_loose((first, length))).await?;
+                    let spared = self.pool.map.run(|pages| pages.claim_loose(blocks)).await?;
                     assert!(spared, "RESTORE2: none of them is in use");
                 }
-                first += length;
+                first = blocks.end();
             }
         }
         for block in old.nodes_below_roots().await.range(base..end) {
@@ -216,10 +216,10 @@ impl Renewal {
         Ok(())
     }
 
-    async fn spare_block(&self, block: u64) -> Result<(), MapError> {
+    async fn spare_block(&self, block: Block) -> Result<(), MapError> {
         assert!(block >= self.pool.base_block(), "RESTORE2: it lies behind the log");
         let spare = |pages: &mut Pages| {
-            if pages.is_used(block)? { Ok(true) } else { pages.claim_loose((block, 1)) }
+            if pages.is_used(block)? { Ok(true) } else { pages.claim_loose(BlockRun::one(block)) }
         };
         self.pool.map.run(spare).await.map(drop)
     }
@@ -229,11 +229,13 @@ impl Renewal {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
         for (record, at, change) in numbered(records) {
             let Change::Map { count, place, .. } = change else { continue };
-            if self.pool.map.run(|pages| pages.claim_loose((*place, *count))).await? {
+            let run = BlockRun::new(*place, *count);
+            if self.pool.map.run(|pages| pages.claim_loose(run)).await? {
                 continue;
             }
             self.refused.insert((record, at));
-            for block in (*place).max(base)..place.saturating_add(*count).min(end) {
+            let last = run.checked_end().unwrap_or(end).min(end);
+            for block in BlockRun::between(base.max(*place).min(last), last).blocks() {
                 self.spare_block(block).await?;
             }
         }
@@ -246,7 +248,7 @@ impl Renewal {
         for line in lines(text) {
             match line? {
                 Line::Volume(line) => (current, last) = (Some(self.volume(&line)?), 0),
-                Line::Parts { start, end, place } => {
+                Line::Parts { start, end, content } => {
                     let volume = current.as_ref();
                     let volume =
                         volume.ok_or(PoolError::Misfit("the text speaks of parts before any volume"))?;
@@ -254,12 +256,12 @@ impl Renewal {
                         return Err(TWICE);
                     }
                     last = end;
-                    if place.is_some() && end > volume.parts() {
+                    if content != Content::Hole && end > volume.parts() {
                         return Err(PoolError::Misfit(
                             "the text speaks of parts beyond the end of their volume",
                         ));
                     }
-                    self.parts(volume, start, end, place).await?;
+                    self.parts(volume, start, end, content).await?;
                     self.relieve().await?;
                 }
             }
@@ -314,19 +316,22 @@ impl Renewal {
         volume: &Volume,
         start: u64,
         end: u64,
-        place: Option<u64>,
+        content: Content,
     ) -> Result<(), PoolError> {
         assert!(start < end, "RESTORE1: a line says something");
         let mut at = start;
         while at < end {
-            at = match place {
-                None => self.pool.map.run(|pages| self.pool.attempt_unmap(pages, volume, at, end)).await?.0,
-                Some(place) => {
-                    let place = if place == 0 { 0 } else { place + (at - start) };
-                    let count = (end - at).min(Mapping::COUNT_MAX);
-                    self.adopt(volume, Mapping { start: at, count, place, birth: 0 }).await?
+            let place = match content {
+                Content::Data(place) => Some(place + (at - start)),
+                Content::Zeros => None,
+                Content::Hole => {
+                    let unmap = |pages: &mut Pages| self.pool.attempt_unmap(pages, volume, at, end);
+                    at = self.pool.map.run(unmap).await?.0;
+                    continue;
                 }
             };
+            let count = (end - at).min(Mapping::COUNT_MAX);
+            at = self.adopt(volume, Mapping { start: at, count, place, birth: 0 }).await?;
         }
         Ok(())
     }
@@ -336,12 +341,11 @@ impl Renewal {
         let pool = Rc::clone(&self.pool);
         let end = pool.map.run(|pages| pool.attempt_put(pages, volume, new)).await?;
         assert!(new.start < end && end <= new.end(), "RUNS1: {end} for {new:?}");
-        if new.place != 0 {
-            for block in new.place..new.place + (end - new.start) {
-                if !self.held.insert(block) {
-                    pool.shares.hold(block, 1); // RESTORE3
-                    self.is_anything_shared = true;
-                }
+        let adopted = new.place.map(|place| BlockRun::new(place, end - new.start));
+        for block in adopted.into_iter().flat_map(BlockRun::blocks) {
+            if !self.held.insert(block) {
+                pool.shares.hold(BlockRun::one(block)); // RESTORE3
+                self.is_anything_shared = true;
             }
         }
         Ok(end)
@@ -458,7 +462,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
         block_size: head.block_size,
         slot_blocks: head.slot_size / PART_SIZE,
         log_blocks: head.log_size / PART_SIZE,
-        end_block: head.size / PART_SIZE,
+        end_block: Block::end_of(head.size),
         generation: known.as_ref().map_or(0, |known| known.generation),
         free_blocks: 0,
         nodes: 0,
@@ -483,7 +487,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
     if superblock.end_block < superblock.base_block() + 2 * PAGE_PLACES {
         return Err(PoolError::Misfit("a pool of the size that the text names has no room for anything"));
     }
-    if device.shape().size / PART_SIZE < superblock.end_block {
+    if Block::end_of(device.shape().size) < superblock.end_block {
         return Err(PoolError::Misfit("the device is smaller than the pool was"));
     }
     assert!(superblock.nodes == 0 && superblock.volumes.is_none(), "RESTORE1: there is nothing yet");

@@ -10,8 +10,8 @@
 
 use super::bounds::{Bounds, PARTS_MAX};
 use crate::pdata::{Span, Splice, Stop};
-use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
+use varve_format::pdata::{Block, BlockError, BlockRun};
 use varve_format::thin::Mapping;
 
 /// What some parts of a volume are.
@@ -23,6 +23,23 @@ pub(super) struct Segment {
     pub(super) count: u64,
     /// The run that says so, cut to these parts; none for a hole.
     pub(super) mapping: Option<Mapping>,
+}
+
+/// Where some parts of a volume are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Content {
+    /// Nothing is mapped.
+    Hole,
+    /// They are zeros that were written.
+    Zeros,
+    /// They lie in the pool from this block on.
+    Data(Block),
+}
+
+impl Content {
+    pub(super) fn of(mapping: Option<Mapping>) -> Self {
+        mapping.map_or(Content::Hole, |mapping| mapping.place.map_or(Content::Zeros, Content::Data))
+    }
 }
 
 impl Segment {
@@ -60,7 +77,7 @@ pub(super) struct Runs<'a> {
     /// The first part that the next leaf may hold.
     end: u64,
     /// The block of the leaf, and the transaction that made it.
-    leaf: (u64, u64),
+    leaf: (Block, u64),
     bounds: Bounds,
 }
 
@@ -75,7 +92,7 @@ impl<'a> Runs<'a> {
         let next = self.entries.get(index + 1).map_or(Key::from(self.end), |next| next.0);
         let can_be = |run: &Mapping| {
             let is_apart = Key::from(run.end()) <= next && run.end() <= PARTS_MAX;
-            let is_placed = run.place == 0 || self.bounds.may_hold_data(run.place, run.count);
+            let is_placed = run.blocks().is_none_or(|blocks| self.bounds.may_hold_data(blocks));
             is_apart && is_placed && run.birth <= self.leaf.1
         };
         let run = Mapping::decode(*key, value).ok().filter(can_be);
@@ -110,8 +127,7 @@ pub(super) fn clip(mapping: Mapping, from: u64, to: u64) -> Option<Mapping> {
     if start >= end {
         return None;
     }
-    let place = if mapping.place == 0 { 0 } else { mapping.place + (start - mapping.start) };
-    Some(Mapping { start, count: end - start, place, ..mapping })
+    Some(Mapping { count: end - start, ..mapping.behind(start - mapping.start) })
 }
 
 /// The runs that have parts from `from` to `to`, cut to them.
@@ -147,7 +163,7 @@ pub(super) fn before(runs: Runs<'_>, start: u64) -> Result<Option<Mapping>, Stop
 /// RUNS2: both as one run.
 fn joined(one: Mapping, two: Mapping, since: u64) -> Option<Mapping> {
     assert!(one.end() <= two.start, "RUNS1: {one:?} before {two:?}");
-    let follows = if one.place == 0 { two.place == 0 } else { one.place + one.count == two.place };
+    let follows = one.blocks().map(BlockRun::end) == two.place;
     let alike = (one.birth > since) == (two.birth > since);
     let fits = one.count + two.count <= Mapping::COUNT_MAX;
     let birth = one.birth.min(two.birth);
@@ -199,31 +215,35 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    const BOUNDS: Bounds = Bounds { base: 2, end: 20_000 };
+    const BOUNDS: Bounds = Bounds { base: Block::new(2), end: Block::new(20_000) };
 
     fn leaf(entries: &[(Key, Value)]) -> Runs<'_> {
-        Runs { entries, end: u64::MAX, leaf: (1, 1000), bounds: BOUNDS }
+        Runs { entries, end: u64::MAX, leaf: (Block::new(1), 1000), bounds: BOUNDS }
     }
 
     #[test]
     fn a_run_that_cannot_be_is_not_believed() {
-        let sound = Mapping { start: 10, count: 5, place: 100, birth: 7 };
-        let next = Mapping { start: 20, count: 1, place: 0, birth: 7 };
+        let at = |number: u64| Some(Block::new(number));
+        let sound = Mapping { start: 10, count: 5, place: at(100), birth: 7 };
+        let next = Mapping { start: 20, count: 1, place: None, birth: 7 };
         let entries = |run: Mapping| vec![(run.key(), run.value()), (next.key(), next.value())];
         let look = |run: Mapping, end: u64, generation: u64| {
             let entries = entries(run);
-            let runs = Runs { end, leaf: (1, generation), ..leaf(&entries) };
+            let runs = Runs { end, leaf: (Block::new(1), generation), ..leaf(&entries) };
             runs.all()
         };
         assert_eq!(look(sound, 21, 7), Ok(vec![sound, next]));
         for wrong in [
             Mapping { count: 11, ..sound },
-            Mapping { place: 1, ..sound },
-            Mapping { place: 3, count: 5, start: 10, birth: 8 },
-            Mapping { place: 20_000 - 4, ..sound },
-            Mapping { place: 2, ..sound },
+            Mapping { place: at(1), ..sound },
+            Mapping { place: at(3), count: 5, start: 10, birth: 8 },
+            Mapping { place: at(20_000 - 4), ..sound },
+            Mapping { place: at(2), ..sound },
         ] {
-            assert!(matches!(look(wrong, 21, 7), Err(Stop::Damaged(1, _))), "RUNS3: {wrong:?}");
+            assert!(
+                matches!(look(wrong, 21, 7), Err(Stop::Damaged(block, _)) if block == Block::new(1)),
+                "RUNS3: {wrong:?}"
+            );
         }
         assert!(look(sound, 20, 7).is_err(), "RUNS1: the last one reaches into the next leaf");
         assert!(look(sound, 21, 6).is_err(), "RUNS3: it is younger than its leaf");
@@ -233,10 +253,10 @@ mod tests {
         #[test]
         fn runs_say_what_an_array_says(changes in prop::collection::vec((0_u64..60, 1_u64..20, 0_u64..4), 1..40)) {
             let mut entries = Vec::new();
-            let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut model: BTreeMap<u64, Option<Block>> = BTreeMap::new();
             for (number, (start, count, kind)) in changes.into_iter().enumerate() {
-                let place = if kind == 1 { 0 } else { 300 * number as u64 + 7 };
-                let place = if kind == 3 { 500 + start } else { place };
+                let place = if kind == 3 { 500 + start } else { 300 * number as u64 + 7 };
+                let place = (kind != 1).then(|| Block::new(place));
                 let new = (kind > 0).then_some(Mapping { start, count, place, birth: number as u64 });
                 let (change, removed) =
                     replace(leaf(&entries), (start, start + count), new, 20).expect("they are sound");
@@ -245,7 +265,7 @@ mod tests {
                 let expected: Vec<_> = model.range(start..start + count).map(|(at, place)| (*at, *place)).collect();
                 let flat = |run: &Mapping| {
                     let run = *run;
-                    (0..run.count).map(move |at| (run.start + at, if run.place == 0 { 0 } else { run.place + at })).collect::<Vec<_>>()
+                    (0..run.count).map(move |at| (run.start + at, run.place.map(|place| place + at))).collect::<Vec<_>>()
                 };
                 prop_assert_eq!(removed.iter().flat_map(flat).collect::<Vec<_>>(), expected);
                 for at in start..start + count {

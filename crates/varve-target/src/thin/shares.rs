@@ -19,13 +19,15 @@ use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
+use varve_format::pdata::{Block, BlockError, BlockRun};
 use varve_format::thin::Share;
 
 /// Runs of blocks and a number for each: first, length, number.
-type Numbers = BTreeMap<u64, (u64, i64)>;
+type Numbers = BTreeMap<Block, (u64, i64)>;
 
+/// What lies there is never shared.
+const SUPERBLOCK: Block = Block::new(0);
 /// The most differences that go into the map at once.
 const FOLD_MAX: usize = 256;
 /// With more batches than these, the oldest two become one.
@@ -80,29 +82,29 @@ impl Shares {
         self.difference.borrow().len()
     }
 
-    pub(super) fn hold(&self, first: u64, blocks: u64) {
-        assert!(first > 0, "a superblock is never shared");
-        add(Rc::make_mut(&mut self.difference.borrow_mut()), first, blocks, 1);
+    pub(super) fn hold(&self, run: BlockRun) {
+        assert!(run.first > SUPERBLOCK, "a superblock is never shared");
+        add(Rc::make_mut(&mut self.difference.borrow_mut()), run, 1);
     }
 
-    pub(super) fn let_go(&self, first: u64, blocks: u64) {
-        assert!(first > 0, "a superblock is never shared");
-        add(Rc::make_mut(&mut self.difference.borrow_mut()), first, blocks, -1);
-        self.was_let_go(first, blocks);
+    pub(super) fn let_go(&self, run: BlockRun) {
+        assert!(run.first > SUPERBLOCK, "a superblock is never shared");
+        add(Rc::make_mut(&mut self.difference.borrow_mut()), run, -1);
+        self.was_let_go(run);
     }
 
     /// Somebody has let go of what leads to the blocks (REFCOUNT4).
-    pub(super) fn was_let_go(&self, first: u64, blocks: u64) {
-        add(&mut self.lately.borrow_mut().now, first, blocks, 1);
+    pub(super) fn was_let_go(&self, run: BlockRun) {
+        add(&mut self.lately.borrow_mut().now, run, 1);
     }
 
     /// Whether somebody let go of one of the blocks, and may hold it again after a crash or read it now (REFCOUNT4).
-    pub(super) fn were_shared_lately(&self, first: u64, blocks: u64) -> bool {
-        assert!(blocks > 0, "some block is asked about");
+    pub(super) fn were_shared_lately(&self, run: BlockRun) -> bool {
+        assert!(run.count > 0, "some block is asked about");
         self.retire();
         let reaches = |numbers: &Numbers| {
-            let last = numbers.range(..first + blocks).next_back();
-            last.is_some_and(|(start, (length, _))| start + length > first)
+            let last = numbers.range(..run.end()).next_back();
+            last.is_some_and(|(start, (length, _))| *start + *length > run.first)
         };
         let lately = self.lately.borrow();
         let reached = reaches(&lately.now) || lately.before.iter().any(|batch| reaches(&batch.runs));
@@ -129,7 +131,7 @@ impl Shares {
             && let Some(next) = lately.before.front_mut()
         {
             for (first, (blocks, number)) in oldest.runs {
-                add(&mut next.runs, first, blocks, number);
+                add(&mut next.runs, BlockRun::new(first, blocks), number);
             }
         }
     }
@@ -154,61 +156,60 @@ impl Shares {
         assert!(before.iter().is_sorted_by_key(|batch| batch.mark), "REFCOUNT4: readers end in their order");
         if cfg!(debug_assertions) {
             let difference = self.difference.borrow();
-            let mut at = 0;
+            let mut at = SUPERBLOCK;
             for (first, (blocks, number)) in difference.iter().take(FOLD_MAX) {
                 assert!(*first >= at && *blocks > 0 && *number != 0, "REFCOUNT1: a run at {first}");
-                at = first + blocks;
+                at = *first + *blocks;
             }
         }
     }
 
     /// How many others hold `block`.
-    pub(super) fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
-        let span = self.root.get().span(pages, Key::from(block))?;
-        let count = span.entries().partition_point(|entry| entry.0 <= Key::from(block));
+    pub(super) fn others(&self, pages: &mut Pages, block: Block) -> Result<u64, Stop> {
+        let span = self.root.get().span(pages, Share::key_of(block))?;
+        let count = span.entries().partition_point(|entry| entry.0 <= Share::key_of(block));
         let share = count.checked_sub(1).map(|index| noted_at(&span, index)).transpose()?;
-        let noted = share.filter(|share| share.end() > block).map_or(0, |share| signed(share.others));
+        let noted = share.filter(|share| share.run.end() > block).map_or(0, |share| signed(share.others));
         let difference = self.difference.borrow();
         let last = difference.range(..=block).next_back();
-        let change = last.filter(|(first, (blocks, _))| *first + blocks > block).map_or(0, |(_, run)| run.1);
+        let change =
+            last.filter(|(first, (blocks, _))| **first + *blocks > block).map_or(0, |(_, run)| run.1);
         unsigned(noted + change, block)
     }
 
     /// How many others hold each of these blocks, in runs.
-    pub(super) fn pieces(&self, pages: &mut Pages, first: u64, blocks: u64) -> Result<Vec<Share>, Stop> {
-        assert!(blocks > 0, "some block is asked about");
-        if blocks == 1 {
+    pub(super) fn pieces(&self, pages: &mut Pages, run: BlockRun) -> Result<Vec<Share>, Stop> {
+        assert!(run.count > 0, "some block is asked about");
+        if run.count == 1 {
             // The usual case of small writes, without any table.
-            return Ok(vec![Share { first, blocks, others: self.others(pages, first)? }]);
+            return Ok(vec![Share { run, others: self.others(pages, run.first)? }]);
         }
-        let end = first + blocks;
+        let end = run.end();
         let mut numbers = Numbers::new();
-        let (mut at, tree) = (first, self.root.get());
+        let (mut at, tree) = (run.first, self.root.get());
         loop {
-            let span = tree.span(pages, Key::from(at))?;
-            let from = span.entries().partition_point(|entry| entry.0 <= Key::from(at)).saturating_sub(1);
-            let last = span.entries().partition_point(|entry| entry.0 < Key::from(end)).max(from);
+            let span = tree.span(pages, Share::key_of(at))?;
+            let from = span.entries().partition_point(|entry| entry.0 <= Share::key_of(at)).saturating_sub(1);
+            let last = span.entries().partition_point(|entry| entry.0 < Share::key_of(end)).max(from);
             for index in from..last {
                 let share = noted_at(&span, index)?;
-                let (start, stop) = (share.first.max(first), share.end().min(end));
-                if start < stop {
-                    numbers.insert(start, (stop - start, signed(share.others)));
+                if let Some(piece) = share.run.intersect(run) {
+                    numbers.insert(piece.first, (piece.count, signed(share.others)));
                 }
             }
-            match span.end.and_then(|end| u64::try_from(end).ok()).filter(|next| *next < end) {
+            match span.end.and_then(Share::block_of).filter(|next| *next < end) {
                 Some(next) => at = next,
                 None => break,
             }
         }
         let difference = self.difference.borrow();
-        let before = difference.range(..first).next_back().into_iter();
-        for (start, (length, number)) in before.chain(difference.range(first..end)) {
-            let (from, to) = ((*start).max(first), (start + length).min(end));
-            if from < to {
-                add(&mut numbers, from, to - from, *number);
+        let before = difference.range(..run.first).next_back().into_iter();
+        for (start, (length, number)) in before.chain(difference.range(run.first..end)) {
+            if let Some(piece) = BlockRun::new(*start, *length).intersect(run) {
+                add(&mut numbers, piece, *number);
             }
         }
-        fill(&numbers, first, end)
+        fill(&numbers, run)
     }
 
     /// Puts the differences of one leaf into the map; `false` if there is none left.
@@ -217,20 +218,20 @@ impl Shares {
         let difference = Rc::make_mut(&mut difference);
         let Some(first) = difference.keys().next().copied() else { return Ok(false) };
         let mut tree = self.root.get();
-        let span = tree.span(pages, Key::from(first))?;
-        let end = span.end.and_then(|end| u64::try_from(end).ok()).unwrap_or(u64::MAX);
+        let span = tree.span(pages, Share::key_of(first))?;
+        let end = span.end.and_then(Share::block_of).unwrap_or(Block::new(u64::MAX));
         let noted = (0..span.entries().len()).map(|index| noted_at(&span, index));
         let mut numbers = noted
-            .map(|share| share.map(|share| (share.first, (share.blocks, signed(share.others)))))
+            .map(|share| share.map(|share| (share.run.first, (share.run.count, signed(share.others)))))
             .collect::<Result<Numbers, Stop>>()?;
         cut(difference, end); // REFCOUNT2
         let folded: Vec<_> =
             difference.range(..end).take(FOLD_MAX).map(|(first, run)| (*first, *run)).collect();
         for (first, (length, number)) in &folded {
-            add(&mut numbers, *first, *length, *number);
+            add(&mut numbers, BlockRun::new(*first, *length), *number);
         }
         drop(span);
-        tree.edit(pages, &Alone, Key::from(first), entries(&numbers)?, Room::All)?;
+        tree.edit(pages, &Alone, Share::key_of(first), entries(&numbers)?, Room::All)?;
         self.root.set(tree);
         for (first, _) in &folded {
             difference.remove(first);
@@ -243,7 +244,10 @@ impl Shares {
 fn noted_at(span: &Span, index: usize) -> Result<Share, Stop> {
     let (key, value) = &span.entries()[index];
     let next = span.entries().get(index + 1).map(|next| next.0).or(span.end);
-    let can_be = |share: &Share| share.first > 0 && next.is_none_or(|next| Key::from(share.end()) <= next);
+    let can_be = |share: &Share| {
+        let is_apart = next.is_none_or(|next| Share::key_of(share.run.end()) <= next);
+        share.run.first > SUPERBLOCK && is_apart
+    };
     let share = Share::decode(*key, value).ok().filter(can_be);
     share.ok_or(Stop::Damaged(span.leaf().0, BlockError::Invalid("REFCOUNT2: a count that cannot be")))
 }
@@ -253,13 +257,13 @@ fn signed(others: u64) -> i64 {
 }
 
 /// REFCOUNT1: what is counted of `block`; less than nothing says that a map leads to it of which the counts know nothing.
-fn unsigned(number: i64, block: u64) -> Result<u64, Stop> {
+fn unsigned(number: i64, block: Block) -> Result<u64, Stop> {
     let why = "REFCOUNT1: fewer are counted than hold it";
     u64::try_from(number).map_err(|_| Stop::Damaged(block, BlockError::Invalid(why)))
 }
 
 /// Makes a run begin at `at` if one reaches over it.
-fn cut(numbers: &mut Numbers, at: u64) {
+fn cut(numbers: &mut Numbers, at: Block) {
     let Some((first, (length, number))) = numbers.range(..at).next_back().map(|(first, run)| (*first, *run))
     else {
         return;
@@ -271,9 +275,9 @@ fn cut(numbers: &mut Numbers, at: u64) {
 }
 
 /// Adds `number` to that of each of the blocks.
-fn add(numbers: &mut Numbers, first: u64, blocks: u64, number: i64) {
-    assert!(blocks > 0 && number != 0, "something changes");
-    let end = first + blocks;
+fn add(numbers: &mut Numbers, run: BlockRun, number: i64) {
+    assert!(run.count > 0 && number != 0, "something changes");
+    let (first, end) = (run.first, run.end());
     cut(numbers, first);
     cut(numbers, end);
     let there: Vec<_> = numbers.range(first..end).map(|(first, run)| (*first, *run)).collect();
@@ -294,19 +298,20 @@ fn add(numbers: &mut Numbers, first: u64, blocks: u64, number: i64) {
     }
 }
 
-/// The numbers of all blocks from `first` to `end`, those included that have none.
-fn fill(numbers: &Numbers, first: u64, end: u64) -> Result<Vec<Share>, Stop> {
-    assert!(numbers.keys().next().is_none_or(|start| *start >= first), "only what was asked");
-    let (mut at, mut pieces) = (first, Vec::new());
+/// The numbers of all blocks of `asked`, those included that have none.
+fn fill(numbers: &Numbers, asked: BlockRun) -> Result<Vec<Share>, Stop> {
+    assert!(numbers.keys().next().is_none_or(|start| *start >= asked.first), "only what was asked");
+    let (mut at, mut pieces) = (asked.first, Vec::new());
     for (start, (length, number)) in numbers {
         if at < *start {
-            pieces.push(Share { first: at, blocks: start - at, others: 0 });
+            pieces.push(Share { run: BlockRun::between(at, *start), others: 0 });
         }
-        pieces.push(Share { first: *start, blocks: *length, others: unsigned(*number, *start)? });
-        at = start + length;
+        let run = BlockRun::new(*start, *length);
+        pieces.push(Share { run, others: unsigned(*number, *start)? });
+        at = run.end();
     }
-    if at < end {
-        pieces.push(Share { first: at, blocks: end - at, others: 0 });
+    if at < asked.end() {
+        pieces.push(Share { run: BlockRun::between(at, asked.end()), others: 0 });
     }
     Ok(pieces)
 }
@@ -315,10 +320,10 @@ fn fill(numbers: &Numbers, first: u64, end: u64) -> Result<Vec<Share>, Stop> {
 fn entries(numbers: &Numbers) -> Result<Vec<(Key, Value)>, Stop> {
     let mut shares: Vec<Share> = Vec::with_capacity(numbers.len());
     for (first, (blocks, number)) in numbers {
-        let share = Share { first: *first, blocks: *blocks, others: unsigned(*number, *first)? };
+        let share = Share { run: BlockRun::new(*first, *blocks), others: unsigned(*number, *first)? };
         match shares.last_mut() {
-            Some(last) if last.end() == share.first && last.others == share.others => {
-                last.blocks += share.blocks;
+            Some(last) if last.run.end() == share.run.first && last.others == share.others => {
+                last.run.count += share.run.count;
             }
             _ => shares.push(share),
         }
@@ -333,24 +338,32 @@ mod tests {
     use futures_executor::block_on;
     use varve_block::Arena;
 
+    fn run(first: u64, blocks: u64) -> BlockRun {
+        BlockRun::new(Block::new(first), blocks)
+    }
+
     /// REFCOUNT2.
     #[test]
     fn runs_that_reach_over_leaves_are_counted_everywhere() {
-        let map = Map::open(memory(3000), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, 3000));
+        let map = Map::open(
+            memory(3000),
+            Arena::heap(1 << 20),
+            &MapOptions::fresh(9, Block::new(2), Block::new(3000)),
+        );
         let shares = Shares::open(Tree::EMPTY, ReaderEpochs::default(), None);
         let fold = || while block_on(map.run(|pages| shares.attempt_fold(pages))).expect("room") {};
         for block in (1001..2000).step_by(2) {
-            shares.hold(block, 1);
+            shares.hold(run(block, 1));
         }
         fold();
-        shares.hold(1001, 999);
+        shares.hold(run(1001, 999));
         fold();
         for block in 1001..2000 {
-            let others = block_on(map.run(|pages| shares.others(pages, block)));
+            let others = block_on(map.run(|pages| shares.others(pages, Block::new(block))));
             assert_eq!(others, Ok(if block % 2 == 1 { 2 } else { 1 }), "{block}");
         }
-        let pieces = block_on(map.run(|pages| shares.pieces(pages, 1001, 999))).expect("readable");
-        assert_eq!(pieces.iter().map(|piece| piece.blocks * piece.others).sum::<u64>(), 999 + 500);
+        let pieces = block_on(map.run(|pages| shares.pieces(pages, run(1001, 999)))).expect("readable");
+        assert_eq!(pieces.iter().map(|piece| piece.run.count * piece.others).sum::<u64>(), 999 + 500);
     }
 
     /// REFCOUNT4.
@@ -360,28 +373,28 @@ mod tests {
         let shares = Shares::open(Tree::EMPTY, readers.clone(), None);
         let hangs = readers.enter();
         for block in 100..120 {
-            shares.hold(block, 1);
-            shares.let_go(block, 1);
+            shares.hold(run(block, 1));
+            shares.let_go(run(block, 1));
             shares.commit_begins();
             shares.commit_ended();
         }
         for block in 100..120 {
-            assert!(shares.were_shared_lately(block, 1), "REFCOUNT4: {block}");
+            assert!(shares.were_shared_lately(run(block, 1)), "REFCOUNT4: {block}");
         }
-        assert!(shares.were_shared_lately(95, 10), "REFCOUNT4: a run that begins within is seen");
+        assert!(shares.were_shared_lately(run(95, 10)), "REFCOUNT4: a run that begins within is seen");
         drop(hangs);
-        assert!(!shares.were_shared_lately(100, 20));
+        assert!(!shares.were_shared_lately(run(100, 20)));
     }
 
     /// REFCOUNT4: a run of several blocks is asked about from its midst.
     #[test]
     fn what_was_let_go_of_is_remembered_from_wherever_it_is_asked() {
         let shares = Shares::open(Tree::EMPTY, ReaderEpochs::default(), None);
-        shares.hold(100, 10);
-        shares.let_go(100, 10);
+        shares.hold(run(100, 10));
+        shares.let_go(run(100, 10));
         for (first, blocks) in [(100, 1), (105, 1), (109, 5), (90, 11), (90, 40)] {
-            assert!(shares.were_shared_lately(first, blocks), "REFCOUNT4: {first} and {blocks}");
+            assert!(shares.were_shared_lately(run(first, blocks)), "REFCOUNT4: {first} and {blocks}");
         }
-        assert!(!shares.were_shared_lately(110, 5) && !shares.were_shared_lately(90, 10));
+        assert!(!shares.were_shared_lately(run(110, 5)) && !shares.were_shared_lately(run(90, 10)));
     }
 }

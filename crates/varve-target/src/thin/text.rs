@@ -21,8 +21,9 @@
 //! - POOLTEXT1. A pool's text says the same after it was restored, whatever its nodes look like: runs are joined, and which
 //!   volume one is like follows from their ids and sources alone.
 
-use super::diff::{Damage, differences};
+use super::diff::{Damage, Difference, differences};
 use super::offline::look_at;
+use super::runs::Content;
 use super::volume::Volume;
 use super::{Pool, PoolError, runs};
 use crate::pdata::Tree;
@@ -30,6 +31,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device};
+use varve_format::pdata::Block;
 use varve_format::thin::{Backing, Mapping, Origin, PART_SIZE, Uuid, VolumeFlags};
 
 /// The first line of every such text.
@@ -64,11 +66,11 @@ pub(super) struct VolumeLine<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     Volume(VolumeLine<'a>),
-    /// Parts of the last volume, and where they lie; zeros at 0, and nothing at none.
+    /// Parts of the last volume, and what they are.
     Parts {
         start: u64,
         end: u64,
-        place: Option<u64>,
+        content: Content,
     },
 }
 
@@ -95,7 +97,7 @@ impl Pool {
             layout.block_size,
             layout.slot_blocks * PART_SIZE,
             layout.log_blocks * PART_SIZE,
-            self.end_block.get() * PART_SIZE,
+            self.end_block.get().offset(),
             self.volumes.next_id(),
         );
         let volumes: Vec<Rc<Volume>> = {
@@ -118,7 +120,7 @@ impl Pool {
     fn believed(&self, runs: Vec<Mapping>, parts: u64) -> Vec<Mapping> {
         let mut last = 0;
         let mut keep = |run: &Mapping| {
-            let keep = run.start >= last && (run.place == 0 || self.may_hold_data(run.place, run.count));
+            let keep = run.start >= last && run.blocks().is_none_or(|blocks| self.may_hold_data(blocks));
             last = if keep { run.end() } else { last };
             keep
         };
@@ -173,37 +175,36 @@ fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
 /// POOLTEXT1: where `now` says something else than `before`, neighbours joined.
 fn push_parts(text: &mut String, before: &[Mapping], now: &[Mapping]) {
     assert!(now.is_sorted_by_key(|run| run.start), "RUNS1: runs are in order");
-    let mut last: Option<(u64, u64, Option<u64>)> = None;
+    let mut last: Option<Difference> = None;
     for piece in differences(before, now) {
         last = match last {
-            Some((start, end, place)) if end == piece.start && follows(place, end - start, piece.place) => {
-                Some((start, piece.end, place))
-            }
+            Some(last) if follows(last, piece) => Some(Difference { end: piece.end, ..last }),
             other => {
                 push_run(text, other);
-                Some((piece.start, piece.end, piece.place))
+                Some(piece)
             }
         };
     }
     push_run(text, last);
 }
 
-fn follows(place: Option<u64>, count: u64, next: Option<u64>) -> bool {
-    assert!(count > 0, "a run has parts");
-    match (place, next) {
-        (Some(place), Some(next)) if place != 0 && next != 0 => place + count == next,
-        (place, next) => place == next,
-    }
+fn follows(last: Difference, next: Difference) -> bool {
+    assert!(last.start < last.end, "a run has parts");
+    let goes_on = match (last.content, next.content) {
+        (Content::Data(place), Content::Data(next)) => place + (last.end - last.start) == next,
+        (content, next) => content == next,
+    };
+    last.end == next.start && goes_on
 }
 
-fn push_run(text: &mut String, run: Option<(u64, u64, Option<u64>)>) {
-    let Some((start, end, place)) = run else { return };
+fn push_run(text: &mut String, run: Option<Difference>) {
+    let Some(Difference { start, end, content }) = run else { return };
     assert!(start < end, "a run has parts");
     let (offset, bytes) = (start * PART_SIZE, (end - start) * PART_SIZE);
-    let _ = match place {
-        Some(0) => writeln!(text, "zero {offset} {bytes}"),
-        Some(place) => writeln!(text, "map {offset} {bytes} {}", place * PART_SIZE),
-        None => writeln!(text, "hole {offset} {bytes}"),
+    let _ = match content {
+        Content::Zeros => writeln!(text, "zero {offset} {bytes}"),
+        Content::Data(place) => writeln!(text, "map {offset} {bytes} {}", place.offset()),
+        Content::Hole => writeln!(text, "hole {offset} {bytes}"),
     };
 }
 
@@ -233,13 +234,13 @@ pub(super) fn parse_line(line: &str) -> Option<Line<'_>> {
     }
     let (start, count) = (parts(words.next()?)?, parts(words.next()?)?);
     let end = start.checked_add(count).filter(|end| count > 0 && *end <= 1 << 48)?;
-    let place = match kind {
-        "map" => Some(parts(words.next()?).filter(|place| *place > 0)?),
-        "zero" => Some(0),
-        "hole" => None,
+    let content = match kind {
+        "map" => Content::Data(Block::new(parts(words.next()?).filter(|place| *place > 0)?)),
+        "zero" => Content::Zeros,
+        "hole" => Content::Hole,
         _ => return None,
     };
-    words.next().is_none().then_some(Line::Parts { start, end, place })
+    words.next().is_none().then_some(Line::Parts { start, end, content })
 }
 
 /// A number of bytes, in parts.
@@ -314,10 +315,10 @@ mod tests {
             let Some(Line::Volume(volume)) = parse_line(&line) else { panic!("it is one") };
             assert_eq!((volume.snapshot_of, volume.origin), (None, over(backing)));
         }
-        let parts = |start, end, place| Some(Line::Parts { start, end, place });
-        assert_eq!(parse_line("map 4096 8192 40960"), parts(1, 3, Some(10)));
-        assert_eq!(parse_line("zero 0 4096"), parts(0, 1, Some(0)));
-        assert_eq!(parse_line("hole 0 4096"), parts(0, 1, None));
+        let parts = |start, end, content| Some(Line::Parts { start, end, content });
+        assert_eq!(parse_line("map 4096 8192 40960"), parts(1, 3, Content::Data(Block::new(10))));
+        assert_eq!(parse_line("zero 0 4096"), parts(0, 1, Content::Zeros));
+        assert_eq!(parse_line("hole 0 4096"), parts(0, 1, Content::Hole));
         for wrong in [
             "",
             "map 1 4096 4096",

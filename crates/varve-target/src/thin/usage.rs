@@ -45,7 +45,7 @@ impl Pool {
         }
         let pages = self.map.pages();
         PoolUsage {
-            size: self.end_block.get() * PART_SIZE,
+            size: self.end_block.get().offset(),
             free: pages.free_blocks() * PART_SIZE,
             returning: pages.reclaimable_blocks() * PART_SIZE,
             reserve: self.floor_blocks() * PART_SIZE,
@@ -59,6 +59,6 @@ impl Pool {
         let base = self.base_block();
         assert!(self.end_block.get() > base, "a pool has room behind its log");
         let groups = (self.end_block.get() - base).div_ceil(GROUP_BLOCKS);
-        base + groups * PAGE_PLACES
+        base.number() + groups * PAGE_PLACES
     }
 }

@@ -7,8 +7,8 @@ use crate::pdata::{Pages, Sharing, Span, Stop, Tree};
 use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use varve_block::{Device, Gate, IoError};
-use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Entries, Key, Value};
+use varve_format::pdata::{Block, BlockError, BlockRun};
 use varve_format::thin::{Mapping, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 
 /// A volume.
@@ -182,40 +182,38 @@ impl Sharing for Held<'_> {
         self.since
     }
 
-    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
+    fn others(&self, pages: &mut Pages, block: Block) -> Result<u64, Stop> {
         self.shares.others(pages, block)
     }
 
-    fn hold(&self, block: u64) {
-        self.shares.hold(block, 1);
+    fn hold(&self, block: Block) {
+        self.shares.hold(BlockRun::one(block));
     }
 
-    fn let_go(&self, block: u64) {
-        self.shares.let_go(block, 1);
+    fn let_go(&self, block: Block) {
+        self.shares.let_go(BlockRun::one(block));
     }
 
     fn hold_entry(&self, key: Key, value: &Value) {
         let mapping = Mapping::decode(key, value).expect("RUNS3: the leaf was believed before it is copied");
         assert!(mapping.birth <= self.since, "EDIT2: what is shared is older than the last clone");
-        if mapping.place != 0 {
-            self.shares.hold(mapping.place, mapping.count);
+        if let Some(run) = mapping.blocks() {
+            self.shares.hold(run);
         }
     }
 
     /// REFCOUNT4: who let go of the node lately holds after a crash what it leads to.
-    fn replaces(&self, block: u64, entries: &Entries) {
-        if !self.shares.were_shared_lately(block, 1) {
+    fn replaces(&self, block: Block, entries: &Entries) {
+        if !self.shares.were_shared_lately(BlockRun::one(block)) {
             return;
         }
         match entries {
             Entries::Branch(children) => {
-                children.iter().for_each(|child| self.shares.was_let_go(child.1.block(), 1));
+                children.iter().for_each(|child| self.shares.was_let_go(BlockRun::one(child.1.block())));
             }
             Entries::Leaf(entries) => {
                 let mapped = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
-                mapped
-                    .filter(|mapping| mapping.place != 0)
-                    .for_each(|mapping| self.shares.was_let_go(mapping.place, mapping.count));
+                mapped.filter_map(|mapping| mapping.blocks()).for_each(|run| self.shares.was_let_go(run));
             }
         }
     }
@@ -233,16 +231,16 @@ impl Sharing for Lately<'_> {
         self.0.since
     }
 
-    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
-        let lately = u64::from(self.0.shares.were_shared_lately(block, 1));
+    fn others(&self, pages: &mut Pages, block: Block) -> Result<u64, Stop> {
+        let lately = u64::from(self.0.shares.were_shared_lately(BlockRun::one(block)));
         Ok(self.0.others(pages, block)? + lately)
     }
 
-    fn hold(&self, _: u64) {
+    fn hold(&self, _: Block) {
         unreachable!("it is only asked");
     }
 
-    fn let_go(&self, _: u64) {
+    fn let_go(&self, _: Block) {
         unreachable!("it is only asked");
     }
 
@@ -254,8 +252,8 @@ impl Sharing for Lately<'_> {
 impl Held<'_> {
     /// Makes sure that [`Held::release`] can tell at once.
     pub(super) fn require(&self, pages: &mut Pages, mapping: &Mapping) -> Result<(), Stop> {
-        if mapping.place != 0 && mapping.birth <= self.since {
-            self.shares.pieces(pages, mapping.place, mapping.count)?;
+        if let Some(run) = mapping.blocks().filter(|_| mapping.birth <= self.since) {
+            self.shares.pieces(pages, run)?;
         }
         Ok(())
     }
@@ -264,25 +262,23 @@ impl Held<'_> {
     /// for tests (THIN5).
     pub(super) fn release(&self, pages: &mut Pages, mapping: &Mapping, at_once: bool) {
         assert!(mapping.count > 0, "MAPPING1: {mapping:?}");
-        if mapping.place == 0 {
-            return;
-        }
+        let Some(run) = mapping.blocks() else { return };
         if mapping.birth > self.since {
-            return give_up(pages, (mapping.place, mapping.count), at_once); // EDIT2
+            return give_up(pages, run, at_once); // EDIT2
         }
-        let Ok(pieces) = self.shares.pieces(pages, mapping.place, mapping.count) else {
+        let Ok(pieces) = self.shares.pieces(pages, run) else {
             // What a change needs to know was read before it: only a contradiction puts something else in its place.
-            return pages.contradicts(mapping.place);
+            return pages.contradicts(run.first);
         };
         for piece in pieces {
             match piece.others {
-                0 => give_up(pages, (piece.first, piece.blocks), at_once),
-                _ => self.shares.let_go(piece.first, piece.blocks),
+                0 => give_up(pages, piece.run, at_once),
+                _ => self.shares.let_go(piece.run),
             }
         }
     }
 }
 
-fn give_up(pages: &mut Pages, run: (u64, u64), at_once: bool) {
+fn give_up(pages: &mut Pages, run: BlockRun, at_once: bool) {
     if at_once { pages.free_at_once(run) } else { pages.give_up(run) }
 }

@@ -5,8 +5,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use varve_block::{Arena, Device, Durability};
-use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{pack_places, unpack_places};
+use varve_format::pdata::{self, link::Link};
 use varve_sim::{CrashAt, Random, SimDisk, World, caught, run_seeds, test_name};
 use varve_target::pdata::{Map, MapOptions, Tree};
 
@@ -57,7 +57,8 @@ fn decode(block: &[u8]) -> Option<[u64; 4]> {
 
 impl Owner {
     async fn open(device: Device, arena: Arena, cache_bytes: u64) -> Owner {
-        let mut newest = [0, 0, MapOptions::fresh(3, 2, BLOCKS).free_blocks, 0];
+        let mut newest =
+            [0, 0, MapOptions::fresh(3, pdata::Block::new(2), pdata::Block::new(BLOCKS)).free_blocks, 0];
         for slot in 0..2 {
             let block = device.read(slot * BLOCK as u64, arena.take(BLOCK)).await.expect("no faults");
             newest = decode(&block).filter(|found| found[0] > newest[0]).unwrap_or(newest);
@@ -72,7 +73,7 @@ impl Owner {
             nodes,
             places,
             cache_bytes,
-            ..MapOptions::fresh(3, 2, BLOCKS)
+            ..MapOptions::fresh(3, pdata::Block::new(2), pdata::Block::new(BLOCKS))
         };
         let map = Map::open(device.clone(), arena.clone(), &options);
         Owner { map, tree: Tree { root: Link::unpack(root) }, generation, device, arena }

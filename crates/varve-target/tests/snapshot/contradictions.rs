@@ -10,7 +10,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_format::Layout;
-use varve_format::pdata::link::Link;
 use varve_format::pdata::{node, space_page};
 use varve_format::store::{
     BLOCK_LAYOUT, BYTES_LAYOUT, BlockKind, CREATE_LAYOUT, EntryBlock, FLAGS_LAYOUT, PIECE_LAYOUT,
@@ -79,7 +78,7 @@ impl Found {
             found.entries.extend(decoded.iter().flatten().any(is_live).then_some(number));
         }
         let mut stack: Vec<u64> = [newest.roots.preserved, newest.roots.written]
-            .map(Link::block)
+            .map(|root| root.block().number())
             .into_iter()
             .filter(|root| *root > 0)
             .collect();

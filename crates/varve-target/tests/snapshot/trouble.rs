@@ -11,6 +11,7 @@ use std::time::Duration;
 use varve_block::{
     BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape, Switch,
 };
+use varve_format::pdata::Block;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::store::{BlockKind, Entry, EntryBlock, FIRST_ADDRESS, SLOT_ADDRESSES, Superblock};
 use varve_sim::{
@@ -452,9 +453,9 @@ fn a_lost_superblock_is_noticed_and_an_older_one_not_believed() {
 
 /// Blocks of `disk` to which the last checkpoint leads as nodes, each with the newest of the nodes of other transactions
 /// that lay there in `images`, the oldest first.
-fn replaced_nodes(disk: &SimDisk, images: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
-    let block = |number: u64| disk.peek(Extent::new(number * PART, PART));
-    let slots = SLOT_ADDRESSES.map(|at| Superblock::decode(&block(at / PART), at).ok());
+fn replaced_nodes(disk: &SimDisk, images: &[Vec<u8>]) -> Vec<(Block, Vec<u8>)> {
+    let block = |block: Block| disk.peek(block.extent());
+    let slots = SLOT_ADDRESSES.map(|at| Superblock::decode(&block(Block::at(at)), at).ok());
     let newest = slots.into_iter().flatten().max_by_key(|one| one.generation).expect("a store");
     let (mut ahead, mut replaced) = (vec![newest.roots.preserved, newest.roots.written], Vec::new());
     while let Some(link) = ahead.pop() {
@@ -463,7 +464,7 @@ fn replaced_nodes(disk: &SimDisk, images: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
         }
         let node = Node::decode(&block(link.block()), link.block()).expect("nothing was put back yet");
         assert!(link.leads_to(&node), "DESCENT3: {link:?}");
-        let at = usize::try_from(link.block() * PART).expect("small");
+        let at = usize::try_from(link.block().offset()).expect("small");
         let versions = images.iter().rev().map(|image| &image[at..at + 4096]);
         let is_older =
             |old: &&[u8]| Node::decode(old, link.block()).is_ok_and(|old| old.generation != node.generation);
@@ -516,7 +517,7 @@ fn an_old_version_of_a_node_is_always_refused() {
         let mut stale = replaced_nodes(&disk, &images);
         stale.retain(|_| random.chance(1, 3));
         for (block, old) in &stale {
-            disk.poke(block * PART, old);
+            disk.poke(block.offset(), old);
         }
         let (device, arena) = (disk.device(&world), world.arena());
         let checked = world.run(check_store(&device, &arena));

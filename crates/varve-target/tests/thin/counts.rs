@@ -3,6 +3,7 @@
 use crate::common::{fresh, volume, write};
 use varve_block::{Extent, MIB};
 use varve_format::pdata::node::{Entries, Key, Node, Value};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{PART_SIZE, Share, Superblock};
 use varve_sim::{SimDisk, World};
 use varve_target::thin::{PoolReport, check_pool};
@@ -13,7 +14,7 @@ const ALONE: u64 = 3;
 
 /// What a check says of a pool after `change` of its counts of holders, which is told the first of [`ALONE`] blocks that
 /// one volume holds alone.
-fn checked(change: impl FnOnce(&mut Vec<(Key, Value)>, u64)) -> PoolReport {
+fn checked(change: impl FnOnce(&mut Vec<(Key, Value)>, Block)) -> PoolReport {
     let (world, disk) = (World::new(1), SimDisk::new(SIZE));
     world.run(async {
         let pool = fresh(disk.device(&world), &world).await;
@@ -26,18 +27,18 @@ fn checked(change: impl FnOnce(&mut Vec<(Key, Value)>, u64)) -> PoolReport {
         pool.snapshot(id, "s", true).await.expect("space");
         pool.checkpoint().await.expect("no faults");
     });
-    let peek = |block: u64| disk.peek(Extent::new(block * PART_SIZE, PART_SIZE));
-    let slots = [0, 1].map(|slot| Superblock::decode(&peek(slot), slot).ok());
+    let peek = |block: Block| disk.peek(block.extent());
+    let slots = [0, 1].map(Block::new).map(|slot| Superblock::decode(&peek(slot), slot).ok());
     let superblock = slots.into_iter().flatten().max_by_key(|found| found.number).expect("there is one");
-    let is_alone = |block: &u64| peek(*block).iter().all(|byte| *byte == 7);
-    let first = (0..SIZE / PART_SIZE).find(is_alone).expect("it was written");
+    let is_alone = |block: &Block| peek(*block).iter().all(|byte| *byte == 7);
+    let first = (0..SIZE / PART_SIZE).map(Block::new).find(is_alone).expect("it was written");
     let mut node = Node::decode(&peek(superblock.shares.block()), superblock.shares.block())
         .expect("something is shared");
     let Entries::Leaf(rows) = &mut node.entries else { panic!("few are shared") };
     change(rows, first);
     let mut bytes = vec![0; 4096];
     node.encode(&mut bytes);
-    disk.poke(node.address * PART_SIZE, &bytes);
+    disk.poke(node.address.offset(), &bytes);
     let device = disk.device(&world);
     world.run(check_pool(&device, &world.arena(), &world.clock())).expect("a pool")
 }
@@ -60,14 +61,14 @@ fn a_count_of_blocks_before_the_end_of_the_log_cannot_be() {
 
 #[test]
 fn a_count_of_what_is_younger_than_any_clone_names_the_blocks() {
-    let mut blocks = (0, 0);
+    let mut blocks = BlockRun::default();
     let report = checked(|rows, first| {
-        blocks = (first, first + ALONE - 1);
-        let share = Share { first, blocks: ALONE, others: 1 };
+        blocks = BlockRun::new(first, ALONE);
+        let share = Share { run: blocks, others: 1 };
         rows.push((share.key(), share.value()));
         rows.sort_unstable_by_key(|row| row.0);
     });
-    let held = format!("blocks {} to {} are held by others too", blocks.0, blocks.1);
+    let held = format!("blocks {} to {} are held by others too", blocks.first, blocks.end() - 1);
     assert!(
         report.errors.iter().any(|error| error.starts_with("POOLCHECK2") && error.contains(&held)),
         "{report:#?}"

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use varve_format::Layout;
+use varve_format::pdata::Block;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{self, Entries, LEAF_ENTRY, Node};
 use varve_format::pdata::space_page;
@@ -88,10 +89,11 @@ fn metadata(blocks: &dyn Blocks) -> Option<Vec<Found>> {
     let mut newest: Option<Superblock> = None;
     let mut address = 0;
     while address <= 128 {
-        let length = Superblock::slot_length(&blocks.read(address), address);
+        let at = Block::new(address);
+        let length = Superblock::slot_length(&blocks.read(address), at);
         if let Some(length) = length {
             let slot: Vec<u8> = (address..address + length).flat_map(|at| blocks.read(at)).collect();
-            if let Ok(superblock) = Superblock::decode(&slot, address) {
+            if let Ok(superblock) = Superblock::decode(&slot, at) {
                 found.push(Found { block: address, blocks: length, kind: Kind::Superblock });
                 newest = newest.filter(|newest| newest.number > superblock.number).or(Some(superblock));
             }
@@ -99,17 +101,18 @@ fn metadata(blocks: &dyn Blocks) -> Option<Vec<Found>> {
         address = if address == 0 { 1 } else { address * 2 };
     }
     let newest = newest?;
-    for block in newest.ring()..newest.base_block() {
+    let base = newest.base_block().number();
+    for block in newest.ring().number()..base {
         let claims = Record::claims(&blocks.read(block), newest.pool.as_u64_pair().0);
         if let Some((sequence, length)) = claims.filter(|(sequence, _)| *sequence >= newest.sequence)
-            && block + length <= newest.base_block()
+            && block + length <= base
         {
             assert!(sequence > 0, "records are counted from 1");
             found.push(Found { block, blocks: length, kind: Kind::Record });
         }
     }
     for (group, place) in (0..).zip(&newest.places) {
-        let first = newest.base_block() + group * GROUP_BLOCKS;
+        let first = base + group * GROUP_BLOCKS;
         match place {
             Place::Never => {}
             Place::First => found.push(Found { block: first, blocks: 1, kind: Kind::Page }),
@@ -117,12 +120,12 @@ fn metadata(blocks: &dyn Blocks) -> Option<Vec<Found>> {
         }
     }
     let mut seen = BTreeSet::new();
-    nodes(blocks, newest.shares.block(), Kind::Shares, &mut seen, &mut found);
-    let table = nodes(blocks, newest.volumes.block(), Kind::Volumes, &mut seen, &mut found);
+    nodes(blocks, newest.shares, Kind::Shares, &mut seen, &mut found);
+    let table = nodes(blocks, newest.volumes, Kind::Volumes, &mut seen, &mut found);
     for (key, value) in table {
         if key << 64 == 0 {
             let root = Link::unpack(u64::from_le_bytes(value[..8].try_into().expect("8 bytes")));
-            nodes(blocks, root.block(), Kind::Mappings, &mut seen, &mut found);
+            nodes(blocks, root, Kind::Mappings, &mut seen, &mut found);
         }
     }
     Some(found)
@@ -131,18 +134,19 @@ fn metadata(blocks: &dyn Blocks) -> Option<Vec<Found>> {
 /// The nodes below `root`, and all entries of their leaves.
 fn nodes(
     blocks: &dyn Blocks,
-    root: u64,
+    root: Link,
     kind: Kind,
     seen: &mut BTreeSet<u64>,
     found: &mut Vec<Found>,
 ) -> Vec<(node::Key, node::Value)> {
-    let (mut ahead, mut leaves) = (vec![root], Vec::new());
+    let (mut ahead, mut leaves) = (vec![root.block()], Vec::new());
     while let Some(block) = ahead.pop() {
-        if block == 0 || block >= BLOCKS_MAX || !seen.insert(block) {
+        let number = block.number();
+        if number == 0 || number >= BLOCKS_MAX || !seen.insert(number) {
             continue;
         }
-        let Ok(node) = Node::decode(&blocks.read(block), block) else { continue };
-        found.push(Found { block, blocks: 1, kind });
+        let Ok(node) = Node::decode(&blocks.read(number), block) else { continue };
+        found.push(Found { block: number, blocks: 1, kind });
         match node.entries {
             Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1.block())),
             Entries::Leaf(entries) => leaves.extend(entries),

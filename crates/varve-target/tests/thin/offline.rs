@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
+use varve_format::pdata::Block;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::thin::{Change, PART_SIZE, PoolFormatError, Record, Superblock};
 use varve_sim::{SimDisk, World, for_each_crash_point};
@@ -116,21 +117,21 @@ impl Bed {
     }
 
     /// All nodes that lie on the disk and are whole, by block.
-    fn nodes(&self) -> BTreeMap<u64, Node> {
-        let whole = |block: u64| {
-            let bytes = self.disk.peek(Extent::new(block * PART_SIZE, PART_SIZE));
-            Node::decode(&bytes, block).ok().map(|node| (block, node))
-        };
-        (0..SIZE / PART_SIZE).filter_map(whole).collect()
+    fn nodes(&self) -> BTreeMap<Block, Node> {
+        let whole = |block: Block| Some((block, Node::decode(&self.disk.peek(block.extent()), block).ok()?));
+        (0..SIZE / PART_SIZE).map(Block::new).filter_map(whole).collect()
     }
 
     /// The superblock that counts.
     fn superblock(&self) -> Superblock {
-        let slot = |address: u64| {
-            let bytes = self.disk.peek(Extent::new(address * PART_SIZE, PART_SIZE));
-            Superblock::decode(&bytes, address).ok()
-        };
-        [slot(0), slot(1)].into_iter().flatten().max_by_key(|found| found.number).expect("there is one")
+        let slot = |address: Block| Superblock::decode(&self.disk.peek(address.extent()), address).ok();
+        [0, 1]
+            .map(Block::new)
+            .map(slot)
+            .into_iter()
+            .flatten()
+            .max_by_key(|found| found.number)
+            .expect("there is one")
     }
 
     /// Everything settled: nothing in the log, nothing on its way.
@@ -143,14 +144,14 @@ impl Bed {
         });
     }
 
-    fn damage(&self, block: u64) {
-        let mut sector = self.disk.peek(Extent::new(block * PART_SIZE, 512));
+    fn damage(&self, block: Block) {
+        let mut sector = self.disk.peek(Extent::new(block.offset(), 512));
         sector[100..106].copy_from_slice(b"damage");
-        self.disk.poke(block * PART_SIZE, &sector);
+        self.disk.poke(block.offset(), &sector);
     }
 
     /// The leaves that the volume with this root leads to, with the first part of each.
-    fn leaves(&self, root: u64) -> Vec<(u64, u64)> {
+    fn leaves(&self, root: Block) -> Vec<(Block, u64)> {
         let nodes = self.nodes();
         let mut leaves = Vec::new();
         let mut ahead = vec![root];
@@ -213,7 +214,7 @@ fn a_text_is_restored_where_both_superblocks_are_lost() {
     bed.world.run(bed.populate());
     let (text, contents) = (bed.dump(), bed.contents());
     for slot in [0, 1] {
-        bed.damage(slot);
+        bed.damage(Block::new(slot));
     }
     let (device, arena, clock) = (bed.device(), bed.world.arena(), bed.world.clock());
     assert!(bed.world.run(check_pool(&device, &arena, &clock)).is_err(), "there is no pool to be seen");
@@ -256,7 +257,7 @@ fn a_damaged_leaf_is_told_as_bytes_of_those_who_lead_to_it_and_repaired_without_
         bed.world.run(bed.populate());
         bed.settle();
         let contents = bed.contents();
-        let roots: Vec<(String, u64)> = bed.roots();
+        let roots: Vec<(String, Block)> = bed.roots();
         let (victim, root) = roots[usize::try_from(seed).expect("small") % roots.len()].clone();
         let leaves = bed.leaves(root);
         let (leaf, _) = leaves[leaves.len() / 2];
@@ -299,7 +300,7 @@ impl Bed {
 
     /// Two volumes with leaves enough: every third part of them is written, with 1s and with 2s. What they hold, and
     /// their roots.
-    fn pair(&self) -> (BTreeMap<String, Vec<u8>>, [u64; 2]) {
+    fn pair(&self) -> (BTreeMap<String, Vec<u8>>, [Block; 2]) {
         self.world.run(async {
             let pool = self.open().await;
             for (name, byte) in [("one", 1), ("two", 2)] {
@@ -327,8 +328,8 @@ impl Bed {
 /// A write of a leaf was lost, and the disk returns what the block had held before: sound nodes, but others.
 #[test]
 fn what_is_no_node_of_a_volume_is_not_taken_for_one() {
-    let leaf_of_two = |bed: &Bed, two: u64| bed.nodes()[&bed.leaves(two)[2].0].clone();
-    let branch_of_two = |bed: &Bed, two: u64| bed.nodes()[&two].clone();
+    let leaf_of_two = |bed: &Bed, two: Block| bed.nodes()[&bed.leaves(two)[2].0].clone();
+    let branch_of_two = |bed: &Bed, two: Block| bed.nodes()[&two].clone();
     for is_leaf in [true, false] {
         let bed = Bed::new(20);
         let (contents, [one, two]) = bed.pair();
@@ -358,14 +359,14 @@ fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
     let bed = Bed::new(22);
     let (contents, [one, _]) = bed.pair();
     let (leaf, base) = (bed.leaves(one)[0].0, bed.superblock().base_block());
-    let change = |block: u64, change: &dyn Fn(&mut Vec<Row>)| {
+    let change = |block: Block, change: &dyn Fn(&mut Vec<Row>)| {
         bed.forge(bed.nodes()[&block].clone(), |node| {
             let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
             change(rows);
         });
     };
     // Where a page of the space map lies.
-    change(leaf, &|rows| rows[0].1[..6].copy_from_slice(&base.to_le_bytes()[..6]));
+    change(leaf, &|rows| rows[0].1[..6].copy_from_slice(&base.number().to_le_bytes()[..6]));
     let report = bed.check();
     assert!(says(&report, "POOLCHECK3") && report.damage.len() == 1, "{report:#?}");
     bed.repair().expect("it can be mended");
@@ -385,7 +386,7 @@ fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
 
 impl Bed {
     /// Names and roots of all volumes of a settled pool, as its map of volumes says.
-    fn roots(&self) -> Vec<(String, u64)> {
+    fn roots(&self) -> Vec<(String, Block)> {
         let (mut ahead, mut rows) = (vec![self.superblock().volumes.block()], Vec::new());
         while let Some(block) = ahead.pop() {
             match &self.nodes()[&block].entries {
@@ -406,7 +407,7 @@ impl Bed {
         change(&mut node);
         let mut bytes = vec![0; BLOCK];
         node.encode(&mut bytes);
-        self.disk.poke(node.address * PART_SIZE, &bytes);
+        self.disk.poke(node.address.offset(), &bytes);
     }
 }
 
@@ -495,14 +496,14 @@ fn the_space_map_and_its_sum_are_compared_with_the_walk() {
     assert!(report.errors.iter().any(|error| error.contains("space map")), "{report:#?}");
     let mark = |bed: &Bed, used: bool| {
         let address = page_of(bed);
-        let bytes = bed.disk.peek(Extent::new(address * PART_SIZE, PART_SIZE));
+        let bytes = bed.disk.peek(address.extent());
         let mut page = varve_format::pdata::space_page::SpacePage::decode(&bytes, address).expect("sound");
-        let end = SIZE / PART_SIZE - bed.superblock().base_block();
+        let end = Block::at(SIZE) - bed.superblock().base_block();
         let block = (2..end).rev().find(|block| page.is_used(*block) != used).expect("there is one");
         page.set(block, used);
         let mut bytes = vec![0; BLOCK];
         page.encode(&mut bytes, address);
-        bed.disk.poke(address * PART_SIZE, &bytes);
+        bed.disk.poke(address.offset(), &bytes);
     };
     let report = forged(|bed| mark(bed, true));
     assert!(says(&report, "held by nobody") && says(&report, "blocks are free, not"), "{report:#?}");
@@ -525,10 +526,10 @@ fn a_record_that_is_damaged_with_others_behind_it_is_no_end_of_the_log() {
         }
     });
     let torn = |number: u64| superblock.ring() + superblock.head + number;
-    let last = bed.disk.peek(Extent::new(torn(3) * PART_SIZE, PART_SIZE));
+    let last = bed.disk.peek(torn(3).extent());
     bed.damage(torn(3));
     assert!(bed.check().is_sound(), "the last record may be torn: nobody was told of it");
-    bed.disk.poke(torn(3) * PART_SIZE, &last);
+    bed.disk.poke(torn(3).offset(), &last);
     assert!(bed.check().is_sound());
     bed.damage(torn(1));
     let report = bed.check();
@@ -682,7 +683,7 @@ fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
 }
 
 /// A bed with some records behind the checkpoint, each of a write; and the block of the first of them.
-fn with_records(seed: u64, count: u64) -> (Bed, u64) {
+fn with_records(seed: u64, count: u64) -> (Bed, Block) {
     let bed = Bed::new(seed);
     bed.pair();
     let superblock = bed.superblock();
@@ -700,8 +701,7 @@ fn with_records(seed: u64, count: u64) -> (Bed, u64) {
 
 #[test]
 fn a_block_of_the_log_that_cannot_be_read_is_no_end_of_a_check_or_a_repair() {
-    let unreadable =
-        |bed: &Bed, block: u64| bed.disk.make_unreadable(Extent::new(block * PART_SIZE, PART_SIZE));
+    let unreadable = |bed: &Bed, block: Block| bed.disk.make_unreadable(block.extent());
     // Where the next record would be, in both of its places.
     for is_first in [true, false] {
         let (bed, first) = with_records(31, 3);
@@ -752,7 +752,7 @@ fn a_pool_that_was_repaired_can_be_opened_whatever_lies_in_its_ring() {
     let checksum = crc32c(&bytes);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
     assert!(matches!(Record::decode(&bytes), Err(PoolFormatError::Invalid(_))));
-    bed.disk.poke((first + 2) * PART_SIZE, &bytes);
+    bed.disk.poke((first + 2).offset(), &bytes);
     assert!(!bed.check().is_sound(), "REPLAY1");
     bed.repair().expect("it can be mended");
     assert!(bed.check().is_sound(), "{:#?}", bed.check());

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, GIB, KIB, LocalFuture, MIB};
+use varve_format::pdata::Block;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::thin::Superblock;
@@ -118,20 +119,20 @@ fn damage_on_the_disk_is_found_though_the_node_is_in_memory() {
         pool.checkpoint().await.expect("no faults");
         let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
         assert!(check(&pool, &clock, &looked_at).await.expect("no faults").is_sound());
-        let leaf = |block: &u64| {
-            let node = Node::decode(&bed.disk.peek(Extent::new(block * PART, PART)), *block);
+        let leaf = |block: &Block| {
+            let node = Node::decode(&bed.disk.peek(block.extent()), *block);
             let runs = |node: &Node| match &node.entries {
                 Entries::Leaf(rows) => rows.len() > 60 && rows[0].0 < 1 << 32,
                 Entries::Branch(_) => false,
             };
             node.is_ok_and(|node| runs(&node))
         };
-        let leaves: Vec<u64> = (0..SIZE / PART).filter(leaf).collect();
+        let leaves: Vec<Block> = (0..SIZE / PART).map(Block::new).filter(leaf).collect();
         assert!(leaves.len() >= 5, "{leaves:?}");
         for block in leaves {
-            let mut sector = bed.disk.peek(Extent::new(block * PART, 512));
+            let mut sector = bed.disk.peek(Extent::new(block.offset(), 512));
             sector[200..203].copy_from_slice(b"rot");
-            bed.disk.poke(block * PART, &sector);
+            bed.disk.poke(block.offset(), &sector);
         }
         let report = check(&pool, &clock, &looked_at).await.expect("no faults");
         assert_eq!(report.damage.len(), 1, "{report:#?}");
@@ -198,16 +199,20 @@ fn a_damaged_map_of_volumes_is_told_like_any_other_damage() {
     bed.world.run(async {
         let (pool, _, device) = bed.pool_with(PoolOptions { cache_bytes: 0, ..PoolOptions::default() }).await;
         pool.checkpoint().await.expect("no faults");
-        let slot = |address: u64| {
-            Superblock::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).ok()
-        };
-        let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+        let slot = |address: Block| Superblock::decode(&bed.disk.peek(address.extent()), address).ok();
+        let newest = [0, 1]
+            .map(Block::new)
+            .map(slot)
+            .into_iter()
+            .flatten()
+            .max_by_key(|one| one.number)
+            .expect("a pool");
         // What is read now pushes it out of memory.
         let content = device.read(0, bed.world.arena().take(16 << 20)).await.expect("no faults");
         assert_eq!(content[0], 1);
-        let mut sector = bed.disk.peek(Extent::new(newest.volumes.block() * PART, 512));
+        let mut sector = bed.disk.peek(Extent::new(newest.volumes.block().offset(), 512));
         sector[200..203].copy_from_slice(b"rot");
-        bed.disk.poke(newest.volumes.block() * PART, &sector);
+        bed.disk.poke(newest.volumes.block().offset(), &sector);
         let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
         let report = check(&pool, &clock, &looked_at).await.expect("it is no end of the check");
         assert!(report.errors[0].contains("volumes are lost"), "{report:#?}");
@@ -262,19 +267,22 @@ fn a_block_that_nobody_holds_is_found_where_no_later_commit_has_written() {
         for _ in 0..3 {
             pool.checkpoint().await.expect("no faults");
         }
-        let slot = |address: u64| {
-            Superblock::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).ok()
-        };
-        let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+        let slot = |address: Block| Superblock::decode(&bed.disk.peek(address.extent()), address).ok();
+        let newest = [0, 1]
+            .map(Block::new)
+            .map(slot)
+            .into_iter()
+            .flatten()
+            .max_by_key(|one| one.number)
+            .expect("a pool");
         let address = newest.base_block() + u64::from(newest.places[0] == Place::Second);
-        let mut page =
-            SpacePage::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).expect("sound");
-        let last = SIZE / PART - newest.base_block() - 1;
+        let mut page = SpacePage::decode(&bed.disk.peek(address.extent()), address).expect("sound");
+        let last = Block::at(SIZE) - newest.base_block() - 1;
         assert!(!page.is_used(last));
         page.set(last, true);
         let mut bytes = vec![0; PART as usize];
         page.encode(&mut bytes, address);
-        bed.disk.poke(address * PART, &bytes);
+        bed.disk.poke(address.offset(), &bytes);
         let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
         let report = check(&pool, &clock, &looked_at).await.expect("no faults");
         assert!(

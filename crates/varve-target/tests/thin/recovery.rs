@@ -4,6 +4,7 @@ use crate::common::{ID, fresh, open, read, remove_all, sound, volume, write};
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{Arena, Device, Extent, KIB, MIB};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::data_checksum;
 use varve_format::thin::{PoolFormatError, Record, Superblock};
 use varve_sim::{CrashKind, SimDisk, World, for_each_crash_point};
@@ -93,15 +94,16 @@ fn a_rollback_of_a_volume_of_another_size_happens_as_a_whole_or_not_at_all() {
 }
 
 /// The numbers of the records in the ring, and where each begins; and the number with which the log begins.
-fn records(disk: &SimDisk) -> (Vec<(u64, u64)>, u64) {
-    let slot = |address: u64| Superblock::decode(&disk.peek(Extent::new(address * BLOCK, BLOCK)), address);
-    let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
-    let blocks = newest.ring()..newest.ring() + newest.log_blocks;
-    let claims = |block: u64| {
-        let bytes = disk.peek(Extent::new(block * BLOCK, BLOCK));
+fn records(disk: &SimDisk) -> (Vec<(u64, Block)>, u64) {
+    let slot = |address: Block| Superblock::decode(&disk.peek(address.extent()), address);
+    let newest =
+        [0, 1].map(Block::new).map(slot).into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+    let ring = BlockRun::new(newest.ring(), newest.log_blocks);
+    let claims = |block: Block| {
+        let bytes = disk.peek(block.extent());
         Record::claims(&bytes, ID.as_u64_pair().0).map(|(number, _)| (number, block))
     };
-    let mut found: Vec<(u64, u64)> = blocks.filter_map(claims).collect();
+    let mut found: Vec<(u64, Block)> = ring.blocks().filter_map(claims).collect();
     found.sort_unstable();
     (found, newest.sequence)
 }
@@ -120,11 +122,11 @@ async fn with_writes(device: Device, world: &World, count: u64) {
 }
 
 /// Flips a byte of `block` at `at`, opens the pool and turns the byte back.
-fn open_damaged(disk: &SimDisk, world: &World, block: u64, at: u64) -> Result<u64, PoolError> {
-    let before = disk.peek(Extent::new(block * BLOCK, BLOCK));
+fn open_damaged(disk: &SimDisk, world: &World, block: Block, at: u64) -> Result<u64, PoolError> {
+    let before = disk.peek(block.extent());
     let mut damaged = before.clone();
     damaged[usize::try_from(at).expect("small")] ^= 0x10;
-    disk.poke(block * BLOCK, &damaged);
+    disk.poke(block.offset(), &damaged);
     let outcome = world.run(async {
         let pool = open(disk.device(world), world).await?;
         sound(&pool).await;
@@ -138,7 +140,7 @@ fn open_damaged(disk: &SimDisk, world: &World, block: u64, at: u64) -> Result<u6
         }
         Ok(whole)
     });
-    disk.poke(block * BLOCK, &before);
+    disk.poke(block.offset(), &before);
     outcome
 }
 
@@ -149,7 +151,7 @@ fn a_damaged_record_in_the_midst_of_the_log_is_damage_and_at_its_end_a_torn_one(
         let (world, disk) = (World::new(count), SimDisk::new(4 * MIB));
         world.run(with_writes(disk.device(&world), &world, count));
         let (found, first) = records(&disk);
-        let live: Vec<(u64, u64)> = found.into_iter().filter(|(number, _)| *number >= first).collect();
+        let live: Vec<(u64, Block)> = found.into_iter().filter(|(number, _)| *number >= first).collect();
         let Some(((_, last), before)) = live.split_last() else { continue };
         wrapped += usize::from(before.iter().any(|(_, block)| block > last));
         for (_, block) in before {
@@ -193,18 +195,23 @@ fn nothing_behind_the_two_superblocks_is_taken_for_one() {
     let (world, disk) = (World::new(5), SimDisk::new(4 * MIB));
     world.run(with_writes(disk.device(&world), &world, 3));
     for _ in 0..2 {
-        let slot =
-            |address: u64| Superblock::decode(&disk.peek(Extent::new(address * BLOCK, BLOCK)), address);
-        let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+        let slot = |address: Block| Superblock::decode(&disk.peek(address.extent()), address);
+        let newest = [0, 1]
+            .map(Block::new)
+            .map(slot)
+            .into_iter()
+            .flatten()
+            .max_by_key(|one| one.number)
+            .expect("a pool");
         // As a client may write it to where his data lies.
         for slot_blocks in [16, 32, 64] {
             let forged = Superblock { slot_blocks, number: newest.number + 100, ..newest.clone() };
             let place = Extent::new(slot_blocks * BLOCK, slot_blocks * BLOCK);
             let (before, mut bytes) = (disk.peek(place), disk.peek(place));
-            forged.encode(&mut bytes, slot_blocks);
+            forged.encode(&mut bytes, Block::new(slot_blocks));
             disk.poke(place.offset, &bytes);
             let found = world.run(open(disk.device(&world), &world)).map(|pool| pool.usage().fixed);
-            assert_eq!(found, Ok((newest.base_block() + 2) * BLOCK), "what lies at {slot_blocks} is data");
+            assert_eq!(found, Ok((newest.base_block() + 2).offset()), "what lies at {slot_blocks} is data");
             disk.poke(place.offset, &before);
         }
         world.run(async { open(disk.device(&world), &world).await?.checkpoint().await }).expect("no faults");
@@ -218,7 +225,7 @@ fn a_superblock_that_rots_takes_nothing_with_it() {
     world.run(async { open(disk.device(&world), &world).await?.checkpoint().await }).expect("no faults");
     let dump = || world.run(dump_pool(&disk.device(&world), &world.arena(), &world.clock()));
     let text = dump().expect("sound");
-    let slots = || [0, 1].map(|at| Superblock::decode(&disk.peek(Extent::new(at * BLOCK, BLOCK)), at));
+    let slots = || [0, 1].map(Block::new).map(|at| Superblock::decode(&disk.peek(at.extent()), at));
     let newest = slots()[0].clone().expect("there is one");
     for slot in [0, 1] {
         disk.poke(slot * BLOCK, &[0x55; 4096]);

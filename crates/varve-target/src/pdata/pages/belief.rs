@@ -3,7 +3,7 @@
 //! Checksums say that a block is what was written there once, not that it fits the others. What a contradiction could
 //! make impossible half way through a change is looked for before the change begins (PDATA3).
 
-use super::{Entries, Link, Node, Pages, Room, Stop, Wanted};
+use super::{Block, Entries, Link, Node, Pages, Room, Stop, Wanted};
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
 
@@ -25,7 +25,7 @@ impl Pages {
     }
 
     /// The node in block `address` is not what a map leads to.
-    pub(in super::super) fn disbelieve(&mut self, address: u64) {
+    pub(in super::super) fn disbelieve(&mut self, address: Block) {
         self.cache.disbelieve(address);
     }
 
@@ -36,7 +36,7 @@ impl Pages {
     }
 
     /// Whether a block of a map can lie there.
-    pub(in super::super) fn is_inside(&self, block: u64) -> bool {
+    pub(in super::super) fn is_inside(&self, block: Block) -> bool {
         self.space.is_inside(block)
     }
 
@@ -65,7 +65,7 @@ impl Pages {
         &mut self,
         count: usize,
         room: Room,
-        mut path: impl Iterator<Item = u64>,
+        mut path: impl Iterator<Item = Block>,
     ) -> Result<(), Stop> {
         self.reserve(count, room)?;
         match path.find(|address| self.reserved.contains(address)) {
@@ -79,12 +79,12 @@ impl Pages {
 
     /// A block of which maps and space map, or maps and counts, say different things, if one was found: nothing that
     /// would be written now can be believed.
-    pub(in super::super) fn contradiction(&self) -> Option<u64> {
+    pub(in super::super) fn contradiction(&self) -> Option<Block> {
         self.space.contradiction()
     }
 
     /// What is known of `block` contradicts itself.
-    pub(crate) fn contradicts(&mut self, block: u64) {
+    pub(crate) fn contradicts(&mut self, block: Block) {
         self.space.contradicts(block);
     }
 }

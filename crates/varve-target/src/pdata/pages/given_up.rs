@@ -1,19 +1,18 @@
 //! Blocks that were given up and are not free yet: what the next commit makes free, and what becomes free only after the
 //! device below was told of it, if the owner wants that (SPACE5 of `space.rs`).
 
-use super::super::space::Run;
-use super::Pages;
+use super::{BlockRun, Pages};
 
 impl Pages {
     /// Gives up blocks of data; they are free once this transaction is committed (PDATA2) and nobody who may have found
     /// them before reads them any more (PDATA5).
-    pub fn give_up(&mut self, run: Run) {
-        self.data_given_up += run.1;
+    pub fn give_up(&mut self, run: BlockRun) {
+        self.data_given_up += run.count;
         self.space.give_up(run, true);
     }
 
     /// Gives up blocks that no request reads: they are free once this transaction is committed (PDATA2).
-    pub fn give_up_unread(&mut self, run: Run) {
+    pub fn give_up_unread(&mut self, run: BlockRun) {
         self.space.give_up(run, false);
     }
 
@@ -53,7 +52,7 @@ impl Pages {
     }
 
     /// Freed blocks of which the device is to be told now; they are free after [`Pages::discarded`].
-    pub fn take_discards(&mut self) -> Vec<Run> {
+    pub fn take_discards(&mut self) -> Vec<BlockRun> {
         self.space.take_discards()
     }
 

@@ -1,17 +1,17 @@
 //! Loose blocks, for content to which nothing leads yet: taken where they belong, found by recovery, given back.
 
-use super::{Pages, Run, Side, Stop, missing_page};
+use super::{Block, BlockRun, Pages, Side, Stop, missing_page};
 
 impl Pages {
     /// Takes a run of at most `limit` blocks for content to which nothing leads yet, until [`Pages::settle`]: at
     /// `hint` if that is free; else `slot` blocks within a free unit of `unit` blocks; else anywhere.
     pub fn take_loose_near(
         &mut self,
-        hint: Option<u64>,
+        hint: Option<Block>,
         unit: u64,
         slot: u64,
         limit: u64,
-    ) -> Result<Run, Stop> {
+    ) -> Result<BlockRun, Stop> {
         let limit = limit.min(self.free_blocks());
         if limit == 0 {
             return Err(Stop::Full);
@@ -25,13 +25,13 @@ impl Pages {
             return Ok(run);
         }
         let run = self.take_on(Side::Near, limit)?;
-        assert!((1..=limit).contains(&run.1), "SPACE4: what was asked for, or less");
+        assert!((1..=limit).contains(&run.count), "SPACE4: what was asked for, or less");
         self.space.loosen(run);
         Ok(run)
     }
 
     /// As [`Pages::claim`], for blocks that are loose until [`Pages::settle`].
-    pub fn claim_loose(&mut self, run: Run) -> Result<bool, Stop> {
+    pub fn claim_loose(&mut self, run: BlockRun) -> Result<bool, Stop> {
         let claimed = self.claim(run)?;
         if claimed {
             self.space.loosen(run);
@@ -40,7 +40,7 @@ impl Pages {
     }
 
     /// Gives back blocks that were taken loose and to which nothing will lead.
-    pub fn untake_loose(&mut self, run: Run) {
+    pub fn untake_loose(&mut self, run: BlockRun) {
         self.space.settle(run);
         self.space.untake(run);
     }

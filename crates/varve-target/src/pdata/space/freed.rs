@@ -1,9 +1,8 @@
 //! Where blocks were freed, and how a free run that is long enough is found in a page (REUSE1).
 
-use super::Run;
 use std::collections::BTreeMap;
-use varve_block::align_up;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, SpacePage};
+use varve_format::pdata::{Block, BlockRun};
 
 /// A free run that is wanted.
 #[derive(Clone, Copy)]
@@ -18,13 +17,14 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// The first such run of a page of which `first` is the first block, from index `from` on and before `end`.
-    pub(super) fn find(self, page: &SpacePage, first: u64, from: u64, end: u64) -> Option<Run> {
+    pub(super) fn find(self, page: &SpacePage, first: Block, from: u64, end: u64) -> Option<BlockRun> {
         assert!(self.align.is_power_of_two() && self.least > 0, "a run has blocks");
         let mut at = from;
         while let Some((index, length)) = page.free_run(at, end, self.enough + self.align) {
-            let (aligned, behind) = (align_up(first + index, self.align), first + index + length);
-            if aligned + self.least <= behind {
-                return Some((aligned, behind - aligned));
+            let run = BlockRun::new(first + index, length);
+            let aligned = run.first.align_up(self.align);
+            if aligned + self.least <= run.end() {
+                return Some(BlockRun::between(aligned, run.end()));
             }
             at = index + length;
         }
@@ -38,7 +38,7 @@ pub(super) struct Freed {
     /// The groups, and from which of their blocks on.
     pub(super) groups: BTreeMap<u64, u64>,
     /// What may be left of the run that was found last.
-    pub(super) run: Run,
+    pub(super) run: BlockRun,
 }
 
 impl Freed {

@@ -1,6 +1,6 @@
 //! Gives blocks up and makes them free again (SPACE1, SPACE3, SPACE5).
 
-use super::{GROUP_BLOCKS, Run, Space};
+use super::{BlockRun, GROUP_BLOCKS, Space};
 
 /// When so many blocks were given up in one transaction, or this part of the store, and then as many others taken, what
 /// was given up is not left to wait any longer (REUSE1).
@@ -31,24 +31,24 @@ impl Space {
     }
 
     fn much(&self) -> u64 {
-        MUCH_BLOCKS.max(self.end / MUCH_PART)
+        MUCH_BLOCKS.max(self.end.number() / MUCH_PART)
     }
 
     /// Gives up blocks; they are free once this transaction is committed (SPACE1), and if somebody may be reading them, nobody
     /// does any more (SPACE3).
-    pub(in super::super) fn give_up(&mut self, run: Run, is_read: bool) {
+    pub(in super::super) fn give_up(&mut self, run: BlockRun, is_read: bool) {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
         if !self.may_be_given_up(run) {
-            return self.contradicts(run.0); // SPACE6
+            return self.contradicts(run.first); // SPACE6
         }
         self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
         self.freed.add(run, is_read);
     }
 
     /// Blocks are free on the disk, and nobody reads them.
-    pub(super) fn come_back(&mut self, run: Run) {
+    pub(super) fn come_back(&mut self, run: BlockRun) {
         if let Some(run) = self.discards.add(run) {
             self.set_free(run);
         }
@@ -61,7 +61,7 @@ impl Space {
 
     /// The blocks of which the device is to be told now, in order and joined. They are handed out after
     /// [`Space::discarded`] (SPACE5).
-    pub(in super::super) fn take_discards(&mut self) -> Vec<Run> {
+    pub(in super::super) fn take_discards(&mut self) -> Vec<BlockRun> {
         self.discards.take()
     }
 
@@ -72,7 +72,7 @@ impl Space {
     }
 
     /// What was given up is free.
-    pub(super) fn set_free(&mut self, run: Run) {
+    pub(super) fn set_free(&mut self, run: BlockRun) {
         self.shares_of(run).for_each(|(group, blocks)| self.given_up.subtract(group, blocks));
         self.set(run, false);
     }
@@ -84,11 +84,11 @@ impl Space {
     }
 
     /// How many blocks of each group a run has.
-    fn shares_of(&self, run: Run) -> impl Iterator<Item = (u64, u64)> + use<> {
-        let (base, end) = (self.base, run.0 + run.1);
+    fn shares_of(&self, run: BlockRun) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let base = self.base;
         self.groups_of(run).map(move |group| {
             let first = base + group * GROUP_BLOCKS;
-            (group, end.min(first + GROUP_BLOCKS) - run.0.max(first))
+            (group, run.end().min(first + GROUP_BLOCKS) - run.first.max(first))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks that were given up and are not free yet (SPACE1, SPACE3, SPACE5): which in which transaction, and how many of each group.
 
-use super::Run;
 use std::collections::BTreeMap;
+use varve_format::pdata::BlockRun;
 
 /// With more runs given up than these in one transaction its owner ends it: until then each takes a little memory, and
 /// the end of the transaction a little time, a millisecond for all of them, in which nothing else is done.
@@ -11,29 +11,29 @@ pub const FREED_RUNS_MAX: usize = 4 << 10;
 #[derive(Default)]
 pub(super) struct GivenUp {
     /// Blocks that somebody may be reading.
-    pub(super) read: Vec<Run>,
+    pub(super) read: Vec<BlockRun>,
     /// Blocks that nobody reads.
-    pub(super) unread: Vec<Run>,
+    pub(super) unread: Vec<BlockRun>,
     /// Number of blocks of both.
     blocks: u64,
 }
 
 impl GivenUp {
-    pub(super) fn add(&mut self, run: Run, is_read: bool) {
-        assert!(run.1 > 0, "SPACE1: a run has blocks");
+    pub(super) fn add(&mut self, run: BlockRun, is_read: bool) {
+        assert!(run.count > 0, "SPACE1: a run has blocks");
         if is_read {
             self.read.push(run);
         } else {
             self.unread.push(run);
         }
-        self.blocks += run.1;
+        self.blocks += run.count;
     }
 
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = &BlockRun> {
         self.read.iter().chain(self.unread.iter())
     }
 }

@@ -1,28 +1,27 @@
 //! Loose blocks for content that is laid out in units: beside its neighbours, or in a unit that is free as a whole.
 
 use super::freed::Wanted;
-use super::{GROUP_BLOCKS, PAGE_PLACES, Place, Run, Side, Space};
-use varve_block::align_up;
+use super::{Block, BlockRun, PAGE_PLACES, Place, Side, Space};
 
 impl Space {
     /// SPACE4: nothing leads to these blocks yet.
-    pub(in super::super) fn loosen(&mut self, run: Run) {
-        assert!(self.loose.insert(run.0, run.1).is_none(), "SPACE4");
+    pub(in super::super) fn loosen(&mut self, run: BlockRun) {
+        assert!(self.loose.insert(run.first, run.count).is_none(), "SPACE4");
     }
 
     /// SPACE4: from now on something leads to these blocks, or they are given up.
-    pub(in super::super) fn settle(&mut self, run: Run) {
+    pub(in super::super) fn settle(&mut self, run: BlockRun) {
         let (first, length) = self
             .loose
-            .range(..=run.0)
+            .range(..=run.first)
             .next_back()
             .map(|(first, length)| (*first, *length))
             .expect("SPACE4: what is settled was loose");
-        let (end, run_end) = (first + length, run.0 + run.1);
+        let (end, run_end) = (first + length, run.end());
         assert!(run_end <= end, "SPACE4: what is settled was loose");
         self.loose.remove(&first);
-        if first < run.0 {
-            self.loose.insert(first, run.0 - first);
+        if first < run.first {
+            self.loose.insert(first, run.first - first);
         }
         if run_end < end {
             self.loose.insert(run_end, end - run_end);
@@ -32,12 +31,16 @@ impl Space {
 
     /// Takes a loose run of at most `limit` blocks that begins at `start`, if that is free, and not if it was never used
     /// while a long run of freed blocks is there (REUSE1).
-    pub(in super::super) fn take_loose_at(&mut self, start: u64, limit: u64) -> Result<Option<Run>, u64> {
+    pub(in super::super) fn take_loose_at(
+        &mut self,
+        start: Block,
+        limit: u64,
+    ) -> Result<Option<BlockRun>, u64> {
         let run = self.take_at(start, limit)?;
-        if run.1 > 0 {
+        if run.count > 0 {
             self.loosen(run);
         }
-        Ok(Some(run).filter(|run| run.1 > 0))
+        Ok(Some(run).filter(|run| run.count > 0))
     }
 
     /// Takes a loose run of at most `limit` blocks that begins `slot` blocks within a unit of `unit` blocks, a power
@@ -47,30 +50,29 @@ impl Space {
         unit: u64,
         slot: u64,
         limit: u64,
-    ) -> Result<Option<Run>, u64> {
+    ) -> Result<Option<BlockRun>, u64> {
         assert!(slot < unit && limit > 0);
         if self.no_unit || self.free < unit {
             return Ok(None);
         }
         // A run of this length has what is wanted in it, wherever it begins: it need not be looked at to its end.
         let wanted = Wanted { align: unit, least: unit, enough: unit + limit };
-        let within = |(first, length): Run| (first + slot, limit.min(length - slot));
+        let within = |free: BlockRun| BlockRun::new(free.first + slot, limit.min(free.count - slot));
         if let Some(free) = self.freed_unit(wanted)? {
             return Ok(Some(self.take_as_loose(within(free))));
         }
-        let (start, groups) = (self.next[Side::Near as usize].clamp(self.base, self.end - 1), self.groups());
-        let group = (start - self.base) / GROUP_BLOCKS;
+        let (start, groups) = (self.goes_on(Side::Near), self.groups());
+        let (first_group, start_index) = self.locate(start);
         for step in 0..=groups {
-            let group = (group + step) % groups;
+            let group = (first_group + step) % groups;
             if !self.may_have(group, unit) {
                 continue;
             }
             let Some(page) = self.pages.get(&group) else { return Err(group) };
-            let from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
-            let first = self.base + group * GROUP_BLOCKS;
-            if let Some(free) = wanted.find(page, first, from, self.group_length(group)) {
+            let from = if step == 0 { start_index } else { 0 };
+            if let Some(free) = wanted.find(page, self.first_of(group), from, self.group_length(group)) {
                 let run = self.take_as_loose(within(free));
-                self.next[Side::Near as usize] = align_up(run.0 + run.1, unit);
+                self.next[Side::Near as usize] = run.end().align_up(unit);
                 return Ok(Some(run));
             }
         }
@@ -78,7 +80,12 @@ impl Space {
         Ok(None)
     }
 
-    fn take_as_loose(&mut self, run: Run) -> Run {
+    /// What is taken loose.
+    pub(super) fn loose_runs(&self) -> impl Iterator<Item = BlockRun> {
+        self.loose.iter().map(|(first, count)| BlockRun::new(*first, *count))
+    }
+
+    fn take_as_loose(&mut self, run: BlockRun) -> BlockRun {
         self.mark(run, true);
         self.loosen(run);
         run
@@ -100,8 +107,8 @@ impl Space {
     }
 
     /// Every run that is marked as in use and to which nothing leads: given up or loose.
-    pub(in super::super) fn unreachable_runs(&self) -> Vec<Run> {
-        let loose = self.loose.iter().map(|(first, length)| (*first, *length));
+    pub(in super::super) fn unreachable_runs(&self) -> Vec<BlockRun> {
+        let loose = self.loose_runs();
         let given_up = self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk());
         given_up.copied().chain(loose).collect()
     }

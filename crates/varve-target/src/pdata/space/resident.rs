@@ -58,7 +58,7 @@ impl Space {
 
     /// RESIDENT1.
     fn kept_groups(&self) -> BTreeSet<u64> {
-        let loose = self.loose.iter().flat_map(|(first, length)| self.groups_of((*first, *length)));
+        let loose = self.loose_runs().flat_map(|run| self.groups_of(run));
         let mut kept: BTreeSet<u64> = loose.chain(self.given_up.groups()).collect();
         kept.extend(self.changed.iter().chain(&self.committing));
         kept

@@ -12,9 +12,9 @@
 use super::run::{Found, Search};
 use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
 use std::ops::{Range, RangeInclusive};
-use varve_format::pdata::BlockError;
 use varve_format::pdata::exception::{Exception, exception_key};
 use varve_format::pdata::node::{Key, Value};
+use varve_format::pdata::{Block, BlockError};
 use varve_format::store::PART_SIZE;
 
 /// The map of what was preserved, named by its root.
@@ -71,7 +71,7 @@ impl Preserved {
     }
 
     /// What `entry` says in a store that ends with block `end_block`.
-    fn decode_in(self, end_block: u64, entry: (Key, Value)) -> Result<Exception, BlockError> {
+    fn decode_in(self, end_block: Block, entry: (Key, Value)) -> Result<Exception, BlockError> {
         let exception = Exception::decode(entry.0, entry.1)?;
         let Exception { part, parts, run, place, .. } = exception;
         let fits_into_chunk = part + parts <= self.parts && (run == 1 || parts == self.parts);

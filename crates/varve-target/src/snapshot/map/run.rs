@@ -2,6 +2,7 @@
 
 use varve_block::Extent;
 use varve_format::pdata::written::NO_PLACE;
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::PART_SIZE;
 
 /// Where a run of a snapshot's bytes is to be read.
@@ -60,17 +61,23 @@ pub(in crate::snapshot) fn push_extent(extents: &mut Vec<Extent>, extent: Extent
     }
 }
 
-/// A run of parts, and the block where they lie, if the map that was asked knows them. Numbers of parts and blocks.
+/// A run of parts, and the block where they lie, if the map that was asked knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub first: u64,
     pub count: u64,
-    pub place: Option<u64>,
+    pub place: Option<Block>,
 }
 
 impl Found {
     pub(super) fn end(self) -> u64 {
         self.first + self.count
+    }
+
+    /// The blocks of the store that it takes; none for zeros.
+    pub(super) fn blocks(self) -> Option<BlockRun> {
+        let place = self.place.filter(|place| *place != NO_PLACE)?;
+        Some(BlockRun::new(place, self.count))
     }
 
     /// What lies in `first..end`, if anything.
@@ -84,7 +91,7 @@ impl Found {
     pub(super) fn run(self) -> Run {
         let source = match self.place {
             Some(NO_PLACE) => Source::Zeros,
-            Some(block) => Source::Store(block * PART_SIZE),
+            Some(block) => Source::Store(block.offset()),
             None => Source::Below,
         };
         Run { extent: extent_of(self.first, self.count), source }
@@ -92,7 +99,7 @@ impl Found {
 }
 
 /// The place `count` parts behind `place`; zeros have none.
-pub(super) fn advance(place: u64, count: u64) -> u64 {
+pub(super) fn advance(place: Block, count: u64) -> Block {
     if place == NO_PLACE { NO_PLACE } else { place + count }
 }
 

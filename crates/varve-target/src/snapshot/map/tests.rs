@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use varve_block::Arena;
 use varve_format::pdata::exception::Exception;
 use varve_format::pdata::node::Key;
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::ZEROS;
 
 const CHUNK: u64 = 4 * PART_SIZE;
@@ -22,7 +23,11 @@ fn parts(first: u64, count: u64) -> Extent {
 }
 
 fn new_map(cache_bytes: u64) -> Map {
-    let options = MapOptions { cache_bytes, floor_blocks: 0, ..MapOptions::fresh(9, 2, BLOCKS) };
+    let options = MapOptions {
+        cache_bytes,
+        floor_blocks: 0,
+        ..MapOptions::fresh(9, Block::new(2), Block::new(BLOCKS))
+    };
     let blocks = pdata::Map::open(memory(BLOCKS), Arena::heap(1 << 20), &options);
     Map::new(Uuid::from_u128(1), Rc::new(blocks), Roots::default(), CHUNK)
 }
@@ -77,7 +82,7 @@ struct Model {
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// Snapshots that were removed, and the key at which their entries are looked at next.
     leaving: BTreeMap<u64, Key>,
-    store: HashMap<u64, u64>,
+    store: HashMap<Block, u64>,
     next_value: u64,
     next_snapshot: u64,
 }
@@ -96,18 +101,18 @@ impl Model {
         let mut short = Vec::new();
         let run = loop {
             match take() {
-                run if run.1 == wanted => break run,
+                run if run.count == wanted => break run,
                 run => short.push(run),
             }
         };
         short.into_iter().for_each(|run| map.blocks.pages().untake(run));
         if gap > 0 {
-            map.blocks.pages().untake((run.0, 1));
+            map.blocks.pages().untake(BlockRun::one(run.first));
         }
         for (index, value) in values.iter().enumerate() {
-            self.store.insert(run.0 + gap + index as u64, *value);
+            self.store.insert(run.first + gap + index as u64, *value);
         }
-        (run.0 + gap) * PART_SIZE
+        (run.first + gap).offset()
     }
 
     fn fresh(&mut self) -> u64 {
@@ -201,7 +206,7 @@ impl Model {
 
     fn check(&mut self, map: &Map) {
         let mut places = BTreeSet::new();
-        let block_of = |part: Extent| part.offset / PART_SIZE;
+        let block_of = |part: Extent| Block::at(part.offset);
         let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
         let mut preserved = BTreeSet::new();
         for mapping in all(map, false) {
@@ -230,7 +235,7 @@ impl Model {
                 for (_, part) in run.extent.pieces(PART_SIZE) {
                     let index = (part.offset / PART_SIZE) as usize;
                     let value = match run.clip(part).expect("inside").source {
-                        Source::Store(place) => self.store[&(place / PART_SIZE)],
+                        Source::Store(place) => self.store[&Block::at(place)],
                         Source::Zeros => 0,
                         Source::Below => self.origin[index],
                     };
@@ -254,14 +259,14 @@ impl Model {
             from = next;
         }
         let blocks = RefCell::new(0);
-        let nodes = block_on(map.visit_blocks(|extent| {
-            *blocks.borrow_mut() += extent.length / PART_SIZE;
+        let nodes = block_on(map.visit_blocks(|run| {
+            *blocks.borrow_mut() += run.count;
             true
         }));
         let pages = map.blocks.pages();
         assert_eq!(nodes.map(|visited| visited.nodes), Ok(pages.nodes()));
         let free = pages.room(Room::All) + pages.unreachable_blocks();
-        let total = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
+        let total = MapOptions::fresh(9, Block::new(2), Block::new(BLOCKS)).free_blocks;
         assert_eq!(total - free, blocks.into_inner(), "every block has an owner or is free, or will be");
     }
 }
@@ -309,7 +314,7 @@ proptest! {
 
 fn keep(map: &Map, snapshot: u64, first: u64, count: u64, place: u64) {
     let mapping = Mapping { snapshot, extent: parts(first, count), place: place * PART_SIZE };
-    let claimed = block_on(map.blocks.run(|pages| pages.claim((place, count))));
+    let claimed = block_on(map.blocks.run(|pages| pages.claim(BlockRun::new(Block::new(place), count))));
     assert_eq!(claimed, Ok(true));
     block_on(map.keep(mapping, Room::Ordinary, || Some((snapshot, 1 << 40)))).expect("there is room");
 }
@@ -335,7 +340,10 @@ fn sequential_changes_are_one_entry_until_another_snapshot_cuts_them() {
 fn content_that_comes_late_hides_nothing_of_the_snapshots_that_were_removed_meanwhile() {
     let map = new_map(1 << 20);
     keep(&map, 2, 7, 1, 500);
-    let (claimed, late) = ((600, 1), Mapping { snapshot: 3, extent: parts(7, 1), place: 600 * PART_SIZE });
+    let (claimed, late) = (
+        BlockRun::one(Block::new(600)),
+        Mapping { snapshot: 3, extent: parts(7, 1), place: 600 * PART_SIZE },
+    );
     assert_eq!(block_on(map.blocks.run(|pages| pages.claim(claimed))), Ok(true));
     // Snapshots 3 and 2 were removed while it was on its way: the first one is the next older.
     block_on(map.keep(late, Room::Ordinary, || Some((1, 1 << 40)))).expect("there is room");
@@ -362,7 +370,7 @@ fn small_sequential_changes_become_one_entry_too() {
 fn an_entry_that_contradicts_the_store_is_the_damage_of_its_leaf() {
     let map = new_map(1 << 20);
     (0..200).for_each(|part| keep(&map, 1, part * 2, 1, 500 + part * 2));
-    let bad = Exception { chunk: 10_000, snapshot: 1, part: 0, place: BLOCKS, run: 1, parts: 1 };
+    let bad = Exception { chunk: 10_000, snapshot: 1, part: 0, place: Block::new(BLOCKS), run: 1, parts: 1 };
     let entered = map.blocks.run(|pages| {
         let mut preserved = map.preserved.get();
         preserved.tree.patch(pages, &[], &[(bad.key(), bad.value())], Room::Ordinary)?;
@@ -381,7 +389,7 @@ fn cost_of_zeroing(entries: u64) -> (u64, u64) {
     for part in 0..entries {
         let place = (500 + part * 2) * PART_SIZE;
         let mapping = Mapping { snapshot: 1, extent: parts(part * 2, 1), place };
-        assert_eq!(block_on(map.blocks.run(|pages| pages.claim((500 + part * 2, 1)))), Ok(true));
+        assert_eq!(block_on(map.blocks.run(|pages| pages.claim(BlockRun::one(Block::at(place))))), Ok(true));
         block_on(map.write(mapping, Room::Ordinary)).expect("there is room");
     }
     let before = map.blocks.pages().cache_use().hits;

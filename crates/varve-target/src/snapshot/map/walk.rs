@@ -9,10 +9,11 @@ use crate::pdata::{Down, Pages, Stop};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use varve_block::{Extent, IoError};
+use varve_format::pdata::BlockRun;
 use varve_format::pdata::exception::{Exception, exception_key};
 use varve_format::pdata::node::{Entries, Key, Value};
 use varve_format::pdata::written::{NO_PLACE, Written, written_key};
-use varve_format::store::{Mapping, PART_SIZE, ZEROS};
+use varve_format::store::{Mapping, PART_SIZE};
 
 /// What a walk over differences does next.
 pub(in crate::snapshot) struct Window {
@@ -220,7 +221,7 @@ impl Map {
     /// on: what shares a place with something else leads anywhere. How much it came across. For checks.
     pub(in crate::snapshot) async fn visit_blocks(
         &self,
-        mut visit: impl FnMut(Extent) -> bool,
+        mut visit: impl FnMut(BlockRun) -> bool,
     ) -> Result<Visited, IoError> {
         let mut visited = Visited::default();
         for root in [self.preserved.get().tree.root, self.written.get().tree.root] {
@@ -228,7 +229,7 @@ impl Map {
             while let Some(down) = stack.pop() {
                 let node = self.run(|pages| down.node(pages)).await?;
                 visited.nodes += 1;
-                if !visit(Extent::new(down.address() * PART_SIZE, PART_SIZE)) {
+                if !visit(BlockRun::one(down.address())) {
                     return Ok(visited);
                 }
                 if let Entries::Branch(children) = &node.entries {
@@ -242,11 +243,13 @@ impl Map {
             while let Some(key) = from {
                 let (mappings, next) =
                     if written { self.written_from(key).await? } else { self.preserved_from(key).await? };
-                for mapping in mappings.into_iter().filter(|mapping| mapping.place != ZEROS) {
+                for (mapping, stored) in
+                    mappings.iter().filter_map(|mapping| Some((mapping, mapping.stored()?)))
+                {
                     let bytes = visited.bytes.entry(mapping.snapshot).or_default();
                     let of_kind = if written { &mut bytes.written } else { &mut bytes.preserved };
                     *of_kind += mapping.extent.length;
-                    if !visit(Extent::new(mapping.place, mapping.extent.length)) {
+                    if !visit(BlockRun::of(stored)) {
                         return Ok(visited);
                     }
                 }
@@ -258,7 +261,7 @@ impl Map {
 }
 
 fn mapping(snapshot: u32, found: Found) -> Mapping {
-    let place = found.place.unwrap_or(NO_PLACE) * PART_SIZE;
+    let place = found.place.unwrap_or(NO_PLACE).offset();
     Mapping {
         snapshot: u64::from(snapshot),
         extent: Extent::new(found.first * PART_SIZE, found.count * PART_SIZE),

@@ -6,9 +6,9 @@
 
 use super::run::{Found, advance};
 use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
-use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::pdata::written::{NO_PLACE, Written, written_key};
+use varve_format::pdata::{Block, BlockError};
 use varve_format::store::PART_SIZE;
 
 /// The map of what was written, named by its root.
@@ -148,7 +148,7 @@ impl WrittenMap {
 }
 
 /// What `entry` says in a store that ends with block `end_block`.
-fn decode_in(end_block: u64, entry: (Key, Value)) -> Result<Written, BlockError> {
+fn decode_in(end_block: Block, entry: (Key, Value)) -> Result<Written, BlockError> {
     let written = Written::decode(entry.0, entry.1)?;
     let lies_inside = written.place == NO_PLACE || written.place + written.count <= end_block;
     if lies_inside && written.end() <= u64::MAX / PART_SIZE {

@@ -1,14 +1,14 @@
 //! The log behind the last checkpoint: what the next record is, and what one says. Invariants STOREOPEN2 and STOREOPEN3 of the parent.
 
 use super::super::contents::apply;
-use super::super::{StoreError, blocks_of, index};
+use super::super::{StoreError, index};
 use super::loaded::{Loaded, read_block};
 use crate::journal::{Log, Next};
 use crate::pdata::{Pace, Room};
 use varve_block::{Arena, Device, Extent, MIB, align_down};
+use varve_format::pdata::BlockRun;
 use varve_format::store::{
-    BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, Superblock, ZEROS, data_checksum,
-    data_checksum_on,
+    BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, Superblock, data_checksum, data_checksum_on,
 };
 
 /// How far behind a damaged record the next one is looked for: it lies behind the data of the damaged one, where the free
@@ -62,7 +62,7 @@ impl Loaded {
 
     /// Marks what an accepted entry or record leads to as in use: since the last checkpoint it is.
     async fn claim(&self, extent: Extent) -> Result<(), StoreError> {
-        let run = blocks_of(extent);
+        let run = BlockRun::of(extent);
         match self.blocks.run(|pages| pages.claim(run)).await.map_err(|error| self.map.report(error))? {
             true => Ok(()),
             false => Err(StoreError::Corrupt(
@@ -146,9 +146,9 @@ impl Loaded {
         self.claim(Extent::new(block.next, PART_SIZE)).await?;
         for entry in &block.entries {
             if let Entry::Preserved { mapping, .. } | Entry::Written(mapping) = entry
-                && mapping.place != ZEROS
+                && let Some(stored) = mapping.stored()
             {
-                self.claim(Extent::new(mapping.place, mapping.extent.length)).await?;
+                self.claim(stored).await?;
             }
         }
         Ok(())

@@ -57,9 +57,9 @@ impl Saved {
     /// Takes the place of a mapping; whether nobody has it (SALVAGE3).
     fn claim(&mut self, mapping: Mapping) -> bool {
         assert!(mapping.extent.is_aligned(PART_SIZE), "STOREMAP1: whole parts have places");
-        let place = Extent::new(mapping.place, mapping.extent.length);
-        let alone = mapping.place == ZEROS || self.places.gaps(place) == [place];
-        if alone && mapping.place != ZEROS {
+        let Some(place) = mapping.stored() else { return true };
+        let alone = self.places.gaps(place) == [place];
+        if alone {
             self.places.insert(place);
             assert!(self.places.gaps(place).is_empty(), "SALVAGE3: nobody else gets this place");
         }
@@ -204,8 +204,8 @@ impl Saved {
         }
         for (id, pieces) in latest {
             let older = self.written.remove(&id).unwrap_or_default();
-            for mapping in older.mappings.iter().filter(|mapping| mapping.place != ZEROS) {
-                self.places.remove(Extent::new(mapping.place, mapping.extent.length));
+            for stored in older.mappings.iter().filter_map(Mapping::stored) {
+                self.places.remove(stored);
             }
             for mapping in pieces.mappings.into_iter().chain(older.mappings) {
                 let pieces = self.written.entry(id).or_default();

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use varve_block::{Extent, joined};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, LEVEL_MAX};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 
 const LOST: &str = "the map of these bytes cannot be read";
@@ -41,7 +42,7 @@ impl Checker<'_> {
     }
 
     /// The nodes that are concerned, and all that lead to them.
-    async fn concerned(&mut self) -> Result<BTreeSet<u64>, PoolError> {
+    async fn concerned(&mut self) -> Result<BTreeSet<Block>, PoolError> {
         let mut concerned = self.broken.clone();
         for level in 0..=LEVEL_MAX {
             let on_level = self.nodes.iter().filter(|(_, known)| known.level == level && !known.is_alone);
@@ -72,7 +73,7 @@ impl Checker<'_> {
     async fn concerns(
         &mut self,
         volume: &Volume,
-        leads_there: &BTreeSet<u64>,
+        leads_there: &BTreeSet<Block>,
     ) -> Result<[Vec<Extent>; 2], PoolError> {
         let (mut lost, mut doubtful) = (Vec::new(), Vec::new());
         let mut ahead = vec![(volume.tree.get().root, 0, volume.parts())];
@@ -106,15 +107,11 @@ impl Checker<'_> {
     /// The bytes of a run that lie in blocks in doubt.
     fn doubts_of(&self, run: Mapping) -> Vec<Extent> {
         assert!(run.count > 0, "MAPPING1: {run:?}");
-        if run.place == 0 {
-            return Vec::new();
-        }
-        let lies = Extent::new(run.place, run.count);
-        let parts =
-            self.doubtful.iter().filter_map(|(first, blocks)| Extent::new(*first, *blocks).intersect(lies));
-        let bytes = |parts: Extent| {
-            Extent::new((run.start + (parts.offset - run.place)) * PART_SIZE, parts.length * PART_SIZE)
+        let Some(lies) = run.blocks() else { return Vec::new() };
+        let bytes = |doubtful: BlockRun| {
+            let first = run.start + (doubtful.first - lies.first);
+            Extent::new(first * PART_SIZE, doubtful.count * PART_SIZE)
         };
-        parts.map(bytes).collect()
+        self.doubtful.iter().filter_map(|doubtful| doubtful.intersect(lies)).map(bytes).collect()
     }
 }

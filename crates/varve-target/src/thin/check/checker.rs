@@ -10,6 +10,7 @@ use std::rc::Rc;
 use varve_block::{IoError, LocalFuture};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Node};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{PART_SIZE, Superblock};
 
 /// Groups of which counts are kept at a time: 128 MiB of memory; and while the pool serves: 16 MiB.
@@ -44,11 +45,11 @@ pub(super) struct Checker<'a> {
     pub(super) pool: &'a Pool,
     pub(super) view: View<'a>,
     /// What is known of the nodes of all maps.
-    pub(super) nodes: BTreeMap<u64, Known>,
+    pub(super) nodes: BTreeMap<Block, Known>,
     /// Nodes that cannot be read or believed.
-    pub(super) broken: BTreeSet<u64>,
+    pub(super) broken: BTreeSet<Block>,
     /// Runs of blocks of data that more than one owner may overwrite, or that are free.
-    pub(super) doubtful: Vec<(u64, u64)>,
+    pub(super) doubtful: Vec<BlockRun>,
     /// Whether no node was broken of the maps that are never cloned.
     pub(super) are_counts_readable: bool,
     looked_at: u64,
@@ -93,7 +94,7 @@ impl<'a> Checker<'a> {
     }
 
     /// How many others hold a block; none if that cannot be read.
-    pub(super) async fn others(&self, block: u64) -> Option<u64> {
+    pub(super) async fn others(&self, block: Block) -> Option<u64> {
         if !self.are_counts_readable {
             return None;
         }
@@ -118,7 +119,7 @@ impl<'a> Checker<'a> {
             };
         }
         let (block, buffer) = (link.block(), self.pool.arena.take(index(PART_SIZE)));
-        let bytes = self.pool.device().read(block * PART_SIZE, buffer).await;
+        let bytes = self.pool.device().read(block.offset(), buffer).await;
         let node = Node::decode(&bytes.map_err(|error| error.to_string())?, block);
         let node = node.map_err(|error| error.to_string())?;
         match node.store == self.pool.store_id() {
@@ -137,10 +138,10 @@ impl<'a> Checker<'a> {
     }
 
     /// The owners of these blocks are looked for in the end.
-    pub(super) fn doubt(&mut self, first: u64, blocks: u64) {
-        assert!(blocks > 0, "a run has blocks");
+    pub(super) fn doubt(&mut self, run: BlockRun) {
+        assert!(run.count > 0, "a run has blocks");
         if self.doubtful.len() < DOUBTFUL_MAX {
-            self.doubtful.push((first, blocks));
+            self.doubtful.push(run);
         }
     }
 }

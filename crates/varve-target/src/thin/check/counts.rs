@@ -12,11 +12,13 @@ use std::ops::Bound;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::Mapping;
 
 /// Counts of the blocks of some groups.
 struct Counts {
-    base: u64,
+    base: Block,
+    /// The first group that is counted now.
     from: u64,
     /// The first group that is not counted now.
     until: u64,
@@ -25,18 +27,18 @@ struct Counts {
 }
 
 impl Counts {
-    fn new(base: u64, from: u64, until: u64, groups_max: usize) -> Self {
+    fn new(base: Block, from: u64, until: u64, groups_max: usize) -> Self {
         assert!(from < until && groups_max > 0, "something is counted");
         Self { base, from, until, groups: BTreeMap::new(), groups_max }
     }
 
     /// One more holds each of these blocks, all of which lie behind the base.
-    fn add(&mut self, first: u64, blocks: u64) {
-        let (mut at, end) = (first, first + blocks);
+    fn add(&mut self, run: BlockRun) {
+        let (mut at, end) = (run.first, run.end());
         while at < end {
             let group = (at - self.base) / GROUP_BLOCKS;
             let stop = end.min(self.base + (group + 1) * GROUP_BLOCKS);
-            let begin = super::super::index(at - self.base - group * GROUP_BLOCKS);
+            let begin = super::super::index((at - self.base) % GROUP_BLOCKS);
             let length = super::super::index(stop - at);
             if let Some(counts) = self.group(group) {
                 counts[begin..begin + length].iter_mut().for_each(|count| *count = count.saturating_add(1));
@@ -78,7 +80,7 @@ enum Wrong {
 }
 
 impl Wrong {
-    fn text(self, first: u64, last: u64) -> String {
+    fn text(self, first: Block, last: Block) -> String {
         let blocks = match first == last {
             true => format!("block {first}"),
             false => format!("blocks {first} to {last}"),
@@ -119,10 +121,10 @@ impl Checker<'_> {
             for group in from..counts.until {
                 self.breathe().await?; // There may be many of them, and few nodes.
                 let first = base + group * GROUP_BLOCKS;
-                let length = GROUP_BLOCKS.min(end - first);
+                let blocks = BlockRun::new(first, GROUP_BLOCKS.min(end - first));
                 let own = counts.groups.get(&group).map_or(&[][..], Vec::as_slice);
-                let marks = self.marks(group, length).await?;
-                let compared = self.compare_group((first, length), own, &marks, &away).await;
+                let marks = self.marks(group, blocks).await?;
+                let compared = self.compare_group(blocks, own, &marks, &away).await;
                 held += own.iter().filter(|count| **count > 0).count() as u64;
                 match compared {
                     Some(marked) => used += marked,
@@ -141,9 +143,12 @@ impl Checker<'_> {
     }
 
     /// Blocks that are marked as in use and to which nothing leads, now.
-    fn away(&self) -> BTreeMap<u64, u64> {
+    fn away(&self) -> BTreeMap<Block, BlockRun> {
         match self.view.is_space_of_now() {
-            true => self.pool.map.pages().unreachable_runs().into_iter().collect(),
+            true => {
+                let runs = self.pool.map.pages().unreachable_runs();
+                runs.into_iter().map(|run| (run.first, run)).collect()
+            }
             false => BTreeMap::new(),
         }
     }
@@ -151,10 +156,10 @@ impl Checker<'_> {
     /// Adds everybody who leads to blocks of this range.
     async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
         let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root.block());
-        let roots: Vec<u64> =
+        let roots: Vec<Block> =
             volumes.chain([self.view.shares.root().root, self.view.table.root].map(Link::block)).collect();
-        for root in roots.into_iter().filter(|root| self.pool.is_inside(*root, 1)) {
-            counts.add(root, 1);
+        for root in roots.into_iter().map(BlockRun::one).filter(|root| self.pool.is_inside(*root)) {
+            counts.add(root);
         }
         let mut after = Bound::Unbounded;
         while let Some((block, known)) =
@@ -166,16 +171,16 @@ impl Checker<'_> {
             }
             match self.node(known.link).await?.1 {
                 Entries::Branch(children) => {
-                    let below = children.into_iter().map(|child| child.1.block());
-                    for child in below.filter(|child| self.pool.is_inside(*child, 1)) {
-                        counts.add(child, 1);
+                    let below = children.into_iter().map(|child| BlockRun::one(child.1.block()));
+                    for child in below.filter(|child| self.pool.is_inside(*child)) {
+                        counts.add(child);
                     }
                 }
                 Entries::Leaf(_) if known.is_alone => {}
                 Entries::Leaf(entries) => {
                     let runs = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
-                    for run in runs.filter(|run| run.place != 0) {
-                        counts.add(run.place, run.count);
+                    for run in runs.filter_map(|run| run.blocks()) {
+                        counts.add(run);
                         self.refuse_nodes(run, counts);
                     }
                 }
@@ -185,37 +190,36 @@ impl Checker<'_> {
     }
 
     /// POOLCHECK3.
-    fn refuse_nodes(&mut self, run: Mapping, counts: &Counts) {
-        let nodes: Vec<u64> =
-            self.nodes.range(run.place..run.place + run.count).map(|node| *node.0).collect();
-        let now = |block: &u64| (counts.from..counts.until).contains(&((block - counts.base) / GROUP_BLOCKS));
+    fn refuse_nodes(&mut self, run: BlockRun, counts: &Counts) {
+        let nodes: Vec<Block> = self.nodes.range(run.first..run.end()).map(|node| *node.0).collect();
+        let now =
+            |block: &Block| (counts.from..counts.until).contains(&((*block - counts.base) / GROUP_BLOCKS));
         for block in nodes.into_iter().filter(now) {
             self.report.error(format!("POOLCHECK3: block {block} is a node and data"));
-            self.doubt(block, 1);
+            self.doubt(BlockRun::one(block));
         }
     }
 
     /// Compares the blocks of a group; how many are marked as in use, if that is known exactly.
     async fn compare_group(
         &mut self,
-        (first, length): (u64, u64),
+        blocks: BlockRun,
         held: &[u32],
         marks: &Marks,
-        away: &BTreeMap<u64, u64>,
+        away: &BTreeMap<Block, BlockRun>,
     ) -> Option<u64> {
         let (used, is_exact) = (marks.used.as_deref(), marks.is_exact);
-        assert!((1..=GROUP_BLOCKS).contains(&length), "a group has blocks: {length}");
-        let others = self.counted_others(first, length).await;
+        assert!((1..=GROUP_BLOCKS).contains(&blocks.count), "a group has blocks: {blocks:?}");
+        let others = self.counted_others(blocks).await;
         let is_away =
-            |block: u64| away.range(..=block).next_back().is_some_and(|(start, count)| block < start + count);
+            |block: Block| away.range(..=block).next_back().is_some_and(|(_, run)| block < run.end());
         let is_empty = held.is_empty() && others.iter().flatten().all(|others| *others == 0);
         let in_use = used.unwrap_or_default().iter().filter(|used| **used).count() as u64;
         if is_empty && in_use <= PAGE_PLACES {
             return used.filter(|_| is_exact).map(|_| in_use); // Only the places of its page.
         }
-        let (mut marked, mut wrong): (u64, Option<(u64, u64, Wrong)>) = (0, None);
-        for at in 0..length {
-            let (block, at) = (first + at, super::super::index(at));
+        let (mut marked, mut wrong): (u64, Option<(BlockRun, Wrong)>) = (0, None);
+        for (at, block) in blocks.blocks().enumerate() {
             let holders = held.get(at).map_or(0, |count| u64::from(*count));
             let used = used.map(|used| used[at]);
             marked += u64::from(used == Some(true));
@@ -223,12 +227,12 @@ impl Checker<'_> {
             let more = others.as_ref().map(|others| others[at]);
             let found = self.judge(holders, more, (used, is_exact), own_page, is_away(block));
             wrong = match (wrong, found) {
-                (Some((start, end, what)), Some(same)) if end == block && what == same => {
-                    Some((start, block + 1, what))
+                (Some((run, what)), Some(same)) if run.end() == block && what == same => {
+                    Some((BlockRun::new(run.first, run.count + 1), what))
                 }
                 (before, found) => {
                     self.tell(before);
-                    found.map(|what| (block, block + 1, what))
+                    found.map(|what| (BlockRun::one(block), what))
                 }
             };
         }
@@ -236,25 +240,25 @@ impl Checker<'_> {
         used.filter(|_| is_exact).map(|_| marked)
     }
 
-    fn tell(&mut self, wrong: Option<(u64, u64, Wrong)>) {
-        let Some((first, end, wrong)) = wrong else { return };
-        assert!(first < end, "some block is wrong");
-        self.report.error(wrong.text(first, end - 1));
+    fn tell(&mut self, wrong: Option<(BlockRun, Wrong)>) {
+        let Some((run, wrong)) = wrong else { return };
+        assert!(run.count > 0, "some block is wrong");
+        self.report.error(wrong.text(run.first, run.end() - 1));
         if wrong.is_dangerous() {
-            self.doubt(first, end - first);
+            self.doubt(run);
         }
     }
 
     /// How many others hold each block of a group; none if that cannot be read.
-    async fn counted_others(&mut self, first: u64, length: u64) -> Option<Vec<u64>> {
+    async fn counted_others(&mut self, run: BlockRun) -> Option<Vec<u64>> {
         if !self.are_counts_readable {
             return None;
         }
         let shares = self.view.shares;
-        let pieces = self.pool.map.run(|pages| shares.pieces(pages, first, length)).await.ok()?;
-        let all = pieces.iter().flat_map(|piece| (0..piece.blocks).map(|_| piece.others));
+        let pieces = self.pool.map.run(|pages| shares.pieces(pages, run)).await.ok()?;
+        let all = pieces.iter().flat_map(|piece| (0..piece.run.count).map(|_| piece.others));
         let all: Vec<u64> = all.collect();
-        assert_eq!(all.len() as u64, length, "every block is asked about");
+        assert_eq!(all.len() as u64, run.count, "every block is asked about");
         Some(all)
     }
 
@@ -292,18 +296,19 @@ mod tests {
 
     #[test]
     fn counts_make_way_for_groups_before_them() {
-        let mut counts = Counts::new(10, 0, 9, 2);
-        counts.add(10 + 5 * GROUP_BLOCKS, 1);
-        counts.add(10 + 3 * GROUP_BLOCKS - 1, 2); // groups 2 and 3
+        let run = |first: u64, count| BlockRun::new(Block::new(first), count);
+        let mut counts = Counts::new(Block::new(10), 0, 9, 2);
+        counts.add(run(10 + 5 * GROUP_BLOCKS, 1));
+        counts.add(run(10 + 3 * GROUP_BLOCKS - 1, 2)); // groups 2 and 3
         assert_eq!((counts.until, counts.groups.len()), (5, 2));
-        counts.add(10 + 8 * GROUP_BLOCKS, 1);
-        counts.add(10, 4);
-        counts.add(11, 1);
+        counts.add(run(10 + 8 * GROUP_BLOCKS, 1));
+        counts.add(run(10, 4));
+        counts.add(run(11, 1));
         assert_eq!((counts.until, counts.groups.len()), (3, 2), "group 3 went");
         assert_eq!(counts.groups[&0][..5], [1, 2, 1, 1, 0]);
         assert_eq!(counts.groups[&2][GROUP_BLOCKS as usize - 1], 1);
-        let mut next = Counts::new(10, 3, 9, 2);
-        next.add(10 + 3 * GROUP_BLOCKS - 1, 2);
+        let mut next = Counts::new(Block::new(10), 3, 9, 2);
+        next.add(run(10 + 3 * GROUP_BLOCKS - 1, 2));
         assert_eq!(next.groups[&3][0], 1, "and is counted the next time");
     }
 }

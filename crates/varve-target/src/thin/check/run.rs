@@ -8,6 +8,7 @@ use crate::pdata::{MapError, Pages, Tree};
 use std::collections::BTreeSet;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::Entries;
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Mapping, VolumeFlags};
 
 impl Pool {
@@ -117,7 +118,7 @@ impl Checker<'_> {
                 Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1)),
                 Entries::Leaf(entries) => {
                     let runs = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
-                    for run in runs.filter(|run| run.place != 0 && run.birth > since) {
+                    for run in runs.filter(|run| run.birth > since).filter_map(|run| run.blocks()) {
                         self.check_run_alone(volume, run).await;
                     }
                 }
@@ -126,42 +127,42 @@ impl Checker<'_> {
         Ok(())
     }
 
-    async fn check_run_alone(&mut self, volume: &Volume, run: Mapping) {
-        assert!(run.place != 0 && run.count > 0, "MAPPING1: {run:?}");
+    async fn check_run_alone(&mut self, volume: &Volume, run: BlockRun) {
+        assert!(run.count > 0, "MAPPING1: {run:?}");
         let shares = self.view.shares;
         if !self.are_counts_readable {
             return;
         }
-        let pieces = self.pool.map.run(|pages| shares.pieces(pages, run.place, run.count)).await;
+        let pieces = self.pool.map.run(|pages| shares.pieces(pages, run)).await;
         for piece in pieces.unwrap_or_default().iter().filter(|piece| piece.others > 0) {
-            let (first, last) = (piece.first, piece.end() - 1);
+            let (first, last) = (piece.run.first, piece.run.end() - 1);
             let error =
                 format!("POOLCHECK2: {}: blocks {first} to {last} are held by others too", told(volume));
             self.report.error(error);
-            self.doubt(piece.first, piece.blocks);
+            self.doubt(piece.run);
         }
     }
 }
 
 impl Pool {
     /// Block where the groups of the space map begin.
-    pub(in super::super) fn base_block(&self) -> u64 {
-        2 * self.layout.slot_blocks + self.layout.log_blocks
+    pub(in super::super) fn base_block(&self) -> Block {
+        Block::new(2 * self.layout.slot_blocks + self.layout.log_blocks)
     }
 
     /// Blocks that may hold data or nodes.
-    pub(in super::super) fn is_inside(&self, first: u64, blocks: u64) -> bool {
-        self.bounds().contain(first, blocks)
+    pub(in super::super) fn is_inside(&self, run: BlockRun) -> bool {
+        self.bounds().contain(run)
     }
 
     /// Whether the data of all these runs lies behind the log and in the pool.
     pub(in super::super) fn are_inside(&self, runs: &[Mapping]) -> bool {
-        runs.iter().all(|run| run.place == 0 || self.is_inside(run.place, run.count))
+        runs.iter().filter_map(Mapping::blocks).all(|run| self.is_inside(run))
     }
 
     /// Whether data can lie in these blocks: no page of the space map does.
-    pub(in super::super) fn may_hold_data(&self, first: u64, blocks: u64) -> bool {
-        self.bounds().may_hold_data(first, blocks)
+    pub(in super::super) fn may_hold_data(&self, run: BlockRun) -> bool {
+        self.bounds().may_hold_data(run)
     }
 }
 

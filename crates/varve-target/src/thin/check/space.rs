@@ -8,6 +8,7 @@ use super::super::{PoolError, index};
 use super::checker::Checker;
 use crate::pdata::Pages;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, Place, SpacePage};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::PART_SIZE;
 
 /// So often a page is read that may be written meanwhile.
@@ -21,19 +22,19 @@ pub(super) struct Marks {
 }
 
 impl Checker<'_> {
-    /// The marks of a group that has `length` blocks.
-    pub(super) async fn marks(&mut self, group: u64, length: u64) -> Result<Marks, PoolError> {
-        let first = self.pool.base_block() + group * GROUP_BLOCKS;
+    /// The marks of a group, which has these blocks.
+    pub(super) async fn marks(&mut self, group: u64, blocks: BlockRun) -> Result<Marks, PoolError> {
+        let length = blocks.count;
         let (read, is_exact): (Result<Vec<bool>, String>, bool) = match self.page_of_commit(group).await? {
             Some(page) => (page.map(|page| (0..length).map(|at| page.is_used(at)).collect()), true),
             None => {
-                let marks = self.pool.map.run(|pages: &mut Pages| pages.marks((first, length))).await;
+                let marks = self.pool.map.run(|pages: &mut Pages| pages.marks(blocks)).await;
                 let marks = marks.map_err(|error| PoolError::from(error).to_string());
                 (marks, self.view.is_space_of_now())
             }
         };
         if let Err(why) = &read {
-            let last = first + length - 1;
+            let (first, last) = (blocks.first, blocks.end() - 1);
             self.report.error(format!("the space map of blocks {first} to {last}: {why}"));
         }
         let used: Option<Vec<bool>> = read.ok();
@@ -52,7 +53,7 @@ impl Checker<'_> {
             Some(Place::First) => first,
             Some(Place::Second) => first + 1,
         };
-        if !self.pool.is_inside(address, 1) {
+        if !self.pool.is_inside(BlockRun::one(address)) {
             return Ok(Some(Err("its page lies behind the end of the pool".to_owned())));
         }
         for _ in 0..READS_MAX {
@@ -70,9 +71,9 @@ impl Checker<'_> {
         Ok(None)
     }
 
-    async fn read_page(&self, address: u64, group: u64) -> Result<SpacePage, String> {
+    async fn read_page(&self, address: Block, group: u64) -> Result<SpacePage, String> {
         let buffer = self.pool.arena.take(index(PART_SIZE));
-        let bytes = self.pool.device().read(address * PART_SIZE, buffer).await;
+        let bytes = self.pool.device().read(address.offset(), buffer).await;
         let page = SpacePage::decode(&bytes.map_err(|error| error.to_string())?, address);
         let page = page.map_err(|error| error.to_string())?;
         if page.store == self.pool.store_id() && page.group == group {

@@ -5,7 +5,8 @@ use super::checker::{Checker, Known};
 use crate::pdata::OF_ANOTHER_TIME;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Value};
-use varve_format::thin::Share;
+use varve_format::pdata::{Block, BlockRun};
+use varve_format::thin::{Mapping, Share};
 
 /// What a node must be, going by the one above it.
 #[derive(Clone, Copy)]
@@ -21,7 +22,7 @@ struct Under {
 
 /// A branch, some of whose children were visited.
 struct Branch {
-    block: u64,
+    block: Block,
     under: Under,
     generation: u64,
     children: Vec<(Key, Link)>,
@@ -79,7 +80,7 @@ impl Checker<'_> {
     }
 
     /// Adds what is known of a child.
-    fn absorb(&mut self, parent: &mut Branch, block: u64, under: Under, known: Known) {
+    fn absorb(&mut self, parent: &mut Branch, block: Block, under: Under, known: Known) {
         assert!(parent.known.level > 0, "NODE3: a branch is no leaf");
         let runs = known.first < known.end;
         let inside =
@@ -110,7 +111,7 @@ impl Checker<'_> {
             }
             return Ok(Look::Ended(known));
         }
-        if !self.pool.is_inside(block, 1) {
+        if !self.pool.is_inside(BlockRun::one(block)) {
             return Ok(Look::Ended(self.breaks(link, is_alone, "lies where none can lie")));
         }
         let node = match self.read_node(link).await {
@@ -163,7 +164,7 @@ impl Checker<'_> {
         if !self.pool.are_inside(&runs) {
             return self.breaks(link, false, "maps parts to where no data can lie");
         }
-        let data = runs.iter().filter(|run| run.place != 0);
+        let data = runs.iter().filter_map(Mapping::blocks);
         self.report.runs += data.clone().count() as u64;
         Known {
             first: runs.first().map_or(known.first, |run| run.start),
@@ -180,7 +181,7 @@ impl Checker<'_> {
         let mut end = self.pool.base_block(); // The log and the superblocks are never shared.
         for (key, value) in shares {
             match Share::decode(*key, value) {
-                Ok(share) if share.first >= end => end = share.end(),
+                Ok(share) if share.run.first >= end => end = share.run.end(),
                 _ => return self.breaks(link, true, "counts what cannot be"),
             }
         }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
+use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{PART_SIZE, Superblock};
 use varve_sim::{
     Client, DiskOptions, FaultBudget, FaultPlan, Holder, Holds, Mix, Oracle, Random, SharedOracle, SimDisk,
@@ -214,10 +215,10 @@ impl Host {
         let (device, arena) = (self.device(), self.world.arena());
         self.world.run(async { Pool::format(&device, &arena, format).await }).expect("no faults");
         let first = self.disk.peek(Extent::new(0, PART_SIZE));
-        let length = Superblock::slot_length(&first, 0).expect("it was made") * PART_SIZE;
+        let length = Superblock::slot_length(&first, Block::default()).expect("it was made") * PART_SIZE;
         let slot = self.disk.peek(Extent::new(0, length));
-        let superblock = Superblock::decode(&slot, 0).expect("it was made");
-        Extent::new(superblock.ring() * PART_SIZE, superblock.log_blocks * PART_SIZE)
+        let superblock = Superblock::decode(&slot, Block::default()).expect("it was made");
+        BlockRun::new(superblock.ring(), superblock.log_blocks).extent()
     }
 
     /// `device` for one client.

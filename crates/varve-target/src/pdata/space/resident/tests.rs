@@ -1,6 +1,6 @@
 //! Pages go and come back, and say the same.
 
-use super::super::{InUse, Run, Side};
+use super::super::{InUse, Side};
 use super::*;
 use crate::pdata::tests::memory;
 use crate::pdata::{CachePolicy, Map, MapError, MapOptions, Tree};
@@ -8,16 +8,24 @@ use futures_executor::block_on;
 use std::collections::BTreeSet;
 use varve_block::{Arena, Device};
 use varve_format::pdata::space_page::Place;
+use varve_format::pdata::{Block, BlockRun};
 
 const GROUPS: u64 = 7;
-const END: u64 = 2 + GROUPS * GROUP_BLOCKS - 1000;
+const BASE: Block = Block::new(2);
+const BLOCKS: u64 = GROUPS * GROUP_BLOCKS - 1000;
+const END: Block = Block::new(2 + BLOCKS);
+
+/// The first block of a group.
+fn first_of(group: u64) -> Block {
+    BASE + group * GROUP_BLOCKS
+}
 
 /// A space map with next to no memory, and what it should say.
 struct Store {
     device: Device,
     map: Map,
-    held: Vec<Run>,
-    loose: Vec<Run>,
+    held: Vec<BlockRun>,
+    loose: Vec<BlockRun>,
     readers: Vec<InUse>,
     noise: u64,
     /// Whether a page was not in memory when it was wanted.
@@ -26,8 +34,8 @@ struct Store {
 
 impl Store {
     fn new(seed: u64) -> Self {
-        let device = memory(END);
-        let map = open(&device, 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+        let device = memory(END.number());
+        let map = open(&device, 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
         let (held, loose, readers) = (Vec::new(), Vec::new(), Vec::new());
         Self { device, map, held, loose, readers, noise: seed, was_read: false }
     }
@@ -38,14 +46,14 @@ impl Store {
         (self.noise >> 33) % limit
     }
 
-    fn any(&mut self, from: fn(&mut Self) -> &mut Vec<Run>) -> Option<Run> {
+    fn any(&mut self, from: fn(&mut Self) -> &mut Vec<BlockRun>) -> Option<BlockRun> {
         let length = from(self).len() as u64;
         let chosen = if length == 0 { return None } else { self.below(length) };
         Some(from(self).swap_remove(usize::try_from(chosen).expect("small")))
     }
 
     fn step(&mut self) {
-        let (kind, count, near) = (self.below(10), 1 + self.below(40), 2 + self.below(END - 2));
+        let (kind, count, near) = (self.below(10), 1 + self.below(40), BASE + self.below(BLOCKS));
         match kind {
             0 | 1 => {
                 self.map.pages().go_on_at(near);
@@ -82,26 +90,26 @@ impl Store {
         let (generation, free, places) =
             (commit.generation(), commit.free_blocks(), commit.places().to_vec());
         self.map.committed(commit);
-        let held: BTreeSet<u64> = self.held.iter().flat_map(|run| run.0..run.0 + run.1).collect();
+        let held: BTreeSet<Block> = self.held.iter().flat_map(|run| run.blocks()).collect();
         let crashed = open(&self.device, generation, free, places);
-        assert_eq!(free, MapOptions::fresh(9, 2, END).free_blocks - held.len() as u64);
+        assert_eq!(free, MapOptions::fresh(9, BASE, END).free_blocks - held.len() as u64);
         for _ in 0..40 {
-            let block = 2 + self.below(END - 2);
+            let block = BASE + self.below(BLOCKS);
             let used = block_on(crashed.run(|pages| pages.is_used(block))).expect("readable");
-            let places = (block - 2) % GROUP_BLOCKS < 2;
-            assert_eq!(used, places || held.contains(&block), "block {block} after a crash");
+            let places = (block - BASE) % GROUP_BLOCKS < 2;
+            assert_eq!(used, places || held.contains(&block), "{block:?} after a crash");
         }
         for run in self.held.iter().chain(&self.loose) {
             let loaded = self.map.pages().require(*run).is_ok();
             self.was_read |= !loaded;
-            let used = block_on(self.map.run(|pages| pages.is_used(run.0))).expect("readable");
-            assert!(used, "block {} is used in memory", run.0);
+            let used = block_on(self.map.run(|pages| pages.is_used(run.first))).expect("readable");
+            assert!(used, "{:?} is used in memory", run.first);
         }
     }
 }
 
 fn open(device: &Device, generation: u64, free_blocks: u64, places: Vec<Place>) -> Map {
-    let fresh = MapOptions::fresh(9, 2, END);
+    let fresh = MapOptions::fresh(9, BASE, END);
     let options = MapOptions { generation, free_blocks, places, cache_bytes: 0, floor_blocks: 0, ..fresh };
     Map::open(device.clone(), Arena::heap(1 << 20), &options)
 }
@@ -131,41 +139,42 @@ fn pages_go_and_come_back_and_say_the_same() {
 
 #[test]
 fn a_full_group_is_not_read_again() {
-    let device = memory(END);
-    let map = open(&device, 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+    let device = memory(END.number());
+    let map = open(&device, 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
     for _ in 0..4 {
-        map.pages().go_on_at(2);
+        map.pages().go_on_at(BASE);
         block_on(map.run(|pages| pages.take_on(Side::Near, GROUP_BLOCKS))).expect("there is room");
     }
     let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
     block_on(map.write(&commit)).expect("memory does not fail");
     map.committed(commit);
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64, "full pages went");
-    map.pages().go_on_at(2);
+    map.pages().go_on_at(BASE);
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, 8))).expect("there is room");
-    assert!(run.0 >= 2 + 4 * GROUP_BLOCKS, "{run:?}");
+    assert!(run.first >= first_of(4), "{run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor were they read to find that");
-    map.pages().go_on_at(2);
+    map.pages().go_on_at(BASE);
     let run = block_on(map.run(|pages| pages.take_loose_near(None, 16, 0, 8))).expect("there is room");
-    assert!(run.0 >= 2 + 4 * GROUP_BLOCKS, "a whole unit: {run:?}");
+    assert!(run.first >= first_of(4), "a whole unit: {run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor to find a whole unit");
 }
 
 #[test]
 fn a_log_may_claim_all_that_is_free_and_no_more() {
-    let end = 500;
-    let options = MapOptions { floor_blocks: 0, ..MapOptions::fresh(9, 2, end) };
+    let end = Block::new(500);
+    let options = MapOptions { floor_blocks: 0, ..MapOptions::fresh(9, BASE, end) };
     for (blocks, expected) in [(options.free_blocks, true), (options.free_blocks + 1, false)] {
-        let map = Map::open(memory(end), Arena::heap(1 << 20), &options);
-        let claimed = block_on(map.run(|pages| pages.claim((end - blocks, blocks)))).expect("readable");
+        let map = Map::open(memory(end.number()), Arena::heap(1 << 20), &options);
+        let claimed =
+            block_on(map.run(|pages| pages.claim(BlockRun::new(end - blocks, blocks)))).expect("readable");
         assert_eq!(claimed, expected, "{blocks} blocks");
     }
 }
 
 #[test]
 fn what_is_given_back_after_its_page_went_is_counted() {
-    let device = memory(END);
-    let map = open(&device, 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+    let device = memory(END.number());
+    let map = open(&device, 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
     let commit = |map: &Map| {
         let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
         block_on(map.write(&commit)).expect("memory does not fail");
@@ -179,7 +188,7 @@ fn what_is_given_back_after_its_page_went_is_counted() {
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
     commit(&map);
     for group in 1..GROUPS {
-        block_on(map.run(|pages| pages.is_used(2 + group * GROUP_BLOCKS))).expect("readable");
+        block_on(map.run(|pages| pages.is_used(first_of(group)))).expect("readable");
     }
     assert!(map.pages().require(run).is_err(), "the page went");
     map.pages().untake(run);
@@ -190,8 +199,8 @@ fn what_is_given_back_after_its_page_went_is_counted() {
 
 #[test]
 fn a_smaller_budget_takes_pages_before_nodes() {
-    let device = memory(END);
-    let options = MapOptions { cache_bytes: 28 * 4096, floor_blocks: 0, ..MapOptions::fresh(9, 2, END) };
+    let device = memory(END.number());
+    let options = MapOptions { cache_bytes: 28 * 4096, floor_blocks: 0, ..MapOptions::fresh(9, BASE, END) };
     let map = Map::open(device, Arena::heap(1 << 20), &options);
     let mut tree = Tree::EMPTY;
     for key in 0..2500 {
@@ -206,7 +215,7 @@ fn a_smaller_budget_takes_pages_before_nodes() {
     block_on(map.write(&commit)).expect("memory does not fail");
     map.committed(commit);
     for group in 0..GROUPS {
-        block_on(map.run(|pages| pages.is_used(2 + group * GROUP_BLOCKS))).expect("readable");
+        block_on(map.run(|pages| pages.is_used(first_of(group)))).expect("readable");
     }
     let before = map.pages().cache_use();
     assert_eq!((before.pages, before.nodes), (GROUPS, 21), "20 leaves and a root, all clean");
@@ -219,7 +228,7 @@ fn a_smaller_budget_takes_pages_before_nodes() {
 fn a_page_stays_while_a_commit_writes_it() {
     let mut store = Store::new(1);
     for group in 0..5 {
-        store.map.pages().go_on_at(2 + group * GROUP_BLOCKS + 10);
+        store.map.pages().go_on_at(first_of(group) + 10);
         let run = block_on(store.map.run(|pages| pages.take_on(Side::Near, 8)));
         store.held.push(run.expect("there is room"));
     }
@@ -235,9 +244,9 @@ fn a_page_stays_while_a_commit_writes_it() {
 
 #[test]
 fn the_last_group_is_looked_at_again_when_it_has_grown() {
-    let device = memory(END);
-    let end = 2 + 3 * GROUP_BLOCKS + 5000;
-    let fresh = MapOptions::fresh(9, 2, end);
+    let device = memory(END.number());
+    let end = first_of(3) + 5000;
+    let fresh = MapOptions::fresh(9, BASE, end);
     let options = MapOptions { cache_bytes: 0, floor_blocks: 0, ..fresh };
     let map = Map::open(device.clone(), Arena::heap(1 << 20), &options);
     while block_on(map.run(|pages| pages.take_on(Side::Near, GROUP_BLOCKS))).is_ok() {}
@@ -246,34 +255,34 @@ fn the_last_group_is_looked_at_again_when_it_has_grown() {
     map.committed(commit);
     // Two pages stay however small the budget is: those of the first groups take the place of the last one's.
     for group in [0, 1, 2, 0, 1] {
-        block_on(map.run(|pages| pages.is_used(2 + group * GROUP_BLOCKS))).expect("readable");
+        block_on(map.run(|pages| pages.is_used(first_of(group)))).expect("readable");
     }
-    assert!(map.pages().require((end - 1, 1)).is_err(), "it went");
-    map.grow(device, 2 + 4 * GROUP_BLOCKS);
+    assert!(map.pages().require(BlockRun::one(end - 1)).is_err(), "it went");
+    map.grow(device, first_of(4));
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, GROUP_BLOCKS)));
-    assert_eq!(run, Ok((end, GROUP_BLOCKS - 5000)), "all that has come");
+    assert_eq!(run, Ok(BlockRun::new(end, GROUP_BLOCKS - 5000)), "all that has come");
 }
 
 /// SPACE6.
 #[test]
 fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
-    let give_up_twice = |map: &Map, run: Run| {
+    let give_up_twice = |map: &Map, run: BlockRun| {
         map.pages().give_up(run);
         map.pages().give_up(run);
     };
-    type Wrong<'a> = &'a dyn Fn(&Map, Run);
+    type Wrong<'a> = &'a dyn Fn(&Map, BlockRun);
     let wrong: [Wrong<'_>; 5] = [
         &give_up_twice,
-        &|map, run| map.pages().give_up((run.0 + 1000, 1)),
-        &|map, _| map.pages().give_up((3, 1)),
-        &|map, _| map.pages().give_up((END - 1, 2)),
+        &|map, run| map.pages().give_up(BlockRun::one(run.first + 1000)),
+        &|map, _| map.pages().give_up(BlockRun::one(Block::new(3))),
+        &|map, _| map.pages().give_up(BlockRun::new(END - 1, 2)),
         &|map, run| {
             map.pages().untake(run);
             map.pages().give_up(run);
         },
     ];
     for (number, wrong) in wrong.into_iter().enumerate() {
-        let map = open(&memory(END), 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+        let map = open(&memory(END.number()), 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
         let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
         wrong(&map, run);
         let refused = block_on(map.freeze(|_| Ok(()))).err();
@@ -283,10 +292,10 @@ fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
 
 #[test]
 fn the_last_blocks_of_a_group_are_given_up_like_others() {
-    let map = open(&memory(END), 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
-    map.pages().go_on_at(2 + GROUP_BLOCKS - 5);
+    let map = open(&memory(END.number()), 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
+    map.pages().go_on_at(first_of(1) - 5);
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
-    assert_eq!(run, (2 + GROUP_BLOCKS - 5, 5));
+    assert_eq!(run, BlockRun::new(first_of(1) - 5, 5));
     map.pages().give_up(run);
     assert!(block_on(map.freeze(|_| Ok(()))).is_ok(), "SPACE6");
 }
