@@ -6,7 +6,8 @@ use super::arrays::{build, exact, throttled};
 use crate::memory::memory;
 use crate::results::FigurePart;
 use crate::verdict::Goal;
-use varve_block::{Arena, Clock, Device, KIB, MIB};
+use futures_util::future::join_all;
+use varve_block::{Arena, Clock, Device, Durability, KIB, MIB};
 use varve_sim::{Direction, Load, Order, Random, World, measure as run};
 use varve_target::array::{ArrayLayout, METADATA_SIZE_MIN, ReadPolicy};
 use varve_target::thin::{NewVolume, Pool, PoolFormat, PoolOptions, Uuid};
@@ -19,6 +20,8 @@ const VERIFY_GOAL: Goal = Goal::AtLeast(0.95);
 const DEGRADED_GOAL: Goal = Goal::AtLeast(0.9);
 /// What volumes on a mirror have at least, of a plain volume on one disk.
 pub(super) const VOLUME_GOAL: Goal = Goal::AtLeast(0.9);
+/// Flushes of a load that is flushed.
+const BURSTS: u64 = 64;
 /// Bytes of a thin volume.
 pub(super) const VOLUME: u64 = 64 * MIB;
 
@@ -49,7 +52,67 @@ pub(super) fn measure(part: &mut FigurePart) -> Result<(), String> {
         let degraded = Case { state: State::Degraded, ..data };
         ratio(&format!("{name}: a data member away, over data"), DEGRADED_GOAL, &degraded, &data)?;
     }
+    flushes(part)?;
     volumes(part)
+}
+
+/// Writes that are flushed, on ddraid with checksums and without: a flush writes the pages of checksums of what it covers, too.
+fn flushes(part: &mut FigurePart) -> Result<(), String> {
+    let at_random = |kib| load(Direction::Write, Order::Random { unit: kib * KIB }, kib);
+    let in_sequence = |kib| load(Direction::Write, Order::Sequential, kib);
+    for (writes, bursts) in [
+        (at_random(4), [1, 16, 256]),
+        (in_sequence(4), [1, 16, 256]),
+        (at_random(64), [1, 4, 16]),
+        (in_sequence(1024), [1, 4, 16]),
+    ] {
+        for burst in bursts {
+            let case = Case::new(ORDER_1, ReadPolicy::Verify, writes, 0.0);
+            let without = flushed(&case, burst)?;
+            let with = flushed(&Case { checksums: true, ..case }, burst)?;
+            let (array, writes) = (layout_name(ORDER_1), case.load_name());
+            let writes = writes.trim_end_matches(&format!(" QD{}", case.load.depth));
+            let name =
+                format!("{array}, {writes}, a flush after every {burst}: with checksums, over without");
+            part.record(&name, "x", None, with / without);
+        }
+    }
+    Ok(())
+}
+
+/// Writes a second of the array of `case`, with a flush after each `burst` of writes at once.
+fn flushed(case: &Case, burst: u64) -> Result<f64, String> {
+    let world = World::steady(1);
+    let (clock, arena) = (world.clock(), world.arena());
+    let plain: Vec<Device> =
+        (0..case.layout.members()).map(|_| memory(SIZE + case.metadata_size())).collect();
+    let slow: Vec<Device> = plain.iter().map(|disk| throttled(disk, &clock)).collect();
+    let Load { request_bytes: length, order, .. } = case.load;
+    let mut random = Random::new(7);
+    world.run(async {
+        let array = build(case, &plain, &slow, &arena, &clock).await?;
+        let device = array.device();
+        let data = arena.take_zeroed(usize::try_from(length).map_err(|error| error.to_string())?).freeze();
+        let bursts = (SIZE / length / burst).min(BURSTS);
+        device.flush().await.map_err(|error| error.to_string())?; // What was written before is no part of it.
+        let begun = clock.now();
+        for number in 0..bursts {
+            let places = (0..burst).map(|write| match order {
+                Order::Sequential => (number * burst + write) * length,
+                Order::Random { .. } => random.below(SIZE / length) * length,
+            });
+            let writes = places.map(|place| device.write(place, data.clone(), Durability::Volatile));
+            join_all(writes)
+                .await
+                .into_iter()
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| error.to_string())?;
+            device.flush().await.map_err(|error| error.to_string())?;
+        }
+        let time = clock.now().since(begun);
+        array.close().await.map_err(|error| error.to_string())?;
+        Ok((bursts * burst) as f64 / time.as_secs_f64())
+    })
 }
 
 /// Loads of a plain volume on one disk, of one on a mirror, and of a thin volume whose pool is on a mirror.

@@ -159,6 +159,8 @@ impl Array {
     /// What the members that are here make of these lost regions is what they hold from now on: every member that is not in sync
     /// lacks them (ACCEPT1).
     fn accept_regions(&self, regions: &[u64]) {
+        let is_lost = |region: &u64| self.regions.unsynced().contains(*region);
+        assert!(regions.iter().all(is_lost), "ACCEPT1: a region whose members agree is not accepted");
         let others = (0..self.members.count()).filter(|place| !self.members.is_in_sync(*place));
         for place in others.filter(|_| !self.has_bug(InjectedBug::AcceptUnrecorded)) {
             regions.iter().for_each(|region| self.members.lack(place, *region));
