@@ -24,10 +24,12 @@ use varve_volume::{metadata, open, pool_check, retire};
 mod conversions;
 mod failed_targets;
 mod jobs;
+mod lifetimes;
 mod losses;
 mod merges;
 mod moves;
 mod rules;
+mod serving;
 
 thread_local! {
     /// The host of the test that runs on this thread.

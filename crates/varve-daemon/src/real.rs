@@ -242,3 +242,47 @@ impl World for RealWorld {
         std::thread::Builder::new().name("varve-path".to_owned()).spawn(move || work(&*files)).map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+    use varve_os::{Shards, ShardsConfig};
+    use varve_volume::Host;
+
+    /// Longer than a shard that does not wait takes for an answer.
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_file_system_that_does_not_answer_keeps_no_shard_from_other_work() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = ShardsConfig { arena_bytes: 8 << 20, ..ShardsConfig::default() };
+        let shards = Shards::start(&config).expect("they start");
+        let (handles, _events) = begin([shards.handle(0)], folder.path());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let soon = async |answer| tokio::time::timeout(LONG, answer).await.is_ok();
+        let path = folder.path().to_owned();
+        for is_alone in [false, true] {
+            let ((begun, has_begun), (release, hung)) = (channel(), channel::<()>());
+            let path = path.clone();
+            let done = handles[0].settle(async move |host: Host| {
+                let work = move |files: &dyn Files| {
+                    begun.send(()).expect("the test waits for it");
+                    let _ = hung.recv_timeout(2 * LONG);
+                    files.exists(&path)
+                };
+                match is_alone {
+                    true => host.files_alone(work).expect("a thread").await.is_ok_and(|found| found),
+                    false => host.files_at(Path::new("/"), work).await.is_ok_and(|found| found),
+                }
+            });
+            has_begun.recv_timeout(LONG).expect("it begins");
+            assert!(runtime.block_on(soon(handles[0].is_alive())), "HOST1: alone: {is_alone}");
+            release.send(()).expect("it waits");
+            assert_eq!(runtime.block_on(done), Ok(true), "HOST1: the answer comes back");
+        }
+        drop(handles);
+        shards.stop();
+    }
+}

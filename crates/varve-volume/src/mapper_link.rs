@@ -216,3 +216,52 @@ impl Link for MapperLink {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestDisk, on_a_shard};
+    use crate::world::{DiskRef, WithFiles};
+    use std::sync::Arc;
+    use varve_block::{Durability, IoError};
+
+    /// A program that passes a file, and says nothing more.
+    struct Passes(Cell<bool>);
+
+    impl FileLink for Passes {
+        fn peer(&self) -> Peer {
+            Peer { process: 1, user: 0 }
+        }
+
+        fn send(&self, _: Vec<u8>) -> LocalFuture<'_, Result<(), LinkEnd>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn receive(&self) -> LocalFuture<'_, Result<WithFiles, LinkEnd>> {
+            match self.0.replace(true) {
+                true => Box::pin(std::future::pending()),
+                false => {
+                    let disk: DiskRef = Arc::new(TestDisk);
+                    Box::pin(std::future::ready(Ok((vec![0], vec![disk]))))
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn behind_a_closed_gate_a_file_that_a_mapper_passed_is_not_reached() {
+        on_a_shard(async |context| {
+            let gate = Gate::default();
+            let connector = MapperConnector::new(&context, Uuid::nil(), &gate, "/mapper");
+            let link = MapperLink::new(&connector, Box::new(Passes(Cell::new(false))));
+            let received = link.receive().await.unwrap_or_else(|_| panic!("it passes a file"));
+            let write = async || {
+                let data = context.arena().copy(&[7; 512]);
+                received.devices[0].write(0, data, Durability::Volatile).await.map(drop)
+            };
+            assert_eq!(write().await, Ok(()), "the gate is open");
+            gate.close();
+            assert_eq!(write().await, Err(IoError::Gone), "MAPPERS2");
+        });
+    }
+}

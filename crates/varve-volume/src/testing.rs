@@ -1,15 +1,65 @@
-//! A shard of a simulated world for tests of what lives on one. It has time and tasks, and neither disks nor sockets.
+//! A shard of a simulated world for tests of what lives on one. It has time and tasks, one small disk, and no sockets.
 
-use crate::world::{DiskRef, FileLink, FileWork, Listener, Place, World};
+use crate::world::{DiskRef, FileLink, FileWork, Listener, OpenDisk, Place, World};
 use crate::{ShardContext, ShardHandle, event_channel, shard_channel};
+use std::any::Any;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::ConnectError;
-use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner};
+use varve_block::host::{ConnectError, DiskCounters, DiskState, OpenError};
+use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner};
 
-struct TestWorld(Rc<varve_sim::World>);
+struct TestWorld(Rc<varve_sim::World>, varve_sim::SimDisk);
+
+/// The disk, open.
+pub(crate) struct TestDisk;
+
+const DISK_SIZE: u64 = 64 << 10;
+
+impl OpenDisk for TestDisk {
+    fn path(&self) -> &Path {
+        Path::new("/disk")
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(DISK_SIZE, 512)
+    }
+
+    fn size(&self) -> u64 {
+        DISK_SIZE
+    }
+
+    fn length(&self) -> u64 {
+        DISK_SIZE
+    }
+
+    fn set_length(&self, _: u64) -> Result<(), OpenError> {
+        unreachable!("it is no image")
+    }
+
+    fn state(&self) -> DiskState {
+        DiskState::InUse
+    }
+
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn counters(&self) -> DiskCounters {
+        DiskCounters::default()
+    }
+
+    fn has_abandoned(&self) -> bool {
+        false
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
 
 impl World for TestWorld {
     fn index(&self) -> usize {
@@ -33,7 +83,7 @@ impl World for TestWorld {
     }
 
     fn device(&self, _: &DiskRef) -> Device {
-        unreachable!("there are no disks")
+        self.1.device(&self.0)
     }
 
     fn portal(&self, _: &Device) -> Portal {
@@ -67,7 +117,9 @@ impl World for TestWorld {
 pub(crate) fn shard() -> (Rc<varve_sim::World>, ShardHandle) {
     let world = Rc::new(varve_sim::World::new(1));
     let ((handle, inbox), (sender, _)) = (shard_channel(0), event_channel());
-    world.spawner().spawn(inbox.serve(Rc::new(TestWorld(Rc::clone(&world))), sender));
+    world.spawner().spawn(
+        inbox.serve(Rc::new(TestWorld(Rc::clone(&world), varve_sim::SimDisk::new(DISK_SIZE))), sender),
+    );
     (world, handle)
 }
 

@@ -8,7 +8,7 @@ use crate::remembered::Remembered;
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -306,6 +306,8 @@ pub(crate) struct Host {
     random: RefCell<Random>,
     block_size: u32,
     latency_max: Duration,
+    /// Whether its disks clear extents at no cost.
+    has_fast_zero: Cell<bool>,
 }
 
 impl Host {
@@ -322,6 +324,7 @@ impl Host {
             random: RefCell::new(random),
             block_size,
             latency_max,
+            has_fast_zero: Cell::new(true),
             world,
         })
     }
@@ -331,10 +334,16 @@ impl Host {
             SimDisk::with(SimOptions {
                 block_size: self.block_size,
                 latency_max: self.latency_max,
+                fast_zero: self.has_fast_zero.get(),
                 ..SimOptions::sized(entry.size)
             })
         };
         self.disks.borrow_mut().entry(entry.disk).or_insert_with(new).clone()
+    }
+
+    /// Disks that are not used yet write zeros where they are to be cleared.
+    pub(crate) fn take_fast_zero(&self) {
+        self.has_fast_zero.set(false);
     }
 
     /// The disk at `path`.

@@ -8,8 +8,16 @@ use varve_api::{
 use varve_block::host::DiskState;
 use varve_sim::CrashKind;
 
-/// Runs `work` beside a control with what the host remembers, which ends without a warning then.
+/// Runs `work` beside a control with what the host remembers, until the power fails.
 pub(super) fn live<W>(host: &Rc<Host>, work: W)
+where
+    W: AsyncFnOnce(Rc<Control>) + Send + 'static,
+{
+    live_until(host, CrashKind::Power, work);
+}
+
+/// Runs `work` beside a control with what the host remembers, which ends without a warning then.
+pub(super) fn live_until<W>(host: &Rc<Host>, end: CrashKind, work: W)
 where
     W: AsyncFnOnce(Rc<Control>) + Send + 'static,
 {
@@ -25,7 +33,7 @@ where
         });
         worked.await.expect("no check failed");
     });
-    host.world.crash(CrashKind::Power);
+    host.world.crash(end);
     host.files.process_ended();
     HOST.set(None);
 }

@@ -3,6 +3,7 @@
 use super::losses::{ejected, scan_first};
 use super::*;
 use varve_api::{PhysicalVolumeChange, Resize};
+use varve_vg::Change;
 
 #[test]
 fn commands_on_several_groups_do_not_wait_for_each_other_in_a_circle() {
@@ -67,5 +68,77 @@ fn a_disk_whose_members_are_back_is_not_replaced_by_a_spare_that_comes_later() {
         let array = control.show_volume("data/v").await.expect("it is there").array.expect("it is one");
         let on: Vec<&String> = array.members.iter().flat_map(|member| &member.disks).collect();
         assert_eq!(on, disks[..3].iter().collect::<Vec<_>>(), "SPARES1: no array does without it");
+    });
+}
+
+#[test]
+fn two_who_find_a_store_too_small_have_it_grow_once() {
+    with_control(async |control| {
+        make_linear(&control, "data/a", "64M").await;
+        make_snapshot(&control, "data/a@one").await;
+        let located = control.find_volume(&name("data/a")).expect("it is there");
+        let (id, home, group) = (located.volume.id, located.home, located.group);
+        let size = home.volume(id).facts().await.expect("a shard").stores[0].size;
+        let commits =
+            || control.with_group(group, |known| known.group.entry().sequence).expect("it is known");
+        let before = commits();
+        let grown = join(home.volume(id).grow_dependent(size), home.volume(id).grow_dependent(size)).await;
+        assert_eq!(grown, (Ok(true), Ok(true)));
+        assert_eq!(commits() - before, 1, "GROWTH1: the second one shares what the first one got");
+    });
+}
+
+#[test]
+fn what_is_known_of_a_group_is_what_its_disks_hold_also_after_a_change_that_failed() {
+    with_disks(2, "64M", async |control, disks| {
+        make_linear(&control, "data/v", "8M").await;
+        let group = control.find_group("data").expect("it is there");
+        let known = || control.with_group(group, |known| known.group.text()).expect("it is known");
+        let held = async || {
+            let disk = |path: &String| {
+                let file = &control.disks.borrow()[Path::new(path)].file;
+                varve_vg::Disk { path: path.clone(), device: control.context.disk(file) }
+            };
+            let found = varve_vg::scan(disks.iter().map(disk).collect(), &control.context.arena()).await;
+            found.groups[0].group().text()
+        };
+        assert_eq!(known(), held().await, "CONTROL2");
+        disks.iter().for_each(|disk| {
+            host().set_faults(disk, FaultPlan { no_space: 1_000_000, ..FaultPlan::default() })
+        });
+        let request = VolumeCreate { name: "data/w".into(), size: "8M".into(), ..Default::default() };
+        assert!(control.create_volume(request).await.is_err(), "the commit failed");
+        assert_eq!(known(), held().await, "CONTROL2: the change does not count");
+        disks.iter().for_each(|disk| host().set_faults(disk, FaultPlan::default()));
+        scan(&control).await;
+        make_linear(&control, "data/u", "8M").await;
+        assert_eq!(known(), held().await, "CONTROL2");
+    });
+}
+
+#[test]
+fn extents_of_a_volume_with_a_write_under_way_are_given_to_nobody() {
+    with_disks(1, "64M", async |control, disks| {
+        let clock = control.context.clock();
+        make_linear(&control, "data/v", "40M").await;
+        let group = control.find_group("data").expect("it is there");
+        let others = async {
+            clock.sleep(Duration::from_millis(10)).await;
+            host().set_faults(&disks[0], FaultPlan::default());
+            let gone = Change::RemoveVolume { name: "v".into() };
+            control.commits(group).await.make(group, gone, "a test").await.expect("it is allowed");
+            let begun = clock.now();
+            let request = VolumeCreate { name: "data/w".into(), size: "40M".into(), ..Default::default() };
+            let early =
+                control.create_volume(request.clone()).await.map(drop).map_err(|failure| failure.code);
+            assert_eq!(early, Err(Code::GroupIncomplete), "RECONCILE2");
+            control.reconcile(group).await;
+            assert!(clock.now().since(begun) > Duration::from_secs(20), "RECONCILE2: it waits for the write");
+            control.create_volume(request).await.expect("nothing is under way any more");
+        };
+        host().set_faults(&disks[0], FaultPlan { stall: 1_000_000, ..FaultPlan::default() });
+        let (written, ()) = join(write_block(&control, "data/v", 0, 7), others).await;
+        written.expect("it is carried out");
+        assert_eq!(content(&control, "data/w").await[0], 0);
     });
 }

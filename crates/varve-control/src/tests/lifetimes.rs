@@ -1,0 +1,175 @@
+//! Tests of what a stop, a crash or a failed disk leaves behind, and of what is done with it then.
+
+use super::losses::{live, live_until, make_group};
+use super::*;
+use varve_api::JobState;
+use varve_block::host::DiskState;
+use varve_sim::CrashKind;
+
+fn new_host(latency_max: Duration) -> (Rc<Host>, Vec<String>) {
+    (Host::new(1, latency_max), (0..2).map(|number| format!("/disk{number}")).collect())
+}
+
+/// So many blocks that a crash loses some of them if they are not durable.
+const BLOCKS: u64 = 64;
+
+async fn write_volatile(control: &Control, volume: &str) {
+    for at in 0..BLOCKS {
+        write_with(control, volume, (at * 4096, 7), Durability::Volatile).await.expect("it is served");
+    }
+}
+
+/// Whether all of these blocks are what [`write_volatile`] wrote.
+async fn has_all(control: &Control, volume: &str) -> bool {
+    let all = content(control, volume).await;
+    (0..BLOCKS).all(|at| all[usize::try_from(at * 4096).expect("it is small")] == 7)
+}
+
+#[test]
+fn a_volume_counts_as_cleared_only_when_the_zeros_are_durable() {
+    let (host, paths) = new_host(Duration::from_millis(5));
+    host.take_fast_zero();
+    live(&host, async move |control| {
+        make_group(&control, &paths).await;
+        make_linear(&control, "data/v", "40M").await;
+        for path in &paths {
+            self::host().set_faults(path, FaultPlan { flush_error: 1_000_000, ..FaultPlan::default() });
+        }
+        let jobs = control.jobs.list();
+        let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
+        assert_eq!((job.kind.as_str(), job.state), ("clear", JobState::Running), "{job:?}");
+        let _ = control.jobs.ended(&job.id).expect("it is known").await;
+        let job = control.jobs.show(&job.id).expect("it is known");
+        assert_eq!(job.state, JobState::Failed, "{job:?}");
+        let group = control.find_group("data").expect("it is there");
+        let is_tried = control.with_group(group, |known| known.is_half_committed());
+        assert_eq!(is_tried, Ok(false), "CLEARING2: nothing is written that says that it is cleared");
+    });
+}
+
+#[test]
+fn a_disk_that_hangs_keeps_nothing_of_others_from_being_durable_at_the_stop() {
+    let (host, paths) = new_host(Duration::from_micros(200));
+    let names: Vec<String> = (0..8).map(|number| format!("data/v{number}")).collect();
+    let (disks, volumes) = (paths.clone(), names.clone());
+    HOST.set(Some(Rc::clone(&host)));
+    host.world.run(async {
+        let (shards, events) = host.begin_shards();
+        let options = ControlOptions::for_tests(Path::new("/"));
+        let started = ControlHandle::start(shards, events, options, Remembered::default()).await;
+        let handle = started.expect("it starts");
+        let worked = handle.call(async move |control| {
+            make_group(&control, &disks).await;
+            for (number, name) in volumes.iter().enumerate() {
+                let (name, on) = (name.clone(), vec![disks[number % 2].clone()]);
+                let request = VolumeCreate { name, size: "4M".into(), on, ..Default::default() };
+                control.create_volume(request).await.expect("there is space");
+            }
+            for name in &volumes {
+                write_volatile(&control, name).await;
+            }
+            let stall = FaultPlan { stall: 1_000_000, ..FaultPlan::default() };
+            self::host().set_faults(&disks[1], stall);
+            Ok(())
+        });
+        worked.await.expect("no check failed");
+        let stopped = handle.stop().await.expect_err("one disk hangs");
+        assert!(stopped.message.contains("could not be made durable"), "{stopped}");
+    });
+    host.world.crash(CrashKind::Power);
+    host.files.process_ended();
+    host.set_faults(&paths[1], FaultPlan::default());
+    live(&host, async move |control| {
+        for name in names.iter().step_by(2) {
+            assert!(has_all(&control, name).await, "STOP2: {name}");
+        }
+    });
+}
+
+#[test]
+fn what_a_killed_daemon_wrote_to_an_image_is_durable_before_that_is_written_again() {
+    let (host, paths) = new_host(Duration::from_micros(200));
+    live_until(&host, CrashKind::Process, async move |control| {
+        make_group(&control, &paths).await;
+        self::host().make_image("/images/i", 8 * MIB, None, None).await;
+        let (image, format) = (Some("/images/i".into()), Some("raw".into()));
+        let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
+        control.create_volume(request).await.expect("it is an image");
+        write_volatile(&control, "data/i").await;
+    });
+    live(&host, async |control| assert_eq!(state_of(&control, "data/i").await, VolumeState::Active));
+    live(&host, async |control| assert!(has_all(&control, "data/i").await, "IMAGE3"));
+}
+
+#[test]
+fn a_removal_that_stands_in_no_text_is_taken_up_after_a_crash() {
+    let (host, paths) = new_host(Duration::from_micros(200));
+    live(&host, async move |control| {
+        make_group(&control, &paths).await;
+        make_linear(&control, "data/v", "16M").await;
+        make_snapshot(&control, "data/v@one").await;
+        write_volatile(&control, "data/v").await;
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        let target = control.facts(&located).await[0].target;
+        let begun = located.home.volume(located.volume.id).remove_snapshot(target).await;
+        assert_eq!(begun, Ok(Some(Ok(()))), "its store knows");
+    });
+    live(&host, async |control| {
+        let jobs = control.jobs.list();
+        assert!(jobs.iter().any(|job| job.kind == "snapshot-remove"), "REMOVAL2: {jobs:?}");
+        control.context.clock().sleep(Duration::from_secs(60)).await;
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        assert_eq!(located.volume.stores().count(), 0, "REMOVAL2: nothing is left of it");
+    });
+}
+
+#[test]
+fn a_disk_is_opened_anew_though_pools_have_volumes_over_snapshots_that_lie_there() {
+    with_disks(1, "600M", async |control, disks| {
+        make_volume(&control, "data/base", None, None).await;
+        make_snapshot(&control, "data/base@gold").await;
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/over", Some("p"), Some("data/base@gold")).await;
+        write_block(&control, "data/over", 0, 7).await.expect("it is served");
+        set_refusing(&disks[0], true);
+        assert!(write_block(&control, "data/base", 0, 8).await.is_err(), "the disk takes no writes");
+        set_refusing(&disks[0], false);
+        scan(&control).await;
+        let state = control.disks.borrow().get(Path::new(&disks[0])).map(|known| known.file.state());
+        assert_eq!(state, Some(DiskState::InUse), "REOPEN2: nothing had it open any more");
+        for volume in ["data/base", "data/over"] {
+            write_block(&control, volume, 4096, 9).await.expect("it is served again");
+        }
+        assert_eq!(content(&control, "data/over").await[0], 7);
+    });
+}
+
+#[test]
+fn a_rollback_that_meets_an_error_rests_and_goes_on_and_meanwhile_there_is_no_other_one() {
+    with_disks(1, "600M", async |control, disks| {
+        make_linear(&control, "data/v", "16M").await;
+        write_volatile(&control, "data/v").await;
+        for snapshot in ["data/v@one", "data/v@two"] {
+            make_snapshot(&control, snapshot).await;
+        }
+        for at in 0..BLOCKS {
+            write_block(&control, "data/v", at * 4096, 8).await.expect("it is served");
+        }
+        let roll_back = async |name: &str| {
+            control.rollback_snapshot(SnapshotRollback { name: name.into(), ..Default::default() }).await
+        };
+        host().set_faults(&disks[0], FaultPlan { latent: 1_000_000, ..FaultPlan::default() });
+        let begun = roll_back("data/v@one").await;
+        control.context.clock().sleep(Duration::from_secs(60)).await;
+        let Ok(Changed::Done(job)) = &begun else { panic!("{begun:?}") };
+        let job = control.jobs.show(&job.id).expect("it is known");
+        assert_eq!(job.state, JobState::Running, "ROLLJOB3: {job:?}");
+        assert!(job.error.is_some(), "ROLLJOB3: it says so");
+        let second = roll_back("data/v@two").await.map(drop).map_err(|failure| failure.code);
+        assert_eq!(second, Err(Code::VolumeBusy), "JOBS1");
+        make_snapshot(&control, "data/v@three").await; // JOBS1
+        host().set_faults(&disks[0], FaultPlan::default());
+        ended(&control, begun).await;
+        assert!(has_all(&control, "data/v").await, "it shows the snapshot");
+    });
+}
