@@ -104,7 +104,7 @@ fn what_is_known_of_a_group_is_what_its_disks_hold_also_after_a_change_that_fail
         };
         assert_eq!(known(), held().await, "CONTROL2");
         disks.iter().for_each(|disk| {
-            host().set_faults(disk, FaultPlan { no_space: 1_000_000, ..FaultPlan::default() })
+            host().set_faults(disk, FaultPlan { no_space: 1_000_000, ..FaultPlan::default() });
         });
         let request = VolumeCreate { name: "data/w".into(), size: "8M".into(), ..Default::default() };
         assert!(control.create_volume(request).await.is_err(), "the commit failed");

@@ -158,7 +158,7 @@ fn a_volume_that_is_taken_out_of_use_is_moved_no_further_until_it_is_used_again(
         let (from, rate) = (disks[0].clone(), Some("2M".into()));
         let job = control.move_disk(PhysicalVolumeMove { from, rate, ..Default::default() }).await;
         control.context.clock().sleep(Duration::from_secs(2)).await;
-        let pv = varve_vg::model::PvName(0);
+        let pv = PvName(0);
         let copied = taken_out(&control, "data/v", async |home, id| home.volume(id).copy_move(pv, MIB).await);
         let refused = copied.await.expect("a shard").map_err(|failure| failure.code);
         assert_eq!(refused, Err(Code::VolumeUnusable), "SHARDMOVE3");
