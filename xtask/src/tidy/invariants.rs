@@ -10,7 +10,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// Labels that comments alone cite. The list is to shrink.
-const COMMENTED: [&str; 4] = ["CHECKJOB1", "IMAGE4", "LOGCHANGE1", "OPENARRAY1"];
+const COMMENTED: [&str; 4] = ["CHECKJOB1", "IMAGE4", "LOGCHANGE1", "STOP2"];
 
 /// Checks that no label is defined twice, and that what runs cites each: the message of an assertion, the error that refuses
 /// what was read, or a test.

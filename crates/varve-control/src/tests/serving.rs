@@ -139,6 +139,24 @@ fn a_volume_is_not_frozen_while_another_one_of_its_set_is_waited_for() {
     });
 }
 
+#[test]
+fn an_array_behind_a_closed_gate_writes_nothing_by_itself_either() {
+    with_disks(2, "64M", async |control, disks| {
+        make_mirror(&control, "data/v", "8M", &disks).await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        let (home, id) = home(&control, "data/v");
+        home.fence(vec![(id, vec![None])]).await.expect("a shard");
+        let written = || disks.iter().map(|disk| host().disk_at(disk).counters().writes).sum::<u64>();
+        let before = written();
+        control.context.clock().sleep(Duration::from_secs(300)).await;
+        assert_eq!(written(), before, "OPENARRAY1: what its log says of the region stays");
+        let group = control.find_group("data").expect("it is there");
+        control.reconcile(group).await;
+        control.activate_group(group).await;
+        assert_eq!(content(&control, "data/v").await[0], 7);
+    });
+}
+
 /// Takes a volume out of use and into use again, while a job copies it; what `copy` answers meanwhile.
 async fn taken_out<T>(control: &Control, volume: &str, copy: impl AsyncFnOnce(&ShardHandle, Uuid) -> T) -> T {
     let ((home, id), group) = (home(control, volume), control.find_group("data").expect("it is there"));

@@ -210,9 +210,9 @@ impl Array {
                 if self.lacks_data_member() {
                     return Err(self.latch.shut(*error)); // Blocks may be torn, and only the log has them whole.
                 }
-                if in_sync > 1 {
+                if in_sync > 1 && !regions.is_empty() {
                     self.regions.desync(regions);
-                    self.tell();
+                    self.tell(); // Of a flush that failed nothing is new: the background tries again when it is due.
                 }
                 Err(*error)
             }
