@@ -219,12 +219,11 @@ mod tests {
         }
         assert!(part.rows.iter().filter(|row| row.name.contains("volume on a mirror")).count() == 10);
         for row in part.rows.iter().filter(|row| !row.name.contains("thin")) {
-            assert!(
-                row.goal.is_some_and(|goal| goal.holds(row.rounds[0])),
-                "{}: {}",
-                row.name,
-                row.rounds[0]
-            );
+            let (name, value) = (&row.name, row.rounds[0]);
+            match row.goal {
+                Some(goal) => assert!(goal.holds(value), "{name}: {value}"),
+                None => assert!(name.contains("flush") && (0.4..=1.0).contains(&value), "{name}: {value}"),
+            }
         }
     }
 }
