@@ -5,7 +5,9 @@ use std::time::Duration;
 use varve_block::{
     Arena, BlockDevice, Checked, Clock, Completion, Device, Durability, Extent, Io, IoError, Shape,
 };
-use varve_sim::World;
+use varve_format::pdata::Block;
+use varve_format::thin::Superblock;
+use varve_sim::{SimDisk, World};
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Uuid};
 
 /// The id of every pool.
@@ -35,6 +37,12 @@ pub(crate) async fn write(device: &Device, arena: &Arena, extent: Extent, byte: 
 pub(crate) async fn read(device: &Device, arena: &Arena, extent: Extent) -> Vec<u8> {
     let buffer = arena.take(usize::try_from(extent.length).expect("small"));
     device.read(extent.offset, buffer).await.expect("no faults").to_vec()
+}
+
+/// The newer of the two superblocks of the pool on `disk`.
+pub(crate) fn newest_superblock(disk: &SimDisk) -> Superblock {
+    let slot = |address: Block| Superblock::decode(&disk.peek(address.extent()), address);
+    [0, 1].map(Block::new).map(slot).into_iter().flatten().max_by_key(|one| one.number).expect("a pool")
 }
 
 /// The pool is as its books say.

@@ -1,10 +1,10 @@
 //! Counts of holders that contradict the maps, in blocks with sound checksums: a check names the blocks.
 
-use crate::common::{fresh, volume, write};
+use crate::common::{fresh, newest_superblock, volume, write};
 use varve_block::{Extent, MIB};
 use varve_format::pdata::node::{Entries, Key, Node, Value};
 use varve_format::pdata::{Block, BlockRun};
-use varve_format::thin::{PART_SIZE, Share, Superblock};
+use varve_format::thin::{PART_SIZE, Share};
 use varve_sim::{SimDisk, World};
 use varve_target::thin::{PoolReport, check_pool};
 
@@ -28,8 +28,7 @@ fn checked(change: impl FnOnce(&mut Vec<(Key, Value)>, Block)) -> PoolReport {
         pool.checkpoint().await.expect("no faults");
     });
     let peek = |block: Block| disk.peek(block.extent());
-    let slots = [0, 1].map(Block::new).map(|slot| Superblock::decode(&peek(slot), slot).ok());
-    let superblock = slots.into_iter().flatten().max_by_key(|found| found.number).expect("there is one");
+    let superblock = newest_superblock(&disk);
     let is_alone = |block: &Block| peek(*block).iter().all(|byte| *byte == 7);
     let first = (0..SIZE / PART_SIZE).map(Block::new).find(is_alone).expect("it was written");
     let mut node = Node::decode(&peek(superblock.shares.block()), superblock.shares.block())

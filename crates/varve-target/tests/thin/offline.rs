@@ -1,5 +1,6 @@
 //! Pools that nobody serves: checked, written as text and restored from it, repaired; and what each of these notices.
 
+use crate::common::newest_superblock;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -124,14 +125,7 @@ impl Bed {
 
     /// The superblock that counts.
     fn superblock(&self) -> Superblock {
-        let slot = |address: Block| Superblock::decode(&self.disk.peek(address.extent()), address).ok();
-        [0, 1]
-            .map(Block::new)
-            .map(slot)
-            .into_iter()
-            .flatten()
-            .max_by_key(|found| found.number)
-            .expect("there is one")
+        newest_superblock(&self.disk)
     }
 
     /// Everything settled: nothing in the log, nothing on its way.

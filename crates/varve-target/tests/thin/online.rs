@@ -1,5 +1,6 @@
 //! The last commit of a pool, checked while the pool goes on: beside writes, snapshots, removals and checkpoints.
 
+use crate::common::newest_superblock;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,7 +8,6 @@ use varve_block::{Clock, Device, Durability, Extent, GIB, KIB, LocalFuture, MIB}
 use varve_format::pdata::Block;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
-use varve_format::thin::Superblock;
 use varve_sim::{ModelDisk, SimDisk, World};
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid};
 
@@ -199,14 +199,7 @@ fn a_damaged_map_of_volumes_is_told_like_any_other_damage() {
     bed.world.run(async {
         let (pool, _, device) = bed.pool_with(PoolOptions { cache_bytes: 0, ..PoolOptions::default() }).await;
         pool.checkpoint().await.expect("no faults");
-        let slot = |address: Block| Superblock::decode(&bed.disk.peek(address.extent()), address).ok();
-        let newest = [0, 1]
-            .map(Block::new)
-            .map(slot)
-            .into_iter()
-            .flatten()
-            .max_by_key(|one| one.number)
-            .expect("a pool");
+        let newest = newest_superblock(&bed.disk);
         // What is read now pushes it out of memory.
         let content = device.read(0, bed.world.arena().take(16 << 20)).await.expect("no faults");
         assert_eq!(content[0], 1);
@@ -267,14 +260,7 @@ fn a_block_that_nobody_holds_is_found_where_no_later_commit_has_written() {
         for _ in 0..3 {
             pool.checkpoint().await.expect("no faults");
         }
-        let slot = |address: Block| Superblock::decode(&bed.disk.peek(address.extent()), address).ok();
-        let newest = [0, 1]
-            .map(Block::new)
-            .map(slot)
-            .into_iter()
-            .flatten()
-            .max_by_key(|one| one.number)
-            .expect("a pool");
+        let newest = newest_superblock(&bed.disk);
         let address = newest.base_block() + u64::from(newest.places[0] == Place::Second);
         let mut page = SpacePage::decode(&bed.disk.peek(address.extent()), address).expect("sound");
         let last = Block::at(SIZE) - newest.base_block() - 1;

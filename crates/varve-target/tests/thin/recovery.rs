@@ -1,6 +1,6 @@
 //! What a pool is after a crash or on a damaged disk: a rollback that happened or did not, a log that ends or is broken.
 
-use crate::common::{ID, fresh, open, read, remove_all, sound, volume, write};
+use crate::common::{ID, fresh, newest_superblock, open, read, remove_all, sound, volume, write};
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{Arena, Device, Extent, KIB, MIB};
@@ -95,9 +95,7 @@ fn a_rollback_of_a_volume_of_another_size_happens_as_a_whole_or_not_at_all() {
 
 /// The numbers of the records in the ring, and where each begins; and the number with which the log begins.
 fn records(disk: &SimDisk) -> (Vec<(u64, Block)>, u64) {
-    let slot = |address: Block| Superblock::decode(&disk.peek(address.extent()), address);
-    let newest =
-        [0, 1].map(Block::new).map(slot).into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+    let newest = newest_superblock(disk);
     let ring = BlockRun::new(newest.ring(), newest.log_blocks);
     let claims = |block: Block| {
         let bytes = disk.peek(block.extent());
@@ -195,14 +193,7 @@ fn nothing_behind_the_two_superblocks_is_taken_for_one() {
     let (world, disk) = (World::new(5), SimDisk::new(4 * MIB));
     world.run(with_writes(disk.device(&world), &world, 3));
     for _ in 0..2 {
-        let slot = |address: Block| Superblock::decode(&disk.peek(address.extent()), address);
-        let newest = [0, 1]
-            .map(Block::new)
-            .map(slot)
-            .into_iter()
-            .flatten()
-            .max_by_key(|one| one.number)
-            .expect("a pool");
+        let newest = newest_superblock(&disk);
         // As a client may write it to where his data lies.
         for slot_blocks in [16, 32, 64] {
             let forged = Superblock { slot_blocks, number: newest.number + 100, ..newest.clone() };
