@@ -12,6 +12,7 @@ use super::change::{Commits, shown};
 use super::find::Located;
 use crate::failures;
 use crate::injected_bug::{InjectedBug, has};
+use futures_util::future::join;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume};
@@ -239,19 +240,23 @@ impl Control {
         self.refuse_while_rolling_back(located).await?;
         let commits = self.commits(located.group).await;
         let (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
-        let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
-        let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
+        let after = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
+        let node = VolumeNode::of(&planned.after, &after).map_err(|error| failures::tree(&error))?;
         let node = node.store(store).expect("the plan gives it this store").clone();
         let disks = self.with_group(located.group, |known| self.disk_files(known))?;
-        open::format_store(&self.context, &node.table, &disks, store, chunk_size).await?;
+        let volume = located.home.volume(located.volume.id);
+        // Both are waited for once: the first snapshot needs the origin flushed before its gate closes.
+        let made = open::format_store(&self.context, &node.table, &disks, store, chunk_size);
+        let (made, flushed) = join(made, volume.flush()).await;
+        made?;
+        flushed.map_err(failures::gone)??;
         if has(InjectedBug::CommitLater) {
             self.commit_later(located.group, planned);
         } else {
             commits.commit(located.group, planned, Vec::new()).await?;
         }
         drop(commits);
-        let id = located.volume.id;
-        located.home.volume(id).add_store(node, disks).await.map_err(failures::gone)??;
+        volume.add_store(node, disks).await.map_err(failures::gone)??;
         Ok(store)
     }
 

@@ -335,7 +335,7 @@ impl Family {
     pub async fn add_store(&self, spec: &StoreNode, disks: &Disks) -> Result<(), Failure> {
         // FAMILY2: nothing may reach the base from the moment at which the store looks at it.
         let suspended = self.top.switch.suspend().await;
-        let options = StoreOptions { flush_first: false, ..self.quota.get().store_options() };
+        let options = StoreOptions { is_new: true, ..self.quota.get().store_options() };
         self.open_store(spec, disks, options).await?;
         suspended.replace(self.below()?);
         Ok(())

@@ -76,16 +76,14 @@ impl Exception {
 
     /// The exception that a map holds.
     pub fn decode(key: Key, value: Value) -> Result<Exception, BlockError> {
-        let low =
-            |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-        let short = |bytes: &[u8]| u32::try_from(low(bytes)).expect("four bytes");
+        let value = u128::from_le_bytes(value);
         let exception = Exception {
             chunk: (key >> 64) as u64,
             snapshot: (key >> 32) as u32,
             part: key as u32,
-            place: Block::new(low(&value[..8])),
-            run: short(&value[8..12]),
-            parts: short(&value[12..]),
+            place: Block::new(value as u64),
+            run: (value >> 64) as u32,
+            parts: (value >> 96) as u32,
         };
         exception.check()?;
         Ok(exception)

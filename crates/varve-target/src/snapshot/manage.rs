@@ -130,7 +130,9 @@ impl SnapshotStore {
     pub async fn claim(self: &Rc<Self>) -> Result<Claimed, StoreError> {
         let managing = self.manage().await?;
         // The long flush comes before the gate closes, so that the one behind it is short.
-        self.origin_device().flush().await.map_err(of_device)?;
+        if !self.is_origin_flushed.take() {
+            self.origin_device().flush().await.map_err(of_device)?;
+        }
         Ok(Claimed { store: Rc::clone(self), managing })
     }
 

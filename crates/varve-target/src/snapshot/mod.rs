@@ -124,6 +124,8 @@ pub struct SnapshotStore {
     views: RefCell<BTreeMap<u64, Rc<ViewState>>>,
     /// Held by whoever creates, removes or rolls back.
     managing: RangeLock,
+    /// The origin was flushed when the store was made: the next snapshot needs no flush before its gate closes.
+    is_origin_flushed: Cell<bool>,
     /// Held by whoever carries out a dose of a rollback.
     restoring: RangeLock,
     /// After a failed write to the log nothing that needs the log is done any more.

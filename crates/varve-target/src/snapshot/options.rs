@@ -9,8 +9,9 @@ use varve_block::{KIB, MIB};
 /// How a store works; the defaults are meant for everybody.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Whether the store is flushed before it is read (STOREOPEN1 of `recover.rs`): not needed for one that was made just now.
-    pub flush_first: bool,
+    /// Whether the store was made just now, and its origin flushed meanwhile: it is not flushed before it is read (STOREOPEN1 of
+    /// `recover.rs`), and the first snapshot flushes the origin only when its gate has closed.
+    pub is_new: bool,
     /// The most data of one record of the log, in bytes.
     pub batch_bytes: u64,
     /// The most old content that is held in memory at once, in bytes; at least `batch_bytes`.
@@ -45,7 +46,7 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         Self {
-            flush_first: true,
+            is_new: false,
             batch_bytes: 4 * MIB - 4 * KIB,
             copy_bytes: 16 * MIB,
             log_records: 2048,

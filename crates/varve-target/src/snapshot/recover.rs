@@ -139,7 +139,7 @@ impl SnapshotStore {
         options: StoreOptions,
     ) -> Result<Rc<SnapshotStore>, StoreError> {
         check_fit(&origin, &store, options)?;
-        if options.flush_first {
+        if !options.is_new {
             store.flush().await?; // STOREOPEN1
         }
         let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
@@ -176,6 +176,7 @@ impl SnapshotStore {
             writing: varve_block::RangeLock::new(),
             views: RefCell::new(views),
             managing: varve_block::RangeLock::new(),
+            is_origin_flushed: Cell::new(options.is_new),
             restoring: varve_block::RangeLock::new(),
             failed: Latch::default(),
             half_rolled_back: Cell::new(false),

@@ -80,7 +80,8 @@ impl SnapshotStore {
                 }
                 Err(error) => return Err(self.map.report(error).into()),
             }
-            self.relieve(Pace::Gentle).await;
+            self.relieve_early().await;
+            yield_now().await; // A dose has several steps: requests need not wait for all of them.
         }
         Ok(!self.contents.borrow().leaving.is_empty())
     }

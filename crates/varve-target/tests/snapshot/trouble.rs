@@ -89,7 +89,7 @@ fn a_store_is_made_and_opened_with_one_flush_and_is_whole_when_it_is_recorded() 
             // As the group's text does.
             let mark = world.arena().copy(&vec![1; PART as usize]);
             text.device(world).write(0, mark, Durability::Durable).await.expect("it works");
-            let options = StoreOptions { flush_first: false, ..StoreOptions::default() };
+            let options = StoreOptions { is_new: true, ..StoreOptions::default() };
             let (above, arena) = (origin.device(world), world.arena());
             let open = async |options| {
                 let (above, device, arena) = (above.clone(), device.clone(), arena.clone());

@@ -89,7 +89,11 @@ impl Preserved {
         pages: &mut Pages,
         entries: &[(Key, Value)],
     ) -> Result<Vec<Exception>, Stop> {
-        entries.iter().map(|entry| self.decode(pages, *entry)).collect()
+        let mut exceptions = Vec::with_capacity(entries.len());
+        for entry in entries {
+            exceptions.push(self.decode(pages, *entry)?);
+        }
+        Ok(exceptions)
     }
 
     /// What the cursor stands at.
@@ -347,7 +351,8 @@ impl Preserved {
         heir: Option<(u32, u64)>,
     ) -> Swept {
         let mut swept = Swept { end: looked.end, ..Swept::default() };
-        let mut kept: Vec<Exception> = leaf[..looked.start].to_vec();
+        let mut kept = Vec::with_capacity(leaf.len());
+        kept.extend_from_slice(&leaf[..looked.start]);
         for (index, entry) in leaf.iter().copied().enumerate().take(looked.end).skip(looked.start) {
             if entry.snapshot != leaving {
                 kept.push(entry);
