@@ -154,7 +154,7 @@ impl Tree {
     }
 
     /// Replaces all entries of the leaf of `key`. Values of entries that stay the same stay held as they were; the
-    /// caller settles the rest.
+    /// caller counts the rest.
     pub fn edit(
         &mut self,
         pages: &mut Pages,
@@ -168,7 +168,7 @@ impl Tree {
     }
 
     /// Changes some entries of the leaf of `key`, which is as it was when the change was made up. Values of entries that
-    /// stay the same stay held as they were; the caller settles the rest.
+    /// stay the same stay held as they were; the caller counts the rest.
     pub fn splice(
         &mut self,
         pages: &mut Pages,

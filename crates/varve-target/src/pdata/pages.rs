@@ -7,8 +7,8 @@ mod belief;
 mod budget;
 mod change;
 mod given_up;
-mod loose;
 mod read_view;
+mod unpublished;
 
 pub(crate) use belief::OF_ANOTHER_TIME;
 pub use read_view::ReadView;
@@ -219,16 +219,16 @@ impl Pages {
         Ok(runs)
     }
 
-    /// Takes a run for content to which nothing leads yet: a crash frees it, until [`Pages::settle`].
-    pub fn take_loose(&mut self, limit: u64) -> Result<BlockRun, Stop> {
+    /// Takes a run for content to which nothing leads yet: a crash frees it, until [`Pages::publish`].
+    pub fn take_unpublished(&mut self, limit: u64) -> Result<BlockRun, Stop> {
         let run = self.take_on(Side::Far, limit)?;
-        self.space.loosen(run);
+        self.space.mark_unpublished(run);
         Ok(run)
     }
 
-    /// From now on something leads to these blocks, which were taken loose.
-    pub fn settle(&mut self, run: BlockRun) {
-        self.space.settle(run);
+    /// From now on something leads to these blocks, which were taken unpublished.
+    pub fn publish(&mut self, run: BlockRun) {
+        self.space.publish(run);
     }
 
     /// Gives back blocks that were taken a moment ago and are not used at all.
@@ -258,7 +258,7 @@ impl Pages {
 
     /// Blocks that are marked as in use and to which nothing leads.
     pub fn unreachable_blocks(&self) -> u64 {
-        self.reserved.len() as u64 + self.space.reclaimable() + self.space.loose_blocks()
+        self.reserved.len() as u64 + self.space.reclaimable() + self.space.unpublished_blocks()
     }
 
     /// Where searches on the near side go on.

@@ -15,7 +15,8 @@
 //! - SPACE1. A block that was given up is marked as in use until the commit of that transaction is durable (PDATA2).
 //! - SPACE2. A block is handed out only while its mark says that it is free.
 //! - SPACE3. And only when nobody reads it any more who was reading when that commit became durable (PDATA5).
-//! - SPACE4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
+//! - SPACE4. Blocks taken unpublished, for content to which nothing leads yet, are free on the disk until they are
+//!   published.
 //! - SPACE5. If the device below is to be told of freed blocks, they are handed out only after it was.
 //! - SPACE6. What a map gives up and the space map says is free, or gives up twice, is found before it is committed
 //!   (`contradiction.rs`).
@@ -27,9 +28,9 @@ mod discard_queue;
 mod freed;
 mod give_up;
 mod given_up;
-mod loose;
 mod resident;
 mod reuse;
+mod unpublished;
 
 use crate::reader_epochs::{EpochGuard, ReaderEpochs};
 use discard_queue::DiscardQueue;
@@ -96,7 +97,7 @@ pub(super) struct Space {
     /// How many blocks were given up and are not free yet.
     given_up: ByGroup,
     /// Taken for content to which nothing leads yet: first block and number (SPACE4).
-    loose: BTreeMap<Block, u64>,
+    unpublished: BTreeMap<Block, u64>,
     /// Where the next search round the store begins on the near and on the far side.
     next: [Block; 2],
     /// Freed blocks to take again on both sides, and in units (REUSE1).
@@ -144,7 +145,7 @@ impl Space {
             discards: DiscardQueue::default(),
             readers: ReaderEpochs::default(),
             given_up: ByGroup::default(),
-            loose: BTreeMap::new(),
+            unpublished: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
             freed_on: Default::default(),
             freed_units: Freed::default(),
@@ -192,12 +193,12 @@ impl Space {
 
     /// Blocks that are free on the disk once everything that was given up up to now is committed.
     pub(super) fn free_after_commit(&self) -> u64 {
-        self.free + self.reclaimable() + self.loose_blocks()
+        self.free + self.reclaimable() + self.unpublished_blocks()
     }
 
     /// Blocks taken for content to which nothing leads yet.
-    pub(super) fn loose_blocks(&self) -> u64 {
-        self.loose.values().sum()
+    pub(super) fn unpublished_blocks(&self) -> u64 {
+        self.unpublished.values().sum()
     }
 
     /// The block where the page of `group` lies; `None` if it was never written.
@@ -330,8 +331,8 @@ impl Space {
         let mut images: BTreeMap<u64, SpacePage> =
             groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
         let waiting = self.free_on_disk().copied();
-        let loose = self.loose_runs();
-        for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
+        let unpublished = self.unpublished_runs();
+        for run in self.freezing.runs().copied().chain(waiting).chain(unpublished) {
             for block in run.blocks() {
                 let (group, index) = self.locate(block);
                 // A group of which no page is written: its page on the disk says so already (SPACE3, SPACE4, SPACE5).

@@ -69,7 +69,7 @@ impl Outcomes {
 
 impl SnapshotStore {
     /// Sees `ticket`'s batch through, as its leader or not.
-    pub(super) async fn settle(&self, ticket: super::batch::Ticket) -> Result<(), IoError> {
+    pub(super) async fn await_commit(&self, ticket: super::batch::Ticket) -> Result<(), IoError> {
         if let Some(batch) = self.pipeline.turn(&ticket).await {
             self.lead(batch).await;
         }
@@ -79,7 +79,7 @@ impl SnapshotStore {
     /// Puts `entry` into the log.
     pub(super) async fn log_entry(&self, entry: Entry) -> Result<(), IoError> {
         let ticket = self.pipeline.join(Work::Entry(entry));
-        self.settle(ticket).await
+        self.await_commit(ticket).await
     }
 
     async fn lead(&self, batch: Sealed<'_>) {

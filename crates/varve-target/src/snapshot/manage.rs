@@ -113,7 +113,7 @@ impl Pending {
         let Pending { store, ticket, id } = self;
         // If the log was refused it, it is withdrawn already. If the log failed, that may say that the snapshot exists:
         // nobody sees it, and the origin is not changed where that would need a copy, until the next start can tell.
-        store.settle(ticket).await?;
+        store.await_commit(ticket).await?;
         Ok(id)
     }
 }

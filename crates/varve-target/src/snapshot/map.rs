@@ -245,7 +245,7 @@ impl Map {
         &self,
         mapping: Mapping,
         room: Room,
-        loose: bool,
+        unpublished: bool,
         noted: impl Fn(Mapping),
     ) -> Result<Mapping, (Mapping, IoError)> {
         assert!(mapping.extent.is_aligned(PART_SIZE), "STOREMAP1: {mapping:?}");
@@ -263,8 +263,8 @@ impl Map {
                 let stored = |found: Found| found.blocks().map_or(0, |run| bytes(run.count));
                 self.count(Count::Written(snapshot, stored(now) - stored(old)));
                 give_up(pages, old);
-                if let Some(run) = now.blocks().filter(|_| loose) {
-                    pages.settle(run);
+                if let Some(run) = now.blocks().filter(|_| unpublished) {
+                    pages.publish(run);
                 }
                 self.written.set(written);
                 noted(mapping_of(now));

@@ -134,7 +134,7 @@ impl SnapshotStore {
         between().await?;
         let mut outcome = Ok(());
         for ticket in tickets {
-            outcome = outcome.and(self.settle(ticket).await);
+            outcome = outcome.and(self.await_commit(ticket).await);
         }
         outcome
     }

@@ -66,7 +66,7 @@ impl SnapshotStore {
             self.failed.check()?;
             if self.gave_up_many() {
                 let ticket = self.pipeline.join(Work::Checkpoint);
-                self.settle(ticket).await?;
+                self.await_commit(ticket).await?;
             }
             match self.reclaim_step(left).await {
                 Ok(None) => return Ok(false),
@@ -74,7 +74,7 @@ impl SnapshotStore {
                 Err(MapError::Full) => {
                     // Nodes that are changed lie at new places until the next checkpoint.
                     let ticket = self.pipeline.join(Work::Checkpoint);
-                    self.settle(ticket).await?;
+                    self.await_commit(ticket).await?;
                     let again = self.reclaim_step(left).await.map_err(|error| self.map.report(error))?;
                     left = left.saturating_sub(again.unwrap_or(0));
                 }
@@ -169,7 +169,7 @@ impl SnapshotStore {
         let chunk_size = self.map.chunk_size();
         let removal = |leaving: &Leaving| Removal {
             snapshot: leaving.descriptor.clone(),
-            done: settled(leaving, chunk_size),
+            done: reclaimed_bytes(leaving, chunk_size),
         };
         self.contents.borrow().leaving.values().map(removal).collect()
     }
@@ -178,7 +178,7 @@ impl SnapshotStore {
     pub fn removed_bytes(&self, id: u64) -> Option<u64> {
         let chunk_size = self.map.chunk_size();
         let contents = self.contents.borrow();
-        contents.leaving.get(&id).map(|leaving| settled(leaving, chunk_size))
+        contents.leaving.get(&id).map(|leaving| reclaimed_bytes(leaving, chunk_size))
     }
 
     /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.
@@ -200,8 +200,8 @@ impl SnapshotStore {
     }
 }
 
-/// Bytes of a removed snapshot that are settled.
-fn settled(leaving: &Leaving, chunk_size: u64) -> u64 {
+/// Bytes of a removed snapshot that are reclaimed.
+fn reclaimed_bytes(leaving: &Leaving, chunk_size: u64) -> u64 {
     chunk_of(leaving.next).saturating_mul(chunk_size).min(leaving.descriptor.size)
 }
 

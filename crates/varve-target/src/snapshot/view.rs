@@ -60,7 +60,7 @@ impl SnapshotStore {
             return self.store_device().flush().await.map(|_| ()).map_err(of_device);
         }
         let ticket = self.pipeline.join(Work::LogWritten);
-        self.settle(ticket).await
+        self.await_commit(ticket).await
     }
 
     /// Takes space for up to `length` bytes that are written to a snapshot.
@@ -70,7 +70,7 @@ impl SnapshotStore {
             self.blocks.pages().reclaim();
             let take = |pages: &mut Pages| match length.min(self.available_of(pages, 1, length)) / PART_SIZE {
                 0 => Err(Stop::Full),
-                wanted => pages.take_loose(wanted),
+                wanted => pages.take_unpublished(wanted),
             };
             match self.blocks.run(take).await.map_err(|error| self.map.report(error)) {
                 Ok(run) => {
@@ -100,7 +100,7 @@ impl SnapshotStore {
         };
         reclaimed?;
         let ticket = self.pipeline.join(Work::Checkpoint);
-        self.settle(ticket).await
+        self.await_commit(ticket).await
     }
 
     /// Notes what was written to a snapshot, or that it is zeros. Fails if there is no room for nodes; then nobody will
@@ -140,7 +140,7 @@ impl SnapshotStore {
         assert!(!extent.is_empty(), "SPACE4: what was taken has blocks");
         let mut pages = self.blocks.pages();
         let run = BlockRun::of(extent);
-        pages.settle(run);
+        pages.publish(run);
         pages.give_up(run);
     }
 }

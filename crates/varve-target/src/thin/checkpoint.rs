@@ -27,13 +27,13 @@ impl Pool {
     /// Writes a checkpoint. `false` says that there is no room for nodes, and that nothing has begun; after an error the
     /// pool has failed.
     pub(super) async fn write_checkpoint(&self) -> Result<bool, IoError> {
-        self.settle_handover().await; // And nothing else: whoever flushes does not wait for the disks' trims.
+        self.await_pending_free().await; // And nothing else: whoever flushes does not wait for the disks' trims.
         let (commit, superblock) = loop {
-            if let Err(error) = self.settle_maps().await {
+            if let Err(error) = self.write_maps().await {
                 return self.cannot_begin(error);
             }
             let capture = |_: &mut Pages| {
-                if !self.are_maps_settled() {
+                if !self.are_maps_current() {
                     return Ok(None);
                 }
                 assert_eq!(self.shares.differences(), 0, "REFCOUNT3");
@@ -58,9 +58,9 @@ impl Pool {
         // Nothing is logged while a checkpoint is written: it needs none of the records before.
         assert_eq!(self.commits.ring.sequence(), superblock.sequence, "POOLCOMMIT1");
         self.commits.ring.release();
-        let before = self.handover.replace(Some((commit, mark)));
+        let before = self.pending_free.replace(Some((commit, mark)));
         assert!(before.is_none(), "THIN5: what was freed before is handed over");
-        self.try_hand_over();
+        self.try_free_pending();
         self.shares.commit_ended();
         self.commits.group.end();
         Ok(true)
@@ -122,12 +122,12 @@ impl Pool {
     }
 
     /// Whether the maps say what is in memory (REFCOUNT3).
-    fn are_maps_settled(&self) -> bool {
+    fn are_maps_current(&self) -> bool {
         self.shares.differences() == 0 && self.volumes.are_in_map()
     }
 
     /// Puts counts and volumes into their maps.
-    async fn settle_maps(&self) -> Result<(), MapError> {
+    async fn write_maps(&self) -> Result<(), MapError> {
         while self.map.run(|pages| self.shares.attempt_fold(pages)).await? {}
         for volume in self.volumes.dirty() {
             volume.dirty.set(false);
@@ -182,27 +182,27 @@ impl Pool {
 
     /// THIN5: waits for those who were under way at the last checkpoint, then makes free what it freed; if the disks are to be
     /// told first, they are.
-    pub(super) async fn hand_over(&self) {
-        self.settle_handover().await;
+    pub(super) async fn free_pending(&self) {
+        self.await_pending_free().await;
         self.pass_down().await;
     }
 
-    async fn settle_handover(&self) {
-        let mark = self.handover.borrow().as_ref().map(|(_, mark)| *mark);
+    async fn await_pending_free(&self) {
+        let mark = self.pending_free.borrow().as_ref().map(|(_, mark)| *mark);
         if let Some(mark) = mark {
             self.readers.ended(mark).await;
-            self.try_hand_over();
+            self.try_free_pending();
         }
     }
 
     /// THIN5: makes free what the last checkpoint freed, if nobody of before is under way.
-    pub(super) fn try_hand_over(&self) -> bool {
-        let mut handover = self.handover.borrow_mut();
+    pub(super) fn try_free_pending(&self) -> bool {
+        let mut pending_free = self.pending_free.borrow_mut();
         let ended = |mark: u64| self.readers.have_ended(mark) || self.sabotaged(Sabotage::ForgetReaders);
-        if handover.as_ref().is_none_or(|(_, mark)| !ended(*mark)) {
+        if pending_free.as_ref().is_none_or(|(_, mark)| !ended(*mark)) {
             return false;
         }
-        if let Some((commit, _)) = handover.take() {
+        if let Some((commit, _)) = pending_free.take() {
             let free = self.map.pages().free_blocks();
             self.map.committed(commit);
             if self.map.pages().free_blocks() > free {

@@ -35,7 +35,7 @@ impl Pool {
     pub async fn checkpoint(&self) -> Result<(), PoolError> {
         self.join_commit(true).await?;
         if self.discards() == Discards::PassDown {
-            self.hand_over().await;
+            self.free_pending().await;
         }
         Ok(())
     }

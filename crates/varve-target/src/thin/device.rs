@@ -146,7 +146,7 @@ impl Front {
                 Target::Fresh(hint) => (*start, *count, hint.place),
             };
             while count > 0 {
-                let run = match pages.take_loose_near(hint, unit, start % unit, count) {
+                let run = match pages.take_unpublished_near(hint, unit, start % unit, count) {
                     Ok(run) => run,
                     Err(stop) => {
                         untake(pages, &pieces);
@@ -195,7 +195,7 @@ impl Front {
             let mapped = self.pool.map(&self.volume, Mapping::of(piece.start, piece.blocks)).await;
             if let Err((error, rest)) = mapped {
                 let left = rest.blocks().expect("MAPPING2: only zeros lie nowhere");
-                self.pool.map.pages().untake_loose(left);
+                self.pool.map.pages().return_unpublished(left);
                 self.pool.room.may_come(); // POOLFULL4
                 self.untake(&pieces[number + 1..]);
                 return Err(self.told(error));
@@ -279,7 +279,7 @@ fn needed(targets: &[(u64, u64, Target)]) -> u64 {
 /// Gives back what is fresh; whether anything is.
 fn untake(pages: &mut Pages, pieces: &[Piece]) -> bool {
     let fresh = pieces.iter().filter(|piece| piece.fresh);
-    fresh.map(|piece| pages.untake_loose(piece.blocks)).count() > 0
+    fresh.map(|piece| pages.return_unpublished(piece.blocks)).count() > 0
 }
 
 impl BlockDevice for Front {

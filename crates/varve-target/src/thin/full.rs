@@ -66,8 +66,8 @@ impl Pool {
     /// An attempt found no room: another one is worth while if this succeeds.
     pub(super) async fn make_room(&self, attempt: &mut Attempt) -> Result<(), IoError> {
         self.is_sound()?;
-        if self.handover.borrow().is_some() {
-            self.hand_over().await;
+        if self.pending_free.borrow().is_some() {
+            self.free_pending().await;
             return Ok(());
         }
         if self.readers_have_ended(attempt.needed) {
@@ -77,7 +77,7 @@ impl Pool {
             attempt.checkpoints += 1;
             assert!(attempt.checkpoints <= CHECKPOINTS_MAX, "POOLFULL5: a write in vain asks for few");
             self.join_commit(true).await?;
-            self.hand_over().await;
+            self.free_pending().await;
             return Ok(());
         }
         match self.room.waiting.policy() {
@@ -116,7 +116,7 @@ impl Pool {
     pub(super) async fn keep_metadata_room(&self) -> Result<(), IoError> {
         if self.is_metadata_tight() && self.last_failure().is_none() {
             self.join_commit(true).await?;
-            self.hand_over().await;
+            self.free_pending().await;
         } else if self.is_memory_short() {
             self.join_commit(false).await?;
         }

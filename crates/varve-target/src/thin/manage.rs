@@ -181,7 +181,7 @@ impl Pool {
         self.volumes.get(id).map(|volume| info(&volume))
     }
 
-    /// Bytes of a volume that is being removed that are settled; none if it is gone.
+    /// Bytes of a volume that is being removed that are reclaimed; none if it is gone.
     pub fn removed_bytes(&self, id: u64) -> Option<u64> {
         self.volumes.get(id).map(|volume| volume.removed_bytes())
     }

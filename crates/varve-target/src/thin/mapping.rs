@@ -133,16 +133,17 @@ impl Pool {
         near.then(|| place + (start - before.start))
     }
 
-    /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken loose. Where the rest begins.
+    /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken unpublished. Where the rest
+    /// begins.
     pub(super) fn attempt_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
         let end = self.attempt_put(pages, volume, new)?;
         if let Some(place) = new.place {
-            pages.settle(BlockRun::new(place, end - new.start));
+            pages.publish(BlockRun::new(place, end - new.start));
         }
         Ok(end)
     }
 
-    /// As [`Pool::attempt_map`], for blocks that others may hold already: whoever wants this settles and counts them.
+    /// As [`Pool::attempt_map`], for blocks that others may hold already: whoever wants this counts them.
     pub(super) fn attempt_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
         let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
         let span = tree.span(pages, new.key())?;

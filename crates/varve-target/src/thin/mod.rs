@@ -130,7 +130,7 @@ pub struct Pool {
     commits: Commits,
     readers: ReaderEpochs,
     /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).
-    handover: RefCell<Option<(Commit, u64)>>,
+    pending_free: RefCell<Option<(Commit, u64)>>,
     room: space::Room,
     passing: discard_state::Passing,
     /// What was last found of what volumes hold alone.

@@ -186,7 +186,7 @@ impl Pool {
             end_block: Cell::new(end),
             commits: Commits::new(ring),
             readers,
-            handover: RefCell::new(None),
+            pending_free: RefCell::new(None),
             room: Room::new(options.when_full),
             passing: Passing::default(),
             holdings: RefCell::default(),
@@ -412,7 +412,7 @@ impl Log for &Pool {
     async fn claim(&self, placed: &Placed<Record>) -> Result<(), PoolError> {
         for change in &placed.record.changes {
             if let Change::Map { count, place, .. } = change
-                && !self.map.run(|pages| pages.claim_loose(BlockRun::new(*place, *count))).await?
+                && !self.map.run(|pages| pages.claim_unpublished(BlockRun::new(*place, *count))).await?
             {
                 return Err(PoolError::Corrupt("the log maps a block that is in use"));
             }

@@ -204,7 +204,7 @@ impl Renewal {
             for run in to_spare.chunk_by(|one, two| one == two) {
                 let blocks = BlockRun::new(first, run.len() as u64);
                 if run[0] {
-                    let spared = self.pool.map.run(|pages| pages.claim_loose(blocks)).await?;
+                    let spared = self.pool.map.run(|pages| pages.claim_unpublished(blocks)).await?;
                     assert!(spared, "RESTORE2: none of them is in use");
                 }
                 first = blocks.end();
@@ -219,7 +219,7 @@ impl Renewal {
     async fn spare_block(&self, block: Block) -> Result<(), MapError> {
         assert!(block >= self.pool.base_block(), "RESTORE2: it lies behind the log");
         let spare = |pages: &mut Pages| {
-            if pages.is_used(block)? { Ok(true) } else { pages.claim_loose(BlockRun::one(block)) }
+            if pages.is_used(block)? { Ok(true) } else { pages.claim_unpublished(BlockRun::one(block)) }
         };
         self.pool.map.run(spare).await.map(drop)
     }
@@ -230,7 +230,7 @@ impl Renewal {
         for (record, at, change) in numbered(records) {
             let Change::Map { count, place, .. } = change else { continue };
             let run = BlockRun::new(*place, *count);
-            if self.pool.map.run(|pages| pages.claim_loose(run)).await? {
+            if self.pool.map.run(|pages| pages.claim_unpublished(run)).await? {
                 continue;
             }
             self.refused.insert((record, at));

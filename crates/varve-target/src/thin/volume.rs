@@ -39,7 +39,7 @@ pub(super) struct Volume {
     pub(super) readers: ReaderEpochs,
     /// So many bytes from its start on show nothing of the origin any more.
     pub(super) flattened: Cell<u64>,
-    /// Of one that is being removed: the first part that is not settled.
+    /// Of one that is being removed: the first part that is not reclaimed.
     pub(super) removed: Cell<u64>,
 }
 
@@ -97,7 +97,7 @@ impl Volume {
         self.bytes.get() / PART_SIZE
     }
 
-    /// Of one that is being removed: bytes that are settled.
+    /// Of one that is being removed: bytes that are reclaimed.
     pub(super) fn removed_bytes(&self) -> u64 {
         self.removed.get().min(self.parts()) * PART_SIZE
     }

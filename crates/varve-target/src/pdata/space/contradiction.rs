@@ -29,8 +29,8 @@ impl Space {
             && self.pages.get(&group).is_none_or(|page| page.free_run(index, index + run.count, 1).is_none())
     }
 
-    /// SPACE6: a block that was given up and is free, or was given up before, or is loose. All pages that a commit needs are in
-    /// memory.
+    /// SPACE6: a block that was given up and is free, or was given up before, or is unpublished. All pages that a
+    /// commit needs are in memory.
     pub(in super::super) fn contradiction(&self) -> Option<Block> {
         if self.contradiction.is_some() {
             return self.contradiction;
@@ -39,9 +39,9 @@ impl Space {
         if let Some(run) = self.freed.runs().find(is_wrong) {
             return Some(run.first);
         }
-        let loose = self.loose_runs();
+        let unpublished = self.unpublished_runs();
         let freed = self.freed.runs().chain(self.free_on_disk()).copied();
-        let mut runs: Vec<BlockRun> = freed.chain(loose).collect();
+        let mut runs: Vec<BlockRun> = freed.chain(unpublished).collect();
         runs.sort_unstable();
         runs.windows(2).find(|pair| pair[0].end() > pair[1].first).map(|pair| pair[1].first)
     }

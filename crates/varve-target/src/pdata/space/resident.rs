@@ -2,8 +2,8 @@
 //! longest free run is: that decides whether it is worth reading again.
 //!
 //! Invariant RESIDENT1: a page is not given up while its marks in memory differ from those on the disk that count: while it is
-//! changed, while a commit that holds it is being written, and while blocks of it are given up or loose (SPACE1, SPACE3,
-//! SPACE4, SPACE5).
+//! changed, while a commit that holds it is being written, and while blocks of it are given up or unpublished (SPACE1,
+//! SPACE3, SPACE4, SPACE5).
 
 #[cfg(test)]
 mod tests;
@@ -58,8 +58,8 @@ impl Space {
 
     /// RESIDENT1.
     fn kept_groups(&self) -> BTreeSet<u64> {
-        let loose = self.loose_runs().flat_map(|run| self.groups_of(run));
-        let mut kept: BTreeSet<u64> = loose.chain(self.given_up.groups()).collect();
+        let unpublished = self.unpublished_runs().flat_map(|run| self.groups_of(run));
+        let mut kept: BTreeSet<u64> = unpublished.chain(self.given_up.groups()).collect();
         kept.extend(self.changed.iter().chain(&self.committing));
         kept
     }

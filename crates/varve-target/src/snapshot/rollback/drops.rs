@@ -14,8 +14,9 @@ use varve_block::{Extent, IoError};
 use varve_format::store::Entry;
 
 impl SnapshotStore {
-    /// Has the log say that what the target found of `restored` in the store is dropped, once the tickets are settled. The
-    /// device holds it, durably; the caller holds `copies`, and the log does not say yet that the parts are restored (ROLLBACK8).
+    /// Has the log say that what the target found of `restored` in the store is dropped, once the commits of the
+    /// tickets have ended. The device holds it, durably; the caller holds `copies`, and the log does not say yet that
+    /// the parts are restored (ROLLBACK8).
     pub(super) async fn join_drops(&self, restored: &[Extent]) -> Result<Vec<Ticket>, IoError> {
         let Some((snapshot, _)) = self.target() else { return Ok(Vec::new()) };
         let mut tickets = Vec::new();
@@ -45,8 +46,8 @@ impl SnapshotStore {
     }
 
     /// Sees drops through. Without room for the nodes that they change the copies stay; nothing else depends on that.
-    pub(super) async fn settle_drops(&self, tickets: Vec<Ticket>) -> Result<(), IoError> {
-        match self.settle_all(tickets).await {
+    pub(super) async fn await_drops(&self, tickets: Vec<Ticket>) -> Result<(), IoError> {
+        match self.await_commits(tickets).await {
             Err(IoError::NoSpace) | Ok(()) => Ok(()),
             Err(error) => Err(error),
         }

@@ -248,7 +248,7 @@ impl SnapshotStore {
         let parts = extent.align_out(PART_SIZE);
         let preserve = self.preserve_held(parts, &async || Ok(()));
         let (dropped, preserved, marked) =
-            futures_util::join!(self.settle_drops(drops), preserve, self.settle_all(marks));
+            futures_util::join!(self.await_drops(drops), preserve, self.await_commits(marks));
         dropped.and(preserved).and(marked)?;
         if self.sabotaged(Sabotage::MarkBeforeReplacing) {
             self.mark(replaced.clone()).await?;

@@ -344,8 +344,8 @@ impl Host {
         }
     }
 
-    /// Opens the store and settles what the last crash left in doubt. Nothing if a disk has failed meanwhile, which it may
-    /// if so wished.
+    /// Opens the store and resolves what the last crash left in doubt. Nothing if a disk has failed meanwhile, which it
+    /// may if so wished.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
         let may_fail = may_fail && self.fails_at_boot && self.is_faulty();
         self.let_fail(may_fail);
@@ -374,7 +374,7 @@ impl Host {
         if let Some(rollbacks) = self.rollbacks.filter(|_| boot.store.rollback_status().is_some()) {
             count(&rollbacks.resumed);
         }
-        boot.settle_doubts().await;
+        boot.resolve_doubts().await;
         Some(boot)
     }
 }
@@ -412,7 +412,7 @@ pub(crate) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    async fn settle_doubts(&self) {
+    async fn resolve_doubts(&self) {
         let listed: BTreeMap<String, u64> =
             self.store.list().into_iter().map(|descriptor| (descriptor.name, descriptor.id)).collect();
         let doubts = std::mem::take(&mut self.host.model.borrow_mut().doubts);
@@ -634,8 +634,8 @@ impl Boot<'_> {
         }
     }
 
-    fn resolve(&self, settled: impl Fn(&Doubt) -> bool) {
-        self.host.model.borrow_mut().doubts.retain(|doubt| !settled(doubt));
+    fn resolve(&self, resolves: impl Fn(&Doubt) -> bool) {
+        self.host.model.borrow_mut().doubts.retain(|doubt| !resolves(doubt));
     }
 
     /// Fills the store, and takes more snapshots than it has room for, several at a time, beside a client.

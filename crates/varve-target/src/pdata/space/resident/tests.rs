@@ -25,7 +25,7 @@ struct Store {
     device: Device,
     map: Map,
     held: Vec<BlockRun>,
-    loose: Vec<BlockRun>,
+    unpublished: Vec<BlockRun>,
     readers: Vec<InUse>,
     noise: u64,
     /// Whether a page was not in memory when it was wanted.
@@ -36,8 +36,8 @@ impl Store {
     fn new(seed: u64) -> Self {
         let device = memory(END.number());
         let map = open(&device, 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
-        let (held, loose, readers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { device, map, held, loose, readers, noise: seed, was_read: false }
+        let (held, unpublished, readers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { device, map, held, unpublished, readers, noise: seed, was_read: false }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -61,17 +61,17 @@ impl Store {
                 self.held.push(run.expect("there is room"));
             }
             2 | 3 => {
-                let run = self.map.run(|pages| pages.take_loose_near(Some(near), 16, 0, count));
-                self.loose.push(block_on(run).expect("there is room"));
+                let run = self.map.run(|pages| pages.take_unpublished_near(Some(near), 16, 0, count));
+                self.unpublished.push(block_on(run).expect("there is room"));
             }
-            4 => self.any(|store| &mut store.loose).into_iter().for_each(|run| {
-                self.map.pages().settle(run);
+            4 => self.any(|store| &mut store.unpublished).into_iter().for_each(|run| {
+                self.map.pages().publish(run);
                 self.held.push(run);
             }),
             5 => {
-                self.any(|store| &mut store.loose)
+                self.any(|store| &mut store.unpublished)
                     .into_iter()
-                    .for_each(|run| self.map.pages().untake_loose(run));
+                    .for_each(|run| self.map.pages().return_unpublished(run));
             }
             6 => self.any(|store| &mut store.held).into_iter().for_each(|run| self.map.pages().give_up(run)),
             7 => {
@@ -99,7 +99,7 @@ impl Store {
             let places = (block - BASE) % GROUP_BLOCKS < 2;
             assert_eq!(used, places || held.contains(&block), "{block:?} after a crash");
         }
-        for run in self.held.iter().chain(&self.loose) {
+        for run in self.held.iter().chain(&self.unpublished) {
             let loaded = self.map.pages().require(*run).is_ok();
             self.was_read |= !loaded;
             let used = block_on(self.map.run(|pages| pages.is_used(run.first))).expect("readable");
@@ -126,8 +126,8 @@ fn pages_go_and_come_back_and_say_the_same() {
         assert!(store.was_read, "RESIDENT1: pages were given up");
         // When nothing is under way any more, memory is what it should be.
         store.readers.clear();
-        while let Some(run) = store.loose.pop() {
-            store.map.pages().untake_loose(run);
+        while let Some(run) = store.unpublished.pop() {
+            store.map.pages().return_unpublished(run);
         }
         store.commit();
         store.map.pages().reclaim();
@@ -154,7 +154,7 @@ fn a_full_group_is_not_read_again() {
     assert!(run.first >= first_of(4), "{run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor were they read to find that");
     map.pages().go_on_at(BASE);
-    let run = block_on(map.run(|pages| pages.take_loose_near(None, 16, 0, 8))).expect("there is room");
+    let run = block_on(map.run(|pages| pages.take_unpublished_near(None, 16, 0, 8))).expect("there is room");
     assert!(run.first >= first_of(4), "a whole unit: {run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor to find a whole unit");
 }

@@ -85,9 +85,9 @@ impl Boot<'_> {
         self.host.model.borrow_mut().volumes.insert(name.to_owned(), known);
     }
 
-    pub(super) fn resolve(&self, settled: impl Fn(&Doubt) -> bool) -> Option<Doubt> {
+    pub(super) fn resolve(&self, resolves: impl Fn(&Doubt) -> bool) -> Option<Doubt> {
         let mut model = self.host.model.borrow_mut();
-        let index = model.doubts.iter().position(settled)?;
+        let index = model.doubts.iter().position(resolves)?;
         Some(model.doubts.remove(index))
     }
 
@@ -104,7 +104,7 @@ impl Boot<'_> {
         oracle.grow(bytes);
         let new = NewVolume { name: name.clone(), bytes, origin };
         let oracle = Rc::new(RefCell::new(oracle));
-        // The id is not known before: it is looked up when the doubt is settled.
+        // The id is not known before: it is looked up when the doubt is resolved.
         let creating = self.pool.create(&new);
         let doubt = Doubt::Create(
             name.clone(),
