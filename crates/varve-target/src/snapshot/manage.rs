@@ -221,12 +221,12 @@ impl SnapshotStore {
 
     /// Completes when at least `percent` of the store are taken.
     pub async fn filled(&self, percent: u64) -> Usage {
-        self.room.watch.filled(percent, || self.usage().percent()).await;
+        self.waiters.watch.filled(percent, || self.usage().percent()).await;
         self.usage()
     }
 
     pub(super) fn notify_space(&self) {
-        self.room.watch.notify(|| self.usage().percent());
+        self.waiters.watch.notify(|| self.usage().percent());
     }
 
     /// The store's device has grown: `device` is the same, with more behind its end.
@@ -238,7 +238,7 @@ impl SnapshotStore {
         self.store.replace(device.clone());
         self.blocks.grow(device, Block::at(new));
         assert_eq!(self.blocks.pages().end_block().offset(), new, "SNAPSHOT5: all of the store is counted");
-        self.room.came();
+        self.waiters.notify();
         Ok(())
     }
 

@@ -130,7 +130,7 @@ pub struct SnapshotStore {
     failed: Latch,
     /// It is not known what the log says of a rollback; the origin is not served (ROLLBACK6).
     half_rolled_back: Cell<bool>,
-    room: space::Room,
+    waiters: space::Waiters,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,
 }

@@ -5,7 +5,7 @@ use super::places::first_of;
 use super::rollback::Overwriting;
 use super::{Sabotage, SnapshotStore, index};
 use crate::fan_out::fan_out;
-use crate::waiting_room::Patience;
+use crate::space_waiters::SpaceWait;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -154,13 +154,13 @@ impl Origin {
     /// A change that has to wait for something.
     async fn change(&self, io: Io, inside: Option<TrackerGuard>) -> Outcome {
         let store = &*self.store;
-        let (mut inside, mut attempt) = (inside, Patience::default());
+        let (mut inside, mut attempt) = (inside, SpaceWait::default());
         loop {
             let entered = match inside.take() {
                 Some(inside) => inside,
                 None => store.changes.enter().await,
             };
-            store.room.begin(&mut attempt);
+            store.waiters.begin(&mut attempt);
             match self.prepare(&io).await {
                 Ok(overwriting) => {
                     let outcome = store.carry_out(&self.device, io, overwriting).await;

@@ -179,12 +179,12 @@ impl SnapshotStore {
             restoring: varve_block::RangeLock::new(),
             failed: Latch::default(),
             half_rolled_back: Cell::new(false),
-            room: super::space::Room::new(options.full),
+            waiters: super::space::Waiters::new(options.full),
             has_siblings: Cell::new(false),
         });
         let listener = Rc::downgrade(&opened);
         opened.blocks.pages().when_readers_end(Rc::new(move || {
-            listener.upgrade().into_iter().for_each(|store| store.room.came()); // STOREFULL2
+            listener.upgrade().into_iter().for_each(|store| store.waiters.notify()); // STOREFULL2
         }));
         opened.keep_for_checkpoint();
         opened.assert_consistent();

@@ -53,7 +53,7 @@ impl SnapshotStore {
         view.gone.set(true);
         self.views.borrow_mut().remove(&id);
         self.assert_consistent();
-        self.room.came();
+        self.waiters.notify();
         Ok(())
     }
 

@@ -206,7 +206,7 @@ impl Pool {
             let free = self.map.pages().free_blocks();
             self.map.committed(commit);
             if self.map.pages().free_blocks() > free {
-                self.room.came(); // POOLFULL5 of `full.rs`
+                self.waiters.notify(); // POOLFULL5 of `full.rs`
             }
         }
         true

@@ -18,7 +18,7 @@ impl Pool {
     /// Something has changed, in this very instant. Blocks may have been given up: whoever waits for room asks for the
     /// checkpoint that brings them back (POOLFULL4 of `full.rs`).
     pub(super) fn log(&self, change: Change) {
-        self.room.may_come();
+        self.waiters.notify_if_waiting();
         self.commits.changes.set(self.commits.changes.get() + 1);
         let mut pending = self.commits.pending.borrow_mut();
         pending.since.get_or_insert_with(|| self.clock.now());
@@ -138,7 +138,7 @@ impl Pool {
         tracing::error!(pool = %self.id, %error, "a commit of the pool failed; it is not changed any more");
         let told = self.commits.latch.shut(error);
         assert!(self.last_failure().is_some(), "THIN2: nothing is acknowledged any more");
-        self.room.came();
+        self.waiters.notify();
         told
     }
 

@@ -164,7 +164,7 @@ impl Front {
     /// Gives back what was taken for a write that failed.
     fn untake(&self, pieces: &[Piece]) {
         if untake(&mut self.pool.map.pages(), pieces) {
-            self.pool.room.may_come(); // POOLFULL4
+            self.pool.waiters.notify_if_waiting(); // POOLFULL4
         }
     }
 
@@ -196,7 +196,7 @@ impl Front {
             if let Err((error, rest)) = mapped {
                 let left = rest.blocks().expect("MAPPING2: only zeros lie nowhere");
                 self.pool.map.pages().return_unpublished(left);
-                self.pool.room.may_come(); // POOLFULL4
+                self.pool.waiters.notify_if_waiting(); // POOLFULL4
                 self.untake(&pieces[number + 1..]);
                 return Err(self.told(error));
             }

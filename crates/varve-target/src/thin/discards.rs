@@ -19,7 +19,7 @@ impl Pool {
     pub fn set_discards(&self, policy: Discards) {
         self.passing.policy.set(policy);
         self.map.pages().queue_discards(policy == Discards::PassDown);
-        self.room.came();
+        self.waiters.notify();
     }
 
     /// What becomes of discards.
@@ -47,7 +47,7 @@ impl Pool {
             }
         }
         self.map.pages().discarded();
-        self.room.came();
+        self.waiters.notify();
     }
 
     /// Brings back what was freed, and tells the disks, if that has waited long enough.

@@ -131,7 +131,7 @@ pub struct Pool {
     readers: ReaderEpochs,
     /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).
     pending_free: RefCell<Option<(Commit, u64)>>,
-    room: space::Room,
+    waiters: space::Waiters,
     passing: discard_state::Passing,
     /// What was last found of what volumes hold alone.
     holdings: RefCell<accounting::Holdings>,

@@ -8,7 +8,7 @@ use super::belief::tell_of_volume;
 use super::commits::Commits;
 use super::discard_state::Passing;
 use super::shares::Shares;
-use super::space::Room;
+use super::space::Waiters;
 use super::volume::Volume;
 use super::volumes::Volumes;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
@@ -187,7 +187,7 @@ impl Pool {
             commits: Commits::new(ring),
             readers,
             pending_free: RefCell::new(None),
-            room: Room::new(options.when_full),
+            waiters: Waiters::new(options.when_full),
             passing: Passing::default(),
             holdings: RefCell::default(),
             told_of: Cell::new(None),
