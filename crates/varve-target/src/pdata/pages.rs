@@ -44,13 +44,13 @@ pub enum Stop {
     Damaged(Block, BlockError),
 }
 
-/// Whom free blocks are for.
+/// What may take which free blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// Everybody's changes: what was promised and what a commit needs stays.
-    Ordinary,
-    /// What must not fail: a change to which blocks were promised, a commit, and what a log says after a crash.
-    All,
+pub enum AllocClass {
+    /// Any change: what is reserved and what a commit needs stays.
+    Normal,
+    /// What must not fail: a change for which blocks are reserved, a commit, and what a log says after a crash.
+    Reserve,
 }
 
 /// The blocks in memory and the transaction under way.
@@ -70,8 +70,8 @@ pub struct Pages {
     floor: u64,
     /// Free blocks that no change may take, for the next commit.
     commit_blocks: u64,
-    /// Free blocks that only the one to whom they were promised may take.
-    promised: u64,
+    /// Free blocks that only [`AllocClass::Reserve`] may take.
+    reservation: u64,
     /// Nodes of all maps.
     nodes: u64,
     /// Whether a node of any generation is believed, against DESCENT3.
@@ -102,7 +102,7 @@ impl Pages {
             data_given_up: 0,
             floor: options.floor_blocks,
             commit_blocks: 0,
-            promised: 0,
+            reservation: 0,
             nodes: options.nodes,
             trusts_generations: false,
         }
@@ -143,11 +143,11 @@ impl Pages {
         self.space.free().saturating_sub(self.floor)
     }
 
-    /// Free blocks that are for `room`.
-    pub fn room(&self, room: Room) -> u64 {
-        let kept = match room {
-            Room::Ordinary => self.commit_blocks + self.promised,
-            Room::All => 0,
+    /// Free blocks that are for `class`.
+    pub fn available(&self, class: AllocClass) -> u64 {
+        let kept = match class {
+            AllocClass::Normal => self.commit_blocks + self.reservation,
+            AllocClass::Reserve => 0,
         };
         self.space.free().saturating_sub(kept)
     }
@@ -162,9 +162,9 @@ impl Pages {
         self.commit_blocks
     }
 
-    /// Promises `blocks` free blocks to whoever changes with [`Room::All`], in place of what was promised before.
-    pub fn promise(&mut self, blocks: u64) {
-        self.promised = blocks;
+    /// Reserves `blocks` free blocks for changes with [`AllocClass::Reserve`], in place of what was reserved before.
+    pub fn set_reservation(&mut self, blocks: u64) {
+        self.reservation = blocks;
     }
 
     /// Nodes of all maps in the store.
@@ -295,10 +295,10 @@ impl Pages {
     }
 
     /// RESERVE1: sets aside `count` blocks for nodes.
-    pub(super) fn reserve(&mut self, count: usize, room: Room) -> Result<(), Stop> {
+    pub(super) fn reserve(&mut self, count: usize, class: AllocClass) -> Result<(), Stop> {
         while self.reserved.len() < count {
             let wanted = (count - self.reserved.len()) as u64;
-            if self.room(room) < wanted {
+            if self.available(class) < wanted {
                 return Err(Stop::Full);
             }
             let run = self.space.take(wanted, Side::Far).map_err(missing_page)?.ok_or(Stop::Full)?;

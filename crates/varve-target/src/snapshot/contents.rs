@@ -12,7 +12,7 @@
 use super::StoreError;
 use super::map::{Heir, Map, SnapshotBytes};
 use super::rollback::Rollback;
-use crate::pdata::Room;
+use crate::pdata::AllocClass;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_block::Extent;
@@ -48,13 +48,13 @@ pub(super) struct Leaving {
 pub(super) async fn apply(
     map: &Map,
     contents: &RefCell<Contents>,
-    room: Room,
+    class: AllocClass,
     entry: &Entry,
 ) -> Result<(), StoreError> {
     match entry {
         Entry::Preserved { mapping, .. } => {
             // The snapshot may have been removed while the content was on its way: then an older one needs it.
-            map.keep(*mapping, room, || contents.borrow().heir(mapping.snapshot + 1)).await?;
+            map.keep(*mapping, class, || contents.borrow().heir(mapping.snapshot + 1)).await?;
             Ok(())
         }
         Entry::Written(mapping) => {
@@ -63,7 +63,7 @@ pub(super) async fn apply(
                     "CONTENTS1: a snapshot that does not exist was written, or one beyond its end",
                 ));
             }
-            map.write(*mapping, room).await?;
+            map.write(*mapping, class).await?;
             Ok(())
         }
         Entry::Dropped { snapshot, extent } => {
@@ -72,7 +72,7 @@ pub(super) async fn apply(
                     "CONTENTS1: what was preserved for a snapshot that does not exist was dropped, or beyond its end",
                 ));
             }
-            map.drop_preserved(*snapshot, *extent, room).await?;
+            map.drop_preserved(*snapshot, *extent, class).await?;
             Ok(())
         }
         Entry::Bytes { snapshot, preserved, written } => {

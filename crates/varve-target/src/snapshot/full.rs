@@ -75,7 +75,7 @@ impl SnapshotStore {
             }
             let bytes = bytes.min(self.options.batch_bytes);
             let wanted = bytes / PART_SIZE + self.blocks_for_nodes(&pages, 1, bytes);
-            held > 0 && pages.room(pdata::Room::Ordinary) + held >= wanted
+            held > 0 && pages.available(pdata::AllocClass::Normal) + held >= wanted
         };
         if !enough {
             return false;

@@ -7,7 +7,7 @@ use super::batch::{Sealed, Work};
 use super::contents::apply;
 use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, index, of_device};
 use crate::fan_out::fan_out;
-use crate::pdata::{Pace, Room};
+use crate::pdata::{AllocClass, Pace};
 use std::collections::VecDeque;
 use varve_block::{Buffer, Durability, Extent, Io, IoError, LockMode};
 use varve_format::pdata::{Block, BlockRun};
@@ -88,7 +88,7 @@ impl SnapshotStore {
         let asked: Vec<bool> = works.iter().map(|work| matches!(work, Work::Checkpoint)).collect();
         let wants_checkpoint = through || asked.contains(&true);
         let mut outcomes = self.commit(works).await;
-        self.blocks.pages().promise(0);
+        self.blocks.pages().set_reservation(0);
         if wants_checkpoint && let Err(error) = self.checkpoint().await {
             // The others have what they want: their records are durable. If the store has failed the next ones hear.
             let asked = outcomes.iter_mut().zip(asked).filter(|(outcome, asked)| *asked && outcome.is_ok());
@@ -233,11 +233,11 @@ impl SnapshotStore {
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
         // SNAPSHOT9
         let nodes = self.blocks_for_nodes(&self.blocks.pages(), units.len(), wanted);
-        self.blocks.pages().promise(nodes);
+        self.blocks.pages().set_reservation(nodes);
         let own = BlockRun::one(Block::at(start));
-        let mut places = self.take_for_record(own.end(), wanted / PART_SIZE, Room::Ordinary).await?;
+        let mut places = self.take_for_record(own.end(), wanted / PART_SIZE, AllocClass::Normal).await?;
         let behind = places.last().unwrap_or(&own).end();
-        let next = match self.take_for_record(behind, 1, Room::All).await {
+        let next = match self.take_for_record(behind, 1, AllocClass::Reserve).await {
             Ok(next) => next.first().copied(),
             Err(error) => {
                 self.untake(places);
@@ -375,10 +375,10 @@ impl SnapshotStore {
                 }
                 _ => None,
             };
-            let applied = apply(&self.map, &self.contents, Room::All, entry).await;
+            let applied = apply(&self.map, &self.contents, AllocClass::Reserve, entry).await;
             applied.map_err(|error| match error {
                 StoreError::Io(error) => error,
-                // Contradictions; and space, which was promised (SNAPSHOT9).
+                // Contradictions; and space, which was reserved (SNAPSHOT9).
                 _ => IoError::Corrupt,
             })?;
             match entry {

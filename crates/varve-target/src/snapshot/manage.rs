@@ -2,7 +2,7 @@
 
 use super::batch::{Ticket, Work};
 use super::{SnapshotBytes, SnapshotStore, StoreError, of_device, usable_size};
-use crate::pdata::Room;
+use crate::pdata::AllocClass;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Device, Extent, LockMode, RangeGuard, TrackerGuard};
@@ -209,7 +209,7 @@ impl SnapshotStore {
         let pages = self.blocks.pages();
         Usage {
             size: pages.end_block().offset(),
-            free: pages.room(Room::All) * PART_SIZE,
+            free: pages.available(AllocClass::Reserve) * PART_SIZE,
             pending: (pages.reclaimable_blocks() + log) * PART_SIZE,
         }
     }

@@ -23,7 +23,7 @@ pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
 use super::report::report;
-use crate::pdata::{self, Alone, MapError, Pages, Room, Stop, Tree};
+use crate::pdata::{self, AllocClass, Alone, MapError, Pages, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};
 use std::cell::{Cell, RefCell};
@@ -198,7 +198,7 @@ impl Map {
     pub(super) async fn keep(
         &self,
         mapping: Mapping,
-        room: Room,
+        class: AllocClass,
         heir: impl Fn() -> Heir,
     ) -> Result<(), IoError> {
         assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != ZEROS, "STOREMAP1: {mapping:?}");
@@ -212,7 +212,7 @@ impl Map {
                     give_up(pages, content);
                     return Ok(content.count);
                 };
-                let step = preserved.insert(pages, room, heir..=owner.max(heir), needed)?;
+                let step = preserved.insert(pages, class, heir..=owner.max(heir), needed)?;
                 if step.entered {
                     self.count(Count::Preserved(heir, bytes(step.count)));
                 } else {
@@ -228,10 +228,10 @@ impl Map {
     }
 
     /// Notes that `mapping`'s snapshot was written, letting others go on now and then.
-    pub(super) async fn write(&self, mapping: Mapping, room: Room) -> Result<(), IoError> {
+    pub(super) async fn write(&self, mapping: Mapping, class: AllocClass) -> Result<(), IoError> {
         let mut left = mapping;
         loop {
-            left = self.write_some(left, room, false, |_| ()).await.map_err(|(_, error)| error)?;
+            left = self.write_some(left, class, false, |_| ()).await.map_err(|(_, error)| error)?;
             if left.extent.is_empty() {
                 return Ok(());
             }
@@ -244,7 +244,7 @@ impl Map {
     pub(super) async fn write_some(
         &self,
         mapping: Mapping,
-        room: Room,
+        class: AllocClass,
         unpublished: bool,
         noted: impl Fn(Mapping),
     ) -> Result<Mapping, (Mapping, IoError)> {
@@ -258,7 +258,7 @@ impl Map {
         while content.count > 0 && steps > 0 {
             let step = |pages: &mut Pages| {
                 let mut written = self.written.get();
-                let old = written.insert(pages, room, snapshot, content)?;
+                let old = written.insert(pages, class, snapshot, content)?;
                 let now = Found { count: old.count, ..content };
                 let stored = |found: Found| found.blocks().map_or(0, |run| bytes(run.count));
                 self.count(Count::Written(snapshot, stored(now) - stored(old)));
@@ -303,13 +303,13 @@ impl Map {
         &self,
         snapshot: u64,
         extent: Extent,
-        room: Room,
+        class: AllocClass,
     ) -> Result<(), IoError> {
         let (first, end) = parts_of(extent);
         assert!(first < end, "something is dropped");
         let step = |pages: &mut Pages| {
             let mut preserved = self.preserved.get();
-            let dropped = preserved.take_newest(pages, room, short(snapshot), first, end)?;
+            let dropped = preserved.take_newest(pages, class, short(snapshot), first, end)?;
             if let Some((owner, content)) = dropped {
                 self.count(Count::Preserved(owner, -bytes(content.count)));
                 give_up(pages, content);
@@ -336,7 +336,7 @@ impl Map {
         self.blocks
             .run(|pages| {
                 let mut written = self.written.get();
-                if let Some(own) = written.take_first(pages, Room::Ordinary, leaving)? {
+                if let Some(own) = written.take_first(pages, AllocClass::Normal, leaving)? {
                     self.written.set(written);
                     if own.place != Some(NO_PLACE) {
                         self.count(Count::Written(leaving, -bytes(own.count)));
@@ -367,7 +367,7 @@ impl Map {
         let swept = preserved.sweep(&entries_of_leaf, start..end, leaving, heir);
         assert!((start..=end).contains(&swept.end), "SNAPREMOVE2: a step leads on, and not too far");
         if swept.changed {
-            preserved.tree.edit(pages, &Alone, from, swept.entries, Room::Ordinary)?;
+            preserved.tree.edit(pages, &Alone, from, swept.entries, AllocClass::Normal)?;
             let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
             self.count(Count::Preserved(leaving, -bytes(swept.handed_over + given_up)));
             if let Some((heir, _)) = heir {
@@ -381,7 +381,7 @@ impl Map {
         }
         // What the entries of its leaf do not tell.
         let entry = entries_of_leaf[start];
-        let step = preserved.hand_over(pages, Room::Ordinary, entry, heir)?;
+        let step = preserved.hand_over(pages, AllocClass::Normal, entry, heir)?;
         self.count(Count::Preserved(leaving, -bytes(step.count)));
         match heir {
             Some((heir, _)) if step.entered => self.count(Count::Preserved(heir, bytes(step.count))),

@@ -35,8 +35,8 @@
 //! - SNAPSHOT8. The maps change in memory only after the record that says so is durable; nodes are written whenever that
 //!   suits, to places to which nothing durable leads before the next checkpoint. What a crash takes back of the maps
 //!   the log brings again.
-//! - SNAPSHOT9. Blocks for the nodes that a record will change are promised before it is written, so that what is durable
-//!   can always be entered; blocks for the next checkpoint's table are never taken by anything else.
+//! - SNAPSHOT9. Blocks for the nodes that a record will change are reserved before it is written, so that what is
+//!   durable can always be entered; blocks for the next checkpoint's table are never taken by anything else.
 
 mod batch;
 mod check;
@@ -58,8 +58,8 @@ mod places;
 mod recover;
 mod removal;
 mod report;
+mod reservations;
 mod rollback;
-mod room;
 mod salvage;
 mod space;
 mod text;

@@ -6,7 +6,7 @@ use super::places::first_of;
 use super::removal::DOSE_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, index, of_device};
 use crate::fan_out::read_pieces;
-use crate::pdata::{Pace, Pages, Room, Stop};
+use crate::pdata::{AllocClass, Pace, Pages, Stop};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::yield_now;
@@ -111,7 +111,7 @@ impl SnapshotStore {
         assert!(!mapping.extent.is_empty(), "something is noted");
         let (mut left, mut made_free) = (mapping, false);
         while !left.extent.is_empty() {
-            match self.map.write_some(left, Room::Ordinary, true, noted).await {
+            match self.map.write_some(left, AllocClass::Normal, true, noted).await {
                 Ok(rest) => {
                     (left, made_free) = (rest, false);
                     self.relieve(Pace::Prompt).await;

@@ -5,7 +5,7 @@
 use super::runs::{Runs, Segment, before, leaf_end, replace, segments, within};
 use super::volume::{Lately, Volume};
 use super::{Pool, Sabotage};
-use crate::pdata::{Gone, MapError, Pages, Room, Stop};
+use crate::pdata::{AllocClass, Gone, MapError, Pages, Stop};
 use varve_format::pdata::node::Key;
 use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Change, Mapping};
@@ -159,7 +159,7 @@ impl Pool {
         for old in &replaced {
             held.require(pages, old)?;
         }
-        tree.splice(pages, &held, new.key(), change, Room::All)?;
+        tree.splice(pages, &held, new.key(), change, AllocClass::Reserve)?;
         volume.set_tree(tree);
         let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
@@ -203,7 +203,7 @@ impl Pool {
         } else {
             let (change, _) = replace(runs, (from, end), None, held.since)?;
             drop(span);
-            tree.splice(pages, &held, Key::from(from), change, Room::All)?;
+            tree.splice(pages, &held, Key::from(from), change, AllocClass::Reserve)?;
         }
         volume.set_tree(tree);
         if released {

@@ -14,7 +14,7 @@
 //!   its place, that is noted for each of its children.
 
 use super::Sabotage;
-use crate::pdata::{Alone, Pages, Room, Span, Stop, Tree};
+use crate::pdata::{AllocClass, Alone, Pages, Span, Stop, Tree};
 use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -231,7 +231,7 @@ impl Shares {
             add(&mut numbers, BlockRun::new(*first, *length), *number);
         }
         drop(span);
-        tree.edit(pages, &Alone, Share::key_of(first), entries(&numbers)?, Room::All)?;
+        tree.edit(pages, &Alone, Share::key_of(first), entries(&numbers)?, AllocClass::Reserve)?;
         self.root.set(tree);
         for (first, _) in &folded {
             difference.remove(first);

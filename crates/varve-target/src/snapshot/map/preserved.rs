@@ -10,7 +10,7 @@
 //! - PRESERVED2. Content of a part and a snapshot is in the map once.
 
 use super::run::{Found, Search};
-use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
+use crate::pdata::{AllocClass, Cursor, Pages, Stop, Tree};
 use std::ops::{Range, RangeInclusive};
 use varve_format::pdata::exception::{Exception, exception_key};
 use varve_format::pdata::node::{Key, Value};
@@ -185,7 +185,7 @@ impl Preserved {
     pub(super) fn insert(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         snapshots: RangeInclusive<u32>,
         content: Found,
     ) -> Result<Step, Stop> {
@@ -201,7 +201,7 @@ impl Preserved {
         }
         let mut patch = Patch::default();
         self.enter(pages, new, &mut patch)?;
-        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        self.tree.patch(pages, &patch.removes, &patch.puts, class)?;
         Ok(Step { count: self.of_entry(new).count, entered: true })
     }
 
@@ -305,7 +305,7 @@ impl Preserved {
     pub(super) fn hand_over(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         entry: Exception,
         heir: Option<(u32, u64)>,
     ) -> Result<Step, Stop> {
@@ -314,7 +314,7 @@ impl Preserved {
         patch.removes.push(entry.key());
         let needed = heir.and_then(|(heir, size)| Some((heir, content.clip(0, size)?)));
         let Some((heir, needed)) = needed else {
-            self.tree.patch(pages, &patch.removes, &[], room)?;
+            self.tree.patch(pages, &patch.removes, &[], class)?;
             return Ok(Step { count: content.count, entered: false });
         };
         assert!(heir < entry.snapshot, "an heir is older");
@@ -333,7 +333,7 @@ impl Preserved {
             self.enter(pages, new, &mut patch)?;
         }
         self.leave(entry, count, &mut patch);
-        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        self.tree.patch(pages, &patch.removes, &patch.puts, class)?;
         Ok(Step { count, entered })
     }
 
@@ -426,7 +426,7 @@ impl Preserved {
     pub(super) fn take_newest(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         oldest: u32,
         first: u64,
         end: u64,
@@ -451,7 +451,7 @@ impl Preserved {
         if patch.puts.iter().all(|put| put.0 != entry.key()) {
             patch.removes.push(entry.key());
         }
-        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        self.tree.patch(pages, &patch.removes, &patch.puts, class)?;
         Ok(Some((entry.snapshot, taken)))
     }
 }

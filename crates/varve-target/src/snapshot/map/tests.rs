@@ -146,8 +146,8 @@ impl Model {
                 let mut left = Mapping { snapshot, extent, place };
                 let note = |mapping: Mapping| noted.set(noted.get() + mapping.extent.length);
                 while !left.extent.is_empty() {
-                    left =
-                        block_on(map.write_some(left, Room::Ordinary, false, note)).expect("there is room");
+                    left = block_on(map.write_some(left, AllocClass::Normal, false, note))
+                        .expect("there is room");
                 }
                 assert_eq!(noted.get(), extent.length, "every step is told");
                 let content = self.snapshots.get_mut(&snapshot).expect("chosen");
@@ -180,7 +180,7 @@ impl Model {
                 let place = self.allocate(map, &old, near);
                 let mapping = Mapping { snapshot: newest, extent, place };
                 let heir = || Some((newest, self.parts * PART_SIZE));
-                block_on(map.keep(mapping, Room::Ordinary, heir)).expect("there is room");
+                block_on(map.keep(mapping, AllocClass::Normal, heir)).expect("there is room");
             }
             assert_eq!(block_on(map.missing(newest, extent)), Ok(vec![]));
         }
@@ -265,7 +265,7 @@ impl Model {
         }));
         let pages = map.blocks.pages();
         assert_eq!(nodes.map(|visited| visited.nodes), Ok(pages.nodes()));
-        let free = pages.room(Room::All) + pages.unreachable_blocks();
+        let free = pages.available(AllocClass::Reserve) + pages.unreachable_blocks();
         let total = MapOptions::fresh(9, Block::new(2), Block::new(BLOCKS)).free_blocks;
         assert_eq!(total - free, blocks.into_inner(), "every block has an owner or is free, or will be");
     }
@@ -316,7 +316,7 @@ fn keep(map: &Map, snapshot: u64, first: u64, count: u64, place: u64) {
     let mapping = Mapping { snapshot, extent: parts(first, count), place: place * PART_SIZE };
     let claimed = block_on(map.blocks.run(|pages| pages.claim(BlockRun::new(Block::new(place), count))));
     assert_eq!(claimed, Ok(true));
-    block_on(map.keep(mapping, Room::Ordinary, || Some((snapshot, 1 << 40)))).expect("there is room");
+    block_on(map.keep(mapping, AllocClass::Normal, || Some((snapshot, 1 << 40)))).expect("there is room");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn content_that_comes_late_hides_nothing_of_the_snapshots_that_were_removed_mean
     );
     assert_eq!(block_on(map.blocks.run(|pages| pages.claim(claimed))), Ok(true));
     // Snapshots 3 and 2 were removed while it was on its way: the first one is the next older.
-    block_on(map.keep(late, Room::Ordinary, || Some((1, 1 << 40)))).expect("there is room");
+    block_on(map.keep(late, AllocClass::Normal, || Some((1, 1 << 40)))).expect("there is room");
     let (runs, _) = block_on(map.resolve(1, parts(7, 1))).expect("readable");
     assert_eq!(
         runs[0].source,
@@ -373,7 +373,7 @@ fn an_entry_that_contradicts_the_store_is_the_damage_of_its_leaf() {
     let bad = Exception { chunk: 10_000, snapshot: 1, part: 0, place: Block::new(BLOCKS), run: 1, parts: 1 };
     let entered = map.blocks.run(|pages| {
         let mut preserved = map.preserved.get();
-        preserved.tree.patch(pages, &[], &[(bad.key(), bad.value())], Room::Ordinary)?;
+        preserved.tree.patch(pages, &[], &[(bad.key(), bad.value())], AllocClass::Normal)?;
         map.preserved.set(preserved);
         Ok(preserved.tree.leaf_block(pages, bad.key()))
     });
@@ -390,11 +390,11 @@ fn cost_of_zeroing(entries: u64) -> (u64, u64) {
         let place = (500 + part * 2) * PART_SIZE;
         let mapping = Mapping { snapshot: 1, extent: parts(part * 2, 1), place };
         assert_eq!(block_on(map.blocks.run(|pages| pages.claim(BlockRun::one(Block::at(place))))), Ok(true));
-        block_on(map.write(mapping, Room::Ordinary)).expect("there is room");
+        block_on(map.write(mapping, AllocClass::Normal)).expect("there is room");
     }
     let before = map.blocks.pages().cache_use().hits;
     let zeros = Mapping { snapshot: 1, extent: parts(0, entries * 2), place: ZEROS };
-    let (mut turns, mut zeroing) = (0, Box::pin(map.write(zeros, Room::Ordinary)));
+    let (mut turns, mut zeroing) = (0, Box::pin(map.write(zeros, AllocClass::Normal)));
     let zeroed = std::future::poll_fn(|context| {
         turns += 1;
         zeroing.as_mut().poll(context)

@@ -6,7 +6,7 @@
 use super::super::PoolError;
 use super::checker::Checker;
 use super::space::Marks;
-use crate::pdata::Room;
+use crate::pdata::AllocClass;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use varve_format::pdata::link::Link;
@@ -134,7 +134,7 @@ impl Checker<'_> {
             from = counts.until;
         }
         self.report.data_blocks = held.saturating_sub(self.nodes.len() as u64);
-        let free_now = || self.pool.map.pages().room(Room::All);
+        let free_now = || self.pool.map.pages().available(AllocClass::Reserve);
         let free = self.view.commit.map_or_else(free_now, |commit| commit.free_blocks);
         if is_all && free != end - base - used {
             self.report.error(format!("{} blocks are free, not {free}", end - base - used));
