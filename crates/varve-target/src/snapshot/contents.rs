@@ -32,7 +32,7 @@ pub(super) struct Contents {
     /// Bytes of the origin; 0 where that is not there.
     origin_size: u64,
     /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
-    pub skip_hand_over: bool,
+    pub skip_merge: bool,
     /// Let the table name what was only announced; for the tests of the oracle only.
     pub name_announced: bool,
 }
@@ -96,7 +96,7 @@ impl Contents {
             next_snapshot,
             rollback: None,
             origin_size: 0,
-            skip_hand_over: false,
+            skip_merge: false,
             name_announced: false,
         }
     }

@@ -5,7 +5,7 @@
 
 use super::batch::{Sealed, Work};
 use super::contents::apply;
-use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, index, of_device};
+use super::{InjectedBug, MetadataOrder, SnapshotStore, StoreError, index, of_device};
 use crate::fan_out::fan_out;
 use crate::pdata::{AllocClass, Pace};
 use std::collections::VecDeque;
@@ -301,7 +301,7 @@ impl SnapshotStore {
     async fn append(&self, record: &Record, data: &[Option<Buffer>]) -> Result<(), IoError> {
         assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "SNAPSHOT3: in turn");
         let durability =
-            if self.sabotaged(Sabotage::SkipFlush) { Durability::Volatile } else { Durability::Durable };
+            if self.has_bug(InjectedBug::SkipFlush) { Durability::Volatile } else { Durability::Durable };
         let device = self.store_device();
         let mut writes = Vec::with_capacity(record.runs.len());
         for (number, (extent, slices)) in record.runs.iter().enumerate() {

@@ -69,7 +69,7 @@ pub use crate::pdata::MetadataOrder;
 pub use check::{StoreReport, check_store, check_store_in_windows};
 pub use error::StoreError;
 pub use independent::side_by_side;
-pub use injected_bug::Sabotage;
+pub use injected_bug::InjectedBug;
 pub use manage::{Claimed, Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
 pub use options::StoreOptions;
@@ -170,8 +170,8 @@ impl SnapshotStore {
         self.failed.failure()
     }
 
-    fn sabotaged(&self, fault: Sabotage) -> bool {
-        self.options.sabotage == Some(fault)
+    fn has_bug(&self, fault: InjectedBug) -> bool {
+        self.options.injected_bug == Some(fault)
     }
 
     /// What is known of snapshots and of the log fits together.

@@ -3,7 +3,7 @@
 use super::batch::Work;
 use super::places::first_of;
 use super::rollback::Overwriting;
-use super::{Sabotage, SnapshotStore, index};
+use super::{InjectedBug, SnapshotStore, index};
 use crate::fan_out::fan_out;
 use crate::space_waiters::SpaceWait;
 use futures_util::future::join_all;
@@ -58,7 +58,7 @@ impl SnapshotStore {
     }
 
     /// As [`SnapshotStore::preserve`]; `between` runs after the old content was read and before it is durable, which
-    /// only sabotage has a use for.
+    /// only an injected bug has a use for.
     async fn preserve_around(
         &self,
         extent: Extent,
@@ -212,7 +212,7 @@ impl Origin {
         if let Some(overwriting) = store.prepare_unrestored(extent).await? {
             return Ok(Some(overwriting));
         }
-        if store.sabotaged(Sabotage::EntryAfterWrite)
+        if store.has_bug(InjectedBug::EntryAfterWrite)
             && let Io::Write { offset, data, durability } = io
         {
             let write = async || self.device.write(*offset, data.clone(), *durability).await.map(|_| ());

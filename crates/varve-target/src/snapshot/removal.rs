@@ -92,7 +92,7 @@ impl SnapshotStore {
         let Some((id, next)) = leaving else { return Ok(None) };
         let heir = || {
             let contents = self.contents.borrow();
-            contents.heir(id).filter(|_| !contents.skip_hand_over)
+            contents.heir(id).filter(|_| !contents.skip_merge)
         };
         let from = next;
         let (looked, next) = self.map.reclaim(id, heir, next, entries).await?;

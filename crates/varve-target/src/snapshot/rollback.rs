@@ -49,7 +49,7 @@ pub(super) use state::Rollback;
 
 use super::batch::{Ticket, Work};
 use super::map::{Run, Source};
-use super::{Sabotage, SnapshotStore, StoreError, index, of_device};
+use super::{InjectedBug, SnapshotStore, StoreError, index, of_device};
 use crate::pdata::InUse;
 use futures_util::stream::{self, StreamExt};
 pub(super) use ranges::Ranges;
@@ -243,8 +243,8 @@ impl SnapshotStore {
 
     async fn restore_piece(&self, piece: Run, durability: Durability) -> Result<(), IoError> {
         let Run { extent, source } = piece;
-        let sabotaged = self.sabotaged(Sabotage::RestoreUnpreserved);
-        if !sabotaged && let Some((snapshot, found)) = self.missing_before_boundary(extent).await? {
+        let has_bug = self.has_bug(InjectedBug::RestoreUnpreserved);
+        if !has_bug && let Some((snapshot, found)) = self.missing_before_boundary(extent).await? {
             return Err(self.contradicts(snapshot, extent, "ROLLBACK4: all of it is preserved", &found));
         }
         let device = self.origin_device();
@@ -280,7 +280,7 @@ impl SnapshotStore {
     /// Has the log say that `extents` are restored, once the commits of the tickets have ended.
     fn join_marks(&self, extents: Vec<Extent>) -> Vec<Ticket> {
         let Some((snapshot, _)) = self.target() else { return Vec::new() };
-        if self.sabotaged(Sabotage::SkipRestoredMark) {
+        if self.has_bug(InjectedBug::SkipRestoredMark) {
             if let Some(rollback) = &mut self.contents.borrow_mut().rollback {
                 extents.into_iter().for_each(|extent| rollback.restore(extent));
             }

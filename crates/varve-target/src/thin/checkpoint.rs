@@ -5,7 +5,7 @@
 
 use super::recover::slots;
 use super::volume::Volume;
-use super::{Pool, Sabotage, io_error};
+use super::{InjectedBug, Pool, io_error};
 use crate::journal::publish;
 use crate::pdata::{MapError, Pages, Stop, Tree};
 use std::ops::Range;
@@ -79,7 +79,7 @@ impl Pool {
         }
         self.map.write(commit).await.map_err(io_error)?;
         let (device, [first, other]) = (self.device(), slots(superblock, &self.arena));
-        if self.sabotaged(Sabotage::MetadataBeforeData) {
+        if self.has_bug(InjectedBug::MetadataBeforeData) {
             device.write(first.0, first.1, Durability::Durable).await?;
             return Ok(());
         }
@@ -198,7 +198,7 @@ impl Pool {
     /// THIN5: makes free what the last checkpoint freed, if nobody of before is under way.
     pub(super) fn try_free_pending(&self) -> bool {
         let mut pending_free = self.pending_free.borrow_mut();
-        let ended = |mark: u64| self.readers.have_ended(mark) || self.sabotaged(Sabotage::ForgetReaders);
+        let ended = |mark: u64| self.readers.have_ended(mark) || self.has_bug(InjectedBug::ForgetReaders);
         if pending_free.as_ref().is_none_or(|(_, mark)| !ended(*mark)) {
             return false;
         }

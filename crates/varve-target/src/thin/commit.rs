@@ -6,7 +6,7 @@
 //! - POOLCOMMIT1. Everything in a commit and a checkpoint is the leader's (LEADER1).
 
 use super::commits::{DIFFERENCES_MAX, PENDING_BYTES_FULL, PENDING_BYTES_MAX};
-use super::{Pool, PoolError, Sabotage, index};
+use super::{InjectedBug, Pool, PoolError, index};
 use crate::journal::Turn;
 use crate::pdata::MetadataOrder;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Pool {
     /// Flushes the data and writes the records that make it part of the volumes (THIN1, THIN3).
     async fn append(&self, changes: Vec<Change>) -> Result<(), IoError> {
         let device = self.device();
-        if changes.is_empty() || !self.sabotaged(Sabotage::MetadataBeforeData) {
+        if changes.is_empty() || !self.has_bug(InjectedBug::MetadataBeforeData) {
             device.flush().await?; // THIN1
         }
         let longest = self.commits.ring.record_blocks_max();

@@ -7,7 +7,7 @@ use super::mapping::Target;
 use super::places::{Found, Places, parts};
 use super::space::Attempt;
 use super::volume::Volume;
-use super::{Pool, Sabotage, index};
+use super::{InjectedBug, Pool, index};
 use crate::fan_out::{fan_out, read_pieces, submit_reads};
 use crate::pdata::{MapError, Pages, Stop};
 use futures_util::future::join_all;
@@ -206,8 +206,8 @@ impl Front {
 
     /// THIN2: what a durable change still needs; and the commit that is due in any case.
     async fn finish(&self, behind: bool, durability: Durability) -> Outcome {
-        let sabotaged = self.pool.sabotaged(Sabotage::DurableBeforeCommit);
-        let needed = behind && durability == Durability::Durable && !sabotaged;
+        let has_bug = self.pool.has_bug(InjectedBug::DurableBeforeCommit);
+        let needed = behind && durability == Durability::Durable && !has_bug;
         if needed {
             self.pool.join_commit(false).await?;
         } else if self.pool.is_commit_due() {
@@ -247,7 +247,7 @@ impl Front {
             }
             let _guard = self.pool.readers.enter();
             let shown = self.volume.origin_parts();
-            if at < shown && !self.pool.sabotaged(Sabotage::UnmapOverOrigin) {
+            if at < shown && !self.pool.has_bug(InjectedBug::UnmapOverOrigin) {
                 let count = (to.min(shown) - at).min(Mapping::COUNT_MAX);
                 let zeros = Mapping { start: at, count, place: None, birth: 0 };
                 self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| self.told(error))?;

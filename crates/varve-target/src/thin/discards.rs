@@ -8,7 +8,7 @@
 //! they have answered. So no crash leads to a block of which they were told, and no write to one is lost.
 
 use super::discard_state::{AT_ONCE, PASS_INTERVAL};
-use super::{Pool, PoolError, Sabotage};
+use super::{InjectedBug, Pool, PoolError};
 use crate::fan_out::fan_out;
 use std::time::Duration;
 use varve_block::{Extent, Io, LockMode};
@@ -36,7 +36,7 @@ impl Pool {
         }
         assert!(runs.windows(2).all(|pair| pair[0].end() < pair[1].first), "DISCARD1: joined and in order");
         let device = self.device();
-        if self.sabotaged(Sabotage::PassDownLate) {
+        if self.has_bug(InjectedBug::PassDownLate) {
             self.map.pages().discarded();
             self.clock.sleep(Duration::from_millis(5)).await;
         }

@@ -4,7 +4,7 @@
 
 use super::runs::{Runs, Segment, before, leaf_end, replace, segments, within};
 use super::volume::{Lately, Volume};
-use super::{Pool, Sabotage};
+use super::{InjectedBug, Pool};
 use crate::pdata::{AllocClass, Gone, MapError, Pages, Stop};
 use varve_format::pdata::node::Key;
 use varve_format::pdata::{Block, BlockRun};
@@ -107,7 +107,7 @@ impl Pool {
     ) -> Result<(), Stop> {
         let lies = mapping.blocks().expect("MAPPING2: only zeros lie nowhere");
         let held = volume.held(&self.shares, self.bounds());
-        if mapping.birth > held.since || self.sabotaged(Sabotage::OverwriteShared) {
+        if mapping.birth > held.since || self.has_bug(InjectedBug::OverwriteShared) {
             push(targets, mapping.start, mapping.count, Target::Own(lies.first));
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Pool {
         }
         tree.splice(pages, &held, new.key(), change, AllocClass::Reserve)?;
         volume.set_tree(tree);
-        let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+        let at_once = self.has_bug(InjectedBug::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
         volume.count(new.blocks().map_or(0, |run| run.count), gone);
         Ok(end)
@@ -207,7 +207,7 @@ impl Pool {
         }
         volume.set_tree(tree);
         if released {
-            let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+            let at_once = self.has_bug(InjectedBug::ReuseAtOnce);
             gone.iter().for_each(|old| held.release(pages, old, at_once));
         }
         volume.count(0, unmapped);

@@ -83,7 +83,7 @@ pub use check::{CheckPace, PoolDamage, PoolReport};
 pub use error::PoolError;
 pub use flatten::Flattening;
 pub use info::VolumeInfo;
-pub use injected_bug::Sabotage;
+pub use injected_bug::InjectedBug;
 pub use kept::{KeptMetadata, kept_pool};
 pub use manage::{ClaimedVolume, FrozenVolume, NewVolume};
 pub use offline::{VolumeAndSnapshot, check_pool, compare_volumes};
@@ -140,8 +140,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    fn sabotaged(&self, fault: Sabotage) -> bool {
-        self.options.sabotage == Some(fault)
+    fn has_bug(&self, fault: InjectedBug) -> bool {
+        self.options.injected_bug == Some(fault)
     }
 
     fn device(&self) -> Device {

@@ -158,7 +158,7 @@ impl Pool {
             ..MapOptions::fresh(store, base, end)
         };
         let map = Map::open(device.clone(), arena.clone(), &map_options);
-        if options.sabotage == Some(super::Sabotage::TrustGenerations) {
+        if options.injected_bug == Some(super::InjectedBug::TrustGenerations) {
             map.pages().trust_generations();
         }
         let Superblock { head, sequence, epoch, .. } = *superblock;
@@ -179,7 +179,7 @@ impl Pool {
             layout,
             device: RefCell::new(device),
             map,
-            shares: Shares::open(Tree { root: superblock.shares }, readers.clone(), options.sabotage),
+            shares: Shares::open(Tree { root: superblock.shares }, readers.clone(), options.injected_bug),
             table: Cell::new(Tree { root: superblock.volumes }),
             volumes: Volumes::new(superblock.next_volume),
             number: Cell::new(superblock.number),

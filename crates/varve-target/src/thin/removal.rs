@@ -6,7 +6,7 @@
 use super::runs::Runs;
 use super::runs::leaf_end;
 use super::volume::Volume;
-use super::{Pool, PoolError, Sabotage};
+use super::{InjectedBug, Pool, PoolError};
 use crate::pdata::{FREED_RUNS_MAX, Gone, Pages, Stop, Tree};
 use varve_format::pdata::node::Key;
 use varve_format::thin::{Change, VolumeFlags};
@@ -72,7 +72,7 @@ impl Pool {
         volume.removed.set(leaf_end(end));
         let mut released = 0;
         if is_own {
-            let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+            let at_once = self.has_bug(InjectedBug::ReuseAtOnce);
             own.iter().for_each(|run| held.release(pages, run, at_once));
             released = own.len() as u64;
         }

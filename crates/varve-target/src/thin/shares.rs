@@ -13,7 +13,7 @@
 //!   of his reads may be on its way to it. So does what a node leads to that somebody has let go of: when a copy takes
 //!   its place, that is noted for each of its children.
 
-use super::Sabotage;
+use super::InjectedBug;
 use crate::pdata::{AllocClass, Alone, Pages, Span, Stop, Tree};
 use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
@@ -58,13 +58,13 @@ pub(super) struct Shares {
     lately: RefCell<Lately>,
     readers: ReaderEpochs,
     /// A fault for tests that prove that this is noticed.
-    sabotage: Option<Sabotage>,
+    injected_bug: Option<InjectedBug>,
 }
 
 impl Shares {
-    pub(super) fn open(root: Tree, readers: ReaderEpochs, sabotage: Option<Sabotage>) -> Self {
+    pub(super) fn open(root: Tree, readers: ReaderEpochs, injected_bug: Option<InjectedBug>) -> Self {
         let root = Cell::new(root);
-        Self { root, difference: RefCell::default(), lately: RefCell::default(), readers, sabotage }
+        Self { root, difference: RefCell::default(), lately: RefCell::default(), readers, injected_bug }
     }
 
     /// The counts of this instant, for a read view: it alone keeps their map readable.
@@ -108,7 +108,7 @@ impl Shares {
         };
         let lately = self.lately.borrow();
         let reached = reaches(&lately.now) || lately.before.iter().any(|batch| reaches(&batch.runs));
-        reached && self.sabotage != Some(Sabotage::OverwriteSharedLately)
+        reached && self.injected_bug != Some(InjectedBug::OverwriteSharedLately)
     }
 
     /// A commit begins.
@@ -140,7 +140,7 @@ impl Shares {
     fn retire(&self) {
         let before = &mut self.lately.borrow_mut().before;
         assert!(before.len() <= BATCHES_MAX + 1, "old ones become one");
-        let forgets = self.sabotage == Some(Sabotage::ForgetReaders);
+        let forgets = self.injected_bug == Some(InjectedBug::ForgetReaders);
         while before
             .front()
             .is_some_and(|batch| batch.durable && (forgets || self.readers.have_ended(batch.mark)))

@@ -6,7 +6,7 @@
 //! snapshots need what the origin held (ROLLBACK8).
 
 use super::super::batch::Ticket;
-use super::super::{Sabotage, SnapshotStore};
+use super::super::{InjectedBug, SnapshotStore};
 use super::Rollback;
 use crate::pdata::{Pages, Stop};
 use crate::snapshot::batch::Work;
@@ -39,7 +39,7 @@ impl SnapshotStore {
         let Some(inside) = extent.intersect(Extent::new(0, *target_size)) else { return Ok(Vec::new()) };
         let newest =
             contents.snapshots.range(..boundary).next_back().map_or(*snapshot, |(newest, _)| *newest);
-        if self.sabotaged(Sabotage::DropNeeded) {
+        if self.has_bug(InjectedBug::DropNeeded) {
             return Ok(vec![inside]);
         }
         self.map.attempt_shared(pages, (*snapshot, newest), inside)

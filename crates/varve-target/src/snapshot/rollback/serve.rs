@@ -4,7 +4,7 @@ use super::Rollback;
 use crate::fan_out::read_pieces;
 use crate::pdata::{InUse, Pages, Stop, of_device};
 use crate::snapshot::map::{Run, Source, push_extent};
-use crate::snapshot::{Sabotage, SnapshotStore};
+use crate::snapshot::{InjectedBug, SnapshotStore};
 use varve_block::{
     Buffer, Device, Durability, Extent, Io, IoError, LockMode, Outcome, RangeGuard, ZeroOptions,
 };
@@ -51,7 +51,7 @@ impl SnapshotStore {
     fn attempt_shown(&self, pages: &mut Pages, id: u64, extent: Extent) -> Result<Vec<Run>, Stop> {
         let parts = extent.align_out(PART_SIZE);
         let contents = self.contents.borrow();
-        let runs = if self.sabotaged(Sabotage::WrittenAsPreserved) {
+        let runs = if self.has_bug(InjectedBug::WrittenAsPreserved) {
             self.map.attempt_resolve_confused(pages, contents.snapshots.keys().copied(), id, parts)?
         } else {
             self.map.attempt_resolve(pages, id, parts)?
@@ -198,7 +198,7 @@ impl SnapshotStore {
 
     /// Preserves `pending` parts for the snapshots of before the boundary (ROLLBACK4). The caller holds `copies`.
     pub(super) async fn preserve_pending(&self, pending: &[Extent]) -> Result<(), IoError> {
-        if self.sabotaged(Sabotage::RestoreUnpreserved) {
+        if self.has_bug(InjectedBug::RestoreUnpreserved) {
             return Ok(());
         }
         let mut snapshot = 0;
@@ -250,7 +250,7 @@ impl SnapshotStore {
         let (dropped, preserved, marked) =
             futures_util::join!(self.await_drops(drops), preserve, self.await_commits(marks));
         dropped.and(preserved).and(marked)?;
-        if self.sabotaged(Sabotage::MarkBeforeReplacing) {
+        if self.has_bug(InjectedBug::MarkBeforeReplacing) {
             self.mark(replaced.clone()).await?;
         }
         Ok(Some(Overwriting { _source: source, _copying: copying, replaced }))

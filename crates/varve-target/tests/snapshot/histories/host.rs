@@ -19,7 +19,7 @@ use varve_sim::{
 use varve_target::Linear;
 use varve_target::pdata::CachePolicy;
 use varve_target::snapshot::{
-    FormatOptions, Frozen, FullPolicy, MetadataOrder, NewSnapshot, Sabotage, SnapshotStore, StoreError,
+    FormatOptions, Frozen, FullPolicy, InjectedBug, MetadataOrder, NewSnapshot, SnapshotStore, StoreError,
     StoreOptions, Uuid, check_store,
 };
 
@@ -153,7 +153,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>) -> Host {
+    pub(crate) fn new(seed: u64, kind: Kind, injected_bug: Option<InjectedBug>) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let (origin_sizes, store_sizes): (&[u64], &[u64]) = match kind {
@@ -180,7 +180,7 @@ impl Host {
                 FullPolicy::Error,
                 FullPolicy::Pause { timeout: std::time::Duration::from_millis(2) },
             ]),
-            sabotage,
+            injected_bug,
             ..StoreOptions::default()
         };
         let model = Model {

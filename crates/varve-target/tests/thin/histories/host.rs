@@ -21,7 +21,7 @@ use varve_sim::{
 use varve_target::Linear;
 use varve_target::pdata::{CachePolicy, MetadataOrder};
 use varve_target::thin::{
-    Backing, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid,
+    Backing, Discards, InjectedBug, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Uuid,
     VolumeFlags, WhenFull, check_pool,
 };
 
@@ -135,7 +135,12 @@ pub(crate) struct Host {
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>, counts: &'static Counts) -> Host {
+    pub(crate) fn new(
+        seed: u64,
+        kind: Kind,
+        injected_bug: Option<InjectedBug>,
+        counts: &'static Counts,
+    ) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let pool_size = *random.pick(match kind {
@@ -159,7 +164,7 @@ impl Host {
             when_full: *random
                 .pick(&[WhenFull::Error, WhenFull::Pause { timeout: Duration::from_millis(2) }]),
             flatten_bytes: *random.pick(&[4 * KIB, 20 * KIB, 1 << 20]),
-            sabotage,
+            injected_bug,
             ..PoolOptions::default()
         };
         let nothing = Oracle::new(1, 0);
