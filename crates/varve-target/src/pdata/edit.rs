@@ -300,7 +300,7 @@ impl Tree {
         needs.reserve(pages, AllocClass::Reserve)?;
         self.own(pages, sharing, &path[..depth], shared);
         let gone = if shared <= depth {
-            sharing.let_go(dropped.address);
+            sharing.decrement(dropped.address);
             Gone::Shared
         } else {
             pages.release(dropped.address);
@@ -344,7 +344,7 @@ impl Tree {
             } else if step.generation == pages.generation() {
                 step.link
             } else {
-                if step.generation <= sharing.since() {
+                if step.generation <= sharing.last_clone() {
                     let node = pages.node(step.link).expect("EDIT3: the path of a change is in memory");
                     sharing.replaces(step.link.block(), &node.entries);
                 }

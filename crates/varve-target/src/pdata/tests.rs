@@ -547,19 +547,19 @@ fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
 struct MayBeCloned;
 
 impl Sharing for MayBeCloned {
-    fn since(&self) -> u64 {
+    fn last_clone(&self) -> u64 {
         0
     }
     fn others(&self, _: &mut Pages, _: Block) -> Result<u64, Stop> {
         Ok(0)
     }
-    fn hold(&self, _: Block) {
+    fn increment(&self, _: Block) {
         unreachable!("EDIT2")
     }
-    fn let_go(&self, _: Block) {
+    fn decrement(&self, _: Block) {
         unreachable!("EDIT2")
     }
-    fn hold_entry(&self, _: u128, _: &Value) {
+    fn increment_entry(&self, _: u128, _: &Value) {
         unreachable!("EDIT2")
     }
 }

@@ -36,8 +36,8 @@ impl Pool {
                 if !self.are_maps_current() {
                     return Ok(None);
                 }
-                assert_eq!(self.shares.differences(), 0, "REFCOUNT3");
-                self.shares.commit_begins();
+                assert_eq!(self.ref_counts.differences(), 0, "REFCOUNT3");
+                self.ref_counts.commit_begins();
                 drop(self.commits.begin());
                 Ok(Some((self.superblock(), self.readers.mark())))
             };
@@ -61,7 +61,7 @@ impl Pool {
         let before = self.pending_free.replace(Some((commit, mark)));
         assert!(before.is_none(), "THIN5: what was freed before is handed over");
         self.try_free_pending();
-        self.shares.commit_ended();
+        self.ref_counts.commit_ended();
         self.commits.group.end();
         Ok(true)
     }
@@ -100,7 +100,7 @@ impl Pool {
             free_blocks: 0,
             nodes: 0,
             epoch: ring.epoch(),
-            shares: self.shares.root().root,
+            shares: self.ref_counts.root().root,
             volumes: self.table.get().root,
             head: ring.head(),
             sequence: ring.sequence(),
@@ -123,12 +123,12 @@ impl Pool {
 
     /// Whether the maps say what is in memory (REFCOUNT3).
     fn are_maps_current(&self) -> bool {
-        self.shares.differences() == 0 && self.volumes.are_in_map()
+        self.ref_counts.differences() == 0 && self.volumes.are_in_map()
     }
 
     /// Puts counts and volumes into their maps.
     async fn write_maps(&self) -> Result<(), MapError> {
-        while self.map.run(|pages| self.shares.attempt_fold(pages)).await? {}
+        while self.map.run(|pages| self.ref_counts.try_fold(pages)).await? {}
         for volume in self.volumes.dirty() {
             volume.dirty.set(false);
             if let Err(error) = self.write_rows(&volume).await {

@@ -66,11 +66,11 @@ impl Pool {
             }
         }
         assert!(!self.commits.group.is_under_way(), "POOLCOMMIT1: one commit at a time");
-        self.shares.commit_begins();
+        self.ref_counts.commit_begins();
         let changes = self.commits.begin();
         let outcome = self.append(changes).await.map_err(|error| self.fail(error));
         if outcome.is_ok() {
-            self.shares.commit_ended(); // REFCOUNT4: else what was let go of is held still, on the disk
+            self.ref_counts.commit_ended(); // REFCOUNT4: else what was let go of is held still, on the disk
         }
         self.commits.group.end();
         outcome
@@ -85,7 +85,7 @@ impl Pool {
 
     fn wants_checkpoint(&self) -> bool {
         let wants_map = self.map.pages().wants_commit() || self.map.pages().turns_over_much();
-        let are_counts_many = self.shares.differences() > DIFFERENCES_MAX;
+        let are_counts_many = self.ref_counts.differences() > DIFFERENCES_MAX;
         let is_log_long = self.commits.ring.is_long();
         is_log_long || wants_map || are_counts_many || self.writes_through() || self.is_metadata_tight()
     }

@@ -106,8 +106,8 @@ impl Pool {
         targets: &mut Vec<(u64, u64, Target)>,
     ) -> Result<(), Stop> {
         let lies = mapping.blocks().expect("MAPPING2: only zeros lie nowhere");
-        let held = volume.held(&self.shares, self.bounds());
-        if mapping.birth > held.since || self.has_bug(InjectedBug::OverwriteShared) {
+        let held = volume.held(&self.ref_counts, self.bounds());
+        if mapping.birth > held.last_clone || self.has_bug(InjectedBug::OverwriteShared) {
             push(targets, mapping.start, mapping.count, Target::Own(lies.first));
             return Ok(());
         }
@@ -116,9 +116,9 @@ impl Pool {
             push(targets, mapping.start, mapping.count, fresh);
             return Ok(());
         }
-        for piece in self.shares.pieces(pages, lies)? {
+        for piece in self.ref_counts.pieces(pages, lies)? {
             let start = mapping.start + (piece.run.first - lies.first);
-            let shared = piece.others > 0 || self.shares.were_shared_lately(piece.run);
+            let shared = piece.others > 0 || self.ref_counts.were_shared_lately(piece.run);
             let target = if shared { fresh } else { Target::Own(piece.run.first) };
             push(targets, start, piece.run.count, target);
         }
@@ -127,7 +127,7 @@ impl Pool {
 
     /// Behind the run before, if that is the volume's own and follows or lies in the same block of the volume.
     fn hint(&self, volume: &Volume, before: Option<Mapping>, start: u64) -> Option<Block> {
-        let before = before.filter(|run| run.birth > volume.since.get())?;
+        let before = before.filter(|run| run.birth > volume.last_clone.get())?;
         let place = before.place?;
         let near = before.end() == start || (before.end() - 1) / self.unit() == start / self.unit();
         near.then(|| place + (start - before.start))
@@ -145,14 +145,14 @@ impl Pool {
 
     /// As [`Pool::attempt_map`], for blocks that others may hold already: whoever wants this counts them.
     pub(super) fn attempt_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         let span = tree.span(pages, new.key())?;
         let end = leaf_end(span.end).min(new.end());
         assert!(new.start < end, "RUNS1: a part of {new:?} lies in the leaf");
-        assert!(pages.generation() > held.since, "EDIT2: what is mapped now is nobody else's");
+        assert!(pages.generation() > held.last_clone, "EDIT2: what is mapped now is nobody else's");
         let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
         let runs = Runs::of(&span, self.bounds());
-        let (change, replaced) = replace(runs, (new.start, end), Some(new), held.since)?;
+        let (change, replaced) = replace(runs, (new.start, end), Some(new), held.last_clone)?;
         let gone = replaced.iter().filter_map(Mapping::blocks).map(|run| run.count).sum();
         volume.can_count(gone)?;
         drop(span); // So that the leaf is changed in its place.
@@ -176,7 +176,7 @@ impl Pool {
         from: u64,
         to: u64,
     ) -> Result<(u64, bool), Stop> {
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         assert!(from < to, "something is unmapped");
         let span = tree.span(pages, Key::from(from))?;
         let end = leaf_end(span.end).min(to);
@@ -201,7 +201,7 @@ impl Pool {
             let dropped = tree.drop_leaf(pages, &held, Key::from(from))?;
             released = matches!(dropped, Some(Gone::Own(_)));
         } else {
-            let (change, _) = replace(runs, (from, end), None, held.since)?;
+            let (change, _) = replace(runs, (from, end), None, held.last_clone)?;
             drop(span);
             tree.splice(pages, &held, Key::from(from), change, AllocClass::Reserve)?;
         }

@@ -7,7 +7,7 @@
 use super::belief::tell_of_volume;
 use super::commits::Commits;
 use super::discard_state::Passing;
-use super::shares::Shares;
+use super::ref_counts::RefCounts;
 use super::space::Waiters;
 use super::volume::Volume;
 use super::volumes::Volumes;
@@ -130,8 +130,8 @@ impl Pool {
             complete_pair(&pool.device(), slots(&superblock, &pool.arena), &held).await; // PAIR4
         }
         pool.device().flush().await?; // POOLOPEN2
-        pool.shares.commit_begins();
-        pool.shares.commit_ended(); // REFCOUNT4: what was read is what a crash would leave
+        pool.ref_counts.commit_begins();
+        pool.ref_counts.commit_ended(); // REFCOUNT4: what was read is what a crash would leave
         pool.assert_consistent();
         Ok(pool)
     }
@@ -179,7 +179,11 @@ impl Pool {
             layout,
             device: RefCell::new(device),
             map,
-            shares: Shares::open(Tree { root: superblock.shares }, readers.clone(), options.injected_bug),
+            ref_counts: RefCounts::open(
+                Tree { root: superblock.shares },
+                readers.clone(),
+                options.injected_bug,
+            ),
             table: Cell::new(Tree { root: superblock.volumes }),
             volumes: Volumes::new(superblock.next_volume),
             number: Cell::new(superblock.number),
@@ -189,7 +193,7 @@ impl Pool {
             pending_free: RefCell::new(None),
             waiters: Waiters::new(options.when_full),
             passing: Passing::default(),
-            holdings: RefCell::default(),
+            accounting: RefCell::default(),
             told_of: Cell::new(None),
         }
     }

@@ -49,7 +49,7 @@ impl Pool {
         if !volume.has(VolumeFlags::REMOVING) || !self.volumes.all().contains_key(&volume.id) {
             return Ok(0); // Somebody else has done it.
         }
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         if tree == Tree::EMPTY {
             let forget = Change::Forget { volume: volume.id };
             self.apply(pages, &forget).expect("a volume that is being removed is there and empty");

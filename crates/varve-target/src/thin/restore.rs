@@ -270,7 +270,7 @@ impl Renewal {
             let fence = self.pool.map.pages().fence();
             assert!(fence < self.pool.map.pages().generation(), "RESTORE3: what comes now is younger");
             for volume in self.pool.volumes.all().values() {
-                volume.since.set(fence);
+                volume.last_clone.set(fence);
                 volume.dirty.set(true);
             }
         }
@@ -303,7 +303,7 @@ impl Renewal {
             const NOT_ABOVE: PoolError = PoolError::Misfit("a volume is like one that is not above it");
             let like = pool.volumes.find(like).map_err(|_| NOT_ABOVE)?;
             rows.root = pool.share(&mut pool.map.pages(), &like);
-            (rows.since, rows.mapped) = (like.since.get(), like.mapped.get());
+            (rows.since, rows.mapped) = (like.last_clone.get(), like.mapped.get());
             assert!(rows.since > 0, "RESTORE3: what is shared was fenced");
             self.is_anything_shared = true;
         }
@@ -344,7 +344,7 @@ impl Renewal {
         let adopted = new.place.map(|place| BlockRun::new(place, end - new.start));
         for block in adopted.into_iter().flat_map(BlockRun::blocks) {
             if !self.held.insert(block) {
-                pool.shares.hold(BlockRun::one(block)); // RESTORE3
+                pool.ref_counts.increment(BlockRun::one(block)); // RESTORE3
                 self.is_anything_shared = true;
             }
         }
@@ -354,8 +354,8 @@ impl Renewal {
     /// Memory is bounded, whatever the text's length.
     async fn relieve(&self) -> Result<(), MapError> {
         let pool = &self.pool;
-        if pool.shares.differences() > DIFFERENCES_MAX {
-            while pool.map.run(|pages| pool.shares.attempt_fold(pages)).await? {}
+        if pool.ref_counts.differences() > DIFFERENCES_MAX {
+            while pool.map.run(|pages| pool.ref_counts.try_fold(pages)).await? {}
         }
         let is_cache_dirty = pool.map.pages().wants_commit();
         if is_cache_dirty {

@@ -156,8 +156,9 @@ impl Checker<'_> {
     /// Adds everybody who leads to blocks of this range.
     async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
         let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root.block());
-        let roots: Vec<Block> =
-            volumes.chain([self.view.shares.root().root, self.view.table.root].map(Link::block)).collect();
+        let roots: Vec<Block> = volumes
+            .chain([self.view.ref_counts.root().root, self.view.table.root].map(Link::block))
+            .collect();
         for root in roots.into_iter().map(BlockRun::one).filter(|root| self.pool.is_inside(*root)) {
             counts.add(root);
         }
@@ -254,8 +255,8 @@ impl Checker<'_> {
         if !self.are_counts_readable {
             return None;
         }
-        let shares = self.view.shares;
-        let pieces = self.pool.map.run(|pages| shares.pieces(pages, run)).await.ok()?;
+        let ref_counts = self.view.ref_counts;
+        let pieces = self.pool.map.run(|pages| ref_counts.pieces(pages, run)).await.ok()?;
         let all = pieces.iter().flat_map(|piece| (0..piece.run.count).map(|_| piece.others));
         let all: Vec<u64> = all.collect();
         assert_eq!(all.len() as u64, run.count, "every block is asked about");

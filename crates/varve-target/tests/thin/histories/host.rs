@@ -135,12 +135,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(
-        seed: u64,
-        kind: Kind,
-        injected_bug: Option<InjectedBug>,
-        counts: &'static Counts,
-    ) -> Host {
+    pub(crate) fn new(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Counts) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let pool_size = *random.pick(match kind {
@@ -164,7 +159,7 @@ impl Host {
             when_full: *random
                 .pick(&[WhenFull::Error, WhenFull::Pause { timeout: Duration::from_millis(2) }]),
             flatten_bytes: *random.pick(&[4 * KIB, 20 * KIB, 1 << 20]),
-            injected_bug,
+            injected_bug: bug,
             ..PoolOptions::default()
         };
         let nothing = Oracle::new(1, 0);
