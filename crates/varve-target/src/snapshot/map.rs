@@ -46,7 +46,7 @@ pub struct SnapshotBytes {
 }
 
 /// A snapshot that gets what another one leaves behind: its id and its size.
-pub(super) type Heir = Option<(u64, u64)>;
+pub(super) type NextOlder = Option<(u64, u64)>;
 
 /// The maps of a store.
 pub(super) struct Map {
@@ -95,7 +95,7 @@ impl Map {
     }
 
     /// The parts of `extent` of which the origin's content must be preserved for `snapshot`, the newest one, before
-    /// they change: those that nothing is preserved of since it was taken, be it for one that is leaving.
+    /// they change: those that nothing is preserved of since it was taken, be it for one that is being deleted.
     pub(super) fn try_missing(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, Stop> {
         self.attempt_missing(&mut self.blocks.pages(), snapshot, extent)
     }
@@ -193,28 +193,29 @@ impl Map {
         Ok(runs)
     }
 
-    /// Enters the content of `mapping`, which was preserved for its snapshot, for `heir`, the newest that is there and
-    /// not newer, as far as no snapshot between has it (SNAPREMOVE3). What is not needed is given up.
+    /// Enters the content of `mapping`, which was preserved for its snapshot, for `next_older`, the newest that is
+    /// there and not newer, as far as no snapshot between has it (SNAPREMOVE3). What is not needed is given up.
     pub(super) async fn keep(
         &self,
         mapping: Mapping,
         class: AllocClass,
-        heir: impl Fn() -> Heir,
+        next_older: impl Fn() -> NextOlder,
     ) -> Result<(), IoError> {
         assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != ZEROS, "STOREMAP1: {mapping:?}");
         let (mut content, owner) = (content_of(mapping), short(mapping.snapshot));
         while content.count > 0 {
             let step = |pages: &mut Pages| {
                 let mut preserved = self.preserved.get();
-                let heir = heir().map(|(heir, size)| (short(heir), size / PART_SIZE));
-                let needed = heir.and_then(|(heir, size)| Some((heir, content.clip(0, size)?)));
-                let Some((heir, needed)) = needed else {
+                let next_older = next_older().map(|(next_older, size)| (short(next_older), size / PART_SIZE));
+                let needed =
+                    next_older.and_then(|(next_older, size)| Some((next_older, content.clip(0, size)?)));
+                let Some((next_older, needed)) = needed else {
                     give_up(pages, content);
                     return Ok(content.count);
                 };
-                let step = preserved.insert(pages, class, heir..=owner.max(heir), needed)?;
+                let step = preserved.insert(pages, class, next_older..=owner.max(next_older), needed)?;
                 if step.entered {
-                    self.count(Count::Preserved(heir, bytes(step.count)));
+                    self.count(Count::Preserved(next_older, bytes(step.count)));
                 } else {
                     give_up(pages, Found { count: step.count, ..content });
                 }
@@ -321,30 +322,30 @@ impl Map {
         Ok(())
     }
 
-    /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is leaving. What was preserved
-    /// for it and `heir` still needs is handed over, the rest given up. Returns how many entries it looked at, and the
-    /// key at which to go on, unless all is done.
+    /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is being deleted. What was
+    /// preserved for it and `next_older` still needs is merged into that, the rest given up. Returns how many entries
+    /// it looked at, and the key at which to go on, unless all is done.
     pub(super) async fn reclaim(
         &self,
         snapshot: u64,
-        heir: impl Fn() -> Heir,
+        next_older: impl Fn() -> NextOlder,
         from: u128,
         entries: usize,
     ) -> Result<(usize, Option<u128>), MapError> {
         assert!(entries > 0, "a dose leads on");
-        let leaving = short(snapshot);
+        let deleting = short(snapshot);
         self.blocks
             .run(|pages| {
                 let mut written = self.written.get();
-                if let Some(own) = written.take_first(pages, AllocClass::Normal, leaving)? {
+                if let Some(own) = written.take_first(pages, AllocClass::Normal, deleting)? {
                     self.written.set(written);
                     if own.place != Some(NO_PLACE) {
-                        self.count(Count::Written(leaving, -bytes(own.count)));
+                        self.count(Count::Written(deleting, -bytes(own.count)));
                     }
                     give_up(pages, own);
                     return Ok((1, Some(from)));
                 }
-                self.attempt_reclaim(pages, leaving, heir(), from, entries)
+                self.attempt_reclaim(pages, deleting, next_older(), from, entries)
             })
             .await
     }
@@ -352,26 +353,26 @@ impl Map {
     fn attempt_reclaim(
         &self,
         pages: &mut Pages,
-        leaving: u32,
-        heir: Heir,
+        deleting: u32,
+        next_older: NextOlder,
         from: u128,
         entries: usize,
     ) -> Result<(usize, Option<u128>), Stop> {
         let mut preserved = self.preserved.get();
-        let heir = heir.map(|(heir, size)| (short(heir), size / PART_SIZE));
+        let next_older = next_older.map(|(next_older, size)| (short(next_older), size / PART_SIZE));
         let leaf = preserved.tree.span(pages, from)?;
         let entries_of_leaf = preserved.decode_all(pages, leaf.entries())?;
         let start = leaf.entries().partition_point(|entry| entry.0 < from);
         let end = leaf.entries().len().min(start.saturating_add(entries));
         let key_at = |index: usize| leaf.entries().get(index).map(|entry| entry.0).or(leaf.end);
-        let swept = preserved.sweep(&entries_of_leaf, start..end, leaving, heir);
+        let swept = preserved.sweep(&entries_of_leaf, start..end, deleting, next_older);
         assert!((start..=end).contains(&swept.end), "SNAPREMOVE2: a step leads on, and not too far");
         if swept.changed {
             preserved.tree.edit(pages, &Alone, from, swept.entries, AllocClass::Normal)?;
             let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
-            self.count(Count::Preserved(leaving, -bytes(swept.handed_over + given_up)));
-            if let Some((heir, _)) = heir {
-                self.count(Count::Preserved(heir, bytes(swept.handed_over)));
+            self.count(Count::Preserved(deleting, -bytes(swept.merged + given_up)));
+            if let Some((next_older, _)) = next_older {
+                self.count(Count::Preserved(next_older, bytes(swept.merged)));
             }
             swept.given_up.into_iter().for_each(|content| give_up(pages, content));
             self.preserved.set(preserved);
@@ -381,10 +382,12 @@ impl Map {
         }
         // What the entries of its leaf do not tell.
         let entry = entries_of_leaf[start];
-        let step = preserved.hand_over(pages, AllocClass::Normal, entry, heir)?;
-        self.count(Count::Preserved(leaving, -bytes(step.count)));
-        match heir {
-            Some((heir, _)) if step.entered => self.count(Count::Preserved(heir, bytes(step.count))),
+        let step = preserved.merge_into(pages, AllocClass::Normal, entry, next_older)?;
+        self.count(Count::Preserved(deleting, -bytes(step.count)));
+        match next_older {
+            Some((next_older, _)) if step.entered => {
+                self.count(Count::Preserved(next_older, bytes(step.count)))
+            }
             _ => give_up(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
         }
         self.preserved.set(preserved);

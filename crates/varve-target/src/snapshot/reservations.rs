@@ -68,7 +68,7 @@ impl SnapshotStore {
     /// Whether a checkpoint would set anything free.
     pub(super) fn checkpoint_gains(&self) -> bool {
         let gain = self.blocks.pages().reclaimable_blocks() + self.state.borrow().log.blocks.len() as u64;
-        gain > 0 || !self.contents.borrow().leaving.is_empty()
+        gain > 0 || !self.contents.borrow().deleting.is_empty()
     }
 
     /// Takes runs for the content of a record, or the block of the record behind it: as few as there are, and all of

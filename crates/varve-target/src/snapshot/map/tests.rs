@@ -53,7 +53,7 @@ enum Step {
     Scatter(u64, u64, u64),
     Write(usize, u64, u64, bool),
     Remove(usize),
-    /// Look at so many entries of a snapshot that is leaving.
+    /// Look at so many entries of a snapshot that is being deleted.
     Reclaim(usize),
     /// End the transaction, so that nodes are copied from now on and clean ones given up.
     Commit,
@@ -81,7 +81,7 @@ struct Model {
     origin: Vec<u64>,
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// Snapshots that were removed, and the key at which their entries are looked at next.
-    leaving: BTreeMap<u64, Key>,
+    deleting: BTreeMap<u64, Key>,
     store: HashMap<Block, u64>,
     next_value: u64,
     next_snapshot: u64,
@@ -156,12 +156,12 @@ impl Model {
             Step::Remove(which) => {
                 let Some(snapshot) = chosen(which, &self.snapshots) else { return };
                 self.snapshots.remove(&snapshot);
-                self.leaving.insert(snapshot, 0);
+                self.deleting.insert(snapshot, 0);
             }
             Step::Reclaim(entries) => {
                 // Any of them may go first (SNAPREMOVE3).
-                let leaving = self.leaving.iter().nth(entries % self.leaving.len().max(1));
-                let Some((&snapshot, &from)) = leaving else { return };
+                let deleting = self.deleting.iter().nth(entries % self.deleting.len().max(1));
+                let Some((&snapshot, &from)) = deleting else { return };
                 self.reclaim(map, snapshot, from, entries);
             }
             Step::Commit => {
@@ -179,8 +179,8 @@ impl Model {
                 let old = self.origin[range].to_vec();
                 let place = self.allocate(map, &old, near);
                 let mapping = Mapping { snapshot: newest, extent, place };
-                let heir = || Some((newest, self.parts * PART_SIZE));
-                block_on(map.keep(mapping, AllocClass::Normal, heir)).expect("there is room");
+                let next_older = || Some((newest, self.parts * PART_SIZE));
+                block_on(map.keep(mapping, AllocClass::Normal, next_older)).expect("there is room");
             }
             assert_eq!(block_on(map.missing(newest, extent)), Ok(vec![]));
         }
@@ -190,17 +190,18 @@ impl Model {
     }
 
     fn reclaim(&mut self, map: &Map, snapshot: u64, from: Key, entries: usize) {
-        let heir = self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, self.parts * PART_SIZE));
+        let next_older =
+            self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, self.parts * PART_SIZE));
         let owned = || map.bytes().values().map(|bytes| bytes.preserved + bytes.written).sum::<u64>();
-        let (frees, before) = (block_on(map.frees(snapshot, heir)).expect("readable"), owned());
-        let reclaimed = block_on(map.reclaim(snapshot, || heir, from, entries));
+        let (frees, before) = (block_on(map.frees(snapshot, next_older)).expect("readable"), owned());
+        let reclaimed = block_on(map.reclaim(snapshot, || next_older, from, entries));
         let (looked, next) = reclaimed.expect("there is room");
         assert!((1..=entries).contains(&looked), "a dose is bounded and leads on");
-        let left = block_on(map.frees(snapshot, heir)).expect("readable");
+        let left = block_on(map.frees(snapshot, next_older)).expect("readable");
         assert_eq!(left + (before - owned()), frees, "what was foretold is freed");
         match next {
-            Some(next) => drop(self.leaving.insert(snapshot, next)),
-            None => drop(self.leaving.remove(&snapshot)),
+            Some(next) => drop(self.deleting.insert(snapshot, next)),
+            None => drop(self.deleting.remove(&snapshot)),
         }
     }
 
@@ -282,12 +283,12 @@ fn compare(parts: u64, steps: &[Step], often: usize) {
         }
     }
     for round in 0..100_000 {
-        if model.leaving.is_empty() {
+        if model.deleting.is_empty() {
             break;
         }
         model.run(&map, &Step::Reclaim(1 + round % 300));
     }
-    assert!(model.leaving.is_empty(), "a walk ends");
+    assert!(model.deleting.is_empty(), "a walk ends");
     let left = all(&map, false).into_iter().chain(all(&map, true));
     assert!(
         left.into_iter().all(|mapping| model.snapshots.contains_key(&mapping.snapshot)),
