@@ -44,7 +44,7 @@ pub(crate) use map::of_device;
 pub use map::{Commit, Map, MapError, Pace, WRITE_BACK_MAX};
 pub use options::{MapOptions, skipped_generations};
 pub(crate) use pages::OF_ANOTHER_TIME;
-pub use pages::{AllocClass, Pages, ReadView, Stop, Wanted};
+pub use pages::{AllocClass, Needed, Pages, ReadView, Stop};
 pub use sharing::{Alone, Sharing};
 pub use space::{FREED_RUNS_MAX, InUse, Side};
 pub use splice::Splice;

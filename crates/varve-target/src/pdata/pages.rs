@@ -26,7 +26,7 @@ use varve_format::pdata::{Block, BlockError, BlockRun};
 
 /// A block that has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum Needed {
     /// The node in this block.
     Node(Block),
     /// The space map's page of this group.
@@ -37,7 +37,7 @@ pub enum Wanted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// It needs a block that is not in memory; read it and try again.
-    Missing(Wanted),
+    Missing(Needed),
     /// There is no free block left.
     Full,
     /// This block is not what the map leads to, though it is sound by itself: an older version, or of another map.
@@ -359,10 +359,10 @@ impl Pages {
         self.space.give_up(BlockRun::one(address), true);
     }
 
-    pub(super) fn is_loaded(&self, wanted: Wanted) -> bool {
-        match wanted {
-            Wanted::Node(address) => self.cache.contains(address),
-            Wanted::Page(group) => self.space.is_loaded(group),
+    pub(super) fn is_loaded(&self, needed: Needed) -> bool {
+        match needed {
+            Needed::Node(address) => self.cache.contains(address),
+            Needed::Page(group) => self.space.is_loaded(group),
         }
     }
 
@@ -381,8 +381,8 @@ impl Pages {
         self.space.page_address(group)
     }
 
-    pub(super) fn missing_for_commit(&self) -> Option<Wanted> {
-        self.space.missing_for_commit().map(Wanted::Page)
+    pub(super) fn missing_for_commit(&self) -> Option<Needed> {
+        self.space.missing_for_commit().map(Needed::Page)
     }
 
     /// Ends this transaction and begins the next.
@@ -482,5 +482,5 @@ impl Pages {
 }
 
 fn missing_page(group: u64) -> Stop {
-    Stop::Missing(Wanted::Page(group))
+    Stop::Missing(Needed::Page(group))
 }

@@ -96,16 +96,16 @@ impl Map {
 
     /// The parts of `extent` of which the origin's content must be preserved for `snapshot`, the newest one, before
     /// they change: those that nothing is preserved of since it was taken, be it for one that is being deleted.
-    pub(super) fn try_missing(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, Stop> {
-        self.attempt_missing(&mut self.blocks.pages(), snapshot, extent)
+    pub(super) fn missing_if_loaded(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, Stop> {
+        self.try_missing(&mut self.blocks.pages(), snapshot, extent)
     }
 
-    /// As [`Map::try_missing`], loading what it needs.
+    /// As [`Map::missing_if_loaded`], loading what it needs.
     pub(super) async fn missing(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, IoError> {
-        self.run(|pages| self.attempt_missing(pages, snapshot, extent)).await
+        self.run(|pages| self.try_missing(pages, snapshot, extent)).await
     }
 
-    pub(super) fn attempt_missing(
+    pub(super) fn try_missing(
         &self,
         pages: &mut Pages,
         snapshot: u64,
@@ -126,11 +126,11 @@ impl Map {
         snapshot: u64,
         extent: Extent,
     ) -> Result<(Vec<Run>, pdata::InUse), IoError> {
-        self.run(|pages| Ok((self.attempt_resolve(pages, snapshot, extent)?, pages.in_use()))).await
+        self.run(|pages| Ok((self.try_resolve(pages, snapshot, extent)?, pages.in_use()))).await
     }
 
     /// Where the bytes of `extent` of `snapshot` are, in order.
-    pub(super) fn attempt_resolve(
+    pub(super) fn try_resolve(
         &self,
         pages: &mut Pages,
         snapshot: u64,
@@ -169,9 +169,9 @@ impl Map {
         Ok(runs)
     }
 
-    /// A wrong [`Map::attempt_resolve`], for the tests of the oracle: what was written to newer snapshots, `all`, is
+    /// A wrong [`Map::try_resolve`], for the tests of the oracle: what was written to newer snapshots, `all`, is
     /// taken for what was preserved.
-    pub(super) fn attempt_resolve_confused(
+    pub(super) fn try_resolve_confused(
         &self,
         pages: &mut Pages,
         all: impl Iterator<Item = u64>,
@@ -280,7 +280,7 @@ impl Map {
     }
 
     /// Which parts of `extent`, of which `snapshot` was not written, it finds where `newer` does, in the store.
-    pub(super) fn attempt_shared(
+    pub(super) fn try_shared(
         &self,
         pages: &mut Pages,
         (snapshot, newer): (u64, u64),
@@ -345,12 +345,12 @@ impl Map {
                     give_up(pages, own);
                     return Ok((1, Some(from)));
                 }
-                self.attempt_reclaim(pages, deleting, next_older(), from, entries)
+                self.try_reclaim(pages, deleting, next_older(), from, entries)
             })
             .await
     }
 
-    fn attempt_reclaim(
+    fn try_reclaim(
         &self,
         pages: &mut Pages,
         deleting: u32,

@@ -40,7 +40,7 @@ impl SnapshotStore {
     /// is not in memory.
     pub(super) fn may_miss(&self, extent: Extent) -> bool {
         self.concerned(extent).is_some_and(|(newest, parts)| {
-            self.map.try_missing(newest, parts).map_or(true, |missing| !missing.is_empty())
+            self.map.missing_if_loaded(newest, parts).map_or(true, |missing| !missing.is_empty())
         })
     }
 

@@ -97,7 +97,7 @@ impl Front {
         loop {
             self.pool.is_sound()?;
             self.pool.keep_metadata_room().await?;
-            self.pool.begin_attempt(&mut attempt);
+            self.pool.begin_try(&mut attempt);
             let inside = self.volume.gate.enter().await;
             if self.is_gone() {
                 return Err(IoError::Gone);
@@ -123,14 +123,14 @@ impl Front {
     /// Takes blocks for what needs some: all or none, in one instant, so that an attempt without success takes nothing
     /// from others and has nothing to give back (POOLFULL5).
     async fn place(&self, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, MapError> {
-        let pieces = self.pool.map.run(|pages| self.attempt_place(pages, targets)).await?;
+        let pieces = self.pool.map.run(|pages| self.try_place(pages, targets)).await?;
         if pieces.iter().any(|piece| piece.fresh) {
             self.pool.notify_space();
         }
         Ok(pieces)
     }
 
-    fn attempt_place(&self, pages: &mut Pages, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, Stop> {
+    fn try_place(&self, pages: &mut Pages, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, Stop> {
         if needed(targets) > pages.free_blocks() {
             return Err(Stop::Full);
         }

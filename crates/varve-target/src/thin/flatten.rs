@@ -71,7 +71,7 @@ impl Pool {
         let from = volume.flattened.get();
         let window = Extent::between(from, total.min(from + WINDOW_BYTES));
         let (first, last) = (window.offset / PART_SIZE, window.end() / PART_SIZE);
-        let resolve = |pages: &mut Pages| self.attempt_resolve_some(pages, volume, first, last);
+        let resolve = |pages: &mut Pages| self.try_resolve_some(pages, volume, first, last);
         let segments = self.map.run(resolve).await?;
         let (mut left, mut seen) = (self.options.flatten_bytes, from);
         for segment in segments {

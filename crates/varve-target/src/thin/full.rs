@@ -59,7 +59,7 @@ impl Pool {
     }
 
     /// An attempt begins (POOLFULL2).
-    pub(super) fn begin_attempt(&self, attempt: &mut Attempt) {
+    pub(super) fn begin_try(&self, attempt: &mut Attempt) {
         self.waiters.queue.begin(&mut attempt.wait);
     }
 

@@ -28,7 +28,7 @@ pub(super) enum Target {
 
 impl Pool {
     /// What the parts from `from` to `to` are.
-    pub(super) fn attempt_resolve(
+    pub(super) fn try_resolve(
         &self,
         pages: &mut Pages,
         volume: &Volume,
@@ -46,8 +46,8 @@ impl Pool {
         Ok(found)
     }
 
-    /// As [`Pool::attempt_resolve`], for as much as the leaf of `from` knows.
-    pub(super) fn attempt_resolve_some(
+    /// As [`Pool::try_resolve`], for as much as the leaf of `from` knows.
+    pub(super) fn try_resolve_some(
         &self,
         pages: &mut Pages,
         volume: &Volume,
@@ -61,7 +61,7 @@ impl Pool {
     }
 
     /// Where a write to the parts from `from` to `to` goes: runs of parts, in order.
-    pub(super) fn attempt_plan(
+    pub(super) fn try_plan(
         &self,
         pages: &mut Pages,
         volume: &Volume,
@@ -135,16 +135,16 @@ impl Pool {
 
     /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken unpublished. Where the rest
     /// begins.
-    pub(super) fn attempt_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
-        let end = self.attempt_put(pages, volume, new)?;
+    pub(super) fn try_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
+        let end = self.try_put(pages, volume, new)?;
         if let Some(place) = new.place {
             pages.publish(BlockRun::new(place, end - new.start));
         }
         Ok(end)
     }
 
-    /// As [`Pool::attempt_map`], for blocks that others may hold already: whoever wants this counts them.
-    pub(super) fn attempt_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
+    /// As [`Pool::try_map`], for blocks that others may hold already: whoever wants this counts them.
+    pub(super) fn try_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
         let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         let span = tree.span(pages, new.key())?;
         let end = leaf_end(span.end).min(new.end());
@@ -169,7 +169,7 @@ impl Pool {
 
     /// Unmaps what is mapped from `from` to `to` in the leaf of `from`. Where the next leaf begins, and whether anything
     /// was unmapped.
-    pub(super) fn attempt_unmap(
+    pub(super) fn try_unmap(
         &self,
         pages: &mut Pages,
         volume: &Volume,
@@ -219,7 +219,7 @@ impl Pool {
         let mut rest = new;
         while rest.count > 0 {
             let attempt = |pages: &mut Pages| {
-                let end = self.attempt_map(pages, volume, rest)?;
+                let end = self.try_map(pages, volume, rest)?;
                 let Mapping { start, place, .. } = rest;
                 let volume = volume.id;
                 self.log(match place {
@@ -237,7 +237,7 @@ impl Pool {
     /// Unmaps everything from `from` to `to` that one leaf holds, and logs it; where to go on.
     pub(super) async fn unmap_some(&self, volume: &Volume, from: u64, to: u64) -> Result<u64, MapError> {
         let attempt = |pages: &mut Pages| {
-            let (end, changed) = self.attempt_unmap(pages, volume, from, to)?;
+            let (end, changed) = self.try_unmap(pages, volume, from, to)?;
             if changed {
                 self.log(Change::Unmap { volume: volume.id, start: from, end });
             }

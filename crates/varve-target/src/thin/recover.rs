@@ -275,7 +275,7 @@ impl Pool {
                 let volume = self.volumes.known(*volume)?;
                 let mut at = *start;
                 while at < *end {
-                    at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, *end)).await?.0;
+                    at = self.map.run(|pages| self.try_unmap(pages, &volume, at, *end)).await?.0;
                 }
                 Ok(())
             }
@@ -284,7 +284,7 @@ impl Pool {
                 // What lay behind the new end was unmapped before (`set_size`), unless the log contradicts itself.
                 let (volume, mut at) = (self.volumes.known(*volume)?, bytes / PART_SIZE);
                 while at < u64::MAX {
-                    at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, u64::MAX)).await?.0;
+                    at = self.map.run(|pages| self.try_unmap(pages, &volume, at, u64::MAX)).await?.0;
                 }
                 Ok(())
             }
@@ -297,7 +297,7 @@ impl Pool {
         let volume = self.volumes.known(volume)?;
         let mut rest = new;
         while rest.count > 0 {
-            let end = self.map.run(|pages: &mut Pages| self.attempt_map(pages, &volume, rest)).await?;
+            let end = self.map.run(|pages: &mut Pages| self.try_map(pages, &volume, rest)).await?;
             rest = rest.behind(end - rest.start);
         }
         Ok(())

@@ -35,7 +35,7 @@ impl Pool {
             }
             let Some(volume) = self.volumes.next_to_remove() else { break };
             let _guard = self.readers.enter();
-            let runs = self.map.run(|pages| self.attempt_remove(pages, &volume)).await?;
+            let runs = self.map.run(|pages| self.try_remove(pages, &volume)).await?;
             removal.steps += 1;
             removal.runs += runs;
         }
@@ -45,7 +45,7 @@ impl Pool {
     }
 
     /// Takes one leaf or shared part out, or forgets a volume that holds nothing any more. The number of runs released.
-    fn attempt_remove(&self, pages: &mut Pages, volume: &Volume) -> Result<u64, Stop> {
+    fn try_remove(&self, pages: &mut Pages, volume: &Volume) -> Result<u64, Stop> {
         if !volume.has(VolumeFlags::REMOVING) || !self.volumes.all().contains_key(&volume.id) {
             return Ok(0); // Somebody else has done it.
         }

@@ -325,7 +325,7 @@ impl Renewal {
                 Content::Data(place) => Some(place + (at - start)),
                 Content::Zeros => None,
                 Content::Hole => {
-                    let unmap = |pages: &mut Pages| self.pool.attempt_unmap(pages, volume, at, end);
+                    let unmap = |pages: &mut Pages| self.pool.try_unmap(pages, volume, at, end);
                     at = self.pool.map.run(unmap).await?.0;
                     continue;
                 }
@@ -339,7 +339,7 @@ impl Renewal {
     /// Maps as many parts of `new` as lie in one leaf; their blocks were claimed. Where the rest begins.
     async fn adopt(&mut self, volume: &Volume, new: Mapping) -> Result<u64, PoolError> {
         let pool = Rc::clone(&self.pool);
-        let end = pool.map.run(|pages| pool.attempt_put(pages, volume, new)).await?;
+        let end = pool.map.run(|pages| pool.try_put(pages, volume, new)).await?;
         assert!(new.start < end && end <= new.end(), "RUNS1: {end} for {new:?}");
         let adopted = new.place.map(|place| BlockRun::new(place, end - new.start));
         for block in adopted.into_iter().flat_map(BlockRun::blocks) {

@@ -1,6 +1,6 @@
 //! What stays in memory: nodes and pages of the space map under one budget.
 
-use super::{CachePolicy, Pages, Wanted};
+use super::{CachePolicy, Needed, Pages};
 
 /// Pages of the space map may take this part of the budget, one in so many; a page tells of 126 MiB of store. What they
 /// leave is for nodes.
@@ -26,17 +26,17 @@ impl Pages {
         self.cache.has_pages(self.space.resident());
     }
 
-    pub(in super::super) fn pin(&mut self, wanted: Wanted) {
-        match wanted {
-            Wanted::Node(address) => self.cache.pin(address),
-            Wanted::Page(group) => self.space.pin(group),
+    pub(in super::super) fn pin(&mut self, needed: Needed) {
+        match needed {
+            Needed::Node(address) => self.cache.pin(address),
+            Needed::Page(group) => self.space.pin(group),
         }
     }
 
-    pub(in super::super) fn unpin(&mut self, wanted: Wanted) {
-        match wanted {
-            Wanted::Node(address) => self.cache.unpin(address),
-            Wanted::Page(group) => self.space.unpin(group),
+    pub(in super::super) fn unpin(&mut self, needed: Needed) {
+        match needed {
+            Needed::Node(address) => self.cache.unpin(address),
+            Needed::Page(group) => self.space.unpin(group),
         }
     }
 }

@@ -21,7 +21,7 @@ impl SnapshotStore {
         let Some((snapshot, _)) = self.target() else { return Ok(Vec::new()) };
         let mut tickets = Vec::new();
         for extent in restored {
-            let redundant = self.map.run(|pages| self.attempt_redundant(pages, *extent)).await?;
+            let redundant = self.map.run(|pages| self.try_redundant(pages, *extent)).await?;
             for extent in redundant {
                 assert!(!self.shows_device(extent), "ROLLBACK8: {extent:?} is not restored yet");
                 tickets.push(self.pipeline.join(Work::Entry(Entry::Dropped { snapshot, extent })));
@@ -31,7 +31,7 @@ impl SnapshotStore {
     }
 
     /// The parts of `extent` that the target and all snapshots of before the boundary that are not older find at one place.
-    fn attempt_redundant(&self, pages: &mut Pages, extent: Extent) -> Result<Vec<Extent>, Stop> {
+    fn try_redundant(&self, pages: &mut Pages, extent: Extent) -> Result<Vec<Extent>, Stop> {
         let contents = self.contents.borrow();
         let Some(Rollback { snapshot, boundary, target_size, .. }) = &contents.rollback else {
             return Ok(Vec::new());
@@ -42,7 +42,7 @@ impl SnapshotStore {
         if self.has_bug(InjectedBug::DropNeeded) {
             return Ok(vec![inside]);
         }
-        self.map.attempt_shared(pages, (*snapshot, newest), inside)
+        self.map.try_shared(pages, (*snapshot, newest), inside)
     }
 
     /// Sees drops through. Without room for the nodes that they change the copies stay; nothing else depends on that.
