@@ -15,7 +15,7 @@
 //! ([`Span::end`](super::tree::Span::end)); so every question and every change is about one leaf.
 //!
 //! Invariants: PDATA1 to PDATA4 of the module, and
-//! - EDIT1. A node that others hold too is neither changed nor given up, only let go of.
+//! - EDIT1. A node that others hold too is neither changed nor freed; its count is decremented.
 //! - EDIT2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
 //! - EDIT3. Everything that a change needs to know is read and every block set aside before anything is changed (PDATA3, RESERVE1):
 //!   also where several keys are changed as one ([`Tree::patch`]).

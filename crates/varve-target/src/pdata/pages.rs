@@ -6,7 +6,7 @@
 mod belief;
 mod budget;
 mod change;
-mod given_up;
+mod free;
 mod read_view;
 mod unpublished;
 
@@ -64,8 +64,8 @@ pub struct Pages {
     /// Free blocks set aside for the change that is about to be made.
     reserved: Vec<Block>,
     read_views: ReadViews,
-    /// How many blocks of data were given up.
-    data_given_up: u64,
+    /// How many blocks of data were freed.
+    data_freed: u64,
     /// Free blocks that data may not take.
     floor: u64,
     /// Free blocks that no change may take, for the next commit.
@@ -99,7 +99,7 @@ impl Pages {
             space,
             reserved: Vec::new(),
             read_views: ReadViews::default(),
-            data_given_up: 0,
+            data_freed: 0,
             floor: options.floor_blocks,
             commit_blocks: 0,
             reservation: 0,
@@ -349,14 +349,14 @@ impl Pages {
     }
 
     /// A node that is no longer part of the map. Even one of this transaction is free only with the next commit: it may
-    /// have been written and given up by the cache, and somebody may be reading it (PDATA5).
+    /// have been written and evicted by the cache, and somebody may be reading it (PDATA5).
     pub(super) fn release(&mut self, address: Block) {
         assert!(self.cache.contains(address), "PDATA3: the path of a change is in memory");
         if let Some(unwritten) = self.cache.forget(address) {
             self.read_views.keep(&unwritten);
         }
         self.nodes = self.nodes.saturating_sub(1); // What a superblock says may be anything.
-        self.space.give_up(BlockRun::one(address), true);
+        self.space.free_run(BlockRun::one(address), true);
     }
 
     pub(super) fn is_loaded(&self, needed: Needed) -> bool {
@@ -419,7 +419,7 @@ impl Pages {
         self.shrink_pages();
     }
 
-    /// Gives up nodes beyond the budget, if any are clean.
+    /// Evicts nodes beyond the budget, if any are clean.
     pub(super) fn shrink(&mut self) {
         self.cache.shrink(None);
     }
@@ -458,7 +458,7 @@ impl Pages {
         self.read_views.open(self.generation - 1, in_use)
     }
 
-    /// Blocks that data may take once everything is free that was given up.
+    /// Blocks that data may take once everything is free that was freed.
     pub fn free_blocks_after_commit(&self) -> u64 {
         (self.space.free() + self.space.reclaimable()).saturating_sub(self.floor)
     }

@@ -343,13 +343,13 @@ fn what_many_want_is_read_once_and_fails_for_each_alone() {
 
 /// SPACE3: a reader of before two commits may be reading what only the second of them frees.
 #[test]
-fn who_reads_keeps_what_any_later_commit_gives_up() {
+fn who_reads_keeps_what_any_later_commit_frees() {
     let mut store = Store::new(CachePolicy::default(), 1 << 20);
     let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
     store.commit();
     let reader = store.map.pages().in_use();
     store.commit();
-    store.map.pages().give_up(run);
+    store.map.pages().free_run(run);
     store.commit();
     store.map.pages().reclaim();
     assert_eq!(store.map.pages().reclaimable_blocks(), 1, "the reader of before is still there");
@@ -359,7 +359,7 @@ fn who_reads_keeps_what_any_later_commit_gives_up() {
 }
 
 #[test]
-fn a_node_that_is_being_read_keeps_what_commits_give_up() {
+fn a_node_that_is_being_read_keeps_what_commits_free() {
     let mut store = Store::new(CachePolicy::default(), 1 << 20);
     assert_eq!(store.insert(1, value(1)), None);
     let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
@@ -371,7 +371,7 @@ fn a_node_that_is_being_read_keeps_what_commits_give_up() {
     holder.hold_next(1, varve_sim::Holds::Reads);
     let mut reads = Box::pin(map.run(|pages| pages.node(tree.root).map(drop)));
     assert!((&mut reads).now_or_never().is_none() && holder.held() == 1, "it is under way");
-    map.pages().give_up(run);
+    map.pages().free_run(run);
     let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages are in memory");
     block_on(map.write(&commit)).expect("memory does not fail");
     map.committed(commit);

@@ -210,14 +210,14 @@ impl Map {
                 let needed =
                     next_older.and_then(|(next_older, size)| Some((next_older, content.clip(0, size)?)));
                 let Some((next_older, needed)) = needed else {
-                    give_up(pages, content);
+                    free_run(pages, content);
                     return Ok(content.count);
                 };
                 let step = preserved.insert(pages, class, next_older..=owner.max(next_older), needed)?;
                 if step.entered {
                     self.count(Count::Preserved(next_older, bytes(step.count)));
                 } else {
-                    give_up(pages, Found { count: step.count, ..content });
+                    free_run(pages, Found { count: step.count, ..content });
                 }
                 self.preserved.set(preserved);
                 Ok(step.count)
@@ -263,7 +263,7 @@ impl Map {
                 let now = Found { count: old.count, ..content };
                 let stored = |found: Found| found.blocks().map_or(0, |run| bytes(run.count));
                 self.count(Count::Written(snapshot, stored(now) - stored(old)));
-                give_up(pages, old);
+                free_run(pages, old);
                 if let Some(run) = now.blocks().filter(|_| unpublished) {
                     pages.publish(run);
                 }
@@ -313,7 +313,7 @@ impl Map {
             let dropped = preserved.take_newest(pages, class, short(snapshot), first, end)?;
             if let Some((owner, content)) = dropped {
                 self.count(Count::Preserved(owner, -bytes(content.count)));
-                give_up(pages, content);
+                free_run(pages, content);
                 self.preserved.set(preserved);
             }
             Ok(dropped.is_some())
@@ -342,7 +342,7 @@ impl Map {
                     if own.place != Some(NO_PLACE) {
                         self.count(Count::Written(deleting, -bytes(own.count)));
                     }
-                    give_up(pages, own);
+                    free_run(pages, own);
                     return Ok((1, Some(from)));
                 }
                 self.try_reclaim(pages, deleting, next_older(), from, entries)
@@ -369,12 +369,12 @@ impl Map {
         assert!((start..=end).contains(&swept.end), "SNAPREMOVE2: a step leads on, and not too far");
         if swept.changed {
             preserved.tree.edit(pages, &Alone, from, swept.entries, AllocClass::Normal)?;
-            let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
-            self.count(Count::Preserved(deleting, -bytes(swept.merged + given_up)));
+            let freed: u64 = swept.freed.iter().map(|content| content.count).sum();
+            self.count(Count::Preserved(deleting, -bytes(swept.merged + freed)));
             if let Some((next_older, _)) = next_older {
                 self.count(Count::Preserved(next_older, bytes(swept.merged)));
             }
-            swept.given_up.into_iter().for_each(|content| give_up(pages, content));
+            swept.freed.into_iter().for_each(|content| free_run(pages, content));
             self.preserved.set(preserved);
         }
         if swept.end > start || start == end {
@@ -388,7 +388,7 @@ impl Map {
             Some((next_older, _)) if step.entered => {
                 self.count(Count::Preserved(next_older, bytes(step.count)))
             }
-            _ => give_up(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
+            _ => free_run(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
         }
         self.preserved.set(preserved);
         Ok((1, Some(entry.key())))
@@ -441,9 +441,9 @@ impl Map {
 }
 
 /// Gives up the blocks of content, if it has any.
-fn give_up(pages: &mut Pages, content: Found) {
+fn free_run(pages: &mut Pages, content: Found) {
     if let Some(run) = content.blocks() {
-        pages.give_up(run);
+        pages.free_run(run);
     }
 }
 

@@ -141,7 +141,7 @@ impl SnapshotStore {
         let mut pages = self.blocks.pages();
         let run = BlockRun::of(extent);
         pages.publish(run);
-        pages.give_up(run);
+        pages.free_run(run);
     }
 }
 

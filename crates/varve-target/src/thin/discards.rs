@@ -52,15 +52,15 @@ impl Pool {
 
     /// Brings back what was freed, and tells the disks, if that has waited long enough.
     pub(super) async fn pass_down_in_time(&self) -> Result<(), PoolError> {
-        let (now, given_up) = (self.clock.now(), self.map.pages().data_given_up());
-        let is_new = self.discards() == Discards::PassDown && given_up != self.passing.told.get();
+        let (now, freed) = (self.clock.now(), self.map.pages().data_freed());
+        let is_new = self.discards() == Discards::PassDown && freed != self.passing.told.get();
         if !is_new || self.passing.told_at.get().is_some_and(|at| now.since(at) < PASS_INTERVAL) {
             return Ok(());
         }
         assert!(self.passing.told_at.get().is_none_or(|at| at <= now), "DISCARD1: time goes on");
         self.passing.told_at.set(Some(now));
         self.checkpoint().await?;
-        self.passing.told.set(given_up);
+        self.passing.told.set(freed);
         Ok(())
     }
 }

@@ -268,7 +268,7 @@ impl Held<'_> {
         assert!(mapping.count > 0, "MAPPING1: {mapping:?}");
         let Some(run) = mapping.blocks() else { return };
         if mapping.birth > self.last_clone {
-            return give_up(pages, run, at_once); // EDIT2
+            return free_run(pages, run, at_once); // EDIT2
         }
         let Ok(pieces) = self.ref_counts.pieces(pages, run) else {
             // What a change needs to know was read before it: only a contradiction puts something else in its place.
@@ -276,13 +276,13 @@ impl Held<'_> {
         };
         for piece in pieces {
             match piece.others {
-                0 => give_up(pages, piece.run, at_once),
+                0 => free_run(pages, piece.run, at_once),
                 _ => self.ref_counts.decrement(piece.run),
             }
         }
     }
 }
 
-fn give_up(pages: &mut Pages, run: BlockRun, at_once: bool) {
-    if at_once { pages.free_at_once(run) } else { pages.give_up(run) }
+fn free_run(pages: &mut Pages, run: BlockRun, at_once: bool) {
+    if at_once { pages.free_at_once(run) } else { pages.free_run(run) }
 }

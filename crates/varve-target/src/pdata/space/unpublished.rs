@@ -10,7 +10,7 @@ impl Space {
         assert!(self.unpublished.insert(run.first, run.count).is_none(), "SPACE4");
     }
 
-    /// SPACE4: from now on something leads to these blocks, or they are given up.
+    /// SPACE4: from now on something leads to these blocks, or they are freed.
     pub(in super::super) fn publish(&mut self, run: BlockRun) {
         let (first, length) = self
             .unpublished
@@ -107,10 +107,10 @@ impl Space {
         self.free = super::fresh_blocks(self.base, self.end);
     }
 
-    /// Every run that is marked as in use and to which nothing leads: given up or unpublished.
+    /// Every run that is marked as in use and to which nothing leads: freed or unpublished.
     pub(in super::super) fn unreachable_runs(&self) -> Vec<BlockRun> {
         let unpublished = self.unpublished_runs();
-        let given_up = self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk());
-        given_up.copied().chain(unpublished).collect()
+        let pending_free = self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk());
+        pending_free.copied().chain(unpublished).collect()
     }
 }

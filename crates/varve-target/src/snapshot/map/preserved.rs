@@ -45,7 +45,7 @@ pub(super) struct Swept {
     /// How many parts the next older snapshot has got.
     pub merged: u64,
     /// What nobody needs any more.
-    pub given_up: Vec<Found>,
+    pub freed: Vec<Found>,
 }
 
 /// Keys that are set and removed as one.
@@ -358,7 +358,7 @@ impl Preserved {
             let content = self.of_entry(entry);
             match next_older.filter(|(_, size)| content.first < *size) {
                 None => {
-                    swept.given_up.push(content);
+                    swept.freed.push(content);
                     swept.changed = true;
                 }
                 Some((next_older, size))

@@ -74,7 +74,7 @@ enum Wrong {
     /// Nobody holds it, and it is marked as in use.
     Leaked,
     /// Somebody holds it, and it was given up.
-    GivenUp,
+    PendingFree,
     /// Somebody holds a place of a page of the space map.
     Page,
 }
@@ -91,7 +91,7 @@ impl Wrong {
             }
             Wrong::Free => format!("{blocks}: held, and marked as free"),
             Wrong::Leaked => format!("{blocks}: marked as in use, and held by nobody"),
-            Wrong::GivenUp => format!("{blocks}: held, and given up"),
+            Wrong::PendingFree => format!("{blocks}: held, and given up"),
             Wrong::Page => format!("POOLCHECK3: {blocks}: held, and a page of the space map"),
         }
     }
@@ -100,7 +100,7 @@ impl Wrong {
     fn is_dangerous(self) -> bool {
         match self {
             Wrong::Count(holders, counted) => holders > counted,
-            Wrong::Free | Wrong::GivenUp | Wrong::Page => true,
+            Wrong::Free | Wrong::PendingFree | Wrong::Page => true,
             Wrong::Leaked => false,
         }
     }
@@ -277,7 +277,7 @@ impl Checker<'_> {
             return Some(Wrong::Page);
         }
         if is_held && is_away {
-            return Some(Wrong::GivenUp);
+            return Some(Wrong::PendingFree);
         }
         if is_held && used == Some(false) {
             return Some(Wrong::Free);
