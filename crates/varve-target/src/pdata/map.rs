@@ -152,7 +152,7 @@ impl Map {
         loop {
             let evictions = self.pages.borrow().evictions();
             let result = attempt(&mut self.pages.borrow_mut());
-            assert_eq!(self.pages.borrow().evictions(), evictions, "NODECACHE3: an attempt gives up no node");
+            assert_eq!(self.pages.borrow().evictions(), evictions, "NODECACHE3: an attempt evicts no node");
             match result {
                 Ok(value) => return Ok(value),
                 Err(Stop::Full) => return Err(MapError::Full),
@@ -256,7 +256,7 @@ impl Map {
                 return Err(Stop::Missing(needed));
             }
             if let Some(block) = pages.contradiction() {
-                let why = "SPACE1: it was given up, and is not in use or was given up before";
+                let why = "SPACE1: it was freed, and is not in use or was freed before";
                 return Err(Stop::Damaged(block, BlockError::Invalid(why)));
             }
             Ok(prepare(pages)?.map(|prepared| (Commit { frozen: pages.freeze() }, prepared)))

@@ -23,14 +23,14 @@ fn live(host: &Host, history: Kind, boots: (u64, u64)) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match history {
             Kind::Plain | Kind::Faulty | Kind::Removals | Kind::Rollbacks(_) => &[30, 200, 900],
-            Kind::Stalls(_) | Kind::Crowded(_) | Kind::LostNodes => &[200, 900, 3000],
+            Kind::Stalls(_) | Kind::Overfull(_) | Kind::LostNodes => &[200, 900, 3000],
         });
         host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
         let mut choices = random.fork();
         let ran = host.world().run_until_crash(async {
             let Some(boot) = host.boot(true).await else { return };
             host.let_fail(true);
-            boot.crowd(&mut choices).await;
+            boot.overfill(&mut choices).await;
             for _ in 0..choices.between(1, 7) {
                 boot.round(&mut choices).await;
                 if boot.ended.get() {
@@ -156,7 +156,7 @@ fn snapshots_that_were_refused_never_come_back() {
     let name = "snapshots_that_were_refused_never_come_back";
     run_seeds(test_name!("snapshots_that_were_refused_never_come_back"), 300, |seed| {
         SEEDS.fetch_add(1, Ordering::Relaxed);
-        history(seed, Kind::Crowded(&COUNTS), None);
+        history(seed, Kind::Overfull(&COUNTS), None);
     });
     let _ = writeln!(std::io::stderr(), "sim: {name}: {} snapshots were refused", COUNTS.now());
     assert!(SEEDS.load(Ordering::Relaxed) < 300 || COUNTS.now() > 0, "some are refused");
@@ -182,7 +182,7 @@ static ROLLBACKS: Rollbacks = Rollbacks::new();
 #[test]
 fn a_snapshot_that_a_table_names_too_early_is_noticed() {
     static COUNTS: Refusals = Refusals::new();
-    noticed_after_many_crashes(InjectedBug::NameAnnounced, Kind::Crowded(&COUNTS), 80, (18, 28));
+    noticed_after_many_crashes(InjectedBug::NameAnnounced, Kind::Overfull(&COUNTS), 80, (18, 28));
 }
 
 #[test]

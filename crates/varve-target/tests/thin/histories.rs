@@ -29,7 +29,7 @@ fn live(host: &Host, kind: Kind, boots: (u64, u64)) {
             let Some(boot) = host.boot(true).await else { return };
             host.let_fail(true);
             if matches!(kind, Kind::Full | Kind::Stalls) {
-                boot.crowd(&mut choices).await;
+                boot.overfill(&mut choices).await;
             }
             if kind == Kind::Clones {
                 boot.clone_one(&mut choices).await;

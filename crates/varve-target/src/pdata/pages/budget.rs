@@ -7,7 +7,7 @@ use super::{CachePolicy, Needed, Pages};
 const PAGES_SHARE: usize = 4;
 
 impl Pages {
-    /// From now on there is another budget, and nodes are given up in another way. What is too much goes at once, but
+    /// From now on there is another budget, and nodes are evicted in another way. What is too much goes at once, but
     /// for what is not written yet.
     pub fn set_cache(&mut self, budget_bytes: u64, policy: CachePolicy) {
         self.cache.set(budget_bytes, policy);
@@ -15,12 +15,12 @@ impl Pages {
         self.cache.shrink_all();
     }
 
-    /// Nodes that were given up so far.
+    /// Nodes that were evicted so far.
     pub(in super::super) fn evictions(&self) -> u64 {
         self.cache.evictions()
     }
 
-    /// Gives up pages beyond their part of the budget.
+    /// Evicts pages beyond their part of the budget.
     pub(super) fn shrink_pages(&mut self) {
         self.space.shrink(self.cache.budget_whole() / PAGES_SHARE);
         self.cache.has_pages(self.space.resident());

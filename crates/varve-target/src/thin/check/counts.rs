@@ -91,7 +91,7 @@ impl Wrong {
             }
             Wrong::Free => format!("{blocks}: held, and marked as free"),
             Wrong::Leaked => format!("{blocks}: marked as in use, and held by nobody"),
-            Wrong::PendingFree => format!("{blocks}: held, and given up"),
+            Wrong::PendingFree => format!("{blocks}: held, and pending free"),
             Wrong::Page => format!("POOLCHECK3: {blocks}: held, and a page of the space map"),
         }
     }

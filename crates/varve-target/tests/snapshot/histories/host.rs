@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     /// Writes of nodes of the maps that are lost, or go over other nodes.
     LostNodes,
     /// More snapshots than the store has room for.
-    Crowded(&'static Refusals),
+    Overfull(&'static Refusals),
 }
 
 /// How many snapshots were refused for want of room, over all histories.
@@ -144,7 +144,7 @@ pub(crate) struct Host {
     /// Whether snapshots are to come and go.
     removals: bool,
     /// Whether there are to be too many snapshots; then those that are refused are counted here.
-    crowded: Option<&'static Refusals>,
+    refusals: Option<&'static Refusals>,
     model: RefCell<Model>,
     /// How clients move bytes by themselves; every other one does.
     pub(crate) moves: Moves,
@@ -157,7 +157,7 @@ impl Host {
         let world = World::new(seed);
         let mut random = world.random();
         let (origin_sizes, store_sizes): (&[u64], &[u64]) = match kind {
-            Kind::Crowded(_) => (&[64 * KIB], &[160 * KIB, 192 * KIB]),
+            Kind::Overfull(_) => (&[64 * KIB], &[160 * KIB, 192 * KIB]),
             Kind::Stalls(_) | Kind::LostNodes => (&[64 * KIB, 128 * KIB], &[160 * KIB, 192 * KIB, 384 * KIB]),
             _ => (&[64 * KIB, 128 * KIB, 256 * KIB], &[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]),
         };
@@ -208,7 +208,7 @@ impl Host {
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
             held: RefCell::default(),
             removals: matches!(kind, Kind::Removals),
-            crowded: if let Kind::Crowded(counts) = kind { Some(counts) } else { None },
+            refusals: if let Kind::Overfull(counts) = kind { Some(counts) } else { None },
             model: RefCell::new(model),
             moves: Moves::Guarded,
             clients: Cell::new(0),
@@ -639,8 +639,8 @@ impl Boot<'_> {
     }
 
     /// Fills the store, and takes more snapshots than it has room for, several at a time, beside a client.
-    pub(crate) async fn crowd(&self, random: &mut Random) {
-        if self.host.crowded.is_none() {
+    pub(crate) async fn overfill(&self, random: &mut Random) {
+        if self.host.refusals.is_none() {
             return;
         }
         self.create(random).await;

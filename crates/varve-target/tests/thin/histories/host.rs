@@ -755,7 +755,7 @@ impl Boot<'_> {
     }
 
     /// Makes the pool nearly full: there is a volume or two, and they are written as far as there is space.
-    pub(crate) async fn crowd(&self, random: &mut Random) {
+    pub(crate) async fn overfill(&self, random: &mut Random) {
         while self.names().len() < 2 && !self.ended.get() {
             self.create(random).await;
         }
