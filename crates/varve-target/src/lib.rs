@@ -16,9 +16,9 @@ pub mod pdata;
 pub mod qcow2;
 mod reader_epochs;
 pub mod snapshot;
+mod space_waiters;
 mod striped;
 pub mod thin;
-mod waiting_room;
 
 pub use constant::{ErrorTarget, ZeroTarget};
 pub use fan_out::{fan_out, flush_all, read_pieces};

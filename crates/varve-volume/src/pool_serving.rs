@@ -122,7 +122,7 @@ pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> R
         Err(PoolError::NoSpace) => open.pool.commit().await,
         other => other,
     };
-    open.pool.let_go_of_origins();
+    open.pool.drop_origins();
     let closed = context.arrays.close(open.id).await.map_err(|error| failures::io("the last flush", error));
     open.gate.close();
     outcome.and(closed).and(settled.map_err(|error| failures::pool("the last commit", &error)))

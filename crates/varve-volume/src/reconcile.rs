@@ -105,7 +105,7 @@ pub async fn retire(context: &ShardContext, volume: Uuid) {
     }
     if let Some(open) = pool {
         open.close().await;
-        open.pool.let_go_of_origins();
+        open.pool.drop_origins();
         let _gone = context.arrays.close(volume).await; // Its gate is closed.
     }
 }

@@ -323,7 +323,7 @@ impl Family {
         let mut bytes = 0;
         if let Some(thin) = &self.thin {
             for target in targets {
-                bytes += thin.holding(target.number).await.exclusive;
+                bytes += thin.volume_space(target.number).await.exclusive;
             }
             return Ok(bytes);
         }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use uuid::Uuid;
 use varve_block::{Device, yield_now};
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Holding, Origin, Pool, PoolError, VolumeFlags, VolumeInfo};
+use varve_target::thin::{Origin, Pool, PoolError, VolumeFlags, VolumeInfo, VolumeSpace};
 use varve_vg::StoreKind;
 
 /// Snapshots that are listed before other tasks go on.
@@ -98,7 +98,7 @@ impl Thin {
         let mut all = Vec::with_capacity(numbers.len());
         for some in numbers.chunks(COUNTED_AT_ONCE) {
             for number in some {
-                let used = self.holding(*number).await.exclusive;
+                let used = self.volume_space(*number).await.exclusive;
                 let volume = self.pool().info(*number);
                 let facts = volume.filter(is_alive).map(|volume| self.snapshot(volume));
                 all.extend(facts.map(|facts| SnapshotFacts { used, ..facts }));
@@ -135,14 +135,14 @@ impl Thin {
     }
 
     /// What a volume or snapshot of the pool holds; nothing if that cannot be found out now.
-    pub(super) async fn holding(&self, number: u64) -> Holding {
-        self.pool().holding(number).await.unwrap_or_default()
+    pub(super) async fn volume_space(&self, number: u64) -> VolumeSpace {
+        self.pool().volume_space(number).await.unwrap_or_default()
     }
 
     /// What the volume holds.
     pub(super) async fn facts(&self) -> ThinFacts {
-        let holding = self.holding(self.number).await;
-        let Holding { exclusive, shared } = holding;
+        let space = self.volume_space(self.number).await;
+        let VolumeSpace { exclusive, shared } = space;
         ThinFacts { mapped: exclusive + shared, exclusive, shared }
     }
 

@@ -222,7 +222,7 @@ impl Array {
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let outcome = self.publish(|| {}).await;
         self.latch.shut(IoError::Gone); // Whoever comes too late is told.
-        self.members.settled().await; // They may change members that could be used again.
+        self.members.await_departed().await; // They may change members that could be used again.
         self.members.watch().end();
         outcome
     }

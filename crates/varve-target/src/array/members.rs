@@ -299,7 +299,7 @@ impl Members {
     }
 
     /// Waits until nothing is under way any more on members that have left.
-    pub(super) async fn settled(&self) {
+    pub(super) async fn await_departed(&self) {
         let left = self.left.take();
         for (_, requests) in left {
             requests.ended().await;

@@ -116,7 +116,7 @@ impl Array {
         replayed: Replayed,
     ) -> Self {
         let number = election.superblock.number;
-        let Replayed { region_size, regions, dirty, settled, written, lacks, pages_current, begin } =
+        let Replayed { region_size, regions, dirty, reconciled, written, lacks, pages_current, begin } =
             replayed;
         let slots = members.iter().zip(&election.members).zip(&election.superblock.members).zip(lacks);
         let slots: Vec<(MemberEntry, Option<Device>, RegionSet)> = slots
@@ -160,7 +160,7 @@ impl Array {
             spec,
             options,
         };
-        array.forget_checksums(settled.iter());
+        array.forget_checksums(reconciled.iter());
         array.assert_consistent();
         array
     }

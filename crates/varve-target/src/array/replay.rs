@@ -165,7 +165,7 @@ pub(super) struct Replayed {
     /// Regions in which members differ, or may.
     pub(super) dirty: RegionSet,
     /// Regions that were dirty, in which one member has all that counts.
-    pub(super) settled: RegionSet,
+    pub(super) reconciled: RegionSet,
     pub(super) written: RegionSet,
     /// What each member lacks.
     pub(super) lacks: Vec<RegionSet>,
@@ -215,20 +215,20 @@ impl Replayed {
         let lacks: Vec<RegionSet> = lacks.collect();
         assert_eq!(lacks.len(), spec.layout.members(), "ARRAY3: a set for each member");
         let in_sync = election.members.iter().filter(|worth| **worth == Worth::InSync).count();
-        let is_settled = match spec.layout {
+        let is_reconciled = match spec.layout {
             ArrayLayout::Mirror { .. } => in_sync == 1,
             ArrayLayout::Ddraid { .. } => election.members[parity] != Worth::InSync,
         };
-        let mut settled = RegionSet::new(superblock.regions());
-        if is_settled {
-            settled.insert_all(&dirty);
+        let mut reconciled = RegionSet::new(superblock.regions());
+        if is_reconciled {
+            reconciled.insert_all(&dirty);
             dirty.clear();
         }
         Ok(Self {
             region_size,
             regions,
             dirty: dirty.folded(doublings, regions),
-            settled: settled.folded(doublings, regions),
+            reconciled: reconciled.folded(doublings, regions),
             written: sets.written.folded(doublings, regions),
             lacks,
             pages_current,

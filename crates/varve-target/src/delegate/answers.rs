@@ -61,8 +61,8 @@ impl State {
                         continue;
                     }
                     is_located |= has_first(kept.access);
-                    let unsettled = self.unsettled.add(extent);
-                    copies.push(CopyFirst { extent, to, from, kept, unsettled });
+                    let changing = self.changing.add(extent);
+                    copies.push(CopyFirst { extent, to, from, kept, changing });
                 }
             }
         }
@@ -98,7 +98,7 @@ impl State {
         let kept = Kept { access: Access::READ, place: Place::Zero, once: false, expiry_ms: 0 };
         let unflushed = self.is_persistent.get().then(|| self.next_answer());
         let entry = Entry { unflushed, ..self.entry(&kept) };
-        assert!(self.unsettled.has(extent.offset), "DELEGATE5: no answer was kept meanwhile");
+        assert!(self.changing.has(extent.offset), "DELEGATE5: no answer was kept meanwhile");
         let mut cache = self.cache.borrow_mut();
         cache.trimmed(extent);
         cache.insert(extent, Access::READ, &entry);
@@ -134,7 +134,7 @@ impl State {
     pub(super) fn keep(&self, kept: &Kept, extent: Extent) {
         let entry = self.entry(kept);
         assert!(self.shape.extent().contains(extent), "DELEGATE1");
-        for part in self.unsettled.settled(extent) {
+        for part in self.changing.unchanging(extent) {
             let place = entry.place.further(part.offset - extent.offset);
             self.cache.borrow_mut().insert(part, kept.access, &Entry { place, ..entry.clone() });
         }

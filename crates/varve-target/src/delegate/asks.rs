@@ -48,7 +48,7 @@ impl State {
         intent: Intent,
         deadline: Moment,
     ) -> Result<Asked<'_>, IoError> {
-        let must_wait = || self.is_asked(gap.offset, intent) || self.unsettled.has(gap.offset);
+        let must_wait = || self.is_asked(gap.offset, intent) || self.changing.has(gap.offset);
         if must_wait() {
             self.until(deadline, || (!must_wait()).then_some(())).await?;
             return Ok(Asked::Again);

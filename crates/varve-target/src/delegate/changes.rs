@@ -33,11 +33,11 @@ impl State {
             }
         }
         self.write(&io, left).await?;
-        self.settled(durability).await
+        self.flush_if_durable(durability).await
     }
 
     /// A change was carried out; a durable one ends when its mapping is durable, too.
-    async fn settled(&self, durability: Durability) -> Outcome {
+    async fn flush_if_durable(&self, durability: Durability) -> Outcome {
         match durability {
             Durability::Volatile => Ok(Buffer::empty()),
             Durability::Durable => self.flush().await,
@@ -106,8 +106,8 @@ impl State {
                 self.fail_copies(number, failed.map(|copy| copy.extent));
                 return Err(error);
             }
-            let CopyFirst { extent, kept, unsettled, .. } = copy;
-            if unsettled.settle() {
+            let CopyFirst { extent, kept, changing, .. } = copy;
+            if changing.end() {
                 self.keep(&kept, extent);
             } else {
                 self.cache.borrow_mut().remove(extent, kept.access); // where it lay before is known no more

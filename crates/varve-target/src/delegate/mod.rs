@@ -19,6 +19,7 @@ mod answers;
 mod asks;
 mod cache;
 mod changes;
+mod changing;
 mod connection;
 mod flush;
 mod link;
@@ -28,7 +29,6 @@ mod range_map;
 mod reads;
 mod state;
 mod trim;
-mod unsettled;
 
 pub use link::{Connector, Link, LinkError, Received};
 pub use options::{DelegateOptions, DelegateStatus, InjectedBug};

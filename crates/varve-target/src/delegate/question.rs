@@ -1,8 +1,8 @@
 //! What is sent to a mapper, and what its answers come to.
 
+use super::changing::ChangingRange;
 use super::link::Link;
 use super::range_map::{Place, Target};
-use super::unsettled::UnsettledRange;
 use std::rc::Rc;
 use varve_block::{Extent, TrackerGuard};
 use varve_mapper::wire::{Access, Intent, Message, Status, ToMapper, Welcome};
@@ -75,7 +75,7 @@ pub(super) struct CopyFirst {
     /// How the answer is kept.
     pub(super) kept: Kept,
     /// Until it is copied.
-    pub(super) unsettled: UnsettledRange,
+    pub(super) changing: ChangingRange,
 }
 
 /// How an answer is kept.

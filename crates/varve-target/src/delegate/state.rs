@@ -1,10 +1,10 @@
 //! What is known of a delegated volume while it is in use.
 
 use super::cache::RemapCache;
+use super::changing::Changing;
 use super::options::{DelegateOptions, DelegateStatus, InjectedBug};
 use super::question::{Connection, Outstanding};
 use super::range_map::{Place, Target};
-use super::unsettled::Unsettled;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) users: RefCell<Tracker>,
     /// Earlier ones that are not empty.
     pub(super) drains: RefCell<Vec<Tracker>>,
-    pub(super) unsettled: Unsettled,
+    pub(super) changing: Changing,
     pub(super) trims: RangeLock,
     /// Held from the question for a write until its answer is copied; closed while the mapper makes its mapping durable (DELEGATE3).
     pub(super) landing: Gate,
@@ -87,7 +87,7 @@ impl State {
             cache: RefCell::new(cache),
             users: RefCell::default(),
             drains: RefCell::default(),
-            unsettled: Unsettled::default(),
+            changing: Changing::default(),
             trims: RangeLock::new(),
             landing: Gate::default(),
             is_persistent: Cell::new(false),
@@ -133,7 +133,7 @@ impl State {
         access: wire::Access,
     ) -> impl Future<Output = ()> + use<> {
         self.cache.borrow_mut().remove(extent, access);
-        self.unsettled.invalidate(extent);
+        self.changing.invalidate(extent);
         self.drain()
     }
 

@@ -26,7 +26,7 @@ impl State {
         assert!(!extent.is_empty() && self.shape.extent().contains(extent), "DELEGATE5: {extent:?}");
         let deadline = self.deadline();
         let _alone = self.in_time(deadline, self.trims.lock(extent, LockMode::Exclusive)).await?;
-        let _unsettled = self.unsettled.add(extent);
+        let _changing = self.changing.add(extent);
         let _aside = Aside::new(self, extent);
         self.in_time(deadline, self.drain()).await?; // DELEGATE5
         loop {

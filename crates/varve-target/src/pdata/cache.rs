@@ -1,10 +1,10 @@
 //! The nodes that are in memory, under a budget of bytes that they share with the pages of the space map.
 //!
 //! Invariants:
-//! - NODECACHE1. A node that is dirty or pinned is not given up (PDATA4).
+//! - NODECACHE1. A node that is dirty or pinned is not evicted (PDATA4).
 //! - NODECACHE2. With nothing dirty or pinned there are at most as many nodes as the budget leaves beside the pages, and at least
 //!   [`NODES_MIN`], after as many searches as it takes.
-//! - NODECACHE3. Nodes are given up only when one is read or written, never in the middle of an attempt (PDATA3).
+//! - NODECACHE3. Nodes are evicted only when one is read or written, never in the middle of an attempt (PDATA3).
 
 use super::policy::{BlockMap, Policy, SEARCH_MAX, build};
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub struct CacheUse {
     pub hits: u64,
     /// Nodes that had to be read.
     pub loads: u64,
-    /// Nodes that were given up to make room.
+    /// Nodes that were evicted to make room.
     pub evictions: u64,
     /// Nodes now in memory.
     pub nodes: u64,
@@ -83,7 +83,7 @@ impl Cache {
         self.budget
     }
 
-    /// From now on it has another budget and gives up nodes in another way. What is too much goes with
+    /// From now on it has another budget and evicts nodes in another way. What is too much goes with
     /// [`Cache::shrink_all`], once it is known how many pages stay.
     pub(super) fn set(&mut self, budget_bytes: u64, policy: CachePolicy) {
         self.budget = blocks_of(budget_bytes);
@@ -212,7 +212,7 @@ impl Cache {
         }
     }
 
-    /// Gives up nodes beyond the budget, but not `newest`. Not called while an attempt runs (NODECACHE3).
+    /// Evicts nodes beyond the budget, but not `newest`. Not called while an attempt runs (NODECACHE3).
     pub(super) fn shrink(&mut self, newest: Option<Block>) {
         while self.nodes.len() > self.budget() {
             let (dirty, pins) = (&self.dirty, &self.pins);

@@ -20,7 +20,7 @@ impl Cursor {
         match cursor.entries().partition_point(|entry| entry.0 <= key) {
             0 => match tree.floor(pages, key)? {
                 Some((before, _)) => cursor.go_to(pages, before)?,
-                None => cursor.settle(pages)?,
+                None => cursor.skip_to_entry(pages)?,
             },
             count => cursor.index = count - 1,
         }
@@ -42,7 +42,7 @@ impl Cursor {
     /// On to the next entry.
     pub fn advance(&mut self, pages: &mut Pages) -> Result<(), Stop> {
         self.index += 1;
-        self.settle(pages)
+        self.skip_to_entry(pages)
     }
 
     /// To where [`Cursor::floor`] would be; cheap if that is in the same leaf.
@@ -64,7 +64,7 @@ impl Cursor {
     fn go_to(&mut self, pages: &mut Pages, key: Key) -> Result<(), Stop> {
         self.descend(pages, key)?;
         self.index = self.entries().partition_point(|entry| entry.0 < key);
-        self.settle(pages)
+        self.skip_to_entry(pages)
     }
 
     /// To the beginning of the leaf where `key` lies or would lie.
@@ -75,7 +75,7 @@ impl Cursor {
     }
 
     /// From the end of a leaf to the beginning of the next that has entries.
-    fn settle(&mut self, pages: &mut Pages) -> Result<(), Stop> {
+    fn skip_to_entry(&mut self, pages: &mut Pages) -> Result<(), Stop> {
         while self.index >= self.entries().len() {
             let Some(next) = self.span.end else {
                 self.span = Span::default();

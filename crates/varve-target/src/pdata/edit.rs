@@ -15,7 +15,7 @@
 //! ([`Span::end`](super::tree::Span::end)); so every question and every change is about one leaf.
 //!
 //! Invariants: PDATA1 to PDATA4 of the module, and
-//! - EDIT1. A node that others hold too is neither changed nor given up, only let go of.
+//! - EDIT1. A node that others hold too is neither changed nor freed; its count is decremented.
 //! - EDIT2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
 //! - EDIT3. Everything that a change needs to know is read and every block set aside before anything is changed (PDATA3, RESERVE1):
 //!   also where several keys are changed as one ([`Tree::patch`]).
@@ -23,7 +23,7 @@
 
 use super::down::Down;
 use super::merge;
-use super::pages::{Pages, Room, Stop};
+use super::pages::{AllocClass, Pages, Stop};
 use super::sharing::{Alone, Sharing, copy_shared, first_shared};
 use super::splice::Splice;
 use super::tree::{Step, Tree, child_of, leaf_entries};
@@ -88,8 +88,8 @@ impl Needs {
     }
 
     /// Sets them aside.
-    fn reserve(self, pages: &mut Pages, room: Room) -> Result<(), Stop> {
-        pages.reserve_beside(self.blocks, room, self.nodes.into_iter())
+    fn reserve(self, pages: &mut Pages, class: AllocClass) -> Result<(), Stop> {
+        pages.reserve_beside(self.blocks, class, self.nodes.into_iter())
     }
 }
 
@@ -97,7 +97,7 @@ impl Tree {
     /// Sets the value of `key`; the value it had.
     pub fn insert(&mut self, pages: &mut Pages, key: Key, value: Value) -> Result<Option<Value>, Stop> {
         let old = self.get(pages, key)?;
-        self.patch(pages, &[], &[(key, value)], Room::Ordinary)?;
+        self.patch(pages, &[], &[(key, value)], AllocClass::Normal)?;
         Ok(old)
     }
 
@@ -105,7 +105,7 @@ impl Tree {
     pub fn remove(&mut self, pages: &mut Pages, key: Key) -> Result<Option<Value>, Stop> {
         let old = self.get(pages, key)?;
         if old.is_some() {
-            self.patch(pages, &[key], &[], Room::Ordinary)?;
+            self.patch(pages, &[key], &[], AllocClass::Normal)?;
         }
         Ok(old)
     }
@@ -117,7 +117,7 @@ impl Tree {
         pages: &mut Pages,
         removes: &[Key],
         puts: &[(Key, Value)],
-        room: Room,
+        class: AllocClass,
     ) -> Result<(), Stop> {
         assert!(removes.len() + puts.len() <= PATCH_MAX, "EDIT3: {} and {}", removes.len(), puts.len());
         let mut needs = Needs::default();
@@ -134,7 +134,7 @@ impl Tree {
                 needs.add_neighbours(&path);
             }
         }
-        needs.reserve(pages, room)?;
+        needs.reserve(pages, class)?;
         // In this order: the leaf of a key that is set is not taken out because others fell empty.
         for (key, value) in puts {
             self.change_now(pages, *key, |entries| Splice::put(entries, *key, *value));
@@ -154,28 +154,28 @@ impl Tree {
     }
 
     /// Replaces all entries of the leaf of `key`. Values of entries that stay the same stay held as they were; the
-    /// caller settles the rest.
+    /// caller counts the rest.
     pub fn edit(
         &mut self,
         pages: &mut Pages,
         sharing: &dyn Sharing,
         key: Key,
         entries: Vec<(Key, Value)>,
-        room: Room,
+        class: AllocClass,
     ) -> Result<(), Stop> {
         let splice = Splice::of(self.span(pages, key)?.entries(), entries);
-        self.splice(pages, sharing, key, splice, room)
+        self.splice(pages, sharing, key, splice, class)
     }
 
     /// Changes some entries of the leaf of `key`, which is as it was when the change was made up. Values of entries that
-    /// stay the same stay held as they were; the caller settles the rest.
+    /// stay the same stay held as they were; the caller counts the rest.
     pub fn splice(
         &mut self,
         pages: &mut Pages,
         sharing: &dyn Sharing,
         key: Key,
         splice: Splice,
-        room: Room,
+        class: AllocClass,
     ) -> Result<(), Stop> {
         let path = self.path(pages, key)?;
         let shared = first_shared(pages, sharing, &path)?;
@@ -192,7 +192,7 @@ impl Tree {
         } else if splice.shrinks() {
             needs.add_neighbours(&path);
         }
-        needs.reserve(pages, room)?;
+        needs.reserve(pages, class)?;
         self.splice_now(pages, sharing, key, &path, shared, splice);
         Ok(())
     }
@@ -297,10 +297,10 @@ impl Tree {
         let mut needs = Needs::default();
         needs.add(pages, path, shared, 0)?;
         needs.set_ahead(path.len() * 2);
-        needs.reserve(pages, Room::All)?;
+        needs.reserve(pages, AllocClass::Reserve)?;
         self.own(pages, sharing, &path[..depth], shared);
         let gone = if shared <= depth {
-            sharing.let_go(dropped.address);
+            sharing.decrement(dropped.address);
             Gone::Shared
         } else {
             pages.release(dropped.address);
@@ -344,7 +344,7 @@ impl Tree {
             } else if step.generation == pages.generation() {
                 step.link
             } else {
-                if step.generation <= sharing.since() {
+                if step.generation <= sharing.last_clone() {
                     let node = pages.node(step.link).expect("EDIT3: the path of a change is in memory");
                     sharing.replaces(step.link.block(), &node.entries);
                 }

@@ -1,7 +1,7 @@
 //! The asynchronous side of the map: reads the blocks that attempts ask for, writes those that commits consist of.
 
 use super::options::MapOptions;
-use super::pages::{Frozen, Pages, Stop, Wanted};
+use super::pages::{Frozen, Needed, Pages, Stop};
 use super::space::Space;
 use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
@@ -148,41 +148,41 @@ impl Map {
     ) -> Result<T, MapError> {
         let mut pins = Vec::new();
         let mut _in_use = None;
-        let mut turn: Option<(Wanted, RangeGuard)> = None;
+        let mut turn: Option<(Needed, RangeGuard)> = None;
         loop {
             let evictions = self.pages.borrow().evictions();
             let result = attempt(&mut self.pages.borrow_mut());
-            assert_eq!(self.pages.borrow().evictions(), evictions, "NODECACHE3: an attempt gives up no node");
+            assert_eq!(self.pages.borrow().evictions(), evictions, "NODECACHE3: an attempt evicts no node");
             match result {
                 Ok(value) => return Ok(value),
                 Err(Stop::Full) => return Err(MapError::Full),
                 Err(Stop::Damaged(block, error)) => return Err(damaged(block, error)),
-                Err(Stop::Missing(Wanted::Node(address))) if !self.pages.borrow().is_inside(address) => {
+                Err(Stop::Missing(Needed::Node(address))) if !self.pages.borrow().is_inside(address) => {
                     let why = "it lies where no block of a map can lie";
                     return Err(damaged(address, BlockError::Invalid(why)));
                 }
-                Err(Stop::Missing(wanted)) => {
+                Err(Stop::Missing(needed)) => {
                     // What was read for this attempt stays until it ends, or a small cache would never let it end.
-                    pins.push(Pin::new(self, wanted));
+                    pins.push(Pin::new(self, needed));
                     // PDATA5: the block that is read now is not used for something else meanwhile.
                     _in_use = Some(self.pages.borrow().in_use());
                     // Nobody waits for a turn while he has another.
-                    let mine = turn.take().filter(|(known, _)| *known == wanted);
-                    match self.turn(wanted, mine).await {
-                        (guard, true) => turn = Some((wanted, guard)),
-                        (_guard, false) => self.load(wanted).await?,
+                    let mine = turn.take().filter(|(known, _)| *known == needed);
+                    match self.turn(needed, mine).await {
+                        (guard, true) => turn = Some((needed, guard)),
+                        (_guard, false) => self.load(needed).await?,
                     }
                 }
             }
         }
     }
 
-    /// PDATA7: the turn to read `wanted`, unless it is `mine` already; and whether it had to be waited for. Then the attempt
-    /// is made again first: somebody else may have read it, or it is not wanted any more.
-    async fn turn(&self, wanted: Wanted, mine: Option<(Wanted, RangeGuard)>) -> (RangeGuard, bool) {
-        let (turns, number) = match wanted {
-            Wanted::Node(address) => (&self.node_turns, address.number()),
-            Wanted::Page(group) => (&self.page_turns, group),
+    /// PDATA7: the turn to read `needed`, unless it is `mine` already; and whether it had to be waited for. Then the
+    /// attempt is made again first: somebody else may have read it, or it is not wanted any more.
+    async fn turn(&self, needed: Needed, mine: Option<(Needed, RangeGuard)>) -> (RangeGuard, bool) {
+        let (turns, number) = match needed {
+            Needed::Node(address) => (&self.node_turns, address.number()),
+            Needed::Page(group) => (&self.page_turns, group),
         };
         let own = Extent::new(number, 1);
         match mine.map(|(_, guard)| guard).or_else(|| turns.try_lock(own, LockMode::Exclusive)) {
@@ -191,10 +191,10 @@ impl Map {
         }
     }
 
-    /// Reads `wanted`. The caller has the turn.
-    async fn load(&self, wanted: Wanted) -> Result<(), MapError> {
-        match wanted {
-            Wanted::Node(address) => {
+    /// Reads `needed`. The caller has the turn.
+    async fn load(&self, needed: Needed) -> Result<(), MapError> {
+        match needed {
+            Needed::Node(address) => {
                 let block = self.read(address).await?;
                 let node = Node::decode(&block, address).map_err(|error| damaged(address, error))?;
                 let mut pages = self.pages.borrow_mut();
@@ -203,10 +203,10 @@ impl Map {
                 }
                 pages.admit_node(node);
             }
-            Wanted::Page(group) => {
+            Needed::Page(group) => {
                 let found = self.load_page(group).await?;
                 let mut pages = self.pages.borrow_mut();
-                assert!(!pages.is_loaded(wanted), "PDATA7");
+                assert!(!pages.is_loaded(needed), "PDATA7");
                 pages.admit_page(group, found);
             }
         }
@@ -252,11 +252,11 @@ impl Map {
         mut prepare: impl FnMut(&mut Pages) -> Result<Option<T>, Stop>,
     ) -> Result<Option<(Commit, T)>, MapError> {
         self.run(|pages| {
-            if let Some(wanted) = pages.missing_for_commit() {
-                return Err(Stop::Missing(wanted));
+            if let Some(needed) = pages.missing_for_commit() {
+                return Err(Stop::Missing(needed));
             }
             if let Some(block) = pages.contradiction() {
-                let why = "SPACE1: it was given up, and is not in use or was given up before";
+                let why = "SPACE1: it was freed, and is not in use or was freed before";
                 return Err(Stop::Damaged(block, BlockError::Invalid(why)));
             }
             Ok(prepare(pages)?.map(|prepared| (Commit { frozen: pages.freeze() }, prepared)))
@@ -355,18 +355,18 @@ fn damaged(block: Block, error: BlockError) -> MapError {
 /// Keeps a node or page in memory while an attempt that asked for it goes on.
 struct Pin<'a> {
     map: &'a Map,
-    wanted: Wanted,
+    needed: Needed,
 }
 
 impl<'a> Pin<'a> {
-    fn new(map: &'a Map, wanted: Wanted) -> Self {
-        map.pages.borrow_mut().pin(wanted);
-        Self { map, wanted }
+    fn new(map: &'a Map, needed: Needed) -> Self {
+        map.pages.borrow_mut().pin(needed);
+        Self { map, needed }
     }
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        self.map.pages.borrow_mut().unpin(self.wanted);
+        self.map.pages.borrow_mut().unpin(self.needed);
     }
 }

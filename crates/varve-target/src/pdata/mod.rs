@@ -1,7 +1,7 @@
 //! The persistent ordered map: a copy-on-write B+tree of 4 KiB nodes, its space map and its bounded cache.
 //!
 //! Why the concurrency is as it is. Everything that reads or changes a map is a *synchronous attempt* over the blocks
-//! that are in memory ([`Pages`]). An attempt that needs a block that is not there gives up with [`Stop::Missing`]
+//! that are in memory ([`Pages`]). An attempt that needs a block that is not there ends with [`Stop::Missing`]
 //! before it has changed anything; [`Map::run`] loads the block and tries again. So a change is atomic without a
 //! lock, no state changes across an await, and many requests can wait for different blocks at the same time. The
 //! price is that an attempt may walk the same path twice; a path is four nodes.
@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //! - PDATA1. A node of an older transaction is never changed in place.
-//! - PDATA2. A block that a transaction gives up is reused only after the commit of that transaction is durable.
+//! - PDATA2. A block that a transaction frees is reused only after the commit of that transaction is durable.
 //! - PDATA3. An attempt that stops has changed nothing.
 //! - PDATA4. A dirty node stays in memory until it is written.
 //! - PDATA5. And only when nobody reads it any more who found it while a map still led to it (`space.rs`, SPACE3).
@@ -44,7 +44,7 @@ pub(crate) use map::of_device;
 pub use map::{Commit, Map, MapError, Pace, WRITE_BACK_MAX};
 pub use options::{MapOptions, skipped_generations};
 pub(crate) use pages::OF_ANOTHER_TIME;
-pub use pages::{Pages, ReadView, Room, Stop, Wanted};
+pub use pages::{AllocClass, Needed, Pages, ReadView, Stop};
 pub use sharing::{Alone, Sharing};
 pub use space::{FREED_RUNS_MAX, InUse, Side};
 pub use splice::Splice;

@@ -32,7 +32,7 @@ pub struct MapOptions {
     pub floor_blocks: u64,
     /// Bytes of nodes in memory.
     pub cache_bytes: u64,
-    /// Which nodes are given up.
+    /// Which nodes are evicted.
     pub policy: CachePolicy,
 }
 

@@ -6,9 +6,9 @@
 mod belief;
 mod budget;
 mod change;
-mod given_up;
-mod loose;
+mod free;
 mod read_view;
+mod unpublished;
 
 pub(crate) use belief::OF_ANOTHER_TIME;
 pub use read_view::ReadView;
@@ -26,7 +26,7 @@ use varve_format::pdata::{Block, BlockError, BlockRun};
 
 /// A block that has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum Needed {
     /// The node in this block.
     Node(Block),
     /// The space map's page of this group.
@@ -37,20 +37,20 @@ pub enum Wanted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// It needs a block that is not in memory; read it and try again.
-    Missing(Wanted),
+    Missing(Needed),
     /// There is no free block left.
     Full,
     /// This block is not what the map leads to, though it is sound by itself: an older version, or of another map.
     Damaged(Block, BlockError),
 }
 
-/// Whom free blocks are for.
+/// What may take which free blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// Everybody's changes: what was promised and what a commit needs stays.
-    Ordinary,
-    /// What must not fail: a change to which blocks were promised, a commit, and what a log says after a crash.
-    All,
+pub enum AllocClass {
+    /// Any change: what is reserved and what a commit needs stays.
+    Normal,
+    /// What must not fail: a change for which blocks are reserved, a commit, and what a log says after a crash.
+    Reserve,
 }
 
 /// The blocks in memory and the transaction under way.
@@ -64,14 +64,14 @@ pub struct Pages {
     /// Free blocks set aside for the change that is about to be made.
     reserved: Vec<Block>,
     read_views: ReadViews,
-    /// How many blocks of data were given up.
-    data_given_up: u64,
+    /// How many blocks of data were freed.
+    data_freed: u64,
     /// Free blocks that data may not take.
     floor: u64,
     /// Free blocks that no change may take, for the next commit.
     commit_blocks: u64,
-    /// Free blocks that only the one to whom they were promised may take.
-    promised: u64,
+    /// Free blocks that only [`AllocClass::Reserve`] may take.
+    reservation: u64,
     /// Nodes of all maps.
     nodes: u64,
     /// Whether a node of any generation is believed, against DESCENT3.
@@ -99,10 +99,10 @@ impl Pages {
             space,
             reserved: Vec::new(),
             read_views: ReadViews::default(),
-            data_given_up: 0,
+            data_freed: 0,
             floor: options.floor_blocks,
             commit_blocks: 0,
-            promised: 0,
+            reservation: 0,
             nodes: options.nodes,
             trusts_generations: false,
         }
@@ -143,11 +143,11 @@ impl Pages {
         self.space.free().saturating_sub(self.floor)
     }
 
-    /// Free blocks that are for `room`.
-    pub fn room(&self, room: Room) -> u64 {
-        let kept = match room {
-            Room::Ordinary => self.commit_blocks + self.promised,
-            Room::All => 0,
+    /// Free blocks that are for `class`.
+    pub fn available(&self, class: AllocClass) -> u64 {
+        let kept = match class {
+            AllocClass::Normal => self.commit_blocks + self.reservation,
+            AllocClass::Reserve => 0,
         };
         self.space.free().saturating_sub(kept)
     }
@@ -162,9 +162,9 @@ impl Pages {
         self.commit_blocks
     }
 
-    /// Promises `blocks` free blocks to whoever changes with [`Room::All`], in place of what was promised before.
-    pub fn promise(&mut self, blocks: u64) {
-        self.promised = blocks;
+    /// Reserves `blocks` free blocks for changes with [`AllocClass::Reserve`], in place of what was reserved before.
+    pub fn set_reservation(&mut self, blocks: u64) {
+        self.reservation = blocks;
     }
 
     /// Nodes of all maps in the store.
@@ -219,16 +219,16 @@ impl Pages {
         Ok(runs)
     }
 
-    /// Takes a run for content to which nothing leads yet: a crash frees it, until [`Pages::settle`].
-    pub fn take_loose(&mut self, limit: u64) -> Result<BlockRun, Stop> {
+    /// Takes a run for content to which nothing leads yet: a crash frees it, until [`Pages::publish`].
+    pub fn take_unpublished(&mut self, limit: u64) -> Result<BlockRun, Stop> {
         let run = self.take_on(Side::Far, limit)?;
-        self.space.loosen(run);
+        self.space.mark_unpublished(run);
         Ok(run)
     }
 
-    /// From now on something leads to these blocks, which were taken loose.
-    pub fn settle(&mut self, run: BlockRun) {
-        self.space.settle(run);
+    /// From now on something leads to these blocks, which were taken unpublished.
+    pub fn publish(&mut self, run: BlockRun) {
+        self.space.publish(run);
     }
 
     /// Gives back blocks that were taken a moment ago and are not used at all.
@@ -258,7 +258,7 @@ impl Pages {
 
     /// Blocks that are marked as in use and to which nothing leads.
     pub fn unreachable_blocks(&self) -> u64 {
-        self.reserved.len() as u64 + self.space.reclaimable() + self.space.loose_blocks()
+        self.reserved.len() as u64 + self.space.reclaimable() + self.space.unpublished_blocks()
     }
 
     /// Where searches on the near side go on.
@@ -295,10 +295,10 @@ impl Pages {
     }
 
     /// RESERVE1: sets aside `count` blocks for nodes.
-    pub(super) fn reserve(&mut self, count: usize, room: Room) -> Result<(), Stop> {
+    pub(super) fn reserve(&mut self, count: usize, class: AllocClass) -> Result<(), Stop> {
         while self.reserved.len() < count {
             let wanted = (count - self.reserved.len()) as u64;
-            if self.room(room) < wanted {
+            if self.available(class) < wanted {
                 return Err(Stop::Full);
             }
             let run = self.space.take(wanted, Side::Far).map_err(missing_page)?.ok_or(Stop::Full)?;
@@ -349,20 +349,20 @@ impl Pages {
     }
 
     /// A node that is no longer part of the map. Even one of this transaction is free only with the next commit: it may
-    /// have been written and given up by the cache, and somebody may be reading it (PDATA5).
+    /// have been written and evicted by the cache, and somebody may be reading it (PDATA5).
     pub(super) fn release(&mut self, address: Block) {
         assert!(self.cache.contains(address), "PDATA3: the path of a change is in memory");
         if let Some(unwritten) = self.cache.forget(address) {
             self.read_views.keep(&unwritten);
         }
         self.nodes = self.nodes.saturating_sub(1); // What a superblock says may be anything.
-        self.space.give_up(BlockRun::one(address), true);
+        self.space.free_run(BlockRun::one(address), true);
     }
 
-    pub(super) fn is_loaded(&self, wanted: Wanted) -> bool {
-        match wanted {
-            Wanted::Node(address) => self.cache.contains(address),
-            Wanted::Page(group) => self.space.is_loaded(group),
+    pub(super) fn is_loaded(&self, needed: Needed) -> bool {
+        match needed {
+            Needed::Node(address) => self.cache.contains(address),
+            Needed::Page(group) => self.space.is_loaded(group),
         }
     }
 
@@ -381,8 +381,8 @@ impl Pages {
         self.space.page_address(group)
     }
 
-    pub(super) fn missing_for_commit(&self) -> Option<Wanted> {
-        self.space.missing_for_commit().map(Wanted::Page)
+    pub(super) fn missing_for_commit(&self) -> Option<Needed> {
+        self.space.missing_for_commit().map(Needed::Page)
     }
 
     /// Ends this transaction and begins the next.
@@ -419,7 +419,7 @@ impl Pages {
         self.shrink_pages();
     }
 
-    /// Gives up nodes beyond the budget, if any are clean.
+    /// Evicts nodes beyond the budget, if any are clean.
     pub(super) fn shrink(&mut self) {
         self.cache.shrink(None);
     }
@@ -458,7 +458,7 @@ impl Pages {
         self.read_views.open(self.generation - 1, in_use)
     }
 
-    /// Blocks that data may take once everything is free that was given up.
+    /// Blocks that data may take once everything is free that was freed.
     pub fn free_blocks_after_commit(&self) -> u64 {
         (self.space.free() + self.space.reclaimable()).saturating_sub(self.floor)
     }
@@ -482,5 +482,5 @@ impl Pages {
 }
 
 fn missing_page(group: u64) -> Stop {
-    Stop::Missing(Wanted::Page(group))
+    Stop::Missing(Needed::Page(group))
 }

@@ -1,4 +1,4 @@
-//! Which node the cache gives up: round-robin, first in first out, least recently used, or SIEVE.
+//! Which node the cache evicts: round-robin, first in first out, least recently used, or SIEVE.
 //!
 //! The first three are those of ESnap; SIEVE is from Zhang et al., "SIEVE is simpler than LRU" (NSDI 2024): one
 //! queue in order of arrival, a bit a node that a hit sets, and a hand that moves from old to new, clearing bits,
@@ -12,7 +12,7 @@ use varve_format::text::CachePolicy;
 /// A table by block.
 pub(super) type BlockMap<V> = NumberMap<Block, V>;
 
-/// So many nodes a policy looks at, at most, for one to give up. In a row of nodes that may not go, because they are not
+/// So many nodes a policy looks at, at most, for one to evict. In a row of nodes that may not go, because they are not
 /// written yet, the search goes on the next time, and the cache holds a little more meanwhile: nobody waits for it.
 pub(super) const SEARCH_MAX: usize = 256;
 
@@ -32,7 +32,7 @@ pub(super) trait Policy {
     fn insert(&mut self, address: Block);
     /// `address` was used.
     fn touch(&mut self, address: Block);
-    /// Which to give up, of those that `may_go`; it is forgotten at once. Looks at [`SEARCH_MAX`] of them at most, and
+    /// Which to evict, of those that `may_go`; it is forgotten at once. Looks at [`SEARCH_MAX`] of them at most, and
     /// at others the next time.
     fn victim(&mut self, may_go: &dyn Fn(Block) -> bool) -> Option<Block>;
     /// `address` is gone for another reason.
@@ -102,7 +102,7 @@ impl Policy for Fifo {
                 continue;
             }
             if may_go(address) {
-                assert!(self.present.remove(&address).is_some(), "what is given up was there");
+                assert!(self.present.remove(&address).is_some(), "what is evicted was there");
                 return Some(address);
             }
             self.queue.push_back((address, stamp));

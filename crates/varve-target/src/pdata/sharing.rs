@@ -9,20 +9,21 @@ use varve_format::pdata::node::{Entries, Key, Value};
 /// The reference counts of nodes that several trees hold, and of what their entries stand for.
 pub trait Sharing {
     /// The generation of the newest node that another tree may hold too (EDIT2).
-    fn since(&self) -> u64;
+    fn last_clone(&self) -> u64;
     /// How many other trees, or nodes of them, hold the node in `block`.
     fn others(&self, pages: &mut Pages, block: Block) -> Result<u64, Stop>;
     /// One more holds the node in `block`.
-    fn hold(&self, block: Block);
+    fn increment(&self, block: Block);
     /// One less holds the node in `block`, which others hold too.
-    fn let_go(&self, block: Block);
+    fn decrement(&self, block: Block);
     /// One more leaf has this entry.
-    fn hold_entry(&self, key: Key, value: &Value);
+    fn increment_entry(&self, key: Key, value: &Value);
     /// This tree, which alone holds the node in `block`, is about to have a copy in its place.
     fn replaces(&self, block: Block, entries: &Entries) {
         let _any = (block, entries);
     }
-    /// Whether every entry of this leaf is one that there can be: before it is copied with [`Sharing::hold_entry`].
+    /// Whether every entry of this leaf is one that there can be: before it is copied with
+    /// [`Sharing::increment_entry`].
     fn believe(&self, leaf: &Span) -> Result<(), Stop> {
         let _any = leaf;
         Ok(())
@@ -37,19 +38,19 @@ pub trait Sharing {
 pub struct Alone;
 
 impl Sharing for Alone {
-    fn since(&self) -> u64 {
+    fn last_clone(&self) -> u64 {
         0
     }
     fn others(&self, _: &mut Pages, _: Block) -> Result<u64, Stop> {
         Ok(0)
     }
-    fn hold(&self, _: Block) {
+    fn increment(&self, _: Block) {
         unreachable!("EDIT2: nobody else holds a node")
     }
-    fn let_go(&self, _: Block) {
+    fn decrement(&self, _: Block) {
         unreachable!("EDIT2: nobody else holds a node")
     }
-    fn hold_entry(&self, _: Key, _: &Value) {
+    fn increment_entry(&self, _: Key, _: &Value) {
         unreachable!("EDIT2: nobody else holds a node")
     }
     fn may_merge(&self) -> bool {
@@ -60,7 +61,7 @@ impl Sharing for Alone {
 /// The index of the first node of `path` that others hold too; everything below it is shared with them.
 pub(super) fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Step]) -> Result<usize, Stop> {
     for (depth, step) in path.iter().enumerate() {
-        if step.generation <= sharing.since() && sharing.others(pages, step.link.block())? > 0 {
+        if step.generation <= sharing.last_clone() && sharing.others(pages, step.link.block())? > 0 {
             return Ok(depth);
         }
     }
@@ -69,12 +70,14 @@ pub(super) fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Ste
 
 /// EDIT1: a copy of a node that others hold too.
 pub(super) fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, link: Link) -> Link {
-    assert!(sharing.since() > 0, "EDIT1: nothing is shared before the first clone");
+    assert!(sharing.last_clone() > 0, "EDIT1: nothing is shared before the first clone");
     let node = pages.node(link).expect("EDIT3: the path of a change is in memory");
     match &node.entries {
-        Entries::Branch(children) => children.iter().for_each(|child| sharing.hold(child.1.block())),
-        Entries::Leaf(entries) => entries.iter().for_each(|(key, value)| sharing.hold_entry(*key, value)),
+        Entries::Branch(children) => children.iter().for_each(|child| sharing.increment(child.1.block())),
+        Entries::Leaf(entries) => {
+            entries.iter().for_each(|(key, value)| sharing.increment_entry(*key, value))
+        }
     }
-    sharing.let_go(link.block());
+    sharing.decrement(link.block());
     pages.create(node.level, node.entries.clone())
 }

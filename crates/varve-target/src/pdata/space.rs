@@ -1,4 +1,4 @@
-//! Which blocks of a store are in use: pages in memory, what this transaction took and gave up.
+//! Which blocks of a store are in use: pages in memory, what this transaction took and freed.
 //!
 //! Pages are loaded when a group is looked at: one bit a block, 4 KiB for 126 MiB of store. Which
 //! of a group's two places counts is said by the superblock, never guessed from what lies there: a commit that a crash
@@ -12,30 +12,31 @@
 //! Pages that are written while blocks wait say that these are free, as a crash would make them.
 //!
 //! Invariants:
-//! - SPACE1. A block that was given up is marked as in use until the commit of that transaction is durable (PDATA2).
+//! - SPACE1. A block that was freed is marked as in use until the commit of that transaction is durable (PDATA2).
 //! - SPACE2. A block is handed out only while its mark says that it is free.
 //! - SPACE3. And only when nobody reads it any more who was reading when that commit became durable (PDATA5).
-//! - SPACE4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
+//! - SPACE4. Blocks taken unpublished, for content to which nothing leads yet, are free on the disk until they are
+//!   published.
 //! - SPACE5. If the device below is to be told of freed blocks, they are handed out only after it was.
-//! - SPACE6. What a map gives up and the space map says is free, or gives up twice, is found before it is committed
+//! - SPACE6. What a map frees and the space map says is free, or frees twice, is found before it is committed
 //!   (`contradiction.rs`).
 //!
 //! Which pages stay in memory says RESIDENT1 (`resident.rs`), which blocks are taken first REUSE1 (`reuse.rs`).
 
 mod contradiction;
 mod discard_queue;
+mod free;
 mod freed;
-mod give_up;
-mod given_up;
-mod loose;
+mod pending_free;
 mod resident;
 mod reuse;
+mod unpublished;
 
 use crate::reader_epochs::{EpochGuard, ReaderEpochs};
 use discard_queue::DiscardQueue;
 use freed::Freed;
-pub use given_up::FREED_RUNS_MAX;
-use given_up::{ByGroup, GivenUp};
+pub use pending_free::FREED_RUNS_MAX;
+use pending_free::{ByGroup, PendingFree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
@@ -70,7 +71,7 @@ pub(super) struct Space {
     /// The first block behind the store.
     end: Block,
     pages: BTreeMap<u64, SpacePage>,
-    /// Blocks of the longest free run of each page that was given up (RESIDENT1).
+    /// Blocks of the longest free run of each page that was evicted (RESIDENT1).
     summaries: BTreeMap<u64, u64>,
     /// Pages that somebody needs for a while.
     pins: BTreeMap<u64, u32>,
@@ -82,27 +83,27 @@ pub(super) struct Space {
     changed: BTreeSet<u64>,
     /// Which place of each group counts.
     places: Vec<Place>,
-    /// Given up in this transaction.
-    freed: GivenUp,
-    /// How many blocks were taken in it since it had given up many.
+    /// Freed in this transaction.
+    freed: PendingFree,
+    /// How many blocks were taken in it since it had freed many.
     taken_since: u64,
-    /// Given up in the transaction that is being committed.
-    freezing: GivenUp,
+    /// Freed in the transaction that is being committed.
+    freezing: PendingFree,
     /// Free on the disk, but not before those have ended who were reading then (SPACE3).
     waiting: Vec<Waiting>,
     /// Free on the disk and read by nobody, but not before the device knows (SPACE5).
     discards: DiscardQueue,
     readers: ReaderEpochs,
-    /// How many blocks were given up and are not free yet.
-    given_up: ByGroup,
+    /// How many blocks were freed and cannot be taken yet.
+    pending_free: ByGroup,
     /// Taken for content to which nothing leads yet: first block and number (SPACE4).
-    loose: BTreeMap<Block, u64>,
+    unpublished: BTreeMap<Block, u64>,
     /// Where the next search round the store begins on the near and on the far side.
     next: [Block; 2],
     /// Freed blocks to take again on both sides, and in units (REUSE1).
     freed_on: [Freed; 2],
     freed_units: Freed,
-    /// Blocks not in use, and not given up either.
+    /// Blocks not in use, and not freed either.
     free: u64,
     /// No whole unit was found free since space came back last.
     no_unit: bool,
@@ -137,14 +138,14 @@ impl Space {
             committing: BTreeSet::new(),
             changed: BTreeSet::new(),
             places,
-            freed: GivenUp::default(),
+            freed: PendingFree::default(),
             taken_since: 0,
-            freezing: GivenUp::default(),
+            freezing: PendingFree::default(),
             waiting: Vec::new(),
             discards: DiscardQueue::default(),
             readers: ReaderEpochs::default(),
-            given_up: ByGroup::default(),
-            loose: BTreeMap::new(),
+            pending_free: ByGroup::default(),
+            unpublished: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
             freed_on: Default::default(),
             freed_units: Freed::default(),
@@ -164,7 +165,7 @@ impl Space {
         self.end
     }
 
-    /// Blocks free now, without those given up since the last commit.
+    /// Blocks free now, without those freed since the last commit.
     pub(super) fn free(&self) -> u64 {
         self.free
     }
@@ -174,7 +175,7 @@ impl Space {
         self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.discards.runs())
     }
 
-    /// Of the blocks that were given up, those that wait only for those who may be reading them.
+    /// Of the blocks that were freed, those that wait only for those who may be reading them.
     pub(super) fn held_blocks(&self) -> u64 {
         self.waiting.iter().map(|waiting| waiting.blocks).sum()
     }
@@ -190,14 +191,14 @@ impl Space {
         self.readers.listen(listener);
     }
 
-    /// Blocks that are free on the disk once everything that was given up up to now is committed.
+    /// Blocks that are free on the disk once everything that was freed up to now is committed.
     pub(super) fn free_after_commit(&self) -> u64 {
-        self.free + self.reclaimable() + self.loose_blocks()
+        self.free + self.reclaimable() + self.unpublished_blocks()
     }
 
     /// Blocks taken for content to which nothing leads yet.
-    pub(super) fn loose_blocks(&self) -> u64 {
-        self.loose.values().sum()
+    pub(super) fn unpublished_blocks(&self) -> u64 {
+        self.unpublished.values().sum()
     }
 
     /// The block where the page of `group` lies; `None` if it was never written.
@@ -304,7 +305,7 @@ impl Space {
     pub(super) fn untake(&mut self, run: BlockRun) {
         if self.require(run).is_err() {
             // A commit has said since that they are in use; the next one reads their page and says that they are free.
-            return self.give_up(run, false);
+            return self.free_run(run, false);
         }
         self.mark(run, false);
     }
@@ -330,8 +331,8 @@ impl Space {
         let mut images: BTreeMap<u64, SpacePage> =
             groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
         let waiting = self.free_on_disk().copied();
-        let loose = self.loose_runs();
-        for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
+        let unpublished = self.unpublished_runs();
+        for run in self.freezing.runs().copied().chain(waiting).chain(unpublished) {
             for block in run.blocks() {
                 let (group, index) = self.locate(block);
                 // A group of which no page is written: its page on the disk says so already (SPACE3, SPACE4, SPACE5).
@@ -355,10 +356,10 @@ impl Space {
         PageImage { address: self.page_address(group).expect("it has a place now"), page }
     }
 
-    /// The frozen transaction is durable: what it gave up is free, or will be when those who read now have ended.
+    /// The frozen transaction is durable: what it freed is free, or will be when those who read now have ended.
     pub(super) fn committed(&mut self) {
         self.committing.clear();
-        let GivenUp { read, unread, .. } = std::mem::take(&mut self.freezing);
+        let PendingFree { read, unread, .. } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
         unread.into_iter().for_each(|run| self.come_back(run));
         assert!(read.iter().all(|run| run.count > 0), "SPACE3: a run has blocks");
@@ -370,13 +371,18 @@ impl Space {
         self.assert_consistent();
     }
 
-    /// Each group has a place; where debug assertions are compiled in, what was given up is counted once, wherever it waits.
+    /// Each group has a place; where debug assertions are compiled in, what was freed is counted once, wherever it
+    /// waits.
     fn assert_consistent(&self) {
         if cfg!(debug_assertions) {
-            let given_up =
+            let pending_free =
                 self.freed.blocks() + self.freezing.blocks() + self.held_blocks() + self.discards.blocks();
-            assert!(self.given_up.is_counted(), "SPACE1: what was given up is counted");
-            assert_eq!(self.given_up.blocks(), given_up, "SPACE1, SPACE3, SPACE5: each block waits once");
+            assert!(self.pending_free.is_counted(), "SPACE1: what was freed is counted");
+            assert_eq!(
+                self.pending_free.blocks(),
+                pending_free,
+                "SPACE1, SPACE3, SPACE5: each block waits once"
+            );
         }
         assert_eq!(self.places.len() as u64, self.groups(), "SPACE2: each group has a place");
     }

@@ -343,13 +343,13 @@ fn what_many_want_is_read_once_and_fails_for_each_alone() {
 
 /// SPACE3: a reader of before two commits may be reading what only the second of them frees.
 #[test]
-fn who_reads_keeps_what_any_later_commit_gives_up() {
+fn who_reads_keeps_what_any_later_commit_frees() {
     let mut store = Store::new(CachePolicy::default(), 1 << 20);
     let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
     store.commit();
     let reader = store.map.pages().in_use();
     store.commit();
-    store.map.pages().give_up(run);
+    store.map.pages().free_run(run);
     store.commit();
     store.map.pages().reclaim();
     assert_eq!(store.map.pages().reclaimable_blocks(), 1, "the reader of before is still there");
@@ -359,7 +359,7 @@ fn who_reads_keeps_what_any_later_commit_gives_up() {
 }
 
 #[test]
-fn a_node_that_is_being_read_keeps_what_commits_give_up() {
+fn a_node_that_is_being_read_keeps_what_commits_free() {
     let mut store = Store::new(CachePolicy::default(), 1 << 20);
     assert_eq!(store.insert(1, value(1)), None);
     let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
@@ -371,7 +371,7 @@ fn a_node_that_is_being_read_keeps_what_commits_give_up() {
     holder.hold_next(1, varve_sim::Holds::Reads);
     let mut reads = Box::pin(map.run(|pages| pages.node(tree.root).map(drop)));
     assert!((&mut reads).now_or_never().is_none() && holder.held() == 1, "it is under way");
-    map.pages().give_up(run);
+    map.pages().free_run(run);
     let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages are in memory");
     block_on(map.write(&commit)).expect("memory does not fail");
     map.committed(commit);
@@ -384,20 +384,20 @@ fn a_node_that_is_being_read_keeps_what_commits_give_up() {
 }
 
 #[test]
-fn what_was_promised_is_there_for_nobody_else() {
+fn what_was_reserved_is_there_for_nobody_else() {
     let store = Store::new(CachePolicy::default(), 1 << 20);
-    let all = store.map.pages().room(Room::All);
+    let all = store.map.pages().available(AllocClass::Reserve);
     store.map.pages().keep_for_commit(2);
-    store.map.pages().promise(all - 3);
-    assert_eq!(store.map.pages().room(Room::Ordinary), 1);
-    let change = |room: Room, keys: u64| {
+    store.map.pages().set_reservation(all - 3);
+    assert_eq!(store.map.pages().available(AllocClass::Normal), 1);
+    let change = |class: AllocClass, keys: u64| {
         let mut tree = store.tree;
         let puts: Vec<_> = (0..keys).map(|key| (u128::from(key), value(key))).collect();
-        block_on(store.map.run(|pages| tree.patch(pages, &[], &puts, room)))
+        block_on(store.map.run(|pages| tree.patch(pages, &[], &puts, class)))
     };
-    store.map.pages().promise(all - 2);
-    assert_eq!(change(Room::Ordinary, 1), Err(MapError::Full), "it was promised, or is kept for a commit");
-    assert_eq!(change(Room::All, 1), Ok(()));
+    store.map.pages().set_reservation(all - 2);
+    assert_eq!(change(AllocClass::Normal, 1), Err(MapError::Full), "it is reserved, or is kept for a commit");
+    assert_eq!(change(AllocClass::Reserve, 1), Ok(()));
 }
 
 /// NODE4: keys that come before the first one of a tree that was made with several leaves.
@@ -407,14 +407,14 @@ fn smaller_keys_than_the_first_ones_are_in_order_too() {
     let mut tree = Tree::EMPTY;
     let entries =
         |keys: std::ops::Range<u64>| keys.map(|key| (u128::from(key), value(key))).collect::<Vec<_>>();
-    block_on(map.run(|pages| tree.edit(pages, &Alone, 5000, entries(5000..5300), Room::All)))
+    block_on(map.run(|pages| tree.edit(pages, &Alone, 5000, entries(5000..5300), AllocClass::Reserve)))
         .expect("there is room");
     for first in (0..5000).rev().step_by(100) {
         let start = first - 99;
         block_on(map.run(|pages| {
             let mut all = tree.span(pages, start.into())?.entries().to_vec();
             all.splice(0..0, entries(start..first + 1));
-            tree.edit(pages, &Alone, start.into(), all, Room::All)
+            tree.edit(pages, &Alone, start.into(), all, AllocClass::Reserve)
         }))
         .expect("there is room");
     }
@@ -470,7 +470,7 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
         let mut tree = store.tree;
         let changed = block_on(store.map.run(|pages| {
             tree = store.tree;
-            tree.patch(pages, &[key], &[], Room::Ordinary)
+            tree.patch(pages, &[key], &[], AllocClass::Normal)
         }));
         assert!(
             matches!(changed, Err(MapError::Damaged { block, .. }) if block == first.block()),
@@ -532,7 +532,7 @@ fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
             let mut tree = store.tree;
             let mut entries = tree.span(pages, 0)?.entries().to_vec();
             entries.splice(at..at, [1, 2].map(|more| (at as u128 * 10 - 5 + more, value(more as u64))));
-            tree.edit(pages, &Alone, 0, entries, Room::All)?;
+            tree.edit(pages, &Alone, 0, entries, AllocClass::Reserve)?;
             Ok(tree)
         }));
         let tree = edited.expect("there is room");
@@ -547,19 +547,19 @@ fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
 struct MayBeCloned;
 
 impl Sharing for MayBeCloned {
-    fn since(&self) -> u64 {
+    fn last_clone(&self) -> u64 {
         0
     }
     fn others(&self, _: &mut Pages, _: Block) -> Result<u64, Stop> {
         Ok(0)
     }
-    fn hold(&self, _: Block) {
+    fn increment(&self, _: Block) {
         unreachable!("EDIT2")
     }
-    fn let_go(&self, _: Block) {
+    fn decrement(&self, _: Block) {
         unreachable!("EDIT2")
     }
-    fn hold_entry(&self, _: u128, _: &Value) {
+    fn increment_entry(&self, _: u128, _: &Value) {
         unreachable!("EDIT2")
     }
 }
@@ -578,7 +578,7 @@ fn leaves_that_edits_make_small_are_merged_unless_the_tree_may_be_cloned() {
                 let kept: Vec<_> =
                     span.entries().iter().copied().filter(|entry| entry.0 % 126 == 0).collect();
                 let next = if kept.len() == span.entries().len() { span.end } else { Some(span.first) };
-                tree.edit(pages, sharing, key, kept, Room::All)?;
+                tree.edit(pages, sharing, key, kept, AllocClass::Reserve)?;
                 Ok((tree, next))
             }));
             (store.tree, from) = edited.expect("there is room");

@@ -132,7 +132,7 @@ impl Cache {
     }
 
     /// Whether so much is dirty that it should be written.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(super) fn is_over_budget(&self) -> bool {
         self.state.borrow().dirty.len() * 2 > self.slices_max
     }
 

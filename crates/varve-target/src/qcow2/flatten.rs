@@ -41,7 +41,7 @@ impl Image {
         let Some(below) = self.backing.as_ref().filter(|_| at < end) else {
             return Ok(Pulled::nothing(self.size() - at));
         };
-        if self.cache.is_crowded() {
+        if self.cache.is_over_budget() {
             self.commit().await?;
         }
         let piece = PIECE.max(self.header.cluster_size());

@@ -37,7 +37,7 @@ impl Image {
         let size = self.header.cluster_size();
         assert!(at.is_multiple_of(size) && places.is_aligned(size), "QPLACE2: whole clusters are led to");
         for (_, piece) in Extent::new(at, places.length).pieces(self.step_length_max()) {
-            if self.cache.is_crowded() {
+            if self.cache.is_over_budget() {
                 self.commit().await?;
             }
             let _alone = self.ranges.lock(piece, LockMode::Exclusive).await;

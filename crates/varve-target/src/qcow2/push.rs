@@ -114,7 +114,7 @@ impl Image {
         let clusters = extent.align_out(self.header.cluster_size());
         let mut written = 0;
         for (_, piece) in clusters.pieces(self.step_length_max()) {
-            if self.cache.is_crowded() {
+            if self.cache.is_over_budget() {
                 self.commit().await?;
             }
             if self.is_unallocated(piece).await? {

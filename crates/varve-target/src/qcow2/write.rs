@@ -36,7 +36,7 @@ impl Image {
     async fn write_here(&self, offset: u64, data: Bytes) -> Result<(), IoError> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
-            if self.cache.is_crowded() {
+            if self.cache.is_over_budget() {
                 self.commit().await?;
             }
             let written = self.write_some(at, &rest).await?;

@@ -79,7 +79,7 @@ impl Image {
         );
         let per_slice = self.cache.slice_size() / self.header.l2_entry_size() * size;
         for (_, piece) in extent.pieces(per_slice.min(STEP.max(size))) {
-            if self.cache.is_crowded() {
+            if self.cache.is_over_budget() {
                 self.commit().await?;
             }
             if self.is_zero(piece).await? && !self.holds_space(piece, unmap).await? {

@@ -6,7 +6,7 @@
 use super::map::{Map, SnapshotBytes};
 use super::recover::{Reading, load};
 use super::{SnapshotStore, StoreError};
-use crate::pdata::{self, Room};
+use crate::pdata::{self, AllocClass};
 use std::collections::BTreeMap;
 use varve_block::{Arena, Device, Extent, IoError};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
@@ -121,7 +121,7 @@ async fn audit(
     if audit.used != audit.owned + pages.unreachable_blocks() {
         return Err(StoreError::Corrupt("blocks are marked as in use that belong to nobody"));
     }
-    if end.number() - audit.used != pages.room(Room::All) {
+    if end.number() - audit.used != pages.available(AllocClass::Reserve) {
         return Err(StoreError::Corrupt("the number of free blocks is wrong"));
     }
     if audit.nodes != pages.nodes() {

@@ -65,7 +65,7 @@ impl SnapshotStore {
         let old: Vec<Extent> = state.table.iter().chain(&state.log.blocks).copied().collect();
         old.iter().try_for_each(|extent| pages.require(BlockRun::of(*extent)))?;
         let runs = pages.take_for_commit(table.len() as u64)?;
-        old.into_iter().for_each(|extent| pages.give_up_unread(BlockRun::of(extent)));
+        old.into_iter().for_each(|extent| pages.free_unread(BlockRun::of(extent)));
         let runs: Vec<Extent> = runs.into_iter().map(BlockRun::extent).collect();
         let blocks: u64 = runs.iter().map(|run| run.length / PART_SIZE).sum();
         assert_eq!(blocks, table.len() as u64, "SNAPSHOT9: every block of the table has its place");

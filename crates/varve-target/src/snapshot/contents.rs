@@ -10,9 +10,9 @@
 //!   refused never comes back.
 
 use super::StoreError;
-use super::map::{Heir, Map, SnapshotBytes};
+use super::map::{Map, NextOlder, SnapshotBytes};
 use super::rollback::Rollback;
-use crate::pdata::Room;
+use crate::pdata::AllocClass;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_block::Extent;
@@ -24,21 +24,21 @@ pub(super) struct Contents {
     /// Those of them of which the log has not said so yet: what changes is preserved for them already (CONTENTS3).
     announced: BTreeSet<u64>,
     /// The snapshots that were removed and still have entries.
-    pub leaving: BTreeMap<u64, Leaving>,
+    pub deleting: BTreeMap<u64, Deleting>,
     /// The id of the next snapshot.
     pub next_snapshot: u64,
     /// The rollback of the origin that is under way.
     pub rollback: Option<Rollback>,
     /// Bytes of the origin; 0 where that is not there.
     origin_size: u64,
-    /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
-    pub skip_hand_over: bool,
+    /// Do not merge what an older snapshot needs; for the tests of the oracle only.
+    pub skip_merge: bool,
     /// Let the table name what was only announced; for the tests of the oracle only.
     pub name_announced: bool,
 }
 
 /// A snapshot that was removed and still has entries.
-pub(super) struct Leaving {
+pub(super) struct Deleting {
     pub descriptor: Descriptor,
     /// The first key of preserved content that was not looked at yet.
     pub next: u128,
@@ -48,13 +48,13 @@ pub(super) struct Leaving {
 pub(super) async fn apply(
     map: &Map,
     contents: &RefCell<Contents>,
-    room: Room,
+    class: AllocClass,
     entry: &Entry,
 ) -> Result<(), StoreError> {
     match entry {
         Entry::Preserved { mapping, .. } => {
             // The snapshot may have been removed while the content was on its way: then an older one needs it.
-            map.keep(*mapping, room, || contents.borrow().heir(mapping.snapshot + 1)).await?;
+            map.keep(*mapping, class, || contents.borrow().next_older(mapping.snapshot + 1)).await?;
             Ok(())
         }
         Entry::Written(mapping) => {
@@ -63,7 +63,7 @@ pub(super) async fn apply(
                     "CONTENTS1: a snapshot that does not exist was written, or one beyond its end",
                 ));
             }
-            map.write(*mapping, room).await?;
+            map.write(*mapping, class).await?;
             Ok(())
         }
         Entry::Dropped { snapshot, extent } => {
@@ -72,12 +72,12 @@ pub(super) async fn apply(
                     "CONTENTS1: what was preserved for a snapshot that does not exist was dropped, or beyond its end",
                 ));
             }
-            map.drop_preserved(*snapshot, *extent, room).await?;
+            map.drop_preserved(*snapshot, *extent, class).await?;
             Ok(())
         }
         Entry::Bytes { snapshot, preserved, written } => {
             let known = contents.borrow();
-            if !known.snapshots.contains_key(snapshot) && !known.leaving.contains_key(snapshot) {
+            if !known.snapshots.contains_key(snapshot) && !known.deleting.contains_key(snapshot) {
                 return Err(StoreError::Corrupt("bytes are counted for a snapshot that does not exist"));
             }
             map.set_bytes(*snapshot, SnapshotBytes { preserved: *preserved, written: *written });
@@ -92,11 +92,11 @@ impl Contents {
         Self {
             snapshots: BTreeMap::new(),
             announced: BTreeSet::new(),
-            leaving: BTreeMap::new(),
+            deleting: BTreeMap::new(),
             next_snapshot,
             rollback: None,
             origin_size: 0,
-            skip_hand_over: false,
+            skip_merge: false,
             name_announced: false,
         }
     }
@@ -147,7 +147,7 @@ impl Contents {
         let last = self.snapshots.last_key_value().map(|(id, _)| *id);
         assert!(last.is_none_or(|id| id < self.next_snapshot), "CONTENTS2: ids grow");
         let is_gone = |id: &u64| !self.snapshots.contains_key(id);
-        debug_assert!(self.leaving.keys().all(is_gone), "SNAPREMOVE1: what is leaving is not there");
+        debug_assert!(self.deleting.keys().all(is_gone), "SNAPREMOVE1: what is being deleted is not there");
         assert!(!self.announced.iter().any(is_gone), "CONTENTS3: what is announced is there");
         let target = self.rollback.as_ref().map(|rollback| rollback.snapshot);
         assert!(!target.iter().any(is_gone), "ROLLBACK2: the target is there");
@@ -181,7 +181,7 @@ impl Contents {
     }
 
     /// The next snapshot older than `snapshot`, which gets what was preserved for that: its id and size.
-    pub(super) fn heir(&self, snapshot: u64) -> Heir {
+    pub(super) fn next_older(&self, snapshot: u64) -> NextOlder {
         self.snapshots.range(..snapshot).next_back().map(|(id, descriptor)| (*id, descriptor.size))
     }
 
@@ -189,7 +189,7 @@ impl Contents {
     pub(super) fn table_blocks(&self) -> u64 {
         // A removed snapshot has an entry more, and each has one for its bytes.
         const OTHERS: usize = 64;
-        let all = self.snapshots.values().chain(self.leaving.values().map(|leaving| &leaving.descriptor));
+        let all = self.snapshots.values().chain(self.deleting.values().map(|deleting| &deleting.descriptor));
         let lengths = all.map(|descriptor| descriptor.entry_length() + OTHERS);
         let marks = self.rollback.as_ref().map_or(0, |rollback| (rollback.marks() + 2) * RESTORED_LENGTH);
         let bytes: usize = lengths.sum::<usize>() + marks + ENTRY_LENGTH_MAX + OTHERS;
@@ -205,7 +205,7 @@ impl Contents {
             Entry::Created(descriptor) => {
                 let known = self.snapshots.get(&descriptor.id);
                 let is_other = known.is_some_and(|known| known.name != descriptor.name);
-                if is_other || self.leaving.contains_key(&descriptor.id) {
+                if is_other || self.deleting.contains_key(&descriptor.id) {
                     return Err(StoreError::Corrupt("CONTENTS2: two snapshots have one id"));
                 }
                 self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
@@ -221,7 +221,7 @@ impl Contents {
                     ));
                 }
                 self.snapshots.remove(id);
-                self.leaving.insert(*id, Leaving { descriptor, next: 0 });
+                self.deleting.insert(*id, Deleting { descriptor, next: 0 });
                 self.assert_consistent();
                 Ok(())
             }
@@ -265,11 +265,11 @@ impl Contents {
 
     /// The table of snapshots, which have so many bytes.
     pub(super) fn table(&self, bytes: &BTreeMap<u64, SnapshotBytes>) -> Vec<Entry> {
-        let leaving = self.leaving.values().map(|leaving| &leaving.descriptor);
+        let deleting = self.deleting.values().map(|deleting| &deleting.descriptor);
         let named = |descriptor: &&Descriptor| {
             self.name_announced || !self.announced.contains(&descriptor.id) // CONTENTS3
         };
-        let created = self.snapshots.values().filter(named).chain(leaving).cloned().map(Entry::Created);
+        let created = self.snapshots.values().filter(named).chain(deleting).cloned().map(Entry::Created);
         let kept = |(snapshot, bytes): (&u64, &SnapshotBytes)| Entry::Bytes {
             snapshot: *snapshot,
             preserved: bytes.preserved,
@@ -280,7 +280,7 @@ impl Contents {
 
     /// What the table says behind everything else.
     pub(super) fn endings(&self) -> impl Iterator<Item = Entry> {
-        let removed = self.leaving.keys().map(|id| Entry::Removed(*id));
+        let removed = self.deleting.keys().map(|id| Entry::Removed(*id));
         removed.chain(self.rollback.iter().flat_map(Rollback::entries))
     }
 }

@@ -10,7 +10,7 @@
 
 use super::map::{Run, push_extent};
 use super::rollback::ORIGIN;
-use super::{Sabotage, SnapshotStore, StoreError};
+use super::{InjectedBug, SnapshotStore, StoreError};
 use varve_block::Extent;
 
 /// How many bytes are compared as one.
@@ -35,7 +35,7 @@ impl SnapshotStore {
         let to = to.unwrap_or(ORIGIN);
         let (older, newer) = (from.min(to), from.max(to));
         let common = Extent::new(0, from_size.min(to_size));
-        let written = !self.sabotaged(Sabotage::DiffWithoutWritten);
+        let written = !self.has_bug(InjectedBug::DiffWithoutWritten);
         let (mut differing, mut key, mut done) = (Vec::new(), Some(0), 0);
         let windowed = self.same_outside_windows(newer).intersect(common).unwrap_or_default();
         assert!(windowed.end() <= common.end(), "STOREDIFF1: all of what both have is compared");

@@ -5,45 +5,45 @@
 //!
 //! Invariants:
 //! - STOREFULL1. Whoever waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
-//! - STOREFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `waiting_room.rs`).
+//! - STOREFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `space_waiters.rs`).
 //! - STOREFULL3. One snapshot goes at a time, and none while room has come since the attempt that failed, or is about to: blocks
 //!   that are free once somebody has read to the end are waited for, though not for ever.
 
 use super::space::{FullPolicy, READERS_TIMEOUT, StoreEvent};
 use super::{SnapshotStore, StoreError};
 use crate::pdata;
-use crate::waiting_room::Patience;
+use crate::space_waiters::SpaceWait;
 use varve_block::{Extent, IoError, LockMode, timeout};
 use varve_format::store::{Descriptor, PART_SIZE};
 
 impl SnapshotStore {
     /// An attempt to preserve `bytes` bytes at most found no room: does what the policy says. Another attempt is worth
     /// while if this succeeds.
-    pub(super) async fn make_room(&self, patience: &mut Patience, bytes: u64) -> Result<(), IoError> {
-        let room = &self.room.waiting;
-        match room.policy() {
+    pub(super) async fn make_room(&self, wait: &mut SpaceWait, bytes: u64) -> Result<(), IoError> {
+        let queue = &self.waiters.queue;
+        match queue.policy() {
             FullPolicy::Error => Err(IoError::NoSpace),
-            FullPolicy::Pause { timeout } => room.wait(&self.clock, patience, timeout).await,
-            FullPolicy::DropOldest => self.drop_oldest(patience, bytes).await,
+            FullPolicy::Pause { timeout } => queue.wait(&self.clock, wait, timeout).await,
+            FullPolicy::DropOldest => self.drop_oldest(wait, bytes).await,
         }
     }
 
     /// Declares another policy. Changes that wait try again, and then meet it.
     pub fn set_full_policy(&self, policy: FullPolicy) {
-        self.room.waiting.set_policy(policy);
+        self.waiters.queue.set_policy(policy);
     }
 
     /// Whether a change of the origin waits for room.
     pub fn is_paused(&self) -> bool {
-        self.room.waiting.is_paused()
+        self.waiters.queue.is_paused()
     }
 
-    async fn drop_oldest(&self, patience: &Patience, bytes: u64) -> Result<(), IoError> {
-        let _alone = self.room.dropping.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        if self.room.waiting.has_come(patience) {
+    async fn drop_oldest(&self, wait: &SpaceWait, bytes: u64) -> Result<(), IoError> {
+        let _alone = self.waiters.dropping.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        if self.waiters.queue.was_notified(wait) {
             return Ok(()); // STOREFULL3
         }
-        if self.readers_make_room(patience, bytes).await {
+        if self.readers_make_room(wait, bytes).await {
             return Ok(()); // STOREFULL3
         }
         let target = self.rollback_status().map(|status| status.snapshot);
@@ -53,8 +53,8 @@ impl SnapshotStore {
         let oldest = self.list().into_iter().find(may_go).ok_or(IoError::NoSpace)?;
         match self.begin_removal(oldest.id).await {
             Ok(()) => {
-                assert!(self.room.waiting.has_come(patience), "STOREFULL3: a removal counts as room");
-                self.room.waiting.tell(StoreEvent::Dropped(oldest));
+                assert!(self.waiters.queue.was_notified(wait), "STOREFULL3: a removal counts as room");
+                self.waiters.queue.tell(StoreEvent::Dropped(oldest));
                 Ok(())
             }
             // Somebody else has removed or held it, or rolls back to it.
@@ -65,7 +65,7 @@ impl SnapshotStore {
     }
 
     /// Waits for those who read what is free otherwise, if that is enough for `bytes` bytes; whether they have ended.
-    async fn readers_make_room(&self, patience: &Patience, bytes: u64) -> bool {
+    async fn readers_make_room(&self, wait: &SpaceWait, bytes: u64) -> bool {
         let enough = {
             let mut pages = self.blocks.pages();
             let held = pages.held_blocks();
@@ -75,17 +75,17 @@ impl SnapshotStore {
             }
             let bytes = bytes.min(self.options.batch_bytes);
             let wanted = bytes / PART_SIZE + self.blocks_for_nodes(&pages, 1, bytes);
-            held > 0 && pages.room(pdata::Room::Ordinary) + held >= wanted
+            held > 0 && pages.available(pdata::AllocClass::Normal) + held >= wanted
         };
         if !enough {
             return false;
         }
-        timeout(&self.clock, READERS_TIMEOUT, self.room.waiting.comes(patience)).await.is_some()
+        timeout(&self.clock, READERS_TIMEOUT, self.waiters.queue.notified(wait)).await.is_some()
     }
 
     /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a
     /// bound.
     pub async fn next_event(&self) -> StoreEvent {
-        self.room.waiting.next_event().await
+        self.waiters.queue.next_event().await
     }
 }

@@ -12,7 +12,7 @@
 use super::places::first_of;
 use super::{SnapshotStore, StoreError};
 use crate::fan_out::fan_out;
-use crate::waiting_room::Patience;
+use crate::space_waiters::SpaceWait;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -103,7 +103,7 @@ impl SideBySide {
     async fn change(&self, io: Io, inside: Option<Vec<TrackerGuard>>) -> Outcome {
         let extent = io.extent();
         let (mut inside, mut attempts) = (inside, Vec::new());
-        attempts.resize_with(self.stores.len(), Patience::default);
+        attempts.resize_with(self.stores.len(), SpaceWait::default);
         loop {
             let entered = match inside.take() {
                 Some(inside) => inside,
@@ -116,7 +116,7 @@ impl SideBySide {
                 return Err(IoError::Unsupported);
             }
             for (store, attempt) in self.stores.iter().zip(&mut attempts) {
-                store.room.begin(attempt);
+                store.waiters.begin(attempt);
             }
             let copies = join_all(self.stores.iter().map(|store| store.preserve(extent))).await;
             match copies.iter().position(|copy| copy.is_err()) {

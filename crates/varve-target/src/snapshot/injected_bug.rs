@@ -3,13 +3,13 @@
 /// Faults that can be built in on purpose.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
+pub enum InjectedBug {
     /// Records are not durable when the origin is changed (breaks SNAPSHOT1 and SNAPSHOT3).
     SkipFlush,
     /// The origin is changed before the record is written (breaks SNAPSHOT1).
     EntryAfterWrite,
     /// At a removal the older snapshot does not get what it needs.
-    SkipHandOver,
+    SkipMerge,
     /// What was written to a newer snapshot is taken for preserved content.
     WrittenAsPreserved,
     /// Freed space is used again at once (breaks SNAPSHOT5).

@@ -5,9 +5,9 @@
 
 use super::batch::{Sealed, Work};
 use super::contents::apply;
-use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, index, of_device};
+use super::{InjectedBug, MetadataOrder, SnapshotStore, StoreError, index, of_device};
 use crate::fan_out::fan_out;
-use crate::pdata::{Pace, Room};
+use crate::pdata::{AllocClass, Pace};
 use std::collections::VecDeque;
 use varve_block::{Buffer, Durability, Extent, Io, IoError, LockMode};
 use varve_format::pdata::{Block, BlockRun};
@@ -69,7 +69,7 @@ impl Outcomes {
 
 impl SnapshotStore {
     /// Sees `ticket`'s batch through, as its leader or not.
-    pub(super) async fn settle(&self, ticket: super::batch::Ticket) -> Result<(), IoError> {
+    pub(super) async fn await_commit(&self, ticket: super::batch::Ticket) -> Result<(), IoError> {
         if let Some(batch) = self.pipeline.turn(&ticket).await {
             self.lead(batch).await;
         }
@@ -79,7 +79,7 @@ impl SnapshotStore {
     /// Puts `entry` into the log.
     pub(super) async fn log_entry(&self, entry: Entry) -> Result<(), IoError> {
         let ticket = self.pipeline.join(Work::Entry(entry));
-        self.settle(ticket).await
+        self.await_commit(ticket).await
     }
 
     async fn lead(&self, batch: Sealed<'_>) {
@@ -88,7 +88,7 @@ impl SnapshotStore {
         let asked: Vec<bool> = works.iter().map(|work| matches!(work, Work::Checkpoint)).collect();
         let wants_checkpoint = through || asked.contains(&true);
         let mut outcomes = self.commit(works).await;
-        self.blocks.pages().promise(0);
+        self.blocks.pages().set_reservation(0);
         if wants_checkpoint && let Err(error) = self.checkpoint().await {
             // The others have what they want: their records are durable. If the store has failed the next ones hear.
             let asked = outcomes.iter_mut().zip(asked).filter(|(outcome, asked)| *asked && outcome.is_ok());
@@ -233,11 +233,11 @@ impl SnapshotStore {
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
         // SNAPSHOT9
         let nodes = self.blocks_for_nodes(&self.blocks.pages(), units.len(), wanted);
-        self.blocks.pages().promise(nodes);
+        self.blocks.pages().set_reservation(nodes);
         let own = BlockRun::one(Block::at(start));
-        let mut places = self.take_for_record(own.end(), wanted / PART_SIZE, Room::Ordinary).await?;
+        let mut places = self.take_for_record(own.end(), wanted / PART_SIZE, AllocClass::Normal).await?;
         let behind = places.last().unwrap_or(&own).end();
-        let next = match self.take_for_record(behind, 1, Room::All).await {
+        let next = match self.take_for_record(behind, 1, AllocClass::Reserve).await {
             Ok(next) => next.first().copied(),
             Err(error) => {
                 self.untake(places);
@@ -301,7 +301,7 @@ impl SnapshotStore {
     async fn append(&self, record: &Record, data: &[Option<Buffer>]) -> Result<(), IoError> {
         assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "SNAPSHOT3: in turn");
         let durability =
-            if self.sabotaged(Sabotage::SkipFlush) { Durability::Volatile } else { Durability::Durable };
+            if self.has_bug(InjectedBug::SkipFlush) { Durability::Volatile } else { Durability::Durable };
         let device = self.store_device();
         let mut writes = Vec::with_capacity(record.runs.len());
         for (number, (extent, slices)) in record.runs.iter().enumerate() {
@@ -375,10 +375,10 @@ impl SnapshotStore {
                 }
                 _ => None,
             };
-            let applied = apply(&self.map, &self.contents, Room::All, entry).await;
+            let applied = apply(&self.map, &self.contents, AllocClass::Reserve, entry).await;
             applied.map_err(|error| match error {
                 StoreError::Io(error) => error,
-                // Contradictions; and space, which was promised (SNAPSHOT9).
+                // Contradictions; and space, which was reserved (SNAPSHOT9).
                 _ => IoError::Corrupt,
             })?;
             match entry {

@@ -2,7 +2,7 @@
 
 use super::batch::{Ticket, Work};
 use super::{SnapshotBytes, SnapshotStore, StoreError, of_device, usable_size};
-use crate::pdata::Room;
+use crate::pdata::AllocClass;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Device, Extent, LockMode, RangeGuard, TrackerGuard};
@@ -113,7 +113,7 @@ impl Pending {
         let Pending { store, ticket, id } = self;
         // If the log was refused it, it is withdrawn already. If the log failed, that may say that the snapshot exists:
         // nobody sees it, and the origin is not changed where that would need a copy, until the next start can tell.
-        store.settle(ticket).await?;
+        store.await_commit(ticket).await?;
         Ok(id)
     }
 }
@@ -211,7 +211,7 @@ impl SnapshotStore {
         let pages = self.blocks.pages();
         Usage {
             size: pages.end_block().offset(),
-            free: pages.room(Room::All) * PART_SIZE,
+            free: pages.available(AllocClass::Reserve) * PART_SIZE,
             pending: (pages.reclaimable_blocks() + log) * PART_SIZE,
         }
     }
@@ -223,12 +223,12 @@ impl SnapshotStore {
 
     /// Completes when at least `percent` of the store are taken.
     pub async fn filled(&self, percent: u64) -> Usage {
-        self.room.watch.filled(percent, || self.usage().percent()).await;
+        self.waiters.watch.filled(percent, || self.usage().percent()).await;
         self.usage()
     }
 
     pub(super) fn notify_space(&self) {
-        self.room.watch.notify(|| self.usage().percent());
+        self.waiters.watch.notify(|| self.usage().percent());
     }
 
     /// The store's device has grown: `device` is the same, with more behind its end.
@@ -240,7 +240,7 @@ impl SnapshotStore {
         self.store.replace(device.clone());
         self.blocks.grow(device, Block::at(new));
         assert_eq!(self.blocks.pages().end_block().offset(), new, "SNAPSHOT5: all of the store is counted");
-        self.room.came();
+        self.waiters.notify();
         Ok(())
     }
 

@@ -23,7 +23,7 @@ pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
 use super::report::report;
-use crate::pdata::{self, Alone, MapError, Pages, Room, Stop, Tree};
+use crate::pdata::{self, AllocClass, Alone, MapError, Pages, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};
 use std::cell::{Cell, RefCell};
@@ -46,7 +46,7 @@ pub struct SnapshotBytes {
 }
 
 /// A snapshot that gets what another one leaves behind: its id and its size.
-pub(super) type Heir = Option<(u64, u64)>;
+pub(super) type NextOlder = Option<(u64, u64)>;
 
 /// The maps of a store.
 pub(super) struct Map {
@@ -95,17 +95,17 @@ impl Map {
     }
 
     /// The parts of `extent` of which the origin's content must be preserved for `snapshot`, the newest one, before
-    /// they change: those that nothing is preserved of since it was taken, be it for one that is leaving.
-    pub(super) fn try_missing(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, Stop> {
-        self.attempt_missing(&mut self.blocks.pages(), snapshot, extent)
+    /// they change: those that nothing is preserved of since it was taken, be it for one that is being deleted.
+    pub(super) fn missing_if_loaded(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, Stop> {
+        self.try_missing(&mut self.blocks.pages(), snapshot, extent)
     }
 
-    /// As [`Map::try_missing`], loading what it needs.
+    /// As [`Map::missing_if_loaded`], loading what it needs.
     pub(super) async fn missing(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, IoError> {
-        self.run(|pages| self.attempt_missing(pages, snapshot, extent)).await
+        self.run(|pages| self.try_missing(pages, snapshot, extent)).await
     }
 
-    pub(super) fn attempt_missing(
+    pub(super) fn try_missing(
         &self,
         pages: &mut Pages,
         snapshot: u64,
@@ -126,11 +126,11 @@ impl Map {
         snapshot: u64,
         extent: Extent,
     ) -> Result<(Vec<Run>, pdata::InUse), IoError> {
-        self.run(|pages| Ok((self.attempt_resolve(pages, snapshot, extent)?, pages.in_use()))).await
+        self.run(|pages| Ok((self.try_resolve(pages, snapshot, extent)?, pages.in_use()))).await
     }
 
     /// Where the bytes of `extent` of `snapshot` are, in order.
-    pub(super) fn attempt_resolve(
+    pub(super) fn try_resolve(
         &self,
         pages: &mut Pages,
         snapshot: u64,
@@ -169,9 +169,9 @@ impl Map {
         Ok(runs)
     }
 
-    /// A wrong [`Map::attempt_resolve`], for the tests of the oracle: what was written to newer snapshots, `all`, is
+    /// A wrong [`Map::try_resolve`], for the tests of the oracle: what was written to newer snapshots, `all`, is
     /// taken for what was preserved.
-    pub(super) fn attempt_resolve_confused(
+    pub(super) fn try_resolve_confused(
         &self,
         pages: &mut Pages,
         all: impl Iterator<Item = u64>,
@@ -193,30 +193,31 @@ impl Map {
         Ok(runs)
     }
 
-    /// Enters the content of `mapping`, which was preserved for its snapshot, for `heir`, the newest that is there and
-    /// not newer, as far as no snapshot between has it (SNAPREMOVE3). What is not needed is given up.
+    /// Enters the content of `mapping`, which was preserved for its snapshot, for `next_older`, the newest that is
+    /// there and not newer, as far as no snapshot between has it (SNAPREMOVE3). What is not needed is given up.
     pub(super) async fn keep(
         &self,
         mapping: Mapping,
-        room: Room,
-        heir: impl Fn() -> Heir,
+        class: AllocClass,
+        next_older: impl Fn() -> NextOlder,
     ) -> Result<(), IoError> {
         assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != ZEROS, "STOREMAP1: {mapping:?}");
         let (mut content, owner) = (content_of(mapping), short(mapping.snapshot));
         while content.count > 0 {
             let step = |pages: &mut Pages| {
                 let mut preserved = self.preserved.get();
-                let heir = heir().map(|(heir, size)| (short(heir), size / PART_SIZE));
-                let needed = heir.and_then(|(heir, size)| Some((heir, content.clip(0, size)?)));
-                let Some((heir, needed)) = needed else {
-                    give_up(pages, content);
+                let next_older = next_older().map(|(next_older, size)| (short(next_older), size / PART_SIZE));
+                let needed =
+                    next_older.and_then(|(next_older, size)| Some((next_older, content.clip(0, size)?)));
+                let Some((next_older, needed)) = needed else {
+                    free_run(pages, content);
                     return Ok(content.count);
                 };
-                let step = preserved.insert(pages, room, heir..=owner.max(heir), needed)?;
+                let step = preserved.insert(pages, class, next_older..=owner.max(next_older), needed)?;
                 if step.entered {
-                    self.count(Count::Preserved(heir, bytes(step.count)));
+                    self.count(Count::Preserved(next_older, bytes(step.count)));
                 } else {
-                    give_up(pages, Found { count: step.count, ..content });
+                    free_run(pages, Found { count: step.count, ..content });
                 }
                 self.preserved.set(preserved);
                 Ok(step.count)
@@ -228,10 +229,10 @@ impl Map {
     }
 
     /// Notes that `mapping`'s snapshot was written, letting others go on now and then.
-    pub(super) async fn write(&self, mapping: Mapping, room: Room) -> Result<(), IoError> {
+    pub(super) async fn write(&self, mapping: Mapping, class: AllocClass) -> Result<(), IoError> {
         let mut left = mapping;
         loop {
-            left = self.write_some(left, room, false, |_| ()).await.map_err(|(_, error)| error)?;
+            left = self.write_some(left, class, false, |_| ()).await.map_err(|(_, error)| error)?;
             if left.extent.is_empty() {
                 return Ok(());
             }
@@ -244,8 +245,8 @@ impl Map {
     pub(super) async fn write_some(
         &self,
         mapping: Mapping,
-        room: Room,
-        loose: bool,
+        class: AllocClass,
+        unpublished: bool,
         noted: impl Fn(Mapping),
     ) -> Result<Mapping, (Mapping, IoError)> {
         assert!(mapping.extent.is_aligned(PART_SIZE), "STOREMAP1: {mapping:?}");
@@ -258,13 +259,13 @@ impl Map {
         while content.count > 0 && steps > 0 {
             let step = |pages: &mut Pages| {
                 let mut written = self.written.get();
-                let old = written.insert(pages, room, snapshot, content)?;
+                let old = written.insert(pages, class, snapshot, content)?;
                 let now = Found { count: old.count, ..content };
                 let stored = |found: Found| found.blocks().map_or(0, |run| bytes(run.count));
                 self.count(Count::Written(snapshot, stored(now) - stored(old)));
-                give_up(pages, old);
-                if let Some(run) = now.blocks().filter(|_| loose) {
-                    pages.settle(run);
+                free_run(pages, old);
+                if let Some(run) = now.blocks().filter(|_| unpublished) {
+                    pages.publish(run);
                 }
                 self.written.set(written);
                 noted(mapping_of(now));
@@ -279,7 +280,7 @@ impl Map {
     }
 
     /// Which parts of `extent`, of which `snapshot` was not written, it finds where `newer` does, in the store.
-    pub(super) fn attempt_shared(
+    pub(super) fn try_shared(
         &self,
         pages: &mut Pages,
         (snapshot, newer): (u64, u64),
@@ -303,16 +304,16 @@ impl Map {
         &self,
         snapshot: u64,
         extent: Extent,
-        room: Room,
+        class: AllocClass,
     ) -> Result<(), IoError> {
         let (first, end) = parts_of(extent);
         assert!(first < end, "something is dropped");
         let step = |pages: &mut Pages| {
             let mut preserved = self.preserved.get();
-            let dropped = preserved.take_newest(pages, room, short(snapshot), first, end)?;
+            let dropped = preserved.take_newest(pages, class, short(snapshot), first, end)?;
             if let Some((owner, content)) = dropped {
                 self.count(Count::Preserved(owner, -bytes(content.count)));
-                give_up(pages, content);
+                free_run(pages, content);
                 self.preserved.set(preserved);
             }
             Ok(dropped.is_some())
@@ -321,59 +322,59 @@ impl Map {
         Ok(())
     }
 
-    /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is leaving. What was preserved
-    /// for it and `heir` still needs is handed over, the rest given up. Returns how many entries it looked at, and the
-    /// key at which to go on, unless all is done.
+    /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is being deleted. What was
+    /// preserved for it and `next_older` still needs is merged into that, the rest given up. Returns how many entries
+    /// it looked at, and the key at which to go on, unless all is done.
     pub(super) async fn reclaim(
         &self,
         snapshot: u64,
-        heir: impl Fn() -> Heir,
+        next_older: impl Fn() -> NextOlder,
         from: u128,
         entries: usize,
     ) -> Result<(usize, Option<u128>), MapError> {
         assert!(entries > 0, "a dose leads on");
-        let leaving = short(snapshot);
+        let deleting = short(snapshot);
         self.blocks
             .run(|pages| {
                 let mut written = self.written.get();
-                if let Some(own) = written.take_first(pages, Room::Ordinary, leaving)? {
+                if let Some(own) = written.take_first(pages, AllocClass::Normal, deleting)? {
                     self.written.set(written);
                     if own.place != Some(NO_PLACE) {
-                        self.count(Count::Written(leaving, -bytes(own.count)));
+                        self.count(Count::Written(deleting, -bytes(own.count)));
                     }
-                    give_up(pages, own);
+                    free_run(pages, own);
                     return Ok((1, Some(from)));
                 }
-                self.attempt_reclaim(pages, leaving, heir(), from, entries)
+                self.try_reclaim(pages, deleting, next_older(), from, entries)
             })
             .await
     }
 
-    fn attempt_reclaim(
+    fn try_reclaim(
         &self,
         pages: &mut Pages,
-        leaving: u32,
-        heir: Heir,
+        deleting: u32,
+        next_older: NextOlder,
         from: u128,
         entries: usize,
     ) -> Result<(usize, Option<u128>), Stop> {
         let mut preserved = self.preserved.get();
-        let heir = heir.map(|(heir, size)| (short(heir), size / PART_SIZE));
+        let next_older = next_older.map(|(next_older, size)| (short(next_older), size / PART_SIZE));
         let leaf = preserved.tree.span(pages, from)?;
         let entries_of_leaf = preserved.decode_all(pages, leaf.entries())?;
         let start = leaf.entries().partition_point(|entry| entry.0 < from);
         let end = leaf.entries().len().min(start.saturating_add(entries));
         let key_at = |index: usize| leaf.entries().get(index).map(|entry| entry.0).or(leaf.end);
-        let swept = preserved.sweep(&entries_of_leaf, start..end, leaving, heir);
+        let swept = preserved.sweep(&entries_of_leaf, start..end, deleting, next_older);
         assert!((start..=end).contains(&swept.end), "SNAPREMOVE2: a step leads on, and not too far");
         if swept.changed {
-            preserved.tree.edit(pages, &Alone, from, swept.entries, Room::Ordinary)?;
-            let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
-            self.count(Count::Preserved(leaving, -bytes(swept.handed_over + given_up)));
-            if let Some((heir, _)) = heir {
-                self.count(Count::Preserved(heir, bytes(swept.handed_over)));
+            preserved.tree.edit(pages, &Alone, from, swept.entries, AllocClass::Normal)?;
+            let freed: u64 = swept.freed.iter().map(|content| content.count).sum();
+            self.count(Count::Preserved(deleting, -bytes(swept.merged + freed)));
+            if let Some((next_older, _)) = next_older {
+                self.count(Count::Preserved(next_older, bytes(swept.merged)));
             }
-            swept.given_up.into_iter().for_each(|content| give_up(pages, content));
+            swept.freed.into_iter().for_each(|content| free_run(pages, content));
             self.preserved.set(preserved);
         }
         if swept.end > start || start == end {
@@ -381,11 +382,13 @@ impl Map {
         }
         // What the entries of its leaf do not tell.
         let entry = entries_of_leaf[start];
-        let step = preserved.hand_over(pages, Room::Ordinary, entry, heir)?;
-        self.count(Count::Preserved(leaving, -bytes(step.count)));
-        match heir {
-            Some((heir, _)) if step.entered => self.count(Count::Preserved(heir, bytes(step.count))),
-            _ => give_up(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
+        let step = preserved.merge_into(pages, AllocClass::Normal, entry, next_older)?;
+        self.count(Count::Preserved(deleting, -bytes(step.count)));
+        match next_older {
+            Some((next_older, _)) if step.entered => {
+                self.count(Count::Preserved(next_older, bytes(step.count)))
+            }
+            _ => free_run(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
         }
         self.preserved.set(preserved);
         Ok((1, Some(entry.key())))
@@ -438,9 +441,9 @@ impl Map {
 }
 
 /// Gives up the blocks of content, if it has any.
-fn give_up(pages: &mut Pages, content: Found) {
+fn free_run(pages: &mut Pages, content: Found) {
     if let Some(run) = content.blocks() {
-        pages.give_up(run);
+        pages.free_run(run);
     }
 }
 

@@ -35,8 +35,8 @@
 //! - SNAPSHOT8. The maps change in memory only after the record that says so is durable; nodes are written whenever that
 //!   suits, to places to which nothing durable leads before the next checkpoint. What a crash takes back of the maps
 //!   the log brings again.
-//! - SNAPSHOT9. Blocks for the nodes that a record will change are promised before it is written, so that what is durable
-//!   can always be entered; blocks for the next checkpoint's table are never taken by anything else.
+//! - SNAPSHOT9. Blocks for the nodes that a record will change are reserved before it is written, so that what is
+//!   durable can always be entered; blocks for the next checkpoint's table are never taken by anything else.
 
 mod batch;
 mod check;
@@ -58,8 +58,8 @@ mod places;
 mod recover;
 mod removal;
 mod report;
+mod reservations;
 mod rollback;
-mod room;
 mod salvage;
 mod space;
 mod text;
@@ -69,7 +69,7 @@ pub use crate::pdata::MetadataOrder;
 pub use check::{StoreReport, check_store, check_store_in_windows};
 pub use error::StoreError;
 pub use independent::side_by_side;
-pub use injected_bug::Sabotage;
+pub use injected_bug::InjectedBug;
 pub use manage::{Claimed, Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
 pub use options::StoreOptions;
@@ -132,7 +132,7 @@ pub struct SnapshotStore {
     failed: Latch,
     /// It is not known what the log says of a rollback; the origin is not served (ROLLBACK6).
     half_rolled_back: Cell<bool>,
-    room: space::Room,
+    waiters: space::Waiters,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,
 }
@@ -172,8 +172,8 @@ impl SnapshotStore {
         self.failed.failure()
     }
 
-    fn sabotaged(&self, fault: Sabotage) -> bool {
-        self.options.sabotage == Some(fault)
+    fn has_bug(&self, fault: InjectedBug) -> bool {
+        self.options.injected_bug == Some(fault)
     }
 
     /// What is known of snapshots and of the log fits together.

@@ -1,6 +1,6 @@
 //! How a store works.
 
-use super::injected_bug::Sabotage;
+use super::injected_bug::InjectedBug;
 use super::space::FullPolicy;
 use crate::pdata::MetadataOrder;
 use crate::pdata::{self, CachePolicy};
@@ -40,7 +40,7 @@ pub struct StoreOptions {
     pub full: FullPolicy,
     /// A fault for the tests that prove that the oracle finds it.
     #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
+    pub injected_bug: Option<InjectedBug>,
 }
 
 impl Default for StoreOptions {
@@ -57,7 +57,7 @@ impl Default for StoreOptions {
             freed_runs: pdata::FREED_RUNS_MAX,
             low_space_percent: 80,
             full: FullPolicy::Error,
-            sabotage: None,
+            injected_bug: None,
         }
     }
 }

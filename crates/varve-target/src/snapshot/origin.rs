@@ -3,9 +3,9 @@
 use super::batch::Work;
 use super::places::first_of;
 use super::rollback::Overwriting;
-use super::{Sabotage, SnapshotStore, index};
+use super::{InjectedBug, SnapshotStore, index};
 use crate::fan_out::fan_out;
-use crate::waiting_room::Patience;
+use crate::space_waiters::SpaceWait;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -40,7 +40,7 @@ impl SnapshotStore {
     /// is not in memory.
     pub(super) fn may_miss(&self, extent: Extent) -> bool {
         self.concerned(extent).is_some_and(|(newest, parts)| {
-            self.map.try_missing(newest, parts).map_or(true, |missing| !missing.is_empty())
+            self.map.missing_if_loaded(newest, parts).map_or(true, |missing| !missing.is_empty())
         })
     }
 
@@ -58,7 +58,7 @@ impl SnapshotStore {
     }
 
     /// As [`SnapshotStore::preserve`]; `between` runs after the old content was read and before it is durable, which
-    /// only sabotage has a use for.
+    /// only an injected bug has a use for.
     async fn preserve_around(
         &self,
         extent: Extent,
@@ -134,7 +134,7 @@ impl SnapshotStore {
         between().await?;
         let mut outcome = Ok(());
         for ticket in tickets {
-            outcome = outcome.and(self.settle(ticket).await);
+            outcome = outcome.and(self.await_commit(ticket).await);
         }
         outcome
     }
@@ -154,13 +154,13 @@ impl Origin {
     /// A change that has to wait for something.
     async fn change(&self, io: Io, inside: Option<TrackerGuard>) -> Outcome {
         let store = &*self.store;
-        let (mut inside, mut attempt) = (inside, Patience::default());
+        let (mut inside, mut attempt) = (inside, SpaceWait::default());
         loop {
             let entered = match inside.take() {
                 Some(inside) => inside,
                 None => store.changes.enter().await,
             };
-            store.room.begin(&mut attempt);
+            store.waiters.begin(&mut attempt);
             match self.prepare(&io).await {
                 Ok(overwriting) => {
                     let outcome = store.carry_out(&self.device, io, overwriting).await;
@@ -212,7 +212,7 @@ impl Origin {
         if let Some(overwriting) = store.prepare_unrestored(extent).await? {
             return Ok(Some(overwriting));
         }
-        if store.sabotaged(Sabotage::EntryAfterWrite)
+        if store.has_bug(InjectedBug::EntryAfterWrite)
             && let Io::Write { offset, data, durability } = io
         {
             let write = async || self.device.write(*offset, data.clone(), *durability).await.map(|_| ());

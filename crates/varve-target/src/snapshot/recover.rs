@@ -25,7 +25,7 @@ use super::gate::Budget;
 use super::map::Map;
 use super::report::{report, tell_of_block};
 use super::{
-    LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
+    InjectedBug, LogPosition, Pipeline, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
 use crate::journal::{self, Latch, Newest, complete_pair, replay};
 use crate::pdata::{self, CachePolicy, MapOptions, Side};
@@ -63,7 +63,7 @@ impl FormatOptions {
 pub(super) struct Reading {
     pub cache_bytes: u64,
     pub policy: CachePolicy,
-    pub sabotage: Option<Sabotage>,
+    pub injected_bug: Option<InjectedBug>,
     /// Generations that are passed over.
     pub skipped: u64,
     /// Whether it may be written too.
@@ -76,7 +76,7 @@ impl Reading {
         Self {
             cache_bytes: 64 * MIB,
             policy: CachePolicy::default(),
-            sabotage: None,
+            injected_bug: None,
             skipped: 0,
             write_back: false,
         }
@@ -142,9 +142,9 @@ impl SnapshotStore {
         if !options.is_new {
             store.flush().await?; // STOREOPEN1
         }
-        let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
+        let StoreOptions { cache_bytes, policy, injected_bug, .. } = options;
         let skipped = pdata::skipped_generations(&clock);
-        let reading = Reading { cache_bytes, policy, sabotage, skipped, write_back: true };
+        let reading = Reading { cache_bytes, policy, injected_bug, skipped, write_back: true };
         let loaded = load(&store, &arena, reading).await?;
         loaded.contents.borrow().check_sizes(origin.shape().size)?;
         loaded.contents.borrow_mut().set_origin_size(origin.shape().size);
@@ -180,12 +180,12 @@ impl SnapshotStore {
             restoring: varve_block::RangeLock::new(),
             failed: Latch::default(),
             half_rolled_back: Cell::new(false),
-            room: super::space::Room::new(options.full),
+            waiters: super::space::Waiters::new(options.full),
             has_siblings: Cell::new(false),
         });
         let listener = Rc::downgrade(&opened);
         opened.blocks.pages().when_readers_end(Rc::new(move || {
-            listener.upgrade().into_iter().for_each(|store| store.room.came()); // STOREFULL2
+            listener.upgrade().into_iter().for_each(|store| store.waiters.notify()); // STOREFULL2
         }));
         opened.keep_for_checkpoint();
         opened.assert_consistent();
@@ -265,18 +265,18 @@ pub(super) async fn load_table(
     };
     let blocks = Rc::new(pdata::Map::open(store.clone(), arena.clone(), &options));
     blocks.grow(store.clone(), Block::at(size));
-    if reading.sabotage == Some(Sabotage::ReuseAtOnce) {
+    if reading.injected_bug == Some(InjectedBug::ReuseAtOnce) {
         blocks.pages().reuse_at_once();
     }
-    if reading.sabotage == Some(Sabotage::TrustGenerations) {
+    if reading.injected_bug == Some(InjectedBug::TrustGenerations) {
         blocks.pages().trust_generations();
     }
-    if reading.sabotage == Some(Sabotage::ReuseWhileRead) {
+    if reading.injected_bug == Some(InjectedBug::ReuseWhileRead) {
         blocks.pages().reuse_while_read();
     }
     let mut contents = Contents::new(superblock.next_snapshot);
-    contents.skip_hand_over = reading.sabotage == Some(Sabotage::SkipHandOver);
-    contents.name_announced = reading.sabotage == Some(Sabotage::NameAnnounced);
+    contents.skip_merge = reading.injected_bug == Some(InjectedBug::SkipMerge);
+    contents.name_announced = reading.injected_bug == Some(InjectedBug::NameAnnounced);
     let log = LogPosition {
         generation: superblock.generation,
         epoch: superblock.epoch,

@@ -1,20 +1,21 @@
 //! Snapshots go: at once as far as anybody can see, and bit by bit as far as the store is concerned.
 //!
-//! A removal is one entry of the log. From then on the snapshot is *leaving*: nobody sees it, but what was preserved
-//! for it still serves the older ones, which find it as they always did. Doses then walk over its entries: what the
-//! next older snapshot needs becomes its own, the rest is freed. A dose changes nothing that anybody reads, so it
-//! needs no entry in the log: the next checkpoint makes it durable, and space that it frees is used again only then
-//! (SNAPSHOT5). A crash merely takes back what no checkpoint has seen; the snapshot is still leaving, and is begun again.
+//! A removal is one entry of the log. From then on the snapshot is *being deleted*: nobody sees it, but what was
+//! preserved for it still serves the older ones, which find it as they always did. Doses then walk over its entries:
+//! what the next older snapshot needs becomes its own, the rest is freed. A dose changes nothing that anybody reads, so
+//! it needs no entry in the log: the next checkpoint makes it durable, and space that it frees is used again only then
+//! (SNAPSHOT5). A crash merely takes back what no checkpoint has seen; the snapshot is still being deleted, and is
+//! begun again.
 //!
 //! Invariants:
-//! - SNAPREMOVE1. No entry is ever added for a snapshot that is leaving.
+//! - SNAPREMOVE1. No entry is ever added for a snapshot that is being deleted.
 //! - SNAPREMOVE2. A dose consists of steps; a step is a change between two awaits: every read sees all of it or nothing, and the
 //!   same content.
-//! - SNAPREMOVE3. What is handed over never hides what lies between: the older snapshot gets only parts that no snapshot from
-//!   it up to the leaving one has.
+//! - SNAPREMOVE3. What is merged into it never hides what lies between: the older snapshot gets only parts that no
+//!   snapshot from it up to the deleted one has.
 
 use super::batch::Work;
-use super::contents::Leaving;
+use super::contents::Deleting;
 use super::{SnapshotStore, StoreError};
 use crate::pdata::{MapError, Pace};
 use varve_block::IoError;
@@ -53,7 +54,7 @@ impl SnapshotStore {
         view.gone.set(true);
         self.views.borrow_mut().remove(&id);
         self.assert_consistent();
-        self.room.came();
+        self.waiters.notify();
         Ok(())
     }
 
@@ -66,7 +67,7 @@ impl SnapshotStore {
             self.failed.check()?;
             if self.gave_up_many() {
                 let ticket = self.pipeline.join(Work::Checkpoint);
-                self.settle(ticket).await?;
+                self.await_commit(ticket).await?;
             }
             match self.reclaim_step(left).await {
                 Ok(None) => return Ok(false),
@@ -74,7 +75,7 @@ impl SnapshotStore {
                 Err(MapError::Full) => {
                     // Nodes that are changed lie at new places until the next checkpoint.
                     let ticket = self.pipeline.join(Work::Checkpoint);
-                    self.settle(ticket).await?;
+                    self.await_commit(ticket).await?;
                     let again = self.reclaim_step(left).await.map_err(|error| self.map.report(error))?;
                     left = left.saturating_sub(again.unwrap_or(0));
                 }
@@ -83,26 +84,27 @@ impl SnapshotStore {
             self.relieve_early().await;
             yield_now().await; // A dose has several steps: requests need not wait for all of them.
         }
-        Ok(!self.contents.borrow().leaving.is_empty())
+        Ok(!self.contents.borrow().deleting.is_empty())
     }
 
-    /// One step of a dose that looks at up to `entries` entries: how many it looked at; none if nothing is leaving.
+    /// One step of a dose that looks at up to `entries` entries: how many it looked at; none if nothing is being
+    /// deleted.
     async fn reclaim_step(&self, entries: usize) -> Result<Option<usize>, MapError> {
-        let leaving =
-            self.contents.borrow().leaving.first_key_value().map(|(id, leaving)| (*id, leaving.next));
-        let Some((id, next)) = leaving else { return Ok(None) };
-        let heir = || {
+        let deleting =
+            self.contents.borrow().deleting.first_key_value().map(|(id, deleting)| (*id, deleting.next));
+        let Some((id, next)) = deleting else { return Ok(None) };
+        let next_older = || {
             let contents = self.contents.borrow();
-            contents.heir(id).filter(|_| !contents.skip_hand_over)
+            contents.next_older(id).filter(|_| !contents.skip_merge)
         };
         let from = next;
-        let (looked, next) = self.map.reclaim(id, heir, next, entries).await?;
+        let (looked, next) = self.map.reclaim(id, next_older, next, entries).await?;
         assert!(next.is_none_or(|next| next >= from), "SNAPREMOVE2: a step leads on");
-        let leaving = &mut self.contents.borrow_mut().leaving;
-        match (leaving.get_mut(&id), next) {
-            (Some(leaving), Some(next)) => leaving.next = leaving.next.max(next),
+        let deleting = &mut self.contents.borrow_mut().deleting;
+        match (deleting.get_mut(&id), next) {
+            (Some(deleting), Some(next)) => deleting.next = deleting.next.max(next),
             (Some(_), None) => {
-                leaving.remove(&id);
+                deleting.remove(&id);
                 self.map.forget_bytes(id);
             }
             (None, _) => {} // Somebody else has come to the end.
@@ -168,18 +170,18 @@ impl SnapshotStore {
     /// The removals whose space has not all come back, the oldest snapshot first.
     pub fn removals(&self) -> Vec<Removal> {
         let chunk_size = self.map.chunk_size();
-        let removal = |leaving: &Leaving| Removal {
-            snapshot: leaving.descriptor.clone(),
-            done: settled(leaving, chunk_size),
+        let removal = |deleting: &Deleting| Removal {
+            snapshot: deleting.descriptor.clone(),
+            done: reclaimed_bytes(deleting, chunk_size),
         };
-        self.contents.borrow().leaving.values().map(removal).collect()
+        self.contents.borrow().deleting.values().map(removal).collect()
     }
 
     /// How far the removal of snapshot `id` is, in bytes of it; none if it is over.
     pub fn removed_bytes(&self, id: u64) -> Option<u64> {
         let chunk_size = self.map.chunk_size();
         let contents = self.contents.borrow();
-        contents.leaving.get(&id).map(|leaving| settled(leaving, chunk_size))
+        contents.deleting.get(&id).map(|deleting| reclaimed_bytes(deleting, chunk_size))
     }
 
     /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.
@@ -187,23 +189,24 @@ impl SnapshotStore {
         let mut bytes = 0;
         for id in ids {
             self.descriptor(*id)?;
-            let heir = {
+            let next_older = {
                 let contents = self.contents.borrow();
                 let mut older = contents.snapshots.range(..*id).rev();
                 older
                     .find(|(older, _)| !ids.contains(older))
-                    .map(|(heir, descriptor)| (*heir, descriptor.size))
+                    .map(|(next_older, descriptor)| (*next_older, descriptor.size))
             };
-            // What lies between the heir and this one is nearer to the heir, whether it goes too or not (SNAPREMOVE3).
-            bytes += self.map.frees(*id, heir).await?;
+            // What lies between the next older snapshot and this one is nearer to the older one, whether it goes too
+            // or not (SNAPREMOVE3).
+            bytes += self.map.frees(*id, next_older).await?;
         }
         Ok(bytes)
     }
 }
 
-/// Bytes of a removed snapshot that are settled.
-fn settled(leaving: &Leaving, chunk_size: u64) -> u64 {
-    chunk_of(leaving.next).saturating_mul(chunk_size).min(leaving.descriptor.size)
+/// Bytes of a removed snapshot that are reclaimed.
+fn reclaimed_bytes(deleting: &Deleting, chunk_size: u64) -> u64 {
+    chunk_of(deleting.next).saturating_mul(chunk_size).min(deleting.descriptor.size)
 }
 
 /// The chunk of a key of preserved content.

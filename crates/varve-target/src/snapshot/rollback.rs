@@ -49,7 +49,7 @@ pub(super) use state::Rollback;
 
 use super::batch::{Ticket, Work};
 use super::map::{Run, Source};
-use super::{Sabotage, SnapshotStore, StoreError, index, of_device};
+use super::{InjectedBug, SnapshotStore, StoreError, index, of_device};
 use crate::pdata::InUse;
 use futures_util::stream::{self, StreamExt};
 pub(super) use ranges::Ranges;
@@ -243,8 +243,8 @@ impl SnapshotStore {
 
     async fn restore_piece(&self, piece: Run, durability: Durability) -> Result<(), IoError> {
         let Run { extent, source } = piece;
-        let sabotaged = self.sabotaged(Sabotage::RestoreUnpreserved);
-        if !sabotaged && let Some((snapshot, found)) = self.missing_before_boundary(extent).await? {
+        let has_bug = self.has_bug(InjectedBug::RestoreUnpreserved);
+        if !has_bug && let Some((snapshot, found)) = self.missing_before_boundary(extent).await? {
             return Err(self.contradicts(snapshot, extent, "ROLLBACK4: all of it is preserved", &found));
         }
         let device = self.origin_device();
@@ -266,21 +266,21 @@ impl SnapshotStore {
     /// Says in the log that `extents` are restored (ROLLBACK3).
     async fn mark(&self, extents: Vec<Extent>) -> Result<(), IoError> {
         let tickets = self.join_marks(extents);
-        self.settle_all(tickets).await
+        self.await_commits(tickets).await
     }
 
     /// As [`SnapshotStore::mark`], and that what is redundant now of `restored`, which was copied back, is dropped (ROLLBACK8).
     async fn mark_dropping(&self, restored: &[Extent], extents: Vec<Extent>) -> Result<(), IoError> {
         let drops = self.join_drops(restored).await?;
         let marks = self.join_marks(extents);
-        let (dropped, marked) = (self.settle_drops(drops).await, self.settle_all(marks).await);
+        let (dropped, marked) = (self.await_drops(drops).await, self.await_commits(marks).await);
         dropped.and(marked)
     }
 
-    /// Has the log say that `extents` are restored, once the tickets are settled.
+    /// Has the log say that `extents` are restored, once the commits of the tickets have ended.
     fn join_marks(&self, extents: Vec<Extent>) -> Vec<Ticket> {
         let Some((snapshot, _)) = self.target() else { return Vec::new() };
-        if self.sabotaged(Sabotage::SkipRestoredMark) {
+        if self.has_bug(InjectedBug::SkipRestoredMark) {
             if let Some(rollback) = &mut self.contents.borrow_mut().rollback {
                 extents.into_iter().for_each(|extent| rollback.restore(extent));
             }
@@ -293,10 +293,10 @@ impl SnapshotStore {
         extents.into_iter().map(join).collect()
     }
 
-    async fn settle_all(&self, tickets: Vec<Ticket>) -> Result<(), IoError> {
+    async fn await_commits(&self, tickets: Vec<Ticket>) -> Result<(), IoError> {
         let mut outcome = Ok(());
         for ticket in tickets {
-            outcome = outcome.and(self.settle(ticket).await);
+            outcome = outcome.and(self.await_commit(ticket).await);
         }
         outcome
     }

@@ -69,7 +69,7 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
             );
             match entry {
                 Entry::Preserved { mapping, .. } => {
-                    saved.log_preserved(*mapping, contents.heir(mapping.snapshot + 1));
+                    saved.log_preserved(*mapping, contents.next_older(mapping.snapshot + 1));
                 }
                 Entry::Written(mapping) if contents.holds(mapping.snapshot, mapping.extent) => {
                     written.push(*mapping);

@@ -1,7 +1,7 @@
 //! What becomes of writes for which a store has no room, and who waits for room.
 
 use crate::journal::SpaceWatch;
-use crate::waiting_room::{Patience, SpaceEvent, WaitingRoom};
+use crate::space_waiters::{SpaceEvent, SpaceWait, SpaceWaiters};
 use std::time::Duration;
 use varve_block::RangeLock;
 use varve_format::store::Descriptor;
@@ -32,29 +32,29 @@ impl Default for FullPolicy {
 /// What the owner of a store should hear of; a snapshot is dropped to make room.
 pub type StoreEvent = SpaceEvent<Descriptor>;
 
-/// Who waits for room, and who makes some by letting a snapshot go.
-pub(super) struct Room {
-    pub(super) waiting: WaitingRoom<FullPolicy, Descriptor>,
+/// Waiters for space, and the lock of those who drop a snapshot.
+pub(super) struct Waiters {
+    pub(super) queue: SpaceWaiters<FullPolicy, Descriptor>,
     pub(super) watch: SpaceWatch,
     pub(super) dropping: RangeLock,
 }
 
-impl Room {
+impl Waiters {
     pub(super) fn new(policy: FullPolicy) -> Self {
         Self {
-            waiting: WaitingRoom::new("the exception store", policy),
+            queue: SpaceWaiters::new("the exception store", policy),
             watch: SpaceWatch::default(),
             dropping: RangeLock::new(),
         }
     }
 
-    /// Room has come, or can be had for a checkpoint.
-    pub(super) fn came(&self) {
-        self.waiting.came();
+    /// Space has come, or can be had for a checkpoint.
+    pub(super) fn notify(&self) {
+        self.queue.notify();
     }
 
     /// An attempt begins (STOREFULL2).
-    pub(super) fn begin(&self, patience: &mut Patience) {
-        self.waiting.begin(patience);
+    pub(super) fn begin(&self, wait: &mut SpaceWait) {
+        self.queue.begin(wait);
     }
 }

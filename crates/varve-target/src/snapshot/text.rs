@@ -26,7 +26,7 @@ use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superb
 use super::report::report;
 use super::{StoreError, usable_size};
 use crate::journal::publish;
-use crate::pdata::{self, Room, Side};
+use crate::pdata::{self, AllocClass, Side};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -170,7 +170,7 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
     claim(head.store, &blocks, &entries).await?; // STORETEXT2
     for entry in &entries {
         check(&contents.borrow(), head, entry)?;
-        apply(&map, &contents, Room::All, entry).await?;
+        apply(&map, &contents, AllocClass::Reserve, entry).await?;
         if blocks.pages().reclaimable_blocks() > 0 {
             return Err(StoreError::Misfit("the same part is named twice")); // STORETEXT1
         }

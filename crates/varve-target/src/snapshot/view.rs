@@ -6,7 +6,7 @@ use super::places::first_of;
 use super::removal::DOSE_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, index, of_device};
 use crate::fan_out::read_pieces;
-use crate::pdata::{Pace, Pages, Room, Stop};
+use crate::pdata::{AllocClass, Pace, Pages, Stop};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::yield_now;
@@ -60,7 +60,7 @@ impl SnapshotStore {
             return self.store_device().flush().await.map(|_| ()).map_err(of_device);
         }
         let ticket = self.pipeline.join(Work::LogWritten);
-        self.settle(ticket).await
+        self.await_commit(ticket).await
     }
 
     /// Takes space for up to `length` bytes that are written to a snapshot.
@@ -70,7 +70,7 @@ impl SnapshotStore {
             self.blocks.pages().reclaim();
             let take = |pages: &mut Pages| match length.min(self.available_of(pages, 1, length)) / PART_SIZE {
                 0 => Err(Stop::Full),
-                wanted => pages.take_loose(wanted),
+                wanted => pages.take_unpublished(wanted),
             };
             match self.blocks.run(take).await.map_err(|error| self.map.report(error)) {
                 Ok(run) => {
@@ -100,7 +100,7 @@ impl SnapshotStore {
         };
         reclaimed?;
         let ticket = self.pipeline.join(Work::Checkpoint);
-        self.settle(ticket).await
+        self.await_commit(ticket).await
     }
 
     /// Notes what was written to a snapshot, or that it is zeros. Fails if there is no room for nodes; then nobody will
@@ -111,7 +111,7 @@ impl SnapshotStore {
         assert!(!mapping.extent.is_empty(), "something is noted");
         let (mut left, mut made_free) = (mapping, false);
         while !left.extent.is_empty() {
-            match self.map.write_some(left, Room::Ordinary, true, noted).await {
+            match self.map.write_some(left, AllocClass::Normal, true, noted).await {
                 Ok(rest) => {
                     (left, made_free) = (rest, false);
                     self.relieve(Pace::Prompt).await;
@@ -140,8 +140,8 @@ impl SnapshotStore {
         assert!(!extent.is_empty(), "SPACE4: what was taken has blocks");
         let mut pages = self.blocks.pages();
         let run = BlockRun::of(extent);
-        pages.settle(run);
-        pages.give_up(run);
+        pages.publish(run);
+        pages.free_run(run);
     }
 }
 

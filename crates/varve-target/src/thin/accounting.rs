@@ -9,7 +9,7 @@ pub(super) const REST_FACTOR: u32 = 19;
 
 /// What a volume holds, in bytes of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
+pub struct VolumeSpace {
     /// What comes back if it alone is removed.
     pub exclusive: u64,
     /// What others hold too.
@@ -18,7 +18,7 @@ pub struct Holding {
 
 /// The last results, by volume.
 #[derive(Default)]
-pub(super) struct Holdings {
+pub(super) struct SpaceAccounting {
     pub(super) found: BTreeMap<u64, Found>,
     /// What the walks to all of them took.
     pub(super) took: Duration,
@@ -34,7 +34,7 @@ pub(super) struct Found {
     pub(super) took: Duration,
 }
 
-impl Holdings {
+impl SpaceAccounting {
     /// The result for a volume if it is good still: nothing has changed since, or another walk would cost too much (ACCOUNT1).
     pub(super) fn good(&self, id: u64, changes: u64, now: Moment) -> Option<u64> {
         let last = self.found.get(&id)?;
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn walks_for_all_volumes_again_and_again_take_a_twentieth_of_the_time() {
-        let (mut holdings, mut now, mut walked) = (Holdings::default(), Moment(0), Duration::ZERO);
+        let (mut accounting, mut now, mut walked) = (SpaceAccounting::default(), Moment(0), Duration::ZERO);
         let (volumes, took, list) = (1000, Duration::from_micros(30), Duration::from_millis(3));
         for changes in 0..3000 {
             for id in (0..volumes).filter(|id| changes == 0 || id % 3 > 0) {
-                if holdings.good(id, changes, now).is_none() {
+                if accounting.good(id, changes, now).is_none() {
                     now = now.after(took);
                     walked += took;
-                    holdings.insert(id, Found { exclusive: 0, changes, ended: now, took });
+                    accounting.insert(id, Found { exclusive: 0, changes, ended: now, took });
                 }
             }
             now = now.after(list);
@@ -79,17 +79,17 @@ mod tests {
         let all = now.since(Moment(0));
         assert!(walked * 20 <= all + took * 20 * 1000, "ACCOUNT1: {walked:?} of {all:?}");
         assert!(walked * 40 >= all, "but results are found anew: {walked:?} of {all:?}");
-        assert_eq!(holdings.good(1, 2999, now), Some(0));
-        (0..volumes).for_each(|id| holdings.remove(&id));
-        assert_eq!(holdings.good(1, 2999, now), None);
+        assert_eq!(accounting.good(1, 2999, now), Some(0));
+        (0..volumes).for_each(|id| accounting.remove(&id));
+        assert_eq!(accounting.good(1, 2999, now), None);
     }
 
     #[test]
     fn a_result_is_good_as_long_as_nothing_changes() {
-        let mut holdings = Holdings::default();
-        holdings
+        let mut accounting = SpaceAccounting::default();
+        accounting
             .insert(7, Found { exclusive: 5, changes: 1, ended: Moment(0), took: Duration::from_nanos(1) });
-        assert_eq!(holdings.good(7, 1, Moment(1 << 40)), Some(5));
-        assert_eq!(holdings.good(7, 2, Moment(1 << 40)), None);
+        assert_eq!(accounting.good(7, 1, Moment(1 << 40)), Some(5));
+        assert_eq!(accounting.good(7, 2, Moment(1 << 40)), None);
     }
 }

@@ -5,7 +5,7 @@
 
 use super::recover::slots;
 use super::volume::Volume;
-use super::{Pool, Sabotage, io_error};
+use super::{InjectedBug, Pool, io_error};
 use crate::journal::publish;
 use crate::pdata::{MapError, Pages, Stop, Tree};
 use std::ops::Range;
@@ -27,17 +27,17 @@ impl Pool {
     /// Writes a checkpoint. `false` says that there is no room for nodes, and that nothing has begun; after an error the
     /// pool has failed.
     pub(super) async fn write_checkpoint(&self) -> Result<bool, IoError> {
-        self.settle_handover().await; // And nothing else: whoever flushes does not wait for the disks' trims.
+        self.await_pending_free().await; // And nothing else: whoever flushes does not wait for the disks' trims.
         let (commit, superblock) = loop {
-            if let Err(error) = self.settle_maps().await {
+            if let Err(error) = self.write_maps().await {
                 return self.cannot_begin(error);
             }
             let capture = |_: &mut Pages| {
-                if !self.are_maps_settled() {
+                if !self.are_maps_current() {
                     return Ok(None);
                 }
-                assert_eq!(self.shares.differences(), 0, "REFCOUNT3");
-                self.shares.commit_begins();
+                assert_eq!(self.ref_counts.differences(), 0, "REFCOUNT3");
+                self.ref_counts.commit_begins();
                 drop(self.commits.begin());
                 Ok(Some((self.superblock(), self.readers.mark())))
             };
@@ -58,10 +58,10 @@ impl Pool {
         // Nothing is logged while a checkpoint is written: it needs none of the records before.
         assert_eq!(self.commits.ring.sequence(), superblock.sequence, "POOLCOMMIT1");
         self.commits.ring.release();
-        let before = self.handover.replace(Some((commit, mark)));
+        let before = self.pending_free.replace(Some((commit, mark)));
         assert!(before.is_none(), "THIN5: what was freed before is handed over");
-        self.try_hand_over();
-        self.shares.commit_ended();
+        self.try_free_pending();
+        self.ref_counts.commit_ended();
         self.commits.group.end();
         Ok(true)
     }
@@ -79,7 +79,7 @@ impl Pool {
         }
         self.map.write(commit).await.map_err(io_error)?;
         let (device, [first, other]) = (self.device(), slots(superblock, &self.arena));
-        if self.sabotaged(Sabotage::MetadataBeforeData) {
+        if self.has_bug(InjectedBug::MetadataBeforeData) {
             device.write(first.0, first.1, Durability::Durable).await?;
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl Pool {
             free_blocks: 0,
             nodes: 0,
             epoch: ring.epoch(),
-            shares: self.shares.root().root,
+            shares: self.ref_counts.root().root,
             volumes: self.table.get().root,
             head: ring.head(),
             sequence: ring.sequence(),
@@ -122,13 +122,13 @@ impl Pool {
     }
 
     /// Whether the maps say what is in memory (REFCOUNT3).
-    fn are_maps_settled(&self) -> bool {
-        self.shares.differences() == 0 && self.volumes.are_in_map()
+    fn are_maps_current(&self) -> bool {
+        self.ref_counts.differences() == 0 && self.volumes.are_in_map()
     }
 
     /// Puts counts and volumes into their maps.
-    async fn settle_maps(&self) -> Result<(), MapError> {
-        while self.map.run(|pages| self.shares.attempt_fold(pages)).await? {}
+    async fn write_maps(&self) -> Result<(), MapError> {
+        while self.map.run(|pages| self.ref_counts.try_fold(pages)).await? {}
         for volume in self.volumes.dirty() {
             volume.dirty.set(false);
             if let Err(error) = self.write_rows(&volume).await {
@@ -182,31 +182,31 @@ impl Pool {
 
     /// THIN5: waits for those who were under way at the last checkpoint, then makes free what it freed; if the disks are to be
     /// told first, they are.
-    pub(super) async fn hand_over(&self) {
-        self.settle_handover().await;
+    pub(super) async fn free_pending(&self) {
+        self.await_pending_free().await;
         self.pass_down().await;
     }
 
-    async fn settle_handover(&self) {
-        let mark = self.handover.borrow().as_ref().map(|(_, mark)| *mark);
+    async fn await_pending_free(&self) {
+        let mark = self.pending_free.borrow().as_ref().map(|(_, mark)| *mark);
         if let Some(mark) = mark {
             self.readers.ended(mark).await;
-            self.try_hand_over();
+            self.try_free_pending();
         }
     }
 
     /// THIN5: makes free what the last checkpoint freed, if nobody of before is under way.
-    pub(super) fn try_hand_over(&self) -> bool {
-        let mut handover = self.handover.borrow_mut();
-        let ended = |mark: u64| self.readers.have_ended(mark) || self.sabotaged(Sabotage::ForgetReaders);
-        if handover.as_ref().is_none_or(|(_, mark)| !ended(*mark)) {
+    pub(super) fn try_free_pending(&self) -> bool {
+        let mut pending_free = self.pending_free.borrow_mut();
+        let ended = |mark: u64| self.readers.have_ended(mark) || self.has_bug(InjectedBug::ForgetReaders);
+        if pending_free.as_ref().is_none_or(|(_, mark)| !ended(*mark)) {
             return false;
         }
-        if let Some((commit, _)) = handover.take() {
+        if let Some((commit, _)) = pending_free.take() {
             let free = self.map.pages().free_blocks();
             self.map.committed(commit);
             if self.map.pages().free_blocks() > free {
-                self.room.came(); // POOLFULL5 of `full.rs`
+                self.waiters.notify(); // POOLFULL5 of `full.rs`
             }
         }
         true

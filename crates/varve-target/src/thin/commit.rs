@@ -6,7 +6,7 @@
 //! - POOLCOMMIT1. Everything in a commit and a checkpoint is the leader's (LEADER1).
 
 use super::commits::{DIFFERENCES_MAX, PENDING_BYTES_FULL, PENDING_BYTES_MAX};
-use super::{Pool, PoolError, Sabotage, index};
+use super::{InjectedBug, Pool, PoolError, index};
 use crate::journal::Turn;
 use crate::pdata::MetadataOrder;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl Pool {
     /// Something has changed, in this very instant. Blocks may have been given up: whoever waits for room asks for the
     /// checkpoint that brings them back (POOLFULL4 of `full.rs`).
     pub(super) fn log(&self, change: Change) {
-        self.room.may_come();
+        self.waiters.notify_if_waiting();
         self.commits.changes.set(self.commits.changes.get() + 1);
         let mut pending = self.commits.pending.borrow_mut();
         pending.since.get_or_insert_with(|| self.clock.now());
@@ -35,7 +35,7 @@ impl Pool {
     pub async fn checkpoint(&self) -> Result<(), PoolError> {
         self.join_commit(true).await?;
         if self.discards() == Discards::PassDown {
-            self.hand_over().await;
+            self.free_pending().await;
         }
         Ok(())
     }
@@ -66,11 +66,11 @@ impl Pool {
             }
         }
         assert!(!self.commits.group.is_under_way(), "POOLCOMMIT1: one commit at a time");
-        self.shares.commit_begins();
+        self.ref_counts.commit_begins();
         let changes = self.commits.begin();
         let outcome = self.append(changes).await.map_err(|error| self.fail(error));
         if outcome.is_ok() {
-            self.shares.commit_ended(); // REFCOUNT4: else what was let go of is held still, on the disk
+            self.ref_counts.commit_ended(); // REFCOUNT4: else what was let go of is held still, on the disk
         }
         self.commits.group.end();
         outcome
@@ -85,7 +85,7 @@ impl Pool {
 
     fn wants_checkpoint(&self) -> bool {
         let wants_map = self.map.pages().wants_commit() || self.map.pages().turns_over_much();
-        let are_counts_many = self.shares.differences() > DIFFERENCES_MAX;
+        let are_counts_many = self.ref_counts.differences() > DIFFERENCES_MAX;
         let is_log_long = self.commits.ring.is_long();
         is_log_long || wants_map || are_counts_many || self.writes_through() || self.is_metadata_tight()
     }
@@ -98,7 +98,7 @@ impl Pool {
     /// Flushes the data and writes the records that make it part of the volumes (THIN1, THIN3).
     async fn append(&self, changes: Vec<Change>) -> Result<(), IoError> {
         let device = self.device();
-        if changes.is_empty() || !self.sabotaged(Sabotage::MetadataBeforeData) {
+        if changes.is_empty() || !self.has_bug(InjectedBug::MetadataBeforeData) {
             device.flush().await?; // THIN1
         }
         let longest = self.commits.ring.record_blocks_max();
@@ -138,7 +138,7 @@ impl Pool {
         tracing::error!(pool = %self.id, %error, "a commit of the pool failed; it is not changed any more");
         let told = self.commits.latch.shut(error);
         assert!(self.last_failure().is_some(), "THIN2: nothing is acknowledged any more");
-        self.room.came();
+        self.waiters.notify();
         told
     }
 

@@ -7,7 +7,7 @@ use super::mapping::Target;
 use super::places::{Found, Places, parts};
 use super::space::Attempt;
 use super::volume::Volume;
-use super::{Pool, Sabotage, index};
+use super::{InjectedBug, Pool, index};
 use crate::fan_out::{fan_out, read_pieces, submit_reads};
 use crate::pdata::{MapError, Pages, Stop};
 use futures_util::future::join_all;
@@ -97,7 +97,7 @@ impl Front {
         loop {
             self.pool.is_sound()?;
             self.pool.keep_metadata_room().await?;
-            self.pool.begin_attempt(&mut attempt);
+            self.pool.begin_try(&mut attempt);
             let inside = self.volume.gate.enter().await;
             if self.is_gone() {
                 return Err(IoError::Gone);
@@ -123,14 +123,14 @@ impl Front {
     /// Takes blocks for what needs some: all or none, in one instant, so that an attempt without success takes nothing
     /// from others and has nothing to give back (POOLFULL5).
     async fn place(&self, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, MapError> {
-        let pieces = self.pool.map.run(|pages| self.attempt_place(pages, targets)).await?;
+        let pieces = self.pool.map.run(|pages| self.try_place(pages, targets)).await?;
         if pieces.iter().any(|piece| piece.fresh) {
             self.pool.notify_space();
         }
         Ok(pieces)
     }
 
-    fn attempt_place(&self, pages: &mut Pages, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, Stop> {
+    fn try_place(&self, pages: &mut Pages, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, Stop> {
         if needed(targets) > pages.free_blocks() {
             return Err(Stop::Full);
         }
@@ -146,7 +146,7 @@ impl Front {
                 Target::Fresh(hint) => (*start, *count, hint.place),
             };
             while count > 0 {
-                let run = match pages.take_loose_near(hint, unit, start % unit, count) {
+                let run = match pages.take_unpublished_near(hint, unit, start % unit, count) {
                     Ok(run) => run,
                     Err(stop) => {
                         untake(pages, &pieces);
@@ -164,7 +164,7 @@ impl Front {
     /// Gives back what was taken for a write that failed.
     fn untake(&self, pieces: &[Piece]) {
         if untake(&mut self.pool.map.pages(), pieces) {
-            self.pool.room.may_come(); // POOLFULL4
+            self.pool.waiters.notify_if_waiting(); // POOLFULL4
         }
     }
 
@@ -195,8 +195,8 @@ impl Front {
             let mapped = self.pool.map(&self.volume, Mapping::of(piece.start, piece.blocks)).await;
             if let Err((error, rest)) = mapped {
                 let left = rest.blocks().expect("MAPPING2: only zeros lie nowhere");
-                self.pool.map.pages().untake_loose(left);
-                self.pool.room.may_come(); // POOLFULL4
+                self.pool.map.pages().return_unpublished(left);
+                self.pool.waiters.notify_if_waiting(); // POOLFULL4
                 self.untake(&pieces[number + 1..]);
                 return Err(self.told(error));
             }
@@ -206,8 +206,8 @@ impl Front {
 
     /// THIN2: what a durable change still needs; and the commit that is due in any case.
     async fn finish(&self, behind: bool, durability: Durability) -> Outcome {
-        let sabotaged = self.pool.sabotaged(Sabotage::DurableBeforeCommit);
-        let needed = behind && durability == Durability::Durable && !sabotaged;
+        let has_bug = self.pool.has_bug(InjectedBug::DurableBeforeCommit);
+        let needed = behind && durability == Durability::Durable && !has_bug;
         if needed {
             self.pool.join_commit(false).await?;
         } else if self.pool.is_commit_due() {
@@ -247,7 +247,7 @@ impl Front {
             }
             let _guard = self.pool.readers.enter();
             let shown = self.volume.origin_parts();
-            if at < shown && !self.pool.sabotaged(Sabotage::UnmapOverOrigin) {
+            if at < shown && !self.pool.has_bug(InjectedBug::UnmapOverOrigin) {
                 let count = (to.min(shown) - at).min(Mapping::COUNT_MAX);
                 let zeros = Mapping { start: at, count, place: None, birth: 0 };
                 self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| self.told(error))?;
@@ -279,7 +279,7 @@ fn needed(targets: &[(u64, u64, Target)]) -> u64 {
 /// Gives back what is fresh; whether anything is.
 fn untake(pages: &mut Pages, pieces: &[Piece]) -> bool {
     let fresh = pieces.iter().filter(|piece| piece.fresh);
-    fresh.map(|piece| pages.untake_loose(piece.blocks)).count() > 0
+    fresh.map(|piece| pages.return_unpublished(piece.blocks)).count() > 0
 }
 
 impl BlockDevice for Front {

@@ -8,7 +8,7 @@
 //! they have answered. So no crash leads to a block of which they were told, and no write to one is lost.
 
 use super::discard_state::{AT_ONCE, PASS_INTERVAL};
-use super::{Pool, PoolError, Sabotage};
+use super::{InjectedBug, Pool, PoolError};
 use crate::fan_out::fan_out;
 use std::time::Duration;
 use varve_block::{Extent, Io, LockMode};
@@ -19,7 +19,7 @@ impl Pool {
     pub fn set_discards(&self, policy: Discards) {
         self.passing.policy.set(policy);
         self.map.pages().queue_discards(policy == Discards::PassDown);
-        self.room.came();
+        self.waiters.notify();
     }
 
     /// What becomes of discards.
@@ -36,7 +36,7 @@ impl Pool {
         }
         assert!(runs.windows(2).all(|pair| pair[0].end() < pair[1].first), "DISCARD1: joined and in order");
         let device = self.device();
-        if self.sabotaged(Sabotage::PassDownLate) {
+        if self.has_bug(InjectedBug::PassDownLate) {
             self.map.pages().discarded();
             self.clock.sleep(Duration::from_millis(5)).await;
         }
@@ -47,20 +47,20 @@ impl Pool {
             }
         }
         self.map.pages().discarded();
-        self.room.came();
+        self.waiters.notify();
     }
 
     /// Brings back what was freed, and tells the disks, if that has waited long enough.
     pub(super) async fn pass_down_in_time(&self) -> Result<(), PoolError> {
-        let (now, given_up) = (self.clock.now(), self.map.pages().data_given_up());
-        let is_new = self.discards() == Discards::PassDown && given_up != self.passing.told.get();
+        let (now, freed) = (self.clock.now(), self.map.pages().data_freed());
+        let is_new = self.discards() == Discards::PassDown && freed != self.passing.told.get();
         if !is_new || self.passing.told_at.get().is_some_and(|at| now.since(at) < PASS_INTERVAL) {
             return Ok(());
         }
         assert!(self.passing.told_at.get().is_none_or(|at| at <= now), "DISCARD1: time goes on");
         self.passing.told_at.set(Some(now));
         self.checkpoint().await?;
-        self.passing.told.set(given_up);
+        self.passing.told.set(freed);
         Ok(())
     }
 }

@@ -40,7 +40,7 @@ impl Pool {
             return outcome;
         }
         self.join_commit(true).await?;
-        self.hand_over().await;
+        self.free_pending().await;
         self.flatten_dose(id).await
     }
 
@@ -71,7 +71,7 @@ impl Pool {
         let from = volume.flattened.get();
         let window = Extent::between(from, total.min(from + WINDOW_BYTES));
         let (first, last) = (window.offset / PART_SIZE, window.end() / PART_SIZE);
-        let resolve = |pages: &mut Pages| self.attempt_resolve_some(pages, volume, first, last);
+        let resolve = |pages: &mut Pages| self.try_resolve_some(pages, volume, first, last);
         let segments = self.map.run(resolve).await?;
         let (mut left, mut seen) = (self.options.flatten_bytes, from);
         for segment in segments {
@@ -103,7 +103,7 @@ impl Pool {
         let unit = self.unit();
         let mut hint = None;
         while count > 0 {
-            let take = |pages: &mut Pages| pages.take_loose_near(hint, unit, start % unit, count);
+            let take = |pages: &mut Pages| pages.take_unpublished_near(hint, unit, start % unit, count);
             let taken = self.map.run(take).await?;
             let place = taken.extent();
             let buffer = self.arena.take(index(place.length));
@@ -112,12 +112,12 @@ impl Pool {
                 Err(error) => Err(error),
             };
             if let Err(error) = copied {
-                self.map.pages().untake_loose(taken);
+                self.map.pages().return_unpublished(taken);
                 return Err(of_device(error).into());
             }
             if let Err((error, rest)) = self.map(volume, Mapping::of(start, taken)).await {
                 let left = rest.blocks().expect("MAPPING2: only zeros lie nowhere");
-                self.map.pages().untake_loose(left);
+                self.map.pages().return_unpublished(left);
                 return Err(error.into());
             }
             (start, count, hint) = (start + taken.count, count - taken.count, Some(taken.end()));

@@ -6,7 +6,7 @@
 //! Invariants:
 //! - POOLFULL1. Whoever waits here holds neither an epoch guard nor a place inside a gate, so that checkpoints, clones and
 //!   removals go on.
-//! - POOLFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `waiting_room.rs`).
+//! - POOLFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `space_waiters.rs`).
 //! - POOLFULL4. Whoever waits is woken by every event that makes room, or that lets a checkpoint make some: blocks that were given
 //!   up, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.
 //! - POOLFULL5. An event that made no room wakes nobody, and no checkpoint is asked for that would not make enough: writes that
@@ -21,17 +21,17 @@ use varve_block::IoError;
 impl Pool {
     /// Declares what becomes of writes that find no room. Those that wait try again, and then meet it.
     pub fn set_when_full(&self, policy: WhenFull) {
-        self.room.waiting.set_policy(policy);
+        self.waiters.queue.set_policy(policy);
     }
 
     /// Whether a write waits for room.
     pub fn is_paused(&self) -> bool {
-        self.room.waiting.is_paused()
+        self.waiters.queue.is_paused()
     }
 
     /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a bound.
     pub async fn next_event(&self) -> PoolEvent {
-        self.room.waiting.next_event().await
+        self.waiters.queue.next_event().await
     }
 
     /// How much of what data may take is taken, in percent. What comes back with a checkpoint is not.
@@ -43,31 +43,31 @@ impl Pool {
 
     /// Completes when the pool is at least so full, in percent: the moment to make it larger, before a write waits.
     pub async fn filled(&self, percent: u64) {
-        self.room.watch.filled(percent, || self.percent()).await;
+        self.waiters.watch.filled(percent, || self.percent()).await;
     }
 
     /// POOLFULL4: blocks for which a reader was waited for are free with the next checkpoint.
     pub(super) fn listen_to_readers(self: &Rc<Self>) {
         let pool = Rc::downgrade(self);
-        let wake = move || pool.upgrade().into_iter().for_each(|pool| pool.room.may_come());
+        let wake = move || pool.upgrade().into_iter().for_each(|pool| pool.waiters.notify_if_waiting());
         self.map.pages().when_readers_end(Rc::new(wake));
     }
 
     /// Space was taken: those are told who wait until so much of it is.
     pub(super) fn notify_space(&self) {
-        self.room.watch.notify(|| self.percent());
+        self.waiters.watch.notify(|| self.percent());
     }
 
     /// An attempt begins (POOLFULL2).
-    pub(super) fn begin_attempt(&self, attempt: &mut Attempt) {
-        self.room.waiting.begin(&mut attempt.patience);
+    pub(super) fn begin_try(&self, attempt: &mut Attempt) {
+        self.waiters.queue.begin(&mut attempt.wait);
     }
 
     /// An attempt found no room: another one is worth while if this succeeds.
     pub(super) async fn make_room(&self, attempt: &mut Attempt) -> Result<(), IoError> {
         self.is_sound()?;
-        if self.handover.borrow().is_some() {
-            self.hand_over().await;
+        if self.pending_free.borrow().is_some() {
+            self.free_pending().await;
             return Ok(());
         }
         if self.readers_have_ended(attempt.needed) {
@@ -77,20 +77,20 @@ impl Pool {
             attempt.checkpoints += 1;
             assert!(attempt.checkpoints <= CHECKPOINTS_MAX, "POOLFULL5: a write in vain asks for few");
             self.join_commit(true).await?;
-            self.hand_over().await;
+            self.free_pending().await;
             return Ok(());
         }
-        match self.room.waiting.policy() {
-            WhenFull::Error if self.room.checks.get() > 0 && !attempt.outlasted_check => {
+        match self.waiters.queue.policy() {
+            WhenFull::Error if self.waiters.checks.get() > 0 && !attempt.outlasted_check => {
                 (attempt.checkpoints, attempt.outlasted_check) = (0, true);
                 let keeps_some = || self.map.pages().reclaimable_blocks() > 0;
-                self.room.checks_end(&mut attempt.patience, keeps_some).await;
+                self.waiters.checks_end(&mut attempt.wait, keeps_some).await;
                 Ok(())
             }
             WhenFull::Error => Err(IoError::NoSpace),
             WhenFull::Pause { timeout } => {
                 attempt.checkpoints = 0;
-                self.room.waiting.wait(&self.clock, &mut attempt.patience, timeout).await
+                self.waiters.queue.wait(&self.clock, &mut attempt.wait, timeout).await
             }
         }
     }
@@ -116,7 +116,7 @@ impl Pool {
     pub(super) async fn keep_metadata_room(&self) -> Result<(), IoError> {
         if self.is_metadata_tight() && self.last_failure().is_none() {
             self.join_commit(true).await?;
-            self.hand_over().await;
+            self.free_pending().await;
         } else if self.is_memory_short() {
             self.join_commit(false).await?;
         }

@@ -24,7 +24,7 @@ pub struct VolumeInfo {
     pub created: u64,
     /// What shows where it holds nothing.
     pub origin: Option<Origin>,
-    /// Of one that is being removed: bytes of it that are settled, from its start on, as of this boot.
+    /// Of one that is being removed: bytes of it that are reclaimed, from its start on, as of this boot.
     pub removed_bytes: u64,
 }
 

@@ -3,7 +3,7 @@
 /// Faults that can be built in on purpose.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
+pub enum InjectedBug {
     /// Records are written without a flush of the data before (breaks THIN1).
     MetadataBeforeData,
     /// Durable writes end before the commit (breaks THIN2).

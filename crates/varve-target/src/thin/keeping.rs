@@ -12,7 +12,7 @@ pub(super) struct Keeping<'a> {
 
 impl<'a> Keeping<'a> {
     pub(super) fn new(pool: &'a Pool) -> Self {
-        pool.room.check_begins();
+        pool.waiters.check_begins();
         let in_use = Some(pool.map.pages().in_use());
         Self { pool, in_use }
     }
@@ -24,7 +24,7 @@ impl<'a> Keeping<'a> {
             let pages = self.pool.map.pages();
             (pages.free_blocks(), pages.reclaimable_blocks())
         };
-        let is_asked_for = self.pool.is_paused() || self.pool.room.is_wanted();
+        let is_asked_for = self.pool.is_paused() || self.pool.waiters.is_wanted();
         kept > 0 && (kept * 2 > free || is_asked_for || self.pool.is_metadata_tight())
     }
 }
@@ -33,6 +33,6 @@ impl Drop for Keeping<'_> {
     fn drop(&mut self) {
         assert!(self.in_use.take().is_some(), "SPACE3: it was kept all the while");
         self.pool.map.pages().reclaim();
-        self.pool.room.check_ended();
+        self.pool.waiters.check_ended();
     }
 }

@@ -131,7 +131,7 @@ impl Pool {
     pub(super) async fn nodes_below_roots(&self) -> BTreeSet<Block> {
         let (base, end) = (self.base_block(), self.end_block.get());
         let mut ahead: Vec<Link> = self.volumes.all().values().map(|volume| volume.tree.get().root).collect();
-        ahead.extend([self.shares.root().root, self.table.get().root]);
+        ahead.extend([self.ref_counts.root().root, self.table.get().root]);
         let mut blocks = BTreeSet::new();
         while let Some(link) = ahead.pop() {
             let block = link.block();

@@ -181,7 +181,7 @@ impl Pool {
         self.volumes.get(id).map(|volume| info(&volume))
     }
 
-    /// Bytes of a volume that is being removed that are settled; none if it is gone.
+    /// Bytes of a volume that is being removed that are reclaimed; none if it is gone.
     pub fn removed_bytes(&self, id: u64) -> Option<u64> {
         self.volumes.get(id).map(|volume| volume.removed_bytes())
     }
@@ -222,8 +222,8 @@ impl Pool {
     }
 
     /// Lets go of what volumes lie over, which may be in this pool and keep it alive. No volume is used any more.
-    pub fn let_go_of_origins(&self) {
-        self.volumes.let_go_of_origins();
+    pub fn drop_origins(&self) {
+        self.volumes.drop_origins();
     }
 
     /// What volumes lie over that cannot be used before that is attached, each once.
@@ -271,7 +271,7 @@ impl Pool {
             self.map.set_floor(super::recover::floor_blocks(end_block)); // THIN8: it grows with the pool
             self.end_block.set(end_block);
             assert_eq!(self.map.pages().end_block(), end_block, "THIN8: pool and space map are of one size");
-            self.room.came();
+            self.waiters.notify();
         }
     }
 
@@ -292,7 +292,7 @@ impl Pool {
                 let inherited = source.flags.get().0 & VolumeFlags::ORIGIN;
                 let rows = VolumeRows {
                     root,
-                    since: source.since.get(),
+                    since: source.last_clone.get(),
                     bytes: source.bytes.get(),
                     mapped,
                     flags: VolumeFlags(*flags | inherited),
@@ -310,7 +310,7 @@ impl Pool {
                 let tree = Tree { root: self.share(pages, &source) };
                 self.put_aside(&volume, *rest);
                 volume.set_tree(tree);
-                volume.since.set(source.since.get());
+                volume.last_clone.set(source.last_clone.get());
                 volume.mapped.set(source.mapped.get());
                 volume.bytes.set(source.bytes.get());
                 volume.source.set(*rest); // REVERT2 of `rollback.rs`
@@ -335,7 +335,7 @@ impl Pool {
                     return Err(PoolError::Corrupt("a volume is forgotten that holds something"));
                 }
                 self.volumes.forget(*volume);
-                self.holdings.borrow_mut().remove(volume);
+                self.accounting.borrow_mut().remove(volume);
             }
             other => self.apply_property(other)?,
         }
@@ -379,12 +379,15 @@ impl Pool {
 
     /// THIN7: one more volume holds what `source` holds now; the root.
     pub(super) fn share(&self, pages: &mut Pages, source: &Volume) -> Link {
-        source.since.set(pages.fence());
+        source.last_clone.set(pages.fence());
         source.dirty.set(true);
         let root = source.tree.get().root;
-        assert!(source.since.get() < pages.generation(), "THIN7: what is made from now on is nobody else's");
+        assert!(
+            source.last_clone.get() < pages.generation(),
+            "THIN7: what is made from now on is nobody else's"
+        );
         if !root.is_none() {
-            self.shares.hold(BlockRun::one(root.block()));
+            self.ref_counts.increment(BlockRun::one(root.block()));
         }
         root
     }

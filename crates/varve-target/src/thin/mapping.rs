@@ -4,8 +4,8 @@
 
 use super::runs::{Runs, Segment, before, leaf_end, replace, segments, within};
 use super::volume::{Lately, Volume};
-use super::{Pool, Sabotage};
-use crate::pdata::{Gone, MapError, Pages, Room, Stop};
+use super::{InjectedBug, Pool};
+use crate::pdata::{AllocClass, Gone, MapError, Pages, Stop};
 use varve_format::pdata::node::Key;
 use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{Change, Mapping};
@@ -28,7 +28,7 @@ pub(super) enum Target {
 
 impl Pool {
     /// What the parts from `from` to `to` are.
-    pub(super) fn attempt_resolve(
+    pub(super) fn try_resolve(
         &self,
         pages: &mut Pages,
         volume: &Volume,
@@ -46,8 +46,8 @@ impl Pool {
         Ok(found)
     }
 
-    /// As [`Pool::attempt_resolve`], for as much as the leaf of `from` knows.
-    pub(super) fn attempt_resolve_some(
+    /// As [`Pool::try_resolve`], for as much as the leaf of `from` knows.
+    pub(super) fn try_resolve_some(
         &self,
         pages: &mut Pages,
         volume: &Volume,
@@ -61,7 +61,7 @@ impl Pool {
     }
 
     /// Where a write to the parts from `from` to `to` goes: runs of parts, in order.
-    pub(super) fn attempt_plan(
+    pub(super) fn try_plan(
         &self,
         pages: &mut Pages,
         volume: &Volume,
@@ -106,8 +106,8 @@ impl Pool {
         targets: &mut Vec<(u64, u64, Target)>,
     ) -> Result<(), Stop> {
         let lies = mapping.blocks().expect("MAPPING2: only zeros lie nowhere");
-        let held = volume.held(&self.shares, self.bounds());
-        if mapping.birth > held.since || self.sabotaged(Sabotage::OverwriteShared) {
+        let held = volume.held(&self.ref_counts, self.bounds());
+        if mapping.birth > held.last_clone || self.has_bug(InjectedBug::OverwriteShared) {
             push(targets, mapping.start, mapping.count, Target::Own(lies.first));
             return Ok(());
         }
@@ -116,9 +116,9 @@ impl Pool {
             push(targets, mapping.start, mapping.count, fresh);
             return Ok(());
         }
-        for piece in self.shares.pieces(pages, lies)? {
+        for piece in self.ref_counts.pieces(pages, lies)? {
             let start = mapping.start + (piece.run.first - lies.first);
-            let shared = piece.others > 0 || self.shares.were_shared_lately(piece.run);
+            let shared = piece.others > 0 || self.ref_counts.were_shared_lately(piece.run);
             let target = if shared { fresh } else { Target::Own(piece.run.first) };
             push(targets, start, piece.run.count, target);
         }
@@ -127,40 +127,41 @@ impl Pool {
 
     /// Behind the run before, if that is the volume's own and follows or lies in the same block of the volume.
     fn hint(&self, volume: &Volume, before: Option<Mapping>, start: u64) -> Option<Block> {
-        let before = before.filter(|run| run.birth > volume.since.get())?;
+        let before = before.filter(|run| run.birth > volume.last_clone.get())?;
         let place = before.place?;
         let near = before.end() == start || (before.end() - 1) / self.unit() == start / self.unit();
         near.then(|| place + (start - before.start))
     }
 
-    /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken loose. Where the rest begins.
-    pub(super) fn attempt_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
-        let end = self.attempt_put(pages, volume, new)?;
+    /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken unpublished. Where the rest
+    /// begins.
+    pub(super) fn try_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
+        let end = self.try_put(pages, volume, new)?;
         if let Some(place) = new.place {
-            pages.settle(BlockRun::new(place, end - new.start));
+            pages.publish(BlockRun::new(place, end - new.start));
         }
         Ok(end)
     }
 
-    /// As [`Pool::attempt_map`], for blocks that others may hold already: whoever wants this settles and counts them.
-    pub(super) fn attempt_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
+    /// As [`Pool::try_map`], for blocks that others may hold already: whoever wants this counts them.
+    pub(super) fn try_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         let span = tree.span(pages, new.key())?;
         let end = leaf_end(span.end).min(new.end());
         assert!(new.start < end, "RUNS1: a part of {new:?} lies in the leaf");
-        assert!(pages.generation() > held.since, "EDIT2: what is mapped now is nobody else's");
+        assert!(pages.generation() > held.last_clone, "EDIT2: what is mapped now is nobody else's");
         let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
         let runs = Runs::of(&span, self.bounds());
-        let (change, replaced) = replace(runs, (new.start, end), Some(new), held.since)?;
+        let (change, replaced) = replace(runs, (new.start, end), Some(new), held.last_clone)?;
         let gone = replaced.iter().filter_map(Mapping::blocks).map(|run| run.count).sum();
         volume.can_count(gone)?;
         drop(span); // So that the leaf is changed in its place.
         for old in &replaced {
             held.require(pages, old)?;
         }
-        tree.splice(pages, &held, new.key(), change, Room::All)?;
+        tree.splice(pages, &held, new.key(), change, AllocClass::Reserve)?;
         volume.set_tree(tree);
-        let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+        let at_once = self.has_bug(InjectedBug::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
         volume.count(new.blocks().map_or(0, |run| run.count), gone);
         Ok(end)
@@ -168,14 +169,14 @@ impl Pool {
 
     /// Unmaps what is mapped from `from` to `to` in the leaf of `from`. Where the next leaf begins, and whether anything
     /// was unmapped.
-    pub(super) fn attempt_unmap(
+    pub(super) fn try_unmap(
         &self,
         pages: &mut Pages,
         volume: &Volume,
         from: u64,
         to: u64,
     ) -> Result<(u64, bool), Stop> {
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         assert!(from < to, "something is unmapped");
         let span = tree.span(pages, Key::from(from))?;
         let end = leaf_end(span.end).min(to);
@@ -200,13 +201,13 @@ impl Pool {
             let dropped = tree.drop_leaf(pages, &held, Key::from(from))?;
             released = matches!(dropped, Some(Gone::Own(_)));
         } else {
-            let (change, _) = replace(runs, (from, end), None, held.since)?;
+            let (change, _) = replace(runs, (from, end), None, held.last_clone)?;
             drop(span);
-            tree.splice(pages, &held, Key::from(from), change, Room::All)?;
+            tree.splice(pages, &held, Key::from(from), change, AllocClass::Reserve)?;
         }
         volume.set_tree(tree);
         if released {
-            let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+            let at_once = self.has_bug(InjectedBug::ReuseAtOnce);
             gone.iter().for_each(|old| held.release(pages, old, at_once));
         }
         volume.count(0, unmapped);
@@ -218,7 +219,7 @@ impl Pool {
         let mut rest = new;
         while rest.count > 0 {
             let attempt = |pages: &mut Pages| {
-                let end = self.attempt_map(pages, volume, rest)?;
+                let end = self.try_map(pages, volume, rest)?;
                 let Mapping { start, place, .. } = rest;
                 let volume = volume.id;
                 self.log(match place {
@@ -236,7 +237,7 @@ impl Pool {
     /// Unmaps everything from `from` to `to` that one leaf holds, and logs it; where to go on.
     pub(super) async fn unmap_some(&self, volume: &Volume, from: u64, to: u64) -> Result<u64, MapError> {
         let attempt = |pages: &mut Pages| {
-            let (end, changed) = self.attempt_unmap(pages, volume, from, to)?;
+            let (end, changed) = self.try_unmap(pages, volume, from, to)?;
             if changed {
                 self.log(Change::Unmap { volume: volume.id, start: from, end });
             }

@@ -49,9 +49,9 @@ mod diff;
 mod discard_state;
 mod discards;
 mod error;
+mod exclusive;
 mod flatten;
 mod full;
-mod holdings;
 mod info;
 mod injected_bug;
 mod keeping;
@@ -67,23 +67,23 @@ mod overlay;
 mod places;
 mod read_view;
 mod recover;
+mod ref_counts;
 mod removal;
 mod restore;
 mod rollback;
 mod runs;
-mod shares;
 mod space;
 mod text;
 mod usage;
 mod volume;
 mod volumes;
 
-pub use accounting::Holding;
+pub use accounting::VolumeSpace;
 pub use check::{CheckPace, PoolDamage, PoolReport};
 pub use error::PoolError;
 pub use flatten::Flattening;
 pub use info::VolumeInfo;
-pub use injected_bug::Sabotage;
+pub use injected_bug::InjectedBug;
 pub use kept::{KeptMetadata, kept_pool};
 pub use manage::{ClaimedVolume, FrozenVolume, NewVolume};
 pub use offline::{VolumeAndSnapshot, check_pool, compare_volumes};
@@ -102,7 +102,7 @@ use crate::reader_epochs::ReaderEpochs;
 use commits::Commits;
 use error::io_error;
 use layout::{Layout, index};
-use shares::Shares;
+use ref_counts::RefCounts;
 use std::cell::{Cell, RefCell};
 use varve_block::{Arena, Clock, Device, IoError};
 use varve_format::pdata::Block;
@@ -119,7 +119,7 @@ pub struct Pool {
     layout: Layout,
     device: RefCell<Device>,
     map: Map,
-    shares: Shares,
+    ref_counts: RefCounts,
     /// The map of volumes.
     table: Cell<Tree>,
     volumes: Volumes,
@@ -130,18 +130,18 @@ pub struct Pool {
     commits: Commits,
     readers: ReaderEpochs,
     /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).
-    handover: RefCell<Option<(Commit, u64)>>,
-    room: space::Room,
+    pending_free: RefCell<Option<(Commit, u64)>>,
+    waiters: space::Waiters,
     passing: discard_state::Passing,
     /// What was last found of what volumes hold alone.
-    holdings: RefCell<accounting::Holdings>,
+    accounting: RefCell<accounting::SpaceAccounting>,
     /// The damaged block that was told of last.
     told_of: Cell<Option<Block>>,
 }
 
 impl Pool {
-    fn sabotaged(&self, fault: Sabotage) -> bool {
-        self.options.sabotage == Some(fault)
+    fn has_bug(&self, fault: InjectedBug) -> bool {
+        self.options.injected_bug == Some(fault)
     }
 
     fn device(&self) -> Device {
@@ -190,7 +190,7 @@ impl Pool {
     /// What a change of volumes keeps: numbers that rise, counts of holders and commits that add up.
     fn assert_consistent(&self) {
         self.volumes.assert_consistent();
-        self.shares.assert_consistent();
+        self.ref_counts.assert_consistent();
         self.commits.assert_consistent();
     }
 }

@@ -1,6 +1,6 @@
 //! How a pool works.
 
-use super::injected_bug::Sabotage;
+use super::injected_bug::InjectedBug;
 use super::space::WhenFull;
 use crate::pdata::{CachePolicy, MetadataOrder};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct PoolOptions {
     pub when_full: WhenFull,
     /// A fault for the tests that prove that the oracle finds it.
     #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
+    pub injected_bug: Option<InjectedBug>,
 }
 
 impl Default for PoolOptions {
@@ -35,7 +35,7 @@ impl Default for PoolOptions {
             commit_interval: Duration::from_secs(1),
             flatten_bytes: 1 << 20,
             when_full: WhenFull::Error,
-            sabotage: None,
+            injected_bug: None,
         }
     }
 }

@@ -27,7 +27,7 @@ impl Volumes {
     }
 
     /// No volume has its origin any more.
-    pub(super) fn let_go_of_origins(&self) {
+    pub(super) fn drop_origins(&self) {
         self.all().values().for_each(|volume| *volume.origin.borrow_mut() = None);
     }
 

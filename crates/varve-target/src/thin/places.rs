@@ -57,7 +57,7 @@ impl Places<'_> {
 
     /// Where the parts from `from` to `to` are read.
     pub(super) async fn find(self, (from, to): (u64, u64)) -> Result<Found, IoError> {
-        self.find_by(|pages| self.pool.attempt_resolve(pages, self.volume, from, to)).await
+        self.find_by(|pages| self.pool.try_resolve(pages, self.volume, from, to)).await
     }
 
     async fn find_by(
@@ -81,7 +81,7 @@ impl Places<'_> {
 
     /// Where a write to the parts from `from` to `to` goes.
     pub(super) async fn plan(self, (from, to): (u64, u64)) -> Result<Vec<(u64, u64, Target)>, IoError> {
-        let plan = |pages: &mut Pages| self.pool.attempt_plan(pages, self.volume, from, to);
+        let plan = |pages: &mut Pages| self.pool.try_plan(pages, self.volume, from, to);
         self.pool.map.run(plan).await.map_err(|error| self.told(error))
     }
 
@@ -96,8 +96,7 @@ impl Places<'_> {
 
     /// Pieces in the pool, or pieces below it: nobody holds an epoch of the pool while an origin is read (FLATTEN3).
     async fn lead_reader(self, (from, to): (u64, u64)) -> Result<MapAnswer, IoError> {
-        let found =
-            self.find_by(|pages| self.pool.attempt_resolve_some(pages, self.volume, from, to)).await?;
+        let found = self.find_by(|pages| self.pool.try_resolve_some(pages, self.volume, from, to)).await?;
         let is_below = |piece: &MapPiece| found.is_below(piece);
         let first = is_below(&found.pieces[0]);
         let alike = found.pieces.iter().take_while(|piece| is_below(piece) == first).cloned();

@@ -4,7 +4,7 @@
 //! that it keeps it begins again, at a later instant; what was given up before is free then.
 
 use super::keeping::Keeping;
-use super::shares::Shares;
+use super::ref_counts::RefCounts;
 use super::{Pool, PoolError};
 use crate::pdata::{self, Tree};
 use std::cell::Cell;
@@ -28,7 +28,7 @@ pub(super) struct VolumeView {
 /// The maps of some volumes, and how many hold their nodes and blocks, at one instant.
 pub(super) struct ReadView<'a> {
     pub(super) volumes: Vec<VolumeView>,
-    pub(super) shares: Shares,
+    pub(super) ref_counts: RefCounts,
     nodes: Cell<u64>,
     _maps: pdata::ReadView,
     keeping: Keeping<'a>,
@@ -41,13 +41,17 @@ impl<'a> ReadView<'a> {
             Ok(VolumeView { tree: volume.tree.get(), mapped: volume.mapped.get(), over: volume.over.get() })
         };
         let volumes = ids.iter().map(volume).collect::<Result<Vec<_>, PoolError>>()?;
-        let shares = pool.shares.as_they_are();
-        let roots: Vec<_> =
-            volumes.iter().map(|volume| volume.tree).chain([shares.root()]).map(|tree| tree.root).collect();
+        let ref_counts = pool.ref_counts.as_they_are();
+        let roots: Vec<_> = volumes
+            .iter()
+            .map(|volume| volume.tree)
+            .chain([ref_counts.root()])
+            .map(|tree| tree.root)
+            .collect();
         let keeping = Keeping::new(pool);
         let maps = pool.map.pages().read_view(&roots);
         assert_eq!(volumes.len(), ids.len(), "a view has each volume that was asked for");
-        Ok(Self { volumes, shares, nodes: Cell::new(0), _maps: maps, keeping })
+        Ok(Self { volumes, ref_counts, nodes: Cell::new(0), _maps: maps, keeping })
     }
 
     /// Lets others go on, before each node. `NoSpace` says that they need the room that is kept.

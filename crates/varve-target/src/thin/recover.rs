@@ -7,8 +7,8 @@
 use super::belief::tell_of_volume;
 use super::commits::Commits;
 use super::discard_state::Passing;
-use super::shares::Shares;
-use super::space::Room;
+use super::ref_counts::RefCounts;
+use super::space::Waiters;
 use super::volume::Volume;
 use super::volumes::Volumes;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
@@ -130,8 +130,8 @@ impl Pool {
             complete_pair(&pool.device(), slots(&superblock, &pool.arena), &held).await; // PAIR4
         }
         pool.device().flush().await?; // POOLOPEN2
-        pool.shares.commit_begins();
-        pool.shares.commit_ended(); // REFCOUNT4: what was read is what a crash would leave
+        pool.ref_counts.commit_begins();
+        pool.ref_counts.commit_ended(); // REFCOUNT4: what was read is what a crash would leave
         pool.assert_consistent();
         Ok(pool)
     }
@@ -158,7 +158,7 @@ impl Pool {
             ..MapOptions::fresh(store, base, end)
         };
         let map = Map::open(device.clone(), arena.clone(), &map_options);
-        if options.sabotage == Some(super::Sabotage::TrustGenerations) {
+        if options.injected_bug == Some(super::InjectedBug::TrustGenerations) {
             map.pages().trust_generations();
         }
         let Superblock { head, sequence, epoch, .. } = *superblock;
@@ -179,17 +179,21 @@ impl Pool {
             layout,
             device: RefCell::new(device),
             map,
-            shares: Shares::open(Tree { root: superblock.shares }, readers.clone(), options.sabotage),
+            ref_counts: RefCounts::open(
+                Tree { root: superblock.shares },
+                readers.clone(),
+                options.injected_bug,
+            ),
             table: Cell::new(Tree { root: superblock.volumes }),
             volumes: Volumes::new(superblock.next_volume),
             number: Cell::new(superblock.number),
             end_block: Cell::new(end),
             commits: Commits::new(ring),
             readers,
-            handover: RefCell::new(None),
-            room: Room::new(options.when_full),
+            pending_free: RefCell::new(None),
+            waiters: Waiters::new(options.when_full),
             passing: Passing::default(),
-            holdings: RefCell::default(),
+            accounting: RefCell::default(),
             told_of: Cell::new(None),
         }
     }
@@ -271,7 +275,7 @@ impl Pool {
                 let volume = self.volumes.known(*volume)?;
                 let mut at = *start;
                 while at < *end {
-                    at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, *end)).await?.0;
+                    at = self.map.run(|pages| self.try_unmap(pages, &volume, at, *end)).await?.0;
                 }
                 Ok(())
             }
@@ -280,7 +284,7 @@ impl Pool {
                 // What lay behind the new end was unmapped before (`set_size`), unless the log contradicts itself.
                 let (volume, mut at) = (self.volumes.known(*volume)?, bytes / PART_SIZE);
                 while at < u64::MAX {
-                    at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, u64::MAX)).await?.0;
+                    at = self.map.run(|pages| self.try_unmap(pages, &volume, at, u64::MAX)).await?.0;
                 }
                 Ok(())
             }
@@ -293,7 +297,7 @@ impl Pool {
         let volume = self.volumes.known(volume)?;
         let mut rest = new;
         while rest.count > 0 {
-            let end = self.map.run(|pages: &mut Pages| self.attempt_map(pages, &volume, rest)).await?;
+            let end = self.map.run(|pages: &mut Pages| self.try_map(pages, &volume, rest)).await?;
             rest = rest.behind(end - rest.start);
         }
         Ok(())
@@ -412,7 +416,7 @@ impl Log for &Pool {
     async fn claim(&self, placed: &Placed<Record>) -> Result<(), PoolError> {
         for change in &placed.record.changes {
             if let Change::Map { count, place, .. } = change
-                && !self.map.run(|pages| pages.claim_loose(BlockRun::new(*place, *count))).await?
+                && !self.map.run(|pages| pages.claim_unpublished(BlockRun::new(*place, *count))).await?
             {
                 return Err(PoolError::Corrupt("the log maps a block that is in use"));
             }

@@ -6,7 +6,7 @@
 use super::runs::Runs;
 use super::runs::leaf_end;
 use super::volume::Volume;
-use super::{Pool, PoolError, Sabotage};
+use super::{InjectedBug, Pool, PoolError};
 use crate::pdata::{FREED_RUNS_MAX, Gone, Pages, Stop, Tree};
 use varve_format::pdata::node::Key;
 use varve_format::thin::{Change, VolumeFlags};
@@ -35,7 +35,7 @@ impl Pool {
             }
             let Some(volume) = self.volumes.next_to_remove() else { break };
             let _guard = self.readers.enter();
-            let runs = self.map.run(|pages| self.attempt_remove(pages, &volume)).await?;
+            let runs = self.map.run(|pages| self.try_remove(pages, &volume)).await?;
             removal.steps += 1;
             removal.runs += runs;
         }
@@ -45,11 +45,11 @@ impl Pool {
     }
 
     /// Takes one leaf or shared part out, or forgets a volume that holds nothing any more. The number of runs released.
-    fn attempt_remove(&self, pages: &mut Pages, volume: &Volume) -> Result<u64, Stop> {
+    fn try_remove(&self, pages: &mut Pages, volume: &Volume) -> Result<u64, Stop> {
         if !volume.has(VolumeFlags::REMOVING) || !self.volumes.all().contains_key(&volume.id) {
             return Ok(0); // Somebody else has done it.
         }
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         if tree == Tree::EMPTY {
             let forget = Change::Forget { volume: volume.id };
             self.apply(pages, &forget).expect("a volume that is being removed is there and empty");
@@ -72,7 +72,7 @@ impl Pool {
         volume.removed.set(leaf_end(end));
         let mut released = 0;
         if is_own {
-            let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+            let at_once = self.has_bug(InjectedBug::ReuseAtOnce);
             own.iter().for_each(|run| held.release(pages, run, at_once));
             released = own.len() as u64;
         }

@@ -204,7 +204,7 @@ impl Renewal {
             for run in to_spare.chunk_by(|one, two| one == two) {
                 let blocks = BlockRun::new(first, run.len() as u64);
                 if run[0] {
-                    let spared = self.pool.map.run(|pages| pages.claim_loose(blocks)).await?;
+                    let spared = self.pool.map.run(|pages| pages.claim_unpublished(blocks)).await?;
                     assert!(spared, "RESTORE2: none of them is in use");
                 }
                 first = blocks.end();
@@ -219,7 +219,7 @@ impl Renewal {
     async fn spare_block(&self, block: Block) -> Result<(), MapError> {
         assert!(block >= self.pool.base_block(), "RESTORE2: it lies behind the log");
         let spare = |pages: &mut Pages| {
-            if pages.is_used(block)? { Ok(true) } else { pages.claim_loose(BlockRun::one(block)) }
+            if pages.is_used(block)? { Ok(true) } else { pages.claim_unpublished(BlockRun::one(block)) }
         };
         self.pool.map.run(spare).await.map(drop)
     }
@@ -230,7 +230,7 @@ impl Renewal {
         for (record, at, change) in numbered(records) {
             let Change::Map { count, place, .. } = change else { continue };
             let run = BlockRun::new(*place, *count);
-            if self.pool.map.run(|pages| pages.claim_loose(run)).await? {
+            if self.pool.map.run(|pages| pages.claim_unpublished(run)).await? {
                 continue;
             }
             self.refused.insert((record, at));
@@ -270,7 +270,7 @@ impl Renewal {
             let fence = self.pool.map.pages().fence();
             assert!(fence < self.pool.map.pages().generation(), "RESTORE3: what comes now is younger");
             for volume in self.pool.volumes.all().values() {
-                volume.since.set(fence);
+                volume.last_clone.set(fence);
                 volume.dirty.set(true);
             }
         }
@@ -303,7 +303,7 @@ impl Renewal {
             const NOT_ABOVE: PoolError = PoolError::Misfit("a volume is like one that is not above it");
             let like = pool.volumes.find(like).map_err(|_| NOT_ABOVE)?;
             rows.root = pool.share(&mut pool.map.pages(), &like);
-            (rows.since, rows.mapped) = (like.since.get(), like.mapped.get());
+            (rows.since, rows.mapped) = (like.last_clone.get(), like.mapped.get());
             assert!(rows.since > 0, "RESTORE3: what is shared was fenced");
             self.is_anything_shared = true;
         }
@@ -325,7 +325,7 @@ impl Renewal {
                 Content::Data(place) => Some(place + (at - start)),
                 Content::Zeros => None,
                 Content::Hole => {
-                    let unmap = |pages: &mut Pages| self.pool.attempt_unmap(pages, volume, at, end);
+                    let unmap = |pages: &mut Pages| self.pool.try_unmap(pages, volume, at, end);
                     at = self.pool.map.run(unmap).await?.0;
                     continue;
                 }
@@ -339,12 +339,12 @@ impl Renewal {
     /// Maps as many parts of `new` as lie in one leaf; their blocks were claimed. Where the rest begins.
     async fn adopt(&mut self, volume: &Volume, new: Mapping) -> Result<u64, PoolError> {
         let pool = Rc::clone(&self.pool);
-        let end = pool.map.run(|pages| pool.attempt_put(pages, volume, new)).await?;
+        let end = pool.map.run(|pages| pool.try_put(pages, volume, new)).await?;
         assert!(new.start < end && end <= new.end(), "RUNS1: {end} for {new:?}");
         let adopted = new.place.map(|place| BlockRun::new(place, end - new.start));
         for block in adopted.into_iter().flat_map(BlockRun::blocks) {
             if !self.held.insert(block) {
-                pool.shares.hold(BlockRun::one(block)); // RESTORE3
+                pool.ref_counts.increment(BlockRun::one(block)); // RESTORE3
                 self.is_anything_shared = true;
             }
         }
@@ -354,8 +354,8 @@ impl Renewal {
     /// Memory is bounded, whatever the text's length.
     async fn relieve(&self) -> Result<(), MapError> {
         let pool = &self.pool;
-        if pool.shares.differences() > DIFFERENCES_MAX {
-            while pool.map.run(|pages| pool.shares.attempt_fold(pages)).await? {}
+        if pool.ref_counts.differences() > DIFFERENCES_MAX {
+            while pool.map.run(|pages| pool.ref_counts.try_fold(pages)).await? {}
         }
         let is_cache_dirty = pool.map.pages().wants_commit();
         if is_cache_dirty {

@@ -161,10 +161,10 @@ pub(super) fn before(runs: Runs<'_>, start: u64) -> Result<Option<Mapping>, Stop
 }
 
 /// RUNS2: both as one run.
-fn joined(one: Mapping, two: Mapping, since: u64) -> Option<Mapping> {
+fn joined(one: Mapping, two: Mapping, last_clone: u64) -> Option<Mapping> {
     assert!(one.end() <= two.start, "RUNS1: {one:?} before {two:?}");
     let follows = one.blocks().map(BlockRun::end) == two.place;
-    let alike = (one.birth > since) == (two.birth > since);
+    let alike = (one.birth > last_clone) == (two.birth > last_clone);
     let fits = one.count + two.count <= Mapping::COUNT_MAX;
     let birth = one.birth.min(two.birth);
     (one.end() == two.start && follows && alike && fits).then_some(Mapping {
@@ -179,7 +179,7 @@ pub(super) fn replace(
     leaf: Runs<'_>,
     (from, to): (u64, u64),
     new: Option<Mapping>,
-    since: u64,
+    last_clone: u64,
 ) -> Result<(Splice, Vec<Mapping>), Stop> {
     assert!(new.is_none_or(|new| new.start >= from && new.end() <= to), "RUNS1: {new:?} in {from}..{to}");
     let removed: Vec<_> = within(leaf, from, to).collect::<Result<_, _>>()?;
@@ -191,7 +191,7 @@ pub(super) fn replace(
     let next = (end < leaf.len()).then(|| leaf.at(end)).transpose()?;
     let mut runs: Vec<Mapping> = Vec::with_capacity(4);
     for run in [left.and_then(|run| clip(run, 0, from)), new, right, next].into_iter().flatten() {
-        match runs.last().and_then(|last| joined(*last, run, since)) {
+        match runs.last().and_then(|last| joined(*last, run, last_clone)) {
             Some(joined) => *runs.last_mut().expect("one was joined") = joined,
             None => runs.push(run),
         }

@@ -1,7 +1,7 @@
 //! What a full pool declares, and who waits for space in it.
 
 use crate::journal::SpaceWatch;
-use crate::waiting_room::{Patience, SpaceEvent, WaitingRoom};
+use crate::space_waiters::{SpaceEvent, SpaceWait, SpaceWaiters};
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub enum WhenFull {
 /// What the owner of a pool should hear of: nothing is dropped to make room.
 pub type PoolEvent = SpaceEvent<Infallible>;
 
-/// Who waits for room, and who for the lack of it.
-pub(super) struct Room {
-    pub(super) waiting: WaitingRoom<WhenFull, Infallible>,
+/// Waiters for space, and those who wait for the lack of it.
+pub(super) struct Waiters {
+    pub(super) queue: SpaceWaiters<WhenFull, Infallible>,
     pub(super) watch: SpaceWatch,
     /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (POOLFULL3).
     pub(super) checks: Cell<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Room {
 /// What one write knows of its attempts.
 #[derive(Default)]
 pub(super) struct Attempt {
-    pub(super) patience: Patience,
+    pub(super) wait: SpaceWait,
     /// How many free blocks it needs.
     pub(super) needed: u64,
     pub(super) checkpoints: u32,
@@ -44,15 +44,10 @@ pub(super) struct Attempt {
     pub(super) outlasted_check: bool,
 }
 
-impl Room {
+impl Waiters {
     pub(super) fn new(policy: WhenFull) -> Self {
         let (checks, is_wanted) = (Cell::new(0), Cell::new(false));
-        Self {
-            waiting: WaitingRoom::new("the pool", policy),
-            watch: SpaceWatch::default(),
-            checks,
-            is_wanted,
-        }
+        Self { queue: SpaceWaiters::new("the pool", policy), watch: SpaceWatch::default(), checks, is_wanted }
     }
 
     /// A check begins.
@@ -65,7 +60,7 @@ impl Room {
     pub(super) fn check_ended(&self) {
         self.checks.set(self.checks.get().checked_sub(1).expect("POOLFULL3: what ends has begun"));
         self.is_wanted.set(self.is_wanted.get() && self.checks.get() > 0);
-        self.came();
+        self.notify();
     }
 
     /// Whether a write waits for what a check keeps.
@@ -74,23 +69,23 @@ impl Room {
     }
 
     /// POOLFULL3: waits until no check is under way, or none keeps anything.
-    pub(super) async fn checks_end(&self, patience: &mut Patience, keeps_some: impl Fn() -> bool) {
+    pub(super) async fn checks_end(&self, wait: &mut SpaceWait, keeps_some: impl Fn() -> bool) {
         while self.checks.get() > 0 && keeps_some() {
             self.is_wanted.set(true);
-            self.waiting.begin(patience);
-            self.waiting.comes(patience).await;
+            self.queue.begin(wait);
+            self.queue.notified(wait).await;
         }
     }
 
-    /// Room has come, or may be had.
-    pub(super) fn came(&self) {
-        self.waiting.came();
+    /// Space may be free.
+    pub(super) fn notify(&self) {
+        self.queue.notify();
     }
 
     /// POOLFULL4: a checkpoint may make room now.
-    pub(super) fn may_come(&self) {
-        if self.waiting.is_paused() {
-            self.waiting.came();
+    pub(super) fn notify_if_waiting(&self) {
+        if self.queue.is_paused() {
+            self.queue.notify();
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A volume of a pool in memory: its root, its size, who it is, and who may hold its nodes too.
 
 use super::bounds::Bounds;
+use super::ref_counts::RefCounts;
 use super::runs::Runs;
-use super::shares::Shares;
 use crate::pdata::{Pages, Sharing, Span, Stop, Tree};
 use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ pub(super) struct Volume {
     pub(super) bytes: Cell<u64>,
     pub(super) tree: Cell<Tree>,
     /// Generation of the newest node or block that another volume may hold too (THIN7).
-    pub(super) since: Cell<u64>,
+    pub(super) last_clone: Cell<u64>,
     /// Parts mapped to data.
     pub(super) mapped: Cell<u64>,
     pub(super) flags: Cell<VolumeFlags>,
@@ -39,7 +39,7 @@ pub(super) struct Volume {
     pub(super) readers: ReaderEpochs,
     /// So many bytes from its start on show nothing of the origin any more.
     pub(super) flattened: Cell<u64>,
-    /// Of one that is being removed: the first part that is not settled.
+    /// Of one that is being removed: the first part that is not reclaimed.
     pub(super) removed: Cell<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Volume {
             name: RefCell::new(rows.name),
             bytes: Cell::new(rows.bytes),
             tree: Cell::new(Tree { root: rows.root }),
-            since: Cell::new(rows.since),
+            last_clone: Cell::new(rows.since),
             mapped: Cell::new(rows.mapped),
             flags: Cell::new(rows.flags),
             source: Cell::new(rows.source),
@@ -70,7 +70,7 @@ impl Volume {
         VolumeRows {
             volume: self.id,
             root: self.tree.get().root,
-            since: self.since.get(),
+            since: self.last_clone.get(),
             bytes: self.bytes.get(),
             mapped: self.mapped.get(),
             flags: self.flags.get(),
@@ -97,7 +97,7 @@ impl Volume {
         self.bytes.get() / PART_SIZE
     }
 
-    /// Of one that is being removed: bytes that are settled.
+    /// Of one that is being removed: bytes that are reclaimed.
     pub(super) fn removed_bytes(&self) -> u64 {
         self.removed.get().min(self.parts()) * PART_SIZE
     }
@@ -165,55 +165,59 @@ impl Volume {
     }
 
     /// Who else holds what it holds.
-    pub(super) fn held<'a>(&self, shares: &'a Shares, bounds: Bounds) -> Held<'a> {
-        Held { shares, since: self.since.get(), bounds }
+    pub(super) fn held<'a>(&self, ref_counts: &'a RefCounts, bounds: Bounds) -> Held<'a> {
+        Held { ref_counts, last_clone: self.last_clone.get(), bounds }
     }
 }
 
 /// Who holds the nodes and blocks of a volume.
 pub(super) struct Held<'a> {
-    pub(super) shares: &'a Shares,
-    pub(super) since: u64,
+    pub(super) ref_counts: &'a RefCounts,
+    pub(super) last_clone: u64,
     bounds: Bounds,
 }
 
 impl Sharing for Held<'_> {
-    fn since(&self) -> u64 {
-        self.since
+    fn last_clone(&self) -> u64 {
+        self.last_clone
     }
 
     fn others(&self, pages: &mut Pages, block: Block) -> Result<u64, Stop> {
-        self.shares.others(pages, block)
+        self.ref_counts.others(pages, block)
     }
 
-    fn hold(&self, block: Block) {
-        self.shares.hold(BlockRun::one(block));
+    fn increment(&self, block: Block) {
+        self.ref_counts.increment(BlockRun::one(block));
     }
 
-    fn let_go(&self, block: Block) {
-        self.shares.let_go(BlockRun::one(block));
+    fn decrement(&self, block: Block) {
+        self.ref_counts.decrement(BlockRun::one(block));
     }
 
-    fn hold_entry(&self, key: Key, value: &Value) {
+    fn increment_entry(&self, key: Key, value: &Value) {
         let mapping = Mapping::decode(key, value).expect("RUNS3: the leaf was believed before it is copied");
-        assert!(mapping.birth <= self.since, "EDIT2: what is shared is older than the last clone");
+        assert!(mapping.birth <= self.last_clone, "EDIT2: what is shared is older than the last clone");
         if let Some(run) = mapping.blocks() {
-            self.shares.hold(run);
+            self.ref_counts.increment(run);
         }
     }
 
     /// REFCOUNT4: who let go of the node lately holds after a crash what it leads to.
     fn replaces(&self, block: Block, entries: &Entries) {
-        if !self.shares.were_shared_lately(BlockRun::one(block)) {
+        if !self.ref_counts.were_shared_lately(BlockRun::one(block)) {
             return;
         }
         match entries {
             Entries::Branch(children) => {
-                children.iter().for_each(|child| self.shares.was_let_go(BlockRun::one(child.1.block())));
+                children
+                    .iter()
+                    .for_each(|child| self.ref_counts.note_decrement(BlockRun::one(child.1.block())));
             }
             Entries::Leaf(entries) => {
                 let mapped = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
-                mapped.filter_map(|mapping| mapping.blocks()).for_each(|run| self.shares.was_let_go(run));
+                mapped
+                    .filter_map(|mapping| mapping.blocks())
+                    .for_each(|run| self.ref_counts.note_decrement(run));
             }
         }
     }
@@ -227,24 +231,24 @@ impl Sharing for Held<'_> {
 pub(super) struct Lately<'a>(pub(super) Held<'a>);
 
 impl Sharing for Lately<'_> {
-    fn since(&self) -> u64 {
-        self.0.since
+    fn last_clone(&self) -> u64 {
+        self.0.last_clone
     }
 
     fn others(&self, pages: &mut Pages, block: Block) -> Result<u64, Stop> {
-        let lately = u64::from(self.0.shares.were_shared_lately(BlockRun::one(block)));
+        let lately = u64::from(self.0.ref_counts.were_shared_lately(BlockRun::one(block)));
         Ok(self.0.others(pages, block)? + lately)
     }
 
-    fn hold(&self, _: Block) {
+    fn increment(&self, _: Block) {
         unreachable!("it is only asked");
     }
 
-    fn let_go(&self, _: Block) {
+    fn decrement(&self, _: Block) {
         unreachable!("it is only asked");
     }
 
-    fn hold_entry(&self, _: Key, _: &Value) {
+    fn increment_entry(&self, _: Key, _: &Value) {
         unreachable!("it is only asked");
     }
 }
@@ -252,8 +256,8 @@ impl Sharing for Lately<'_> {
 impl Held<'_> {
     /// Makes sure that [`Held::release`] can tell at once.
     pub(super) fn require(&self, pages: &mut Pages, mapping: &Mapping) -> Result<(), Stop> {
-        if let Some(run) = mapping.blocks().filter(|_| mapping.birth <= self.since) {
-            self.shares.pieces(pages, run)?;
+        if let Some(run) = mapping.blocks().filter(|_| mapping.birth <= self.last_clone) {
+            self.ref_counts.pieces(pages, run)?;
         }
         Ok(())
     }
@@ -263,22 +267,22 @@ impl Held<'_> {
     pub(super) fn release(&self, pages: &mut Pages, mapping: &Mapping, at_once: bool) {
         assert!(mapping.count > 0, "MAPPING1: {mapping:?}");
         let Some(run) = mapping.blocks() else { return };
-        if mapping.birth > self.since {
-            return give_up(pages, run, at_once); // EDIT2
+        if mapping.birth > self.last_clone {
+            return free_run(pages, run, at_once); // EDIT2
         }
-        let Ok(pieces) = self.shares.pieces(pages, run) else {
+        let Ok(pieces) = self.ref_counts.pieces(pages, run) else {
             // What a change needs to know was read before it: only a contradiction puts something else in its place.
             return pages.contradicts(run.first);
         };
         for piece in pieces {
             match piece.others {
-                0 => give_up(pages, piece.run, at_once),
-                _ => self.shares.let_go(piece.run),
+                0 => free_run(pages, piece.run, at_once),
+                _ => self.ref_counts.decrement(piece.run),
             }
         }
     }
 }
 
-fn give_up(pages: &mut Pages, run: BlockRun, at_once: bool) {
-    if at_once { pages.free_at_once(run) } else { pages.give_up(run) }
+fn free_run(pages: &mut Pages, run: BlockRun, at_once: bool) {
+    if at_once { pages.free_at_once(run) } else { pages.free_run(run) }
 }

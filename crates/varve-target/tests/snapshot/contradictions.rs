@@ -177,7 +177,7 @@ fn mutate(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// A store with snapshots of an origin that grew between them, some written, one leaving, and maybe a rollback.
+/// A store with snapshots of an origin that grew between them, some written, one being deleted, and maybe a rollback.
 async fn fill(world: &World, origin: &SimDisk, disk: &SimDisk, options: StoreOptions, random: &mut Random) {
     let sized = |size| Device::new(Linear::new(vec![(size, origin.device(world), 0)]));
     let store =

@@ -10,11 +10,11 @@ use stalls::Stalls;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use varve_sim::{CrashAt, CrashKind, caught_share, run_seeds, test_name};
-use varve_target::snapshot::Sabotage;
+use varve_target::snapshot::InjectedBug;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
-fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>) {
-    live(&Host::new(seed, kind, sabotage), kind, (2, 5));
+fn history(seed: u64, kind: Kind, injected_bug: Option<InjectedBug>) {
+    live(&Host::new(seed, kind, injected_bug), kind, (2, 5));
 }
 
 fn live(host: &Host, history: Kind, boots: (u64, u64)) {
@@ -23,14 +23,14 @@ fn live(host: &Host, history: Kind, boots: (u64, u64)) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match history {
             Kind::Plain | Kind::Faulty | Kind::Removals | Kind::Rollbacks(_) => &[30, 200, 900],
-            Kind::Stalls(_) | Kind::Crowded(_) | Kind::LostNodes => &[200, 900, 3000],
+            Kind::Stalls(_) | Kind::Overfull(_) | Kind::LostNodes => &[200, 900, 3000],
         });
         host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
         let mut choices = random.fork();
         let ran = host.world().run_until_crash(async {
             let Some(boot) = host.boot(true).await else { return };
             host.let_fail(true);
-            boot.crowd(&mut choices).await;
+            boot.overfill(&mut choices).await;
             for _ in 0..choices.between(1, 7) {
                 boot.round(&mut choices).await;
                 if boot.ended.get() {
@@ -156,24 +156,24 @@ fn snapshots_that_were_refused_never_come_back() {
     let name = "snapshots_that_were_refused_never_come_back";
     run_seeds(test_name!("snapshots_that_were_refused_never_come_back"), 300, |seed| {
         SEEDS.fetch_add(1, Ordering::Relaxed);
-        history(seed, Kind::Crowded(&COUNTS), None);
+        history(seed, Kind::Overfull(&COUNTS), None);
     });
     let _ = writeln!(std::io::stderr(), "sim: {name}: {} snapshots were refused", COUNTS.now());
     assert!(SEEDS.load(Ordering::Relaxed) < 300 || COUNTS.now() > 0, "some are refused");
 }
 
 /// Asserts that a fault is noticed by at least so many percent of some histories.
-fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
-    caught_share(&format!("{sabotage:?}"), histories, percent_min, |seed| {
-        history(seed, kind, Some(sabotage));
+fn noticed(injected_bug: InjectedBug, kind: Kind, histories: u64, percent_min: u64) {
+    caught_share(&format!("{injected_bug:?}"), histories, percent_min, |seed| {
+        history(seed, kind, Some(injected_bug));
     });
 }
 
 /// As [`noticed`], in fewer histories with so many more crashes each: for faults that show only where a crash comes between
 /// two certain steps, or after several rollbacks.
-fn noticed_after_many_crashes(sabotage: Sabotage, kind: Kind, histories: u64, boots: (u64, u64)) {
-    caught_share(&format!("{sabotage:?}"), histories, 5, |seed| {
-        live(&Host::new(seed, kind, Some(sabotage)), kind, boots);
+fn noticed_after_many_crashes(injected_bug: InjectedBug, kind: Kind, histories: u64, boots: (u64, u64)) {
+    caught_share(&format!("{injected_bug:?}"), histories, 5, |seed| {
+        live(&Host::new(seed, kind, Some(injected_bug)), kind, boots);
     });
 }
 
@@ -182,68 +182,68 @@ static ROLLBACKS: Rollbacks = Rollbacks::new();
 #[test]
 fn a_snapshot_that_a_table_names_too_early_is_noticed() {
     static COUNTS: Refusals = Refusals::new();
-    noticed_after_many_crashes(Sabotage::NameAnnounced, Kind::Crowded(&COUNTS), 80, (18, 28));
+    noticed_after_many_crashes(InjectedBug::NameAnnounced, Kind::Overfull(&COUNTS), 80, (18, 28));
 }
 
 #[test]
 fn space_used_again_under_a_request_that_hangs_is_noticed() {
     static COUNTS: Stalls = Stalls::new();
-    noticed_after_many_crashes(Sabotage::ReuseWhileRead, Kind::Stalls(&COUNTS), 130, (8, 13));
+    noticed_after_many_crashes(InjectedBug::ReuseWhileRead, Kind::Stalls(&COUNTS), 130, (8, 13));
 }
 
 #[test]
 fn nodes_of_another_transaction_that_are_believed_are_noticed() {
-    noticed_after_many_crashes(Sabotage::TrustGenerations, Kind::LostNodes, 120, (8, 13));
+    noticed_after_many_crashes(InjectedBug::TrustGenerations, Kind::LostNodes, 120, (8, 13));
 }
 
 /// Breaks SNAPSHOT1 and SNAPSHOT3.
 #[test]
 fn a_missing_flush_is_noticed() {
-    noticed(Sabotage::SkipFlush, Kind::Plain, 200, 7);
+    noticed(InjectedBug::SkipFlush, Kind::Plain, 200, 7);
 }
 
 #[test]
 fn an_entry_written_after_the_block_it_protects_is_noticed() {
-    noticed(Sabotage::EntryAfterWrite, Kind::Plain, 150, 20);
+    noticed(InjectedBug::EntryAfterWrite, Kind::Plain, 150, 20);
 }
 
 #[test]
-fn a_removal_without_hand_over_is_noticed() {
-    noticed(Sabotage::SkipHandOver, Kind::Removals, 300, 5);
+fn a_removal_without_merge_is_noticed() {
+    noticed(InjectedBug::SkipMerge, Kind::Removals, 300, 5);
 }
 
 #[test]
 fn content_written_to_a_snapshot_taken_for_preserved_is_noticed() {
-    noticed(Sabotage::WrittenAsPreserved, Kind::Plain, 150, 10);
+    noticed(InjectedBug::WrittenAsPreserved, Kind::Plain, 150, 10);
 }
 
 /// Breaks SNAPSHOT5.
 #[test]
 fn space_used_again_before_a_checkpoint_is_noticed() {
-    noticed(Sabotage::ReuseAtOnce, Kind::Removals, 200, 5);
+    noticed(InjectedBug::ReuseAtOnce, Kind::Removals, 200, 5);
 }
 
 #[test]
 fn a_rollback_that_forgets_what_it_has_restored_is_noticed() {
-    noticed(Sabotage::SkipRestoredMark, Kind::Rollbacks(&ROLLBACKS), 150, 8);
+    noticed(InjectedBug::SkipRestoredMark, Kind::Rollbacks(&ROLLBACKS), 150, 8);
 }
 
 #[test]
 fn a_change_called_restored_before_it_is_durable_is_noticed() {
-    noticed_after_many_crashes(Sabotage::MarkBeforeReplacing, Kind::Rollbacks(&ROLLBACKS), 80, (9, 14));
+    noticed_after_many_crashes(InjectedBug::MarkBeforeReplacing, Kind::Rollbacks(&ROLLBACKS), 80, (9, 14));
 }
 
 #[test]
 fn a_rollback_that_preserves_nothing_for_newer_snapshots_is_noticed() {
-    noticed(Sabotage::RestoreUnpreserved, Kind::Rollbacks(&ROLLBACKS), 150, 5);
+    noticed(InjectedBug::RestoreUnpreserved, Kind::Rollbacks(&ROLLBACKS), 150, 5);
 }
 
 #[test]
 fn a_rollback_that_drops_what_others_need_is_noticed() {
-    noticed_after_many_crashes(Sabotage::DropNeeded, Kind::Rollbacks(&ROLLBACKS), 80, (9, 14));
+    noticed_after_many_crashes(InjectedBug::DropNeeded, Kind::Rollbacks(&ROLLBACKS), 80, (9, 14));
 }
 
 #[test]
 fn a_comparison_that_forgets_what_was_written_is_noticed() {
-    noticed(Sabotage::DiffWithoutWritten, Kind::Plain, 150, 12);
+    noticed(InjectedBug::DiffWithoutWritten, Kind::Plain, 150, 12);
 }

@@ -47,7 +47,8 @@ fn records_of_many_blocks_wrap_around_the_ring() {
     }
 }
 
-/// REFCOUNT1 and REFCOUNT2 of `shares.rs`: counts that fill many leaves, and changes of them that reach over leaves.
+/// REFCOUNT1 and REFCOUNT2 of `ref_counts.rs`: counts that fill many leaves, and changes of them that reach over
+/// leaves.
 #[test]
 fn counts_of_holders_fill_many_leaves() {
     const PARTS: u64 = 3000;

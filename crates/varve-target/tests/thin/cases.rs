@@ -12,7 +12,8 @@ use varve_block::{
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
 use varve_target::thin::{
-    Backing, Discards, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolOptions, Sabotage, Uuid, WhenFull,
+    Backing, Discards, InjectedBug, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolOptions, Uuid,
+    WhenFull,
 };
 
 const PART: u64 = 4 * KIB;
@@ -21,8 +22,8 @@ async fn open(device: Device, world: &World) -> Rc<Pool> {
     open_with(device, world, None).await
 }
 
-async fn open_with(device: Device, world: &World, sabotage: Option<Sabotage>) -> Rc<Pool> {
-    let options = PoolOptions { sabotage, ..PoolOptions::default() };
+async fn open_with(device: Device, world: &World, injected_bug: Option<InjectedBug>) -> Rc<Pool> {
+    let options = PoolOptions { injected_bug, ..PoolOptions::default() };
     let opened = Pool::open(device, world.arena(), world.clock(), options).await;
     opened.expect("a pool can always be opened")
 }
@@ -526,10 +527,14 @@ fn what_is_acknowledged_is_committed_after_a_second_though_nobody_asks() {
 const READ: Extent = Extent { offset: 0, length: MIB };
 
 /// A pool with a volume of which so much is 1s.
-async fn with_volume(disk: &SimDisk, world: &World, sabotage: Option<Sabotage>) -> (Rc<Pool>, u64, Device) {
+async fn with_volume(
+    disk: &SimDisk,
+    world: &World,
+    injected_bug: Option<InjectedBug>,
+) -> (Rc<Pool>, u64, Device) {
     let pool = fresh(disk.device(world), world).await;
     drop(pool);
-    let pool = open_with(disk.device(world), world, sabotage).await;
+    let pool = open_with(disk.device(world), world, injected_bug).await;
     let (id, device) = volume(&pool, "v", 4 * MIB).await;
     write(&device, &world.arena(), READ, 1).await.expect("space");
     device.flush().await.expect("no faults");
@@ -559,11 +564,11 @@ async fn read_slowly(
 }
 
 /// A snapshot overwrites in place what its origin has let go of; a read of the origin is on its way there.
-fn read_while_the_other_overwrites(sabotage: Option<Sabotage>) -> Vec<u8> {
+fn read_while_the_other_overwrites(injected_bug: Option<InjectedBug>) -> Vec<u8> {
     let world = World::new(8);
     let disk = disk_without_instant_answers(4 * MIB);
     world.run(async {
-        let (pool, id, device) = with_volume(&disk, &world, sabotage).await;
+        let (pool, id, device) = with_volume(&disk, &world, injected_bug).await;
         let snapshot = pool.snapshot(id, "s", false).await.expect("space");
         let other = pool.volume(snapshot).expect("just created");
         read_slowly(&disk, &world, &device, async {
@@ -579,16 +584,16 @@ fn read_while_the_other_overwrites(sabotage: Option<Sabotage>) -> Vec<u8> {
 fn a_read_never_sees_what_another_volume_writes_where_it_found_its_own() {
     let alike = |content: &[u8], byte| content.iter().all(|found| *found == byte);
     assert!(alike(&read_while_the_other_overwrites(None), 1), "THIN4");
-    let sabotaged = read_while_the_other_overwrites(Some(Sabotage::ForgetReaders));
-    assert!(alike(&sabotaged, 2), "the fault is noticed");
+    let has_bug = read_while_the_other_overwrites(Some(InjectedBug::ForgetReaders));
+    assert!(alike(&has_bug, 2), "the fault is noticed");
 }
 
 /// Blocks are given up and taken again by another volume; a read is on its way to them.
-fn read_while_another_takes_the_blocks(sabotage: Option<Sabotage>) -> Vec<u8> {
+fn read_while_another_takes_the_blocks(injected_bug: Option<InjectedBug>) -> Vec<u8> {
     let world = World::new(9);
     let disk = disk_without_instant_answers(4 * MIB);
     world.run(async {
-        let (pool, _, device) = with_volume(&disk, &world, sabotage).await;
+        let (pool, _, device) = with_volume(&disk, &world, injected_bug).await;
         let (_, other) = volume(&pool, "w", 4 * MIB).await;
         read_slowly(&disk, &world, &device, async {
             device.discard(READ).await.expect("no faults");
@@ -605,17 +610,17 @@ fn read_while_another_takes_the_blocks(sabotage: Option<Sabotage>) -> Vec<u8> {
 fn a_block_is_not_taken_again_while_it_is_read() {
     let alike = |content: &[u8], byte| content.iter().all(|found| *found == byte);
     assert!(alike(&read_while_another_takes_the_blocks(None), 1), "THIN5");
-    let sabotaged = read_while_another_takes_the_blocks(Some(Sabotage::ForgetReaders));
-    assert!(!alike(&sabotaged, 1), "the fault is noticed");
+    let has_bug = read_while_another_takes_the_blocks(Some(InjectedBug::ForgetReaders));
+    assert!(!alike(&has_bug, 1), "the fault is noticed");
 }
 
 /// The disk is told of freed blocks while another volume takes them, the last there are. Whether that one holds what was
 /// written to it.
-fn write_while_the_disk_is_told(sabotage: Option<Sabotage>) -> bool {
+fn write_while_the_disk_is_told(injected_bug: Option<InjectedBug>) -> bool {
     let world = World::new(19);
     let disk = disk_without_instant_answers(4 * MIB);
     world.run(async {
-        let (pool, _, device) = with_volume(&disk, &world, sabotage).await;
+        let (pool, _, device) = with_volume(&disk, &world, injected_bug).await;
         let (_, other) = volume(&pool, "w", 8 * MIB).await;
         let (arena, clock, mut written) = (world.arena(), world.clock(), 0);
         while write(&other, &arena, Extent::new(written, 16 * KIB), 2).await.is_ok() {
@@ -641,7 +646,7 @@ fn write_while_the_disk_is_told(sabotage: Option<Sabotage>) -> bool {
 #[test]
 fn the_disk_is_told_of_a_block_before_somebody_else_writes_there() {
     assert!(write_while_the_disk_is_told(None), "DISCARD1");
-    assert!(!write_while_the_disk_is_told(Some(Sabotage::PassDownLate)), "the fault is noticed");
+    assert!(!write_while_the_disk_is_told(Some(InjectedBug::PassDownLate)), "the fault is noticed");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(crate) async fn sound(pool: &Pool) {
     assert!(report.is_sound(), "{report:#?}");
 }
 
-/// Everything is settled: what is being removed is gone, and its space is free.
+/// Everything is quiescent: what is being removed is gone, and its space is free.
 pub(crate) async fn remove_all(pool: &Pool) {
     while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
     pool.checkpoint().await.expect("no faults");

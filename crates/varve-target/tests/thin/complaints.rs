@@ -257,7 +257,7 @@ fn what_is_exclusive_comes_back_and_nothing_else() {
         let snapshot = pool.snapshot(id, "s", true).await.expect("space");
         write(&device, &world.arena(), Extent::new(0, 3 * MIB), 2).await.expect("space");
         remove_all(&pool).await;
-        let said = pool.holding(snapshot).await.expect("it is there");
+        let said = pool.volume_space(snapshot).await.expect("it is there");
         assert_eq!((said.exclusive, said.shared), (3 * MIB, MIB));
         let before = pool.usage().free;
         pool.remove(snapshot).await.expect("it is there");

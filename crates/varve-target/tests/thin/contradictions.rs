@@ -123,7 +123,7 @@ async fn use_it(world: &World, device: Device) -> Result<(), PoolError> {
         let zeros = ZeroOptions { durability: Durability::Volatile, ..ZeroOptions::default() };
         let _ = front.zero(Extent::new(0, BLOCK), zeros).await;
         let _ = front.flush().await;
-        let _ = pool.holding(info.id).await;
+        let _ = pool.volume_space(info.id).await;
         let _ = pool.snapshot(info.id, "new", false).await;
         let _ = pool.commit_if_due().await;
     }

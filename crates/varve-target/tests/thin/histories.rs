@@ -6,12 +6,12 @@ mod watch;
 use host::{Host, Kind};
 use std::io::Write;
 use varve_sim::{CrashAt, CrashKind, caught_share, run_seeds, test_name};
-use varve_target::thin::Sabotage;
+use varve_target::thin::InjectedBug;
 use watch::Counts;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
-fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>, counts: &'static Counts) {
-    live(&Host::new(seed, kind, sabotage, counts), kind, (2, 5));
+fn history(seed: u64, kind: Kind, injected_bug: Option<InjectedBug>, counts: &'static Counts) {
+    live(&Host::new(seed, kind, injected_bug, counts), kind, (2, 5));
 }
 
 fn live(host: &Host, kind: Kind, boots: (u64, u64)) {
@@ -29,7 +29,7 @@ fn live(host: &Host, kind: Kind, boots: (u64, u64)) {
             let Some(boot) = host.boot(true).await else { return };
             host.let_fail(true);
             if matches!(kind, Kind::Full | Kind::Stalls) {
-                boot.crowd(&mut choices).await;
+                boot.overfill(&mut choices).await;
             }
             if kind == Kind::Clones {
                 boot.clone_one(&mut choices).await;
@@ -132,31 +132,31 @@ fn reads_may_hang_while_what_they_read_is_freed_and_used_again() {
 }
 
 /// Asserts that a fault is noticed by at least so many percent of some histories.
-fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
+fn noticed(injected_bug: InjectedBug, kind: Kind, histories: u64, percent_min: u64) {
     static COUNTS: Counts = Counts::new();
-    caught_share(&format!("{sabotage:?}"), histories, percent_min, |seed| {
-        history(seed, kind, Some(sabotage), &COUNTS);
+    caught_share(&format!("{injected_bug:?}"), histories, percent_min, |seed| {
+        history(seed, kind, Some(injected_bug), &COUNTS);
     });
 }
 
 #[test]
 fn nodes_of_another_transaction_that_are_believed_are_noticed() {
-    noticed(Sabotage::TrustGenerations, Kind::LostNodes, 200, 5);
+    noticed(InjectedBug::TrustGenerations, Kind::LostNodes, 200, 5);
 }
 
 #[test]
 fn metadata_committed_before_data_is_noticed() {
-    noticed(Sabotage::MetadataBeforeData, Kind::Plain, 200, 20);
+    noticed(InjectedBug::MetadataBeforeData, Kind::Plain, 200, 20);
 }
 
 #[test]
 fn a_durable_write_that_ends_before_the_commit_is_noticed() {
-    noticed(Sabotage::DurableBeforeCommit, Kind::Plain, 200, 20);
+    noticed(InjectedBug::DurableBeforeCommit, Kind::Plain, 200, 20);
 }
 
 #[test]
 fn a_block_used_again_in_the_transaction_that_freed_it_is_noticed() {
-    noticed(Sabotage::ReuseAtOnce, Kind::Full, 300, 7);
+    noticed(InjectedBug::ReuseAtOnce, Kind::Full, 300, 7);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_block_used_again_under_a_read_that_hangs_is_noticed() {
     static COUNTS: Counts = Counts::new();
     // In fewer histories with more boots each: it shows only where a block is used again under a read that hangs.
     caught_share("ForgetReaders", 100, 5, |seed| {
-        let host = Host::new(seed, Kind::Stalls, Some(Sabotage::ForgetReaders), &COUNTS);
+        let host = Host::new(seed, Kind::Stalls, Some(InjectedBug::ForgetReaders), &COUNTS);
         live(&host, Kind::Stalls, (8, 13));
     });
 }
@@ -181,15 +181,15 @@ fn bytes_moved_without_the_guard_are_noticed() {
 
 #[test]
 fn a_shared_block_overwritten_in_place_is_noticed() {
-    noticed(Sabotage::OverwriteShared, Kind::Plain, 200, 25);
+    noticed(InjectedBug::OverwriteShared, Kind::Plain, 200, 25);
 }
 
 #[test]
 fn zeros_that_show_the_origin_again_are_noticed() {
-    noticed(Sabotage::UnmapOverOrigin, Kind::Clones, 300, 5);
+    noticed(InjectedBug::UnmapOverOrigin, Kind::Clones, 300, 5);
 }
 
 #[test]
 fn a_block_overwritten_in_place_that_a_crash_would_share_again_is_noticed() {
-    noticed(Sabotage::OverwriteSharedLately, Kind::Clones, 300, 7);
+    noticed(InjectedBug::OverwriteSharedLately, Kind::Clones, 300, 7);
 }

@@ -4,7 +4,7 @@ use crate::common::{fresh, open, remove_all, sound, volume, write};
 use varve_block::{Extent, KIB, MIB};
 use varve_format::NAME_LENGTH_MAX;
 use varve_sim::{SimDisk, World};
-use varve_target::thin::{Holding, Pool, PoolError};
+use varve_target::thin::{Pool, PoolError, VolumeSpace};
 
 #[test]
 fn a_snapshot_says_of_which_volume_it_is_and_its_name_is_only_a_name() {
@@ -14,7 +14,7 @@ fn a_snapshot_says_of_which_volume_it_is_and_its_name_is_only_a_name() {
         let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
         let (one, device) = volume(&pool, "one", 2 * MIB).await;
         write(&device, &arena, Extent::new(0, MIB), 1).await.expect("there is space");
-        assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: MIB, shared: 0 }));
+        assert_eq!(pool.volume_space(one).await, Ok(VolumeSpace { exclusive: MIB, shared: 0 }));
         let long = "x".repeat(NAME_LENGTH_MAX);
         // A snapshot may have the name of a volume, and one of a snapshot is one of its volume.
         let first = pool.snapshot(one, "one", false).await.expect("names of snapshots are their volume's");
@@ -31,7 +31,10 @@ fn a_snapshot_says_of_which_volume_it_is_and_its_name_is_only_a_name() {
             assert_eq!(pool.snapshot(source, "one", false).await, Err(PoolError::Exists));
         }
         write(&device, &arena, Extent::new(0, 64 * KIB), 2).await.expect("there is space");
-        assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: 64 * KIB, shared: MIB - 64 * KIB }));
+        assert_eq!(
+            pool.volume_space(one).await,
+            Ok(VolumeSpace { exclusive: 64 * KIB, shared: MIB - 64 * KIB })
+        );
         pool.checkpoint().await.expect("no faults");
         let third = pool.snapshot(second, "third", true).await.expect("its entry of the log is read again");
         drop((device, pool));

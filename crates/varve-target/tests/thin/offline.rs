@@ -128,8 +128,8 @@ impl Bed {
         newest_superblock(&self.disk)
     }
 
-    /// Everything settled: nothing in the log, nothing on its way.
-    fn settle(&self) {
+    /// Everything quiescent: nothing in the log, nothing on its way.
+    fn quiesce(&self) {
         self.world.run(async {
             let pool = self.open().await;
             while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
@@ -221,7 +221,7 @@ fn a_text_is_restored_where_both_superblocks_are_lost() {
 fn a_text_that_contradicts_itself_is_refused_and_nothing_is_changed() {
     let bed = Bed::new(4);
     bed.world.run(bed.populate());
-    bed.settle();
+    bed.quiesce();
     let (text, contents) = (bed.dump(), bed.contents());
     let line =
         |start: &str| text.lines().find(|line| line.starts_with(start)).expect("there is one").to_owned();
@@ -249,7 +249,7 @@ fn a_damaged_leaf_is_told_as_bytes_of_those_who_lead_to_it_and_repaired_without_
     for seed in 0..6 {
         let bed = Bed::new(seed);
         bed.world.run(bed.populate());
-        bed.settle();
+        bed.quiesce();
         let contents = bed.contents();
         let roots: Vec<(String, Block)> = bed.roots();
         let (victim, root) = roots[usize::try_from(seed).expect("small") % roots.len()].clone();
@@ -307,7 +307,7 @@ impl Bed {
             }
             pool.commit().await.expect("no faults");
         });
-        self.settle();
+        self.quiesce();
         let roots = self.roots();
         assert!(roots.iter().all(|(_, root)| self.leaves(*root).len() >= 3), "{roots:?}");
         (self.contents(), [roots[0].1, roots[1].1])
@@ -379,7 +379,7 @@ fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
 }
 
 impl Bed {
-    /// Names and roots of all volumes of a settled pool, as its map of volumes says.
+    /// Names and roots of all volumes of a quiescent pool, as its map of volumes says.
     fn roots(&self) -> Vec<(String, Block)> {
         let (mut ahead, mut rows) = (vec![self.superblock().volumes.block()], Vec::new());
         while let Some(block) = ahead.pop() {
@@ -409,7 +409,7 @@ impl Bed {
 fn forged(change: impl FnOnce(&Bed)) -> PoolReport {
     let bed = Bed::new(2);
     bed.world.run(bed.populate());
-    bed.settle();
+    bed.quiesce();
     assert!(bed.check().is_sound(), "{:#?}", bed.check());
     change(&bed);
     let report = bed.check();
@@ -509,7 +509,7 @@ fn the_space_map_and_its_sum_are_compared_with_the_walk() {
 fn a_record_that_is_damaged_with_others_behind_it_is_no_end_of_the_log() {
     let bed = Bed::new(6);
     bed.world.run(bed.populate());
-    bed.settle();
+    bed.quiesce();
     let superblock = bed.superblock();
     bed.world.run(async {
         let pool = bed.open().await;
@@ -540,7 +540,7 @@ fn a_record_that_is_damaged_with_others_behind_it_is_no_end_of_the_log() {
 fn repair_goes_on_with_the_log_where_it_can() {
     let bed = Bed::new(5);
     bed.world.run(bed.populate());
-    bed.settle();
+    bed.quiesce();
     let (victim, root) = bed.roots()[0].clone();
     let leaves = bed.leaves(root);
     let leaf = leaves[leaves.len() - 1].0;
@@ -582,7 +582,7 @@ fn repair_goes_on_with_the_log_where_it_can() {
 fn the_old_metadata_is_there_until_the_pool_is_written() {
     let bed = Bed::new(7);
     bed.world.run(bed.populate());
-    bed.settle();
+    bed.quiesce();
     let (text, contents, old, slots) = (bed.dump(), bed.contents(), bed.superblock(), bed.disk.peek(SLOTS));
     let mapped = text.lines().filter(|line| !line.starts_with("zero")).count();
     assert!(mapped > 10);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Arena, Device, Extent, KIB, MIB};
 use varve_sim::{Holder, Holds, SimDisk, World};
-use varve_target::thin::{Pool, PoolError, PoolOptions, Sabotage};
+use varve_target::thin::{InjectedBug, Pool, PoolError, PoolOptions};
 
 const PART: u64 = 4 * KIB;
 /// Every other one is written, so that there are many leaves.
@@ -50,13 +50,13 @@ impl Host {
     fn walk_beside_changes<T>(
         &self,
         first: u64,
-        sabotage: Option<Sabotage>,
+        injected_bug: Option<InjectedBug>,
         walk: impl AsyncFn(Rc<Pool>) -> Result<T, PoolError>,
     ) -> Result<T, PoolError> {
         let (world, arena) = (&self.world, self.world.arena());
         world.run(async {
             let (holder, below) = Holder::new(self.disk.device(world));
-            let options = PoolOptions { sabotage, ..PoolOptions::default() };
+            let options = PoolOptions { injected_bug, ..PoolOptions::default() };
             let pool = Pool::open(below, arena.clone(), world.clock(), options).await.expect("sound");
             let device = pool.volume(1).expect("listed");
             // A leaf that is not written when the walk begins.
@@ -126,6 +126,6 @@ fn a_walk_finds_what_was_there_when_it_began_and_nothing_waits_for_it() {
 #[test]
 fn a_walk_whose_nodes_are_used_again_is_noticed() {
     let beside = async |pool: Rc<Pool>| pool.exclusive(1).await;
-    let found = Host::new(40 * MIB).walk_beside_changes(0, Some(Sabotage::ForgetReaders), beside);
+    let found = Host::new(40 * MIB).walk_beside_changes(0, Some(InjectedBug::ForgetReaders), beside);
     assert_ne!(found, Ok((OWN, PART)));
 }

@@ -13,7 +13,7 @@ use varve_target::thin::{Discards, Pool, WhenFull};
 
 const BLOCK: u64 = 64 * KIB;
 /// A write gives up after so long.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// A pool without room, and a volume in it that has some of it.
 struct Full {
@@ -47,7 +47,7 @@ async fn fill(world: &World, pool: Rc<Pool>) -> Full {
             next += BLOCK;
         }
     }
-    pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
+    pool.set_when_full(WhenFull::Pause { timeout: WAIT_MAX });
     Full { pool, id, device, next }
 }
 
@@ -164,7 +164,7 @@ fn a_write_that_fails_gives_its_room_to_who_waits() {
             assert!((&mut hangs).now_or_never().is_none());
             world.clock().sleep(Duration::from_millis(1)).await;
         }
-        full.pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
+        full.pool.set_when_full(WhenFull::Pause { timeout: WAIT_MAX });
         let fail = async {
             fails.set(true);
             holder.release();

@@ -3,7 +3,7 @@
 //! Checksums say that a block is what was written there once, not that it fits the others. What a contradiction could
 //! make impossible half way through a change is looked for before the change begins (PDATA3).
 
-use super::{Block, Entries, Link, Node, Pages, Room, Stop, Wanted};
+use super::{AllocClass, Block, Entries, Link, Needed, Node, Pages, Stop};
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
 
@@ -16,7 +16,7 @@ impl Pages {
     pub fn node(&mut self, link: Link) -> Result<Rc<Node>, Stop> {
         let address = link.block();
         let node = self.cache.get(address).or_else(|| self.read_views.get(link));
-        let node = node.ok_or(Stop::Missing(Wanted::Node(address)))?;
+        let node = node.ok_or(Stop::Missing(Needed::Node(address)))?;
         if link.leads_to(&node) || self.trusts_generations {
             return Ok(node);
         }
@@ -64,10 +64,10 @@ impl Pages {
     pub(in super::super) fn reserve_beside(
         &mut self,
         count: usize,
-        room: Room,
+        class: AllocClass,
         mut path: impl Iterator<Item = Block>,
     ) -> Result<(), Stop> {
-        self.reserve(count, room)?;
+        self.reserve(count, class)?;
         match path.find(|address| self.reserved.contains(address)) {
             None => Ok(()),
             Some(block) => {

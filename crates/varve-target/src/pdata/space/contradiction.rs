@@ -18,8 +18,8 @@ impl Space {
         self.contradiction.get_or_insert(block);
     }
 
-    /// Whether these blocks may be given up: they lie in one group, behind its page, and are in use as far as is known.
-    pub(super) fn may_be_given_up(&self, run: BlockRun) -> bool {
+    /// Whether these blocks may be freed: they lie in one group, behind its page, and are in use as far as is known.
+    pub(super) fn may_be_freed(&self, run: BlockRun) -> bool {
         if run.count == 0 || !self.contains(run) {
             return false;
         }
@@ -29,19 +29,19 @@ impl Space {
             && self.pages.get(&group).is_none_or(|page| page.free_run(index, index + run.count, 1).is_none())
     }
 
-    /// SPACE6: a block that was given up and is free, or was given up before, or is loose. All pages that a commit needs are in
-    /// memory.
+    /// SPACE6: a block that was freed and is free, or was freed before, or is unpublished. All pages that a
+    /// commit needs are in memory.
     pub(in super::super) fn contradiction(&self) -> Option<Block> {
         if self.contradiction.is_some() {
             return self.contradiction;
         }
-        let is_wrong = |run: &&BlockRun| !self.may_be_given_up(**run);
+        let is_wrong = |run: &&BlockRun| !self.may_be_freed(**run);
         if let Some(run) = self.freed.runs().find(is_wrong) {
             return Some(run.first);
         }
-        let loose = self.loose_runs();
+        let unpublished = self.unpublished_runs();
         let freed = self.freed.runs().chain(self.free_on_disk()).copied();
-        let mut runs: Vec<BlockRun> = freed.chain(loose).collect();
+        let mut runs: Vec<BlockRun> = freed.chain(unpublished).collect();
         runs.sort_unstable();
         runs.windows(2).find(|pair| pair[0].end() > pair[1].first).map(|pair| pair[1].first)
     }

@@ -1,9 +1,9 @@
 //! Which pages stay in memory. A page goes only while the disk says the same, and what is left of it is how long its
 //! longest free run is: that decides whether it is worth reading again.
 //!
-//! Invariant RESIDENT1: a page is not given up while its marks in memory differ from those on the disk that count: while it is
-//! changed, while a commit that holds it is being written, and while blocks of it are given up or loose (SPACE1, SPACE3,
-//! SPACE4, SPACE5).
+//! Invariant RESIDENT1: a page is not evicted while its marks in memory differ from those on the disk that count: while
+//! it is changed, while a commit that holds it is being written, and while blocks of it are freed or unpublished
+//! (SPACE1, SPACE3, SPACE4, SPACE5).
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +34,8 @@ impl Space {
         }
     }
 
-    /// Gives up pages beyond `most`, in turn, as far as RESIDENT1 allows; and some more, so that what RESIDENT1 keeps is found out once
-    /// for many pages.
+    /// Evicts pages beyond `most`, in turn, as far as RESIDENT1 allows; and some more, so that what RESIDENT1 keeps is
+    /// found out once for many pages.
     pub(in super::super) fn shrink(&mut self, most: usize) {
         let most = most.max(PAGES_MIN);
         if self.pages.len() <= most {
@@ -58,8 +58,8 @@ impl Space {
 
     /// RESIDENT1.
     fn kept_groups(&self) -> BTreeSet<u64> {
-        let loose = self.loose_runs().flat_map(|run| self.groups_of(run));
-        let mut kept: BTreeSet<u64> = loose.chain(self.given_up.groups()).collect();
+        let unpublished = self.unpublished_runs().flat_map(|run| self.groups_of(run));
+        let mut kept: BTreeSet<u64> = unpublished.chain(self.pending_free.groups()).collect();
         kept.extend(self.changed.iter().chain(&self.committing));
         kept
     }

@@ -10,7 +10,7 @@
 //! - PRESERVED2. Content of a part and a snapshot is in the map once.
 
 use super::run::{Found, Search};
-use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
+use crate::pdata::{AllocClass, Cursor, Pages, Stop, Tree};
 use std::ops::{Range, RangeInclusive};
 use varve_format::pdata::exception::{Exception, exception_key};
 use varve_format::pdata::node::{Key, Value};
@@ -25,7 +25,7 @@ pub(super) struct Preserved {
     pub parts: u32,
 }
 
-/// What a step of an insertion or a hand-over did.
+/// What a step of an insertion or a merge did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     /// How many parts it dealt with, from the first on.
@@ -42,10 +42,10 @@ pub(super) struct Swept {
     /// Whether anything has changed.
     pub changed: bool,
     pub entries: Vec<(Key, Value)>,
-    /// How many parts the heir has got.
-    pub handed_over: u64,
+    /// How many parts the next older snapshot has got.
+    pub merged: u64,
     /// What nobody needs any more.
-    pub given_up: Vec<Found>,
+    pub freed: Vec<Found>,
 }
 
 /// Keys that are set and removed as one.
@@ -189,7 +189,7 @@ impl Preserved {
     pub(super) fn insert(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         snapshots: RangeInclusive<u32>,
         content: Found,
     ) -> Result<Step, Stop> {
@@ -205,7 +205,7 @@ impl Preserved {
         }
         let mut patch = Patch::default();
         self.enter(pages, new, &mut patch)?;
-        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        self.tree.patch(pages, &patch.removes, &patch.puts, class)?;
         Ok(Step { count: self.of_entry(new).count, entered: true })
     }
 
@@ -304,32 +304,33 @@ impl Preserved {
         within.then(|| Exception { parts: before.parts + new.parts, ..before })
     }
 
-    /// Hands the beginning of what `entry` keeps, for a snapshot that is leaving, to `heir`, if there is one and it
-    /// needs it: its id and the number of its parts.
-    pub(super) fn hand_over(
+    /// Merges the beginning of what `entry` keeps, for a snapshot that is being deleted, into `next_older`, if there is
+    /// one and it needs it: its id and the number of its parts.
+    pub(super) fn merge_into(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         entry: Exception,
-        heir: Option<(u32, u64)>,
+        next_older: Option<(u32, u64)>,
     ) -> Result<Step, Stop> {
         let content = self.of_entry(entry);
         let mut patch = Patch::default();
         patch.removes.push(entry.key());
-        let needed = heir.and_then(|(heir, size)| Some((heir, content.clip(0, size)?)));
-        let Some((heir, needed)) = needed else {
-            self.tree.patch(pages, &patch.removes, &[], room)?;
+        let needed = next_older.and_then(|(next_older, size)| Some((next_older, content.clip(0, size)?)));
+        let Some((next_older, needed)) = needed else {
+            self.tree.patch(pages, &patch.removes, &[], class)?;
             return Ok(Step { count: content.count, entered: false });
         };
-        assert!(heir < entry.snapshot, "an heir is older");
-        let first = self.first_of(pages, heir..=entry.snapshot - 1, needed)?;
+        assert!(next_older < entry.snapshot, "the next older snapshot is older");
+        let first = self.first_of(pages, next_older..=entry.snapshot - 1, needed)?;
         assert!(first.count > 0, "SNAPREMOVE2: a step leads on");
         let entered = first.place.is_none();
         let mut count = first.count;
         if entered {
-            let mut new = self.entry(heir, needed, count);
+            let mut new = self.entry(next_older, needed, count);
             if new.parts == self.parts {
-                // PRESERVED1: nothing lies between the run's keys, so nothing will between those of the heir.
+                // PRESERVED1: nothing lies between the run's keys, so nothing will between those of the next older
+                // snapshot.
                 new.run =
                     u32::try_from(needed.count / u64::from(self.parts)).expect("no longer than the entry");
                 count = self.of_entry(new).count;
@@ -337,37 +338,40 @@ impl Preserved {
             self.enter(pages, new, &mut patch)?;
         }
         self.leave(entry, count, &mut patch);
-        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        self.tree.patch(pages, &patch.removes, &patch.puts, class)?;
         Ok(Step { count, entered })
     }
 
-    /// What becomes of the entries of one leaf when `leaving` hands over to `heir` what it has in `looked` of them, or
-    /// in the first of these that can be dealt with without looking beyond the leaf. The heir: its id and its parts.
+    /// What becomes of the entries of one leaf when `deleting` merges into `next_older` what it has in `looked` of
+    /// them, or in the first of these that can be dealt with without looking beyond the leaf. The next older snapshot:
+    /// its id and its parts.
     pub(super) fn sweep(
         self,
         leaf: &[Exception],
         looked: Range<usize>,
-        leaving: u32,
-        heir: Option<(u32, u64)>,
+        deleting: u32,
+        next_older: Option<(u32, u64)>,
     ) -> Swept {
         let mut swept = Swept { end: looked.end, ..Swept::default() };
         let mut kept = Vec::with_capacity(leaf.len());
         kept.extend_from_slice(&leaf[..looked.start]);
         for (index, entry) in leaf.iter().copied().enumerate().take(looked.end).skip(looked.start) {
-            if entry.snapshot != leaving {
+            if entry.snapshot != deleting {
                 kept.push(entry);
                 continue;
             }
             let content = self.of_entry(entry);
-            match heir.filter(|(_, size)| content.first < *size) {
+            match next_older.filter(|(_, size)| content.first < *size) {
                 None => {
-                    swept.given_up.push(content);
+                    swept.freed.push(content);
                     swept.changed = true;
                 }
-                Some((heir, size)) if content.end() <= size && self.is_alone(&kept, entry, heir) => {
-                    swept.handed_over += content.count;
+                Some((next_older, size))
+                    if content.end() <= size && self.is_alone(&kept, entry, next_older) =>
+                {
+                    swept.merged += content.count;
                     swept.changed = true;
-                    let mut new = Exception { snapshot: heir, ..entry };
+                    let mut new = Exception { snapshot: next_older, ..entry };
                     while let Some(joined) = kept.last().and_then(|before| self.join(*before, new)) {
                         kept.pop();
                         new = joined;
@@ -385,17 +389,19 @@ impl Preserved {
         swept
     }
 
-    /// Whether the entries `before` it in its leaf show that no snapshot from `heir` on has anything of `entry`, and
-    /// that it stays in its leaf as the heir's.
-    fn is_alone(self, before: &[Exception], entry: Exception, heir: u32) -> bool {
+    /// Whether the entries `before` it in its leaf show that no snapshot from `next_older` on has anything of `entry`,
+    /// and that it stays in its leaf as the next older snapshot's.
+    fn is_alone(self, before: &[Exception], entry: Exception, next_older: u32) -> bool {
         for other in before.iter().rev() {
             if other.end() <= entry.chunk {
                 return true; // PRESERVED1: nothing before that reaches farther.
             }
-            if other.snapshot > heir || (other.snapshot == heir && other.part + other.parts > entry.part) {
+            if other.snapshot > next_older
+                || (other.snapshot == next_older && other.part + other.parts > entry.part)
+            {
                 return false;
             }
-            if other.snapshot < heir {
+            if other.snapshot < next_older {
                 // PRESERVED1: a run that covers the chunk, or another snapshot's entry, and neither is asked.
                 return true;
             }
@@ -431,7 +437,7 @@ impl Preserved {
     pub(super) fn take_newest(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         oldest: u32,
         first: u64,
         end: u64,
@@ -456,7 +462,7 @@ impl Preserved {
         if patch.puts.iter().all(|put| put.0 != entry.key()) {
             patch.removes.push(entry.key());
         }
-        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        self.tree.patch(pages, &patch.removes, &patch.puts, class)?;
         Ok(Some((entry.snapshot, taken)))
     }
 }

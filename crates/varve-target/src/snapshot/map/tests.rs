@@ -53,7 +53,7 @@ enum Step {
     Scatter(u64, u64, u64),
     Write(usize, u64, u64, bool),
     Remove(usize),
-    /// Look at so many entries of a snapshot that is leaving.
+    /// Look at so many entries of a snapshot that is being deleted.
     Reclaim(usize),
     /// End the transaction, so that nodes are copied from now on and clean ones given up.
     Commit,
@@ -81,7 +81,7 @@ struct Model {
     origin: Vec<u64>,
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// Snapshots that were removed, and the key at which their entries are looked at next.
-    leaving: BTreeMap<u64, Key>,
+    deleting: BTreeMap<u64, Key>,
     store: HashMap<Block, u64>,
     next_value: u64,
     next_snapshot: u64,
@@ -146,8 +146,8 @@ impl Model {
                 let mut left = Mapping { snapshot, extent, place };
                 let note = |mapping: Mapping| noted.set(noted.get() + mapping.extent.length);
                 while !left.extent.is_empty() {
-                    left =
-                        block_on(map.write_some(left, Room::Ordinary, false, note)).expect("there is room");
+                    left = block_on(map.write_some(left, AllocClass::Normal, false, note))
+                        .expect("there is room");
                 }
                 assert_eq!(noted.get(), extent.length, "every step is told");
                 let content = self.snapshots.get_mut(&snapshot).expect("chosen");
@@ -156,12 +156,12 @@ impl Model {
             Step::Remove(which) => {
                 let Some(snapshot) = chosen(which, &self.snapshots) else { return };
                 self.snapshots.remove(&snapshot);
-                self.leaving.insert(snapshot, 0);
+                self.deleting.insert(snapshot, 0);
             }
             Step::Reclaim(entries) => {
                 // Any of them may go first (SNAPREMOVE3).
-                let leaving = self.leaving.iter().nth(entries % self.leaving.len().max(1));
-                let Some((&snapshot, &from)) = leaving else { return };
+                let deleting = self.deleting.iter().nth(entries % self.deleting.len().max(1));
+                let Some((&snapshot, &from)) = deleting else { return };
                 self.reclaim(map, snapshot, from, entries);
             }
             Step::Commit => {
@@ -179,8 +179,8 @@ impl Model {
                 let old = self.origin[range].to_vec();
                 let place = self.allocate(map, &old, near);
                 let mapping = Mapping { snapshot: newest, extent, place };
-                let heir = || Some((newest, self.parts * PART_SIZE));
-                block_on(map.keep(mapping, Room::Ordinary, heir)).expect("there is room");
+                let next_older = || Some((newest, self.parts * PART_SIZE));
+                block_on(map.keep(mapping, AllocClass::Normal, next_older)).expect("there is room");
             }
             assert_eq!(block_on(map.missing(newest, extent)), Ok(vec![]));
         }
@@ -190,17 +190,18 @@ impl Model {
     }
 
     fn reclaim(&mut self, map: &Map, snapshot: u64, from: Key, entries: usize) {
-        let heir = self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, self.parts * PART_SIZE));
+        let next_older =
+            self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, self.parts * PART_SIZE));
         let owned = || map.bytes().values().map(|bytes| bytes.preserved + bytes.written).sum::<u64>();
-        let (frees, before) = (block_on(map.frees(snapshot, heir)).expect("readable"), owned());
-        let reclaimed = block_on(map.reclaim(snapshot, || heir, from, entries));
+        let (frees, before) = (block_on(map.frees(snapshot, next_older)).expect("readable"), owned());
+        let reclaimed = block_on(map.reclaim(snapshot, || next_older, from, entries));
         let (looked, next) = reclaimed.expect("there is room");
         assert!((1..=entries).contains(&looked), "a dose is bounded and leads on");
-        let left = block_on(map.frees(snapshot, heir)).expect("readable");
+        let left = block_on(map.frees(snapshot, next_older)).expect("readable");
         assert_eq!(left + (before - owned()), frees, "what was foretold is freed");
         match next {
-            Some(next) => drop(self.leaving.insert(snapshot, next)),
-            None => drop(self.leaving.remove(&snapshot)),
+            Some(next) => drop(self.deleting.insert(snapshot, next)),
+            None => drop(self.deleting.remove(&snapshot)),
         }
     }
 
@@ -265,7 +266,7 @@ impl Model {
         }));
         let pages = map.blocks.pages();
         assert_eq!(nodes.map(|visited| visited.nodes), Ok(pages.nodes()));
-        let free = pages.room(Room::All) + pages.unreachable_blocks();
+        let free = pages.available(AllocClass::Reserve) + pages.unreachable_blocks();
         let total = MapOptions::fresh(9, Block::new(2), Block::new(BLOCKS)).free_blocks;
         assert_eq!(total - free, blocks.into_inner(), "every block has an owner or is free, or will be");
     }
@@ -282,12 +283,12 @@ fn compare(parts: u64, steps: &[Step], often: usize) {
         }
     }
     for round in 0..100_000 {
-        if model.leaving.is_empty() {
+        if model.deleting.is_empty() {
             break;
         }
         model.run(&map, &Step::Reclaim(1 + round % 300));
     }
-    assert!(model.leaving.is_empty(), "a walk ends");
+    assert!(model.deleting.is_empty(), "a walk ends");
     let left = all(&map, false).into_iter().chain(all(&map, true));
     assert!(
         left.into_iter().all(|mapping| model.snapshots.contains_key(&mapping.snapshot)),
@@ -316,7 +317,7 @@ fn keep(map: &Map, snapshot: u64, first: u64, count: u64, place: u64) {
     let mapping = Mapping { snapshot, extent: parts(first, count), place: place * PART_SIZE };
     let claimed = block_on(map.blocks.run(|pages| pages.claim(BlockRun::new(Block::new(place), count))));
     assert_eq!(claimed, Ok(true));
-    block_on(map.keep(mapping, Room::Ordinary, || Some((snapshot, 1 << 40)))).expect("there is room");
+    block_on(map.keep(mapping, AllocClass::Normal, || Some((snapshot, 1 << 40)))).expect("there is room");
 }
 
 #[test]
@@ -346,7 +347,7 @@ fn content_that_comes_late_hides_nothing_of_the_snapshots_that_were_removed_mean
     );
     assert_eq!(block_on(map.blocks.run(|pages| pages.claim(claimed))), Ok(true));
     // Snapshots 3 and 2 were removed while it was on its way: the first one is the next older.
-    block_on(map.keep(late, Room::Ordinary, || Some((1, 1 << 40)))).expect("there is room");
+    block_on(map.keep(late, AllocClass::Normal, || Some((1, 1 << 40)))).expect("there is room");
     let (runs, _) = block_on(map.resolve(1, parts(7, 1))).expect("readable");
     assert_eq!(
         runs[0].source,
@@ -373,7 +374,7 @@ fn an_entry_that_contradicts_the_store_is_the_damage_of_its_leaf() {
     let bad = Exception { chunk: 10_000, snapshot: 1, part: 0, place: Block::new(BLOCKS), run: 1, parts: 1 };
     let entered = map.blocks.run(|pages| {
         let mut preserved = map.preserved.get();
-        preserved.tree.patch(pages, &[], &[(bad.key(), bad.value())], Room::Ordinary)?;
+        preserved.tree.patch(pages, &[], &[(bad.key(), bad.value())], AllocClass::Normal)?;
         map.preserved.set(preserved);
         Ok(preserved.tree.leaf_block(pages, bad.key()))
     });
@@ -390,11 +391,11 @@ fn cost_of_zeroing(entries: u64) -> (u64, u64) {
         let place = (500 + part * 2) * PART_SIZE;
         let mapping = Mapping { snapshot: 1, extent: parts(part * 2, 1), place };
         assert_eq!(block_on(map.blocks.run(|pages| pages.claim(BlockRun::one(Block::at(place))))), Ok(true));
-        block_on(map.write(mapping, Room::Ordinary)).expect("there is room");
+        block_on(map.write(mapping, AllocClass::Normal)).expect("there is room");
     }
     let before = map.blocks.pages().cache_use().hits;
     let zeros = Mapping { snapshot: 1, extent: parts(0, entries * 2), place: ZEROS };
-    let (mut turns, mut zeroing) = (0, Box::pin(map.write(zeros, Room::Ordinary)));
+    let (mut turns, mut zeroing) = (0, Box::pin(map.write(zeros, AllocClass::Normal)));
     let zeroed = std::future::poll_fn(|context| {
         turns += 1;
         zeroing.as_mut().poll(context)

@@ -4,7 +4,7 @@
 //! is there all the time, though a removal may move it to an older snapshot: those who care look at whole chunks.
 
 use super::run::Found;
-use super::{Heir, Map, SnapshotBytes, short, written};
+use super::{Map, NextOlder, SnapshotBytes, short, written};
 use crate::pdata::{Down, Pages, Stop};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -136,20 +136,31 @@ impl Map {
     }
 
     /// How many bytes of the store a removal of `snapshot` would find to be no longer needed.
-    pub(in crate::snapshot) async fn frees(&self, snapshot: u64, heir: Heir) -> Result<u64, IoError> {
+    pub(in crate::snapshot) async fn frees(
+        &self,
+        snapshot: u64,
+        next_older: NextOlder,
+    ) -> Result<u64, IoError> {
         let own = self.bytes.borrow().get(&snapshot).copied().unwrap_or_default();
-        let (leaving, mut needed, mut from) = (short(snapshot), 0, Some(exception_key(0, 0, 0)));
-        let Some((heir, size)) = heir.map(|(heir, size)| (short(heir), size / PART_SIZE)) else {
+        let (deleting, mut needed, mut from) = (short(snapshot), 0, Some(exception_key(0, 0, 0)));
+        let Some((next_older, size)) =
+            next_older.map(|(next_older, size)| (short(next_older), size / PART_SIZE))
+        else {
             return Ok(own.preserved + own.written);
         };
         while let Some(key) = from {
             let (entries, next) = self.preserved_leaf(key).await?;
-            for entry in entries.into_iter().filter(|entry| entry.snapshot == leaving) {
+            for entry in entries.into_iter().filter(|entry| entry.snapshot == deleting) {
                 let preserved = self.preserved.get();
                 let Some(inside) = preserved.of_entry(entry).clip(0, size) else { continue };
                 let found = self
                     .run(|pages| {
-                        self.preserved.get().find(pages, heir..=leaving - 1, inside.first, inside.end())
+                        self.preserved.get().find(
+                            pages,
+                            next_older..=deleting - 1,
+                            inside.first,
+                            inside.end(),
+                        )
                     })
                     .await?;
                 let holes = found.into_iter().filter(|found| found.place.is_none());

@@ -5,7 +5,7 @@
 //! Invariant SNAPWRITE1: entries of one snapshot do not overlap.
 
 use super::run::{Found, advance};
-use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
+use crate::pdata::{AllocClass, Cursor, Pages, Stop, Tree};
 use varve_format::pdata::node::{Key, Value};
 use varve_format::pdata::written::{NO_PLACE, Written, written_key};
 use varve_format::pdata::{Block, BlockError};
@@ -93,7 +93,7 @@ impl WrittenMap {
     pub(super) fn insert(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         snapshot: u32,
         content: Found,
     ) -> Result<Found, Stop> {
@@ -127,7 +127,7 @@ impl WrittenMap {
         puts.retain(|put| put.0 != new.key());
         removes.retain(|key| *key != new.key());
         puts.push((new.key(), new.value()));
-        self.tree.patch(pages, &removes, &puts, room)?;
+        self.tree.patch(pages, &removes, &puts, class)?;
         Ok(old)
     }
 
@@ -135,14 +135,14 @@ impl WrittenMap {
     pub(super) fn take_first(
         &mut self,
         pages: &mut Pages,
-        room: Room,
+        class: AllocClass,
         snapshot: u32,
     ) -> Result<Option<Found>, Stop> {
         let cursor = Cursor::ceiling(self.tree, pages, written_key(snapshot, 0))?;
         let Some(entry) = self.at(pages, &cursor)?.filter(|entry| entry.snapshot == snapshot) else {
             return Ok(None);
         };
-        self.tree.patch(pages, &[entry.key()], &[], room)?;
+        self.tree.patch(pages, &[entry.key()], &[], class)?;
         Ok(Some(of(entry)))
     }
 }

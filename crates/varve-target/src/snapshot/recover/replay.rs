@@ -4,7 +4,7 @@ use super::super::contents::apply;
 use super::super::{StoreError, index};
 use super::loaded::{Loaded, read_block};
 use crate::journal::{Log, Next};
-use crate::pdata::{Pace, Room};
+use crate::pdata::{AllocClass, Pace};
 use varve_block::{Arena, Device, Extent, MIB, align_down};
 use varve_format::pdata::BlockRun;
 use varve_format::store::{
@@ -55,7 +55,7 @@ impl Log for LoadedLog<'_> {
 
 impl Loaded {
     pub(super) async fn apply(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        apply(&self.map, &self.contents, Room::All, entry).await?;
+        apply(&self.map, &self.contents, AllocClass::Reserve, entry).await?;
         self.entries += 1;
         Ok(())
     }

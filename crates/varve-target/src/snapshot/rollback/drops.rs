@@ -6,7 +6,7 @@
 //! snapshots need what the origin held (ROLLBACK8).
 
 use super::super::batch::Ticket;
-use super::super::{Sabotage, SnapshotStore};
+use super::super::{InjectedBug, SnapshotStore};
 use super::Rollback;
 use crate::pdata::{Pages, Stop};
 use crate::snapshot::batch::Work;
@@ -14,13 +14,14 @@ use varve_block::{Extent, IoError};
 use varve_format::store::Entry;
 
 impl SnapshotStore {
-    /// Has the log say that what the target found of `restored` in the store is dropped, once the tickets are settled. The
-    /// device holds it, durably; the caller holds `copies`, and the log does not say yet that the parts are restored (ROLLBACK8).
+    /// Has the log say that what the target found of `restored` in the store is dropped, once the commits of the
+    /// tickets have ended. The device holds it, durably; the caller holds `copies`, and the log does not say yet that
+    /// the parts are restored (ROLLBACK8).
     pub(super) async fn join_drops(&self, restored: &[Extent]) -> Result<Vec<Ticket>, IoError> {
         let Some((snapshot, _)) = self.target() else { return Ok(Vec::new()) };
         let mut tickets = Vec::new();
         for extent in restored {
-            let redundant = self.map.run(|pages| self.attempt_redundant(pages, *extent)).await?;
+            let redundant = self.map.run(|pages| self.try_redundant(pages, *extent)).await?;
             for extent in redundant {
                 assert!(!self.shows_device(extent), "ROLLBACK8: {extent:?} is not restored yet");
                 tickets.push(self.pipeline.join(Work::Entry(Entry::Dropped { snapshot, extent })));
@@ -30,7 +31,7 @@ impl SnapshotStore {
     }
 
     /// The parts of `extent` that the target and all snapshots of before the boundary that are not older find at one place.
-    fn attempt_redundant(&self, pages: &mut Pages, extent: Extent) -> Result<Vec<Extent>, Stop> {
+    fn try_redundant(&self, pages: &mut Pages, extent: Extent) -> Result<Vec<Extent>, Stop> {
         let contents = self.contents.borrow();
         let Some(Rollback { snapshot, boundary, target_size, .. }) = &contents.rollback else {
             return Ok(Vec::new());
@@ -38,15 +39,15 @@ impl SnapshotStore {
         let Some(inside) = extent.intersect(Extent::new(0, *target_size)) else { return Ok(Vec::new()) };
         let newest =
             contents.snapshots.range(..boundary).next_back().map_or(*snapshot, |(newest, _)| *newest);
-        if self.sabotaged(Sabotage::DropNeeded) {
+        if self.has_bug(InjectedBug::DropNeeded) {
             return Ok(vec![inside]);
         }
-        self.map.attempt_shared(pages, (*snapshot, newest), inside)
+        self.map.try_shared(pages, (*snapshot, newest), inside)
     }
 
     /// Sees drops through. Without room for the nodes that they change the copies stay; nothing else depends on that.
-    pub(super) async fn settle_drops(&self, tickets: Vec<Ticket>) -> Result<(), IoError> {
-        match self.settle_all(tickets).await {
+    pub(super) async fn await_drops(&self, tickets: Vec<Ticket>) -> Result<(), IoError> {
+        match self.await_commits(tickets).await {
             Err(IoError::NoSpace) | Ok(()) => Ok(()),
             Err(error) => Err(error),
         }

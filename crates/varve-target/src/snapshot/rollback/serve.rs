@@ -4,7 +4,7 @@ use super::Rollback;
 use crate::fan_out::read_pieces;
 use crate::pdata::{InUse, Pages, Stop, of_device};
 use crate::snapshot::map::{Run, Source, push_extent};
-use crate::snapshot::{Sabotage, SnapshotStore};
+use crate::snapshot::{InjectedBug, SnapshotStore};
 use varve_block::{
     Buffer, Device, Durability, Extent, Io, IoError, LockMode, Outcome, RangeGuard, ZeroOptions,
 };
@@ -32,7 +32,7 @@ impl SnapshotStore {
         id: u64,
         extent: Extent,
     ) -> Result<(Vec<Run>, InUse), IoError> {
-        self.map.run(|pages| Ok((self.attempt_shown(pages, id, extent)?, pages.in_use()))).await
+        self.map.run(|pages| Ok((self.try_shown(pages, id, extent)?, pages.in_use()))).await
     }
 
     /// Where the bytes of `extent` of two snapshots are found, at one instant.
@@ -43,18 +43,18 @@ impl SnapshotStore {
         extent: Extent,
     ) -> Result<(Vec<Run>, Vec<Run>), IoError> {
         let attempt = |pages: &mut Pages| {
-            Ok((self.attempt_shown(pages, one, extent)?, self.attempt_shown(pages, two, extent)?))
+            Ok((self.try_shown(pages, one, extent)?, self.try_shown(pages, two, extent)?))
         };
         self.map.run(attempt).await
     }
 
-    fn attempt_shown(&self, pages: &mut Pages, id: u64, extent: Extent) -> Result<Vec<Run>, Stop> {
+    fn try_shown(&self, pages: &mut Pages, id: u64, extent: Extent) -> Result<Vec<Run>, Stop> {
         let parts = extent.align_out(PART_SIZE);
         let contents = self.contents.borrow();
-        let runs = if self.sabotaged(Sabotage::WrittenAsPreserved) {
-            self.map.attempt_resolve_confused(pages, contents.snapshots.keys().copied(), id, parts)?
+        let runs = if self.has_bug(InjectedBug::WrittenAsPreserved) {
+            self.map.try_resolve_confused(pages, contents.snapshots.keys().copied(), id, parts)?
         } else {
-            self.map.attempt_resolve(pages, id, parts)?
+            self.map.try_resolve(pages, id, parts)?
         };
         let mut shown = Vec::with_capacity(runs.len());
         let rollback = contents.rollback.as_ref().filter(|rollback| id >= rollback.boundary);
@@ -66,7 +66,7 @@ impl SnapshotStore {
             let mut at = run.extent.offset;
             for gap in rollback.unrestored(run.extent) {
                 push_below(&mut shown, Extent::between(at, gap.offset));
-                shown.extend(self.attempt_target(pages, rollback, gap)?);
+                shown.extend(self.try_target(pages, rollback, gap)?);
                 at = gap.end();
             }
             push_below(&mut shown, Extent::between(at, run.extent.end()));
@@ -78,15 +78,10 @@ impl SnapshotStore {
     }
 
     /// Where the bytes of `extent` are that the target of `rollback` shows, and zeros behind its end (ROLLBACK7).
-    fn attempt_target(
-        &self,
-        pages: &mut Pages,
-        rollback: &Rollback,
-        extent: Extent,
-    ) -> Result<Vec<Run>, Stop> {
+    fn try_target(&self, pages: &mut Pages, rollback: &Rollback, extent: Extent) -> Result<Vec<Run>, Stop> {
         let target = Extent::new(0, rollback.target_size);
         let mut runs = match extent.intersect(target) {
-            Some(inside) => self.map.attempt_resolve(pages, rollback.snapshot, inside)?,
+            Some(inside) => self.map.try_resolve(pages, rollback.snapshot, inside)?,
             None => Vec::new(),
         };
         let behind = Extent::between(extent.offset.max(target.end()), extent.end().max(target.end()));
@@ -96,12 +91,12 @@ impl SnapshotStore {
         Ok(runs)
     }
 
-    /// As [`SnapshotStore::attempt_target`], of the rollback under way, and what keeps the bytes there while it is held.
+    /// As [`SnapshotStore::try_target`], of the rollback under way, and what keeps the bytes there while it is held.
     pub(super) async fn target_shows(&self, extent: Extent) -> Result<(Vec<Run>, InUse), IoError> {
         let attempt = |pages: &mut Pages| {
             let contents = self.contents.borrow();
             let runs = match &contents.rollback {
-                Some(rollback) => self.attempt_target(pages, rollback, extent)?,
+                Some(rollback) => self.try_target(pages, rollback, extent)?,
                 None => Vec::new(),
             };
             Ok((runs, pages.in_use()))
@@ -147,7 +142,7 @@ impl SnapshotStore {
 
     /// What of `extent` is not restored: what is pending, and what the target does not have either.
     pub(super) async fn unrestored(&self, extent: Extent) -> Result<(Vec<Extent>, Vec<Extent>), IoError> {
-        let (pending, plain) = self.map.run(|pages| self.attempt_unrestored(pages, extent)).await?;
+        let (pending, plain) = self.map.run(|pages| self.try_unrestored(pages, extent)).await?;
         assert!(
             pending.iter().chain(&plain).all(|part| part.is_aligned(PART_SIZE)),
             "whole parts are restored"
@@ -155,16 +150,12 @@ impl SnapshotStore {
         Ok((pending, plain))
     }
 
-    fn attempt_unrestored(
-        &self,
-        pages: &mut Pages,
-        extent: Extent,
-    ) -> Result<(Vec<Extent>, Vec<Extent>), Stop> {
+    fn try_unrestored(&self, pages: &mut Pages, extent: Extent) -> Result<(Vec<Extent>, Vec<Extent>), Stop> {
         let (mut pending, mut plain) = (Vec::new(), Vec::new());
         let contents = self.contents.borrow();
         let Some(rollback) = &contents.rollback else { return Ok((pending, plain)) };
         for gap in rollback.unrestored(extent) {
-            for run in self.attempt_target(pages, rollback, gap)? {
+            for run in self.try_target(pages, rollback, gap)? {
                 let kind = if run.source == Source::Below { &mut plain } else { &mut pending };
                 push_extent(kind, run.extent);
             }
@@ -178,10 +169,10 @@ impl SnapshotStore {
         &self,
         extent: Extent,
     ) -> Result<Option<(u64, Vec<Extent>)>, IoError> {
-        self.map.run(|pages| self.attempt_missing_before_boundary(pages, extent)).await
+        self.map.run(|pages| self.try_missing_before_boundary(pages, extent)).await
     }
 
-    fn attempt_missing_before_boundary(
+    fn try_missing_before_boundary(
         &self,
         pages: &mut Pages,
         extent: Extent,
@@ -192,13 +183,13 @@ impl SnapshotStore {
             return Ok(None);
         };
         let Some(inside) = extent.intersect(Extent::new(0, descriptor.size)) else { return Ok(None) };
-        let missing = self.map.attempt_missing(pages, *newest, inside)?;
+        let missing = self.map.try_missing(pages, *newest, inside)?;
         Ok((!missing.is_empty()).then_some((*newest, missing)))
     }
 
     /// Preserves `pending` parts for the snapshots of before the boundary (ROLLBACK4). The caller holds `copies`.
     pub(super) async fn preserve_pending(&self, pending: &[Extent]) -> Result<(), IoError> {
-        if self.sabotaged(Sabotage::RestoreUnpreserved) {
+        if self.has_bug(InjectedBug::RestoreUnpreserved) {
             return Ok(());
         }
         let mut snapshot = 0;
@@ -248,9 +239,9 @@ impl SnapshotStore {
         let parts = extent.align_out(PART_SIZE);
         let preserve = self.preserve_held(parts, &async || Ok(()));
         let (dropped, preserved, marked) =
-            futures_util::join!(self.settle_drops(drops), preserve, self.settle_all(marks));
+            futures_util::join!(self.await_drops(drops), preserve, self.await_commits(marks));
         dropped.and(preserved).and(marked)?;
-        if self.sabotaged(Sabotage::MarkBeforeReplacing) {
+        if self.has_bug(InjectedBug::MarkBeforeReplacing) {
             self.mark(replaced.clone()).await?;
         }
         Ok(Some(Overwriting { _source: source, _copying: copying, replaced }))

@@ -2,7 +2,7 @@
 
 use super::Readable;
 use crate::snapshot::contents::Contents;
-use crate::snapshot::map::Heir;
+use crate::snapshot::map::NextOlder;
 use crate::snapshot::rollback::Ranges;
 use std::collections::BTreeMap;
 use varve_block::Extent;
@@ -23,7 +23,7 @@ pub(super) struct Saved {
     /// The sizes of the snapshots that existed before the log.
     sizes: BTreeMap<u64, u64>,
     /// Those of the snapshots that were removed before it and still had entries.
-    leaving: BTreeMap<u64, u64>,
+    deleting: BTreeMap<u64, u64>,
     preserved: BTreeMap<u64, Pieces>,
     written: BTreeMap<u64, Pieces>,
     /// Places that content has (SALVAGE3).
@@ -35,11 +35,11 @@ pub(super) struct Saved {
 impl Saved {
     /// Nothing is known yet of the snapshots that `contents` has, which is what the table says.
     pub(super) fn new(chunk_size: u64, contents: &Contents) -> Self {
-        let leaving = contents.leaving.values().map(|leaving| &leaving.descriptor);
+        let deleting = contents.deleting.values().map(|deleting| &deleting.descriptor);
         Self {
             chunk_size,
             sizes: contents.snapshots.values().map(|one| (one.id, one.size)).collect(),
-            leaving: leaving.map(|one| (one.id, one.size)).collect(),
+            deleting: deleting.map(|one| (one.id, one.size)).collect(),
             preserved: BTreeMap::new(),
             written: BTreeMap::new(),
             places: Ranges::default(),
@@ -50,7 +50,7 @@ impl Saved {
     /// Whether a map may say this. What is about a snapshot that is gone for good comes from an older version of a node,
     /// and what has been in its place since is not known.
     fn is_possible(&self, mapping: Mapping) -> bool {
-        let size = self.sizes.get(&mapping.snapshot).or_else(|| self.leaving.get(&mapping.snapshot));
+        let size = self.sizes.get(&mapping.snapshot).or_else(|| self.deleting.get(&mapping.snapshot));
         size.is_some_and(|size| mapping.extent.end() <= *size)
     }
 
@@ -176,20 +176,20 @@ impl Saved {
         }
     }
 
-    /// What a record of the log has preserved, for `heir`, the newest snapshot that was there.
-    pub(super) fn log_preserved(&mut self, mapping: Mapping, heir: Heir) {
-        let Some((heir, size)) = heir else { return };
+    /// What a record of the log has preserved, for `next_older`, the newest snapshot that was there.
+    pub(super) fn log_preserved(&mut self, mapping: Mapping, next_older: NextOlder) {
+        let Some((next_older, size)) = next_older else { return };
         let Some(inside) = mapping.extent.intersect(Extent::new(0, size)) else { return };
         let needed = clip(mapping, inside);
-        for gap in self.gaps(heir, mapping.snapshot, inside) {
-            let piece = Mapping { snapshot: heir, ..clip(needed, gap) };
+        for gap in self.gaps(next_older, mapping.snapshot, inside) {
+            let piece = Mapping { snapshot: next_older, ..clip(needed, gap) };
             if !self.claim(piece) {
-                self.lose(heir, gap);
+                self.lose(next_older, gap);
                 continue;
             }
-            fill(&mut self.preserved, heir, piece);
-            if heir == mapping.snapshot
-                && let Some(lost) = self.lost.get_mut(&heir)
+            fill(&mut self.preserved, next_older, piece);
+            if next_older == mapping.snapshot
+                && let Some(lost) = self.lost.get_mut(&next_older)
             {
                 lost.remove(gap); // It was found to be missing: nothing that is lost was about it.
             }

@@ -1,6 +1,6 @@
 //! A check under way: what is checked, and what is known so far.
 
-use super::super::shares::Shares;
+use super::super::ref_counts::RefCounts;
 use super::super::volume::Volume;
 use super::super::{Pool, PoolError, index};
 use super::report::PoolReport;
@@ -23,7 +23,7 @@ const DOUBTFUL_MAX: usize = 10_000;
 /// What is checked: the pool as it is in memory, or as a commit left it.
 pub(super) struct View<'a> {
     pub(super) volumes: Vec<Rc<Volume>>,
-    pub(super) shares: &'a Shares,
+    pub(super) ref_counts: &'a RefCounts,
     pub(super) table: Tree,
     /// The commit that is checked, as it lies on the disk, nodes and space map; if none, both are those of this instant, in
     /// memory.
@@ -98,8 +98,8 @@ impl<'a> Checker<'a> {
         if !self.are_counts_readable {
             return None;
         }
-        let shares = self.view.shares;
-        self.pool.map.run(|pages| shares.others(pages, block)).await.ok()
+        let ref_counts = self.view.ref_counts;
+        self.pool.map.run(|pages| ref_counts.others(pages, block)).await.ok()
     }
 
     /// Generation and entries of a node that is known to be readable.

@@ -6,7 +6,7 @@
 use super::super::PoolError;
 use super::checker::Checker;
 use super::space::Marks;
-use crate::pdata::Room;
+use crate::pdata::AllocClass;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use varve_format::pdata::link::Link;
@@ -74,7 +74,7 @@ enum Wrong {
     /// Nobody holds it, and it is marked as in use.
     Leaked,
     /// Somebody holds it, and it was given up.
-    GivenUp,
+    PendingFree,
     /// Somebody holds a place of a page of the space map.
     Page,
 }
@@ -91,7 +91,7 @@ impl Wrong {
             }
             Wrong::Free => format!("{blocks}: held, and marked as free"),
             Wrong::Leaked => format!("{blocks}: marked as in use, and held by nobody"),
-            Wrong::GivenUp => format!("{blocks}: held, and given up"),
+            Wrong::PendingFree => format!("{blocks}: held, and pending free"),
             Wrong::Page => format!("POOLCHECK3: {blocks}: held, and a page of the space map"),
         }
     }
@@ -100,7 +100,7 @@ impl Wrong {
     fn is_dangerous(self) -> bool {
         match self {
             Wrong::Count(holders, counted) => holders > counted,
-            Wrong::Free | Wrong::GivenUp | Wrong::Page => true,
+            Wrong::Free | Wrong::PendingFree | Wrong::Page => true,
             Wrong::Leaked => false,
         }
     }
@@ -134,7 +134,7 @@ impl Checker<'_> {
             from = counts.until;
         }
         self.report.data_blocks = held.saturating_sub(self.nodes.len() as u64);
-        let free_now = || self.pool.map.pages().room(Room::All);
+        let free_now = || self.pool.map.pages().available(AllocClass::Reserve);
         let free = self.view.commit.map_or_else(free_now, |commit| commit.free_blocks);
         if is_all && free != end - base - used {
             self.report.error(format!("{} blocks are free, not {free}", end - base - used));
@@ -156,8 +156,9 @@ impl Checker<'_> {
     /// Adds everybody who leads to blocks of this range.
     async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
         let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root.block());
-        let roots: Vec<Block> =
-            volumes.chain([self.view.shares.root().root, self.view.table.root].map(Link::block)).collect();
+        let roots: Vec<Block> = volumes
+            .chain([self.view.ref_counts.root().root, self.view.table.root].map(Link::block))
+            .collect();
         for root in roots.into_iter().map(BlockRun::one).filter(|root| self.pool.is_inside(*root)) {
             counts.add(root);
         }
@@ -254,8 +255,8 @@ impl Checker<'_> {
         if !self.are_counts_readable {
             return None;
         }
-        let shares = self.view.shares;
-        let pieces = self.pool.map.run(|pages| shares.pieces(pages, run)).await.ok()?;
+        let ref_counts = self.view.ref_counts;
+        let pieces = self.pool.map.run(|pages| ref_counts.pieces(pages, run)).await.ok()?;
         let all = pieces.iter().flat_map(|piece| (0..piece.run.count).map(|_| piece.others));
         let all: Vec<u64> = all.collect();
         assert_eq!(all.len() as u64, run.count, "every block is asked about");
@@ -276,7 +277,7 @@ impl Checker<'_> {
             return Some(Wrong::Page);
         }
         if is_held && is_away {
-            return Some(Wrong::GivenUp);
+            return Some(Wrong::PendingFree);
         }
         if is_held && used == Some(false) {
             return Some(Wrong::Free);

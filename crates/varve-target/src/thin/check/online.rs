@@ -6,7 +6,7 @@
 
 use super::super::keeping::Keeping;
 use super::super::recover::read_superblock;
-use super::super::shares::Shares;
+use super::super::ref_counts::RefCounts;
 use super::super::{Pool, PoolError};
 use super::checker::{Checker, GROUPS_MAX_SERVING, View};
 use super::report::PoolReport;
@@ -33,7 +33,7 @@ impl Pool {
             return Err(PoolError::Corrupt("the superblocks on the device are of another pool"));
         }
         let (table, root) = (Tree { root: superblock.volumes }, Tree { root: superblock.shares });
-        let shares = Shares::open(root, ReaderEpochs::default(), None);
+        let ref_counts = RefCounts::open(root, ReaderEpochs::default(), None);
         let (volumes, errors) = self.readable_volumes(table).await;
         let volumes = volumes.into_iter().map(Rc::new).collect();
         // Each node is read to walk through it, and to count what it leads to; then each group of blocks is compared.
@@ -45,8 +45,9 @@ impl Pool {
             }
             pace(done, total.max(done))
         };
-        let (shares, groups_max) = (&shares, GROUPS_MAX_SERVING);
-        let view = View { volumes, shares, table, commit: Some(&superblock), groups_max, pace: Some(&pace) };
+        let (ref_counts, groups_max) = (&ref_counts, GROUPS_MAX_SERVING);
+        let view =
+            View { volumes, ref_counts, table, commit: Some(&superblock), groups_max, pace: Some(&pace) };
         let mut report = Checker::new(self, view).run().await?;
         report.errors.splice(0..0, errors);
         Ok(report)

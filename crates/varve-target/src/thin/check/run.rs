@@ -17,8 +17,8 @@ impl Pool {
         self.volumes.assert_names();
         let volumes = self.volumes.all().values().cloned().collect();
         let table = self.table.get();
-        let (shares, groups_max) = (&self.shares, GROUPS_MAX);
-        let view = View { volumes, shares, table, commit: None, groups_max, pace: None };
+        let (ref_counts, groups_max) = (&self.ref_counts, GROUPS_MAX);
+        let view = View { volumes, ref_counts, table, commit: None, groups_max, pace: None };
         Checker::new(self, view).run().await
     }
 
@@ -41,14 +41,15 @@ impl Checker<'_> {
                 self.report.error(format!("{}: something is mapped and there is no map", told(volume)));
             }
         }
-        for root in
-            [self.view.shares.root().root, self.view.table.root].into_iter().filter(|root| !root.is_none())
+        for root in [self.view.ref_counts.root().root, self.view.table.root]
+            .into_iter()
+            .filter(|root| !root.is_none())
         {
             self.walk(root, true).await?;
         }
         self.compare_totals();
         self.count().await?;
-        if self.view.shares.root() != Tree::EMPTY || self.view.shares.differences() > 0 {
+        if self.view.ref_counts.root() != Tree::EMPTY || self.view.ref_counts.differences() > 0 {
             for volume in &volumes {
                 self.check_alone(volume).await?;
             }
@@ -98,7 +99,7 @@ impl Checker<'_> {
 
     /// POOLCHECK2, and the same of nodes: what a volume changes in place without a look at counts is its own.
     async fn check_alone(&mut self, volume: &Volume) -> Result<(), PoolError> {
-        let since = volume.since.get();
+        let last_clone = volume.last_clone.get();
         let mut ahead = vec![volume.tree.get().root];
         while let Some(link) = ahead.pop() {
             let block = link.block();
@@ -106,7 +107,7 @@ impl Checker<'_> {
                 continue;
             }
             let (generation, entries) = self.node(link).await?;
-            if generation <= since {
+            if generation <= last_clone {
                 continue;
             }
             if self.others(block).await.is_some_and(|others| others > 0) {
@@ -118,7 +119,7 @@ impl Checker<'_> {
                 Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1)),
                 Entries::Leaf(entries) => {
                     let runs = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
-                    for run in runs.filter(|run| run.birth > since).filter_map(|run| run.blocks()) {
+                    for run in runs.filter(|run| run.birth > last_clone).filter_map(|run| run.blocks()) {
                         self.check_run_alone(volume, run).await;
                     }
                 }
@@ -129,11 +130,11 @@ impl Checker<'_> {
 
     async fn check_run_alone(&mut self, volume: &Volume, run: BlockRun) {
         assert!(run.count > 0, "MAPPING1: {run:?}");
-        let shares = self.view.shares;
+        let ref_counts = self.view.ref_counts;
         if !self.are_counts_readable {
             return;
         }
-        let pieces = self.pool.map.run(|pages| shares.pieces(pages, run)).await;
+        let pieces = self.pool.map.run(|pages| ref_counts.pieces(pages, run)).await;
         for piece in pieces.unwrap_or_default().iter().filter(|piece| piece.others > 0) {
             let (first, last) = (piece.run.first, piece.run.end() - 1);
             let error =

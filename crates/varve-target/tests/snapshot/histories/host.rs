@@ -19,7 +19,7 @@ use varve_sim::{
 use varve_target::Linear;
 use varve_target::pdata::CachePolicy;
 use varve_target::snapshot::{
-    FormatOptions, Frozen, FullPolicy, MetadataOrder, NewSnapshot, Sabotage, SnapshotStore, StoreError,
+    FormatOptions, Frozen, FullPolicy, InjectedBug, MetadataOrder, NewSnapshot, SnapshotStore, StoreError,
     StoreOptions, Uuid, check_store,
 };
 
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     /// Writes of nodes of the maps that are lost, or go over other nodes.
     LostNodes,
     /// More snapshots than the store has room for.
-    Crowded(&'static Refusals),
+    Overfull(&'static Refusals),
 }
 
 /// How many snapshots were refused for want of room, over all histories.
@@ -144,7 +144,7 @@ pub(crate) struct Host {
     /// Whether snapshots are to come and go.
     removals: bool,
     /// Whether there are to be too many snapshots; then those that are refused are counted here.
-    crowded: Option<&'static Refusals>,
+    refusals: Option<&'static Refusals>,
     model: RefCell<Model>,
     /// How clients move bytes by themselves; every other one does.
     pub(crate) moves: Moves,
@@ -153,11 +153,11 @@ pub(crate) struct Host {
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>) -> Host {
+    pub(crate) fn new(seed: u64, kind: Kind, injected_bug: Option<InjectedBug>) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let (origin_sizes, store_sizes): (&[u64], &[u64]) = match kind {
-            Kind::Crowded(_) => (&[64 * KIB], &[160 * KIB, 192 * KIB]),
+            Kind::Overfull(_) => (&[64 * KIB], &[160 * KIB, 192 * KIB]),
             Kind::Stalls(_) | Kind::LostNodes => (&[64 * KIB, 128 * KIB], &[160 * KIB, 192 * KIB, 384 * KIB]),
             _ => (&[64 * KIB, 128 * KIB, 256 * KIB], &[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]),
         };
@@ -180,7 +180,7 @@ impl Host {
                 FullPolicy::Error,
                 FullPolicy::Pause { timeout: std::time::Duration::from_millis(2) },
             ]),
-            sabotage,
+            injected_bug,
             ..StoreOptions::default()
         };
         let model = Model {
@@ -208,7 +208,7 @@ impl Host {
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
             held: RefCell::default(),
             removals: matches!(kind, Kind::Removals),
-            crowded: if let Kind::Crowded(counts) = kind { Some(counts) } else { None },
+            refusals: if let Kind::Overfull(counts) = kind { Some(counts) } else { None },
             model: RefCell::new(model),
             moves: Moves::Guarded,
             clients: Cell::new(0),
@@ -344,8 +344,8 @@ impl Host {
         }
     }
 
-    /// Opens the store and settles what the last crash left in doubt. Nothing if a disk has failed meanwhile, which it may
-    /// if so wished.
+    /// Opens the store and resolves what the last crash left in doubt. Nothing if a disk has failed meanwhile, which it
+    /// may if so wished.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
         let may_fail = may_fail && self.fails_at_boot && self.is_faulty();
         self.let_fail(may_fail);
@@ -374,7 +374,7 @@ impl Host {
         if let Some(rollbacks) = self.rollbacks.filter(|_| boot.store.rollback_status().is_some()) {
             count(&rollbacks.resumed);
         }
-        boot.settle_doubts().await;
+        boot.resolve_doubts().await;
         Some(boot)
     }
 }
@@ -412,7 +412,7 @@ pub(crate) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    async fn settle_doubts(&self) {
+    async fn resolve_doubts(&self) {
         let listed: BTreeMap<String, u64> =
             self.store.list().into_iter().map(|descriptor| (descriptor.name, descriptor.id)).collect();
         let doubts = std::mem::take(&mut self.host.model.borrow_mut().doubts);
@@ -634,13 +634,13 @@ impl Boot<'_> {
         }
     }
 
-    fn resolve(&self, settled: impl Fn(&Doubt) -> bool) {
-        self.host.model.borrow_mut().doubts.retain(|doubt| !settled(doubt));
+    fn resolve(&self, resolves: impl Fn(&Doubt) -> bool) {
+        self.host.model.borrow_mut().doubts.retain(|doubt| !resolves(doubt));
     }
 
     /// Fills the store, and takes more snapshots than it has room for, several at a time, beside a client.
-    pub(crate) async fn crowd(&self, random: &mut Random) {
-        if self.host.crowded.is_none() {
+    pub(crate) async fn overfill(&self, random: &mut Random) {
+        if self.host.refusals.is_none() {
             return;
         }
         self.create(random).await;

@@ -21,7 +21,7 @@ use varve_sim::{
 use varve_target::Linear;
 use varve_target::pdata::{CachePolicy, MetadataOrder};
 use varve_target::thin::{
-    Backing, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid,
+    Backing, Discards, InjectedBug, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Uuid,
     VolumeFlags, WhenFull, check_pool,
 };
 
@@ -135,7 +135,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>, counts: &'static Counts) -> Host {
+    pub(crate) fn new(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Counts) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let pool_size = *random.pick(match kind {
@@ -159,7 +159,7 @@ impl Host {
             when_full: *random
                 .pick(&[WhenFull::Error, WhenFull::Pause { timeout: Duration::from_millis(2) }]),
             flatten_bytes: *random.pick(&[4 * KIB, 20 * KIB, 1 << 20]),
-            sabotage,
+            injected_bug: bug,
             ..PoolOptions::default()
         };
         let nothing = Oracle::new(1, 0);
@@ -319,8 +319,8 @@ impl Host {
         }
     }
 
-    /// Opens the pool and settles what the last crash left in doubt. Nothing if the disk has failed meanwhile, which it may
-    /// if so wished.
+    /// Opens the pool and resolves what the last crash left in doubt. Nothing if the disk has failed meanwhile, which
+    /// it may if so wished.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
         let may_fail = may_fail && self.fails_at_boot && self.is_faulty();
         self.let_fail(may_fail);
@@ -345,7 +345,7 @@ impl Host {
             has_shrunk: Cell::new(false),
             ended: Cell::new(false),
         };
-        boot.settle_doubts().await;
+        boot.resolve_doubts().await;
         Some(boot)
     }
 }
@@ -444,7 +444,7 @@ impl Boot<'_> {
         alive.map(|volume| (volume.name, volume.id)).collect()
     }
 
-    async fn settle_doubts(&self) {
+    async fn resolve_doubts(&self) {
         let listed = self.listed();
         let doubts = std::mem::take(&mut self.host.model.borrow_mut().doubts);
         for doubt in doubts {
@@ -460,8 +460,8 @@ impl Boot<'_> {
                         self.host.model.borrow_mut().volumes.remove(&name);
                     }
                 }
-                Doubt::Resize(name, size) => self.settle_resize(&name, size),
-                Doubt::RollBack(name, rollback) => self.settle_rollback(&name, &rollback).await,
+                Doubt::Resize(name, size) => self.resolve_resize(&name, size),
+                Doubt::RollBack(name, rollback) => self.resolve_rollback(&name, &rollback).await,
             }
         }
         let model = self.host.model.borrow();
@@ -485,7 +485,7 @@ impl Boot<'_> {
     }
 
     /// It has the new size, or the old one.
-    fn settle_resize(&self, name: &str, size: u64) {
+    fn resolve_resize(&self, name: &str, size: u64) {
         let model = self.host.model.borrow();
         let Some(known) = model.volumes.get(name) else { return };
         let found = self.pool.list().into_iter().find(|volume| volume.id == known.id).expect("it is there");
@@ -496,7 +496,7 @@ impl Boot<'_> {
     }
 
     /// The mark tells whether it has happened, and then it has as a whole.
-    async fn settle_rollback(&self, name: &str, rollback: &RollBack) {
+    async fn resolve_rollback(&self, name: &str, rollback: &RollBack) {
         let mark = self.pool.rollback_mark(self.id(name)).expect("it is there");
         if mark == rollback.mark {
             let model = self.host.model.borrow();
@@ -755,7 +755,7 @@ impl Boot<'_> {
     }
 
     /// Makes the pool nearly full: there is a volume or two, and they are written as far as there is space.
-    pub(crate) async fn crowd(&self, random: &mut Random) {
+    pub(crate) async fn overfill(&self, random: &mut Random) {
         while self.names().len() < 2 && !self.ended.get() {
             self.create(random).await;
         }

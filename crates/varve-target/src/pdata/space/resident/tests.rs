@@ -25,7 +25,7 @@ struct Store {
     device: Device,
     map: Map,
     held: Vec<BlockRun>,
-    loose: Vec<BlockRun>,
+    unpublished: Vec<BlockRun>,
     readers: Vec<InUse>,
     noise: u64,
     /// Whether a page was not in memory when it was wanted.
@@ -36,8 +36,8 @@ impl Store {
     fn new(seed: u64) -> Self {
         let device = memory(END.number());
         let map = open(&device, 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
-        let (held, loose, readers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { device, map, held, loose, readers, noise: seed, was_read: false }
+        let (held, unpublished, readers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { device, map, held, unpublished, readers, noise: seed, was_read: false }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -61,22 +61,22 @@ impl Store {
                 self.held.push(run.expect("there is room"));
             }
             2 | 3 => {
-                let run = self.map.run(|pages| pages.take_loose_near(Some(near), 16, 0, count));
-                self.loose.push(block_on(run).expect("there is room"));
+                let run = self.map.run(|pages| pages.take_unpublished_near(Some(near), 16, 0, count));
+                self.unpublished.push(block_on(run).expect("there is room"));
             }
-            4 => self.any(|store| &mut store.loose).into_iter().for_each(|run| {
-                self.map.pages().settle(run);
+            4 => self.any(|store| &mut store.unpublished).into_iter().for_each(|run| {
+                self.map.pages().publish(run);
                 self.held.push(run);
             }),
             5 => {
-                self.any(|store| &mut store.loose)
+                self.any(|store| &mut store.unpublished)
                     .into_iter()
-                    .for_each(|run| self.map.pages().untake_loose(run));
+                    .for_each(|run| self.map.pages().return_unpublished(run));
             }
-            6 => self.any(|store| &mut store.held).into_iter().for_each(|run| self.map.pages().give_up(run)),
+            6 => self.any(|store| &mut store.held).into_iter().for_each(|run| self.map.pages().free_run(run)),
             7 => {
                 let run = self.any(|store| &mut store.held);
-                run.into_iter().for_each(|run| self.map.pages().give_up_unread(run));
+                run.into_iter().for_each(|run| self.map.pages().free_unread(run));
             }
             8 if self.readers.len() < 3 => self.readers.push(self.map.pages().in_use()),
             _ => self.readers.clear(),
@@ -99,7 +99,7 @@ impl Store {
             let places = (block - BASE) % GROUP_BLOCKS < 2;
             assert_eq!(used, places || held.contains(&block), "{block:?} after a crash");
         }
-        for run in self.held.iter().chain(&self.loose) {
+        for run in self.held.iter().chain(&self.unpublished) {
             let loaded = self.map.pages().require(*run).is_ok();
             self.was_read |= !loaded;
             let used = block_on(self.map.run(|pages| pages.is_used(run.first))).expect("readable");
@@ -123,11 +123,11 @@ fn pages_go_and_come_back_and_say_the_same() {
             (0..12).for_each(|_| store.step());
             store.commit();
         }
-        assert!(store.was_read, "RESIDENT1: pages were given up");
+        assert!(store.was_read, "RESIDENT1: pages were evicted");
         // When nothing is under way any more, memory is what it should be.
         store.readers.clear();
-        while let Some(run) = store.loose.pop() {
-            store.map.pages().untake_loose(run);
+        while let Some(run) = store.unpublished.pop() {
+            store.map.pages().return_unpublished(run);
         }
         store.commit();
         store.map.pages().reclaim();
@@ -154,7 +154,7 @@ fn a_full_group_is_not_read_again() {
     assert!(run.first >= first_of(4), "{run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor were they read to find that");
     map.pages().go_on_at(BASE);
-    let run = block_on(map.run(|pages| pages.take_loose_near(None, 16, 0, 8))).expect("there is room");
+    let run = block_on(map.run(|pages| pages.take_unpublished_near(None, 16, 0, 8))).expect("there is room");
     assert!(run.first >= first_of(4), "a whole unit: {run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor to find a whole unit");
 }
@@ -265,20 +265,20 @@ fn the_last_group_is_looked_at_again_when_it_has_grown() {
 
 /// SPACE6.
 #[test]
-fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
-    let give_up_twice = |map: &Map, run: BlockRun| {
-        map.pages().give_up(run);
-        map.pages().give_up(run);
+fn what_is_free_and_freed_all_the_same_is_found_before_a_commit() {
+    let free_twice = |map: &Map, run: BlockRun| {
+        map.pages().free_run(run);
+        map.pages().free_run(run);
     };
     type Wrong<'a> = &'a dyn Fn(&Map, BlockRun);
     let wrong: [Wrong<'_>; 5] = [
-        &give_up_twice,
-        &|map, run| map.pages().give_up(BlockRun::one(run.first + 1000)),
-        &|map, _| map.pages().give_up(BlockRun::one(Block::new(3))),
-        &|map, _| map.pages().give_up(BlockRun::new(END - 1, 2)),
+        &free_twice,
+        &|map, run| map.pages().free_run(BlockRun::one(run.first + 1000)),
+        &|map, _| map.pages().free_run(BlockRun::one(Block::new(3))),
+        &|map, _| map.pages().free_run(BlockRun::new(END - 1, 2)),
         &|map, run| {
             map.pages().untake(run);
-            map.pages().give_up(run);
+            map.pages().free_run(run);
         },
     ];
     for (number, wrong) in wrong.into_iter().enumerate() {
@@ -291,11 +291,11 @@ fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
 }
 
 #[test]
-fn the_last_blocks_of_a_group_are_given_up_like_others() {
+fn the_last_blocks_of_a_group_are_freed_like_others() {
     let map = open(&memory(END.number()), 0, MapOptions::fresh(9, BASE, END).free_blocks, Vec::new());
     map.pages().go_on_at(first_of(1) - 5);
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
     assert_eq!(run, BlockRun::new(first_of(1) - 5, 5));
-    map.pages().give_up(run);
+    map.pages().free_run(run);
     assert!(block_on(map.freeze(|_| Ok(()))).is_ok(), "SPACE6");
 }

@@ -51,7 +51,7 @@ impl Boot<'_> {
             model.volumes
         };
         let new = NewSnapshot {
-            name: format!("s{volume}.{}", "x".repeat(if self.host.crowded.is_some() { 100 } else { 0 })),
+            name: format!("s{volume}.{}", "x".repeat(if self.host.refusals.is_some() { 100 } else { 0 })),
             read_only: random.chance(1, 6),
             held: random.chance(1, 6),
         };
@@ -83,7 +83,7 @@ impl Boot<'_> {
             }
             Err(error) => {
                 assert_eq!(error, StoreError::NoSpace);
-                self.host.crowded.into_iter().for_each(|refusals| count(&refusals.0));
+                self.host.refusals.into_iter().for_each(|refusals| count(&refusals.0));
             }
         }
     }

@@ -56,14 +56,14 @@ impl Boot<'_> {
         let id = self.id(name);
         let mapped = || self.pool.info(id).map(|volume| volume.mapped_bytes);
         // In a pool that needs room the walk may begin again, at any instant at which it goes on.
-        let (mut asked, mut instants) = (pin!(self.pool.holding(id)), BTreeSet::new());
-        let holding = poll_fn(|context| {
+        let (mut asked, mut instants) = (pin!(self.pool.volume_space(id)), BTreeSet::new());
+        let space = poll_fn(|context| {
             instants.insert(mapped());
             asked.as_mut().poll(context)
         });
-        let Some(holding) = self.walked(holding.await) else { return };
-        let sum = Some(holding.exclusive + holding.shared);
-        assert!(instants.contains(&sum), "{holding:?} is of none of the instants: {instants:?}");
+        let Some(space) = self.walked(space.await) else { return };
+        let sum = Some(space.exclusive + space.shared);
+        assert!(instants.contains(&sum), "{space:?} is of none of the instants: {instants:?}");
         let other = self.id(random.pick::<String>(names));
         let Some(differing) = self.walked(self.pool.diff(id, other).await) else { return };
         assert!(id != other || differing.is_empty(), "nothing differs from itself: {differing:?}");
@@ -85,9 +85,9 @@ impl Boot<'_> {
         self.host.model.borrow_mut().volumes.insert(name.to_owned(), known);
     }
 
-    pub(super) fn resolve(&self, settled: impl Fn(&Doubt) -> bool) -> Option<Doubt> {
+    pub(super) fn resolve(&self, resolves: impl Fn(&Doubt) -> bool) -> Option<Doubt> {
         let mut model = self.host.model.borrow_mut();
-        let index = model.doubts.iter().position(settled)?;
+        let index = model.doubts.iter().position(resolves)?;
         Some(model.doubts.remove(index))
     }
 
@@ -104,7 +104,7 @@ impl Boot<'_> {
         oracle.grow(bytes);
         let new = NewVolume { name: name.clone(), bytes, origin };
         let oracle = Rc::new(RefCell::new(oracle));
-        // The id is not known before: it is looked up when the doubt is settled.
+        // The id is not known before: it is looked up when the doubt is resolved.
         let creating = self.pool.create(&new);
         let doubt = Doubt::Create(
             name.clone(),

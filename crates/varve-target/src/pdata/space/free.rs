@@ -1,24 +1,24 @@
-//! Gives blocks up and makes them free again (SPACE1, SPACE3, SPACE5).
+//! Frees blocks, and makes them usable again (SPACE1, SPACE3, SPACE5).
 
 use super::{BlockRun, GROUP_BLOCKS, Space};
 
-/// When so many blocks were given up in one transaction, or this part of the store, and then as many others taken, what
-/// was given up is not left to wait any longer (REUSE1).
+/// When so many blocks were freed in one transaction, or this part of the store, and then as many others taken, what
+/// was freed is not left to wait any longer (REUSE1).
 const MUCH_BLOCKS: u64 = 1024;
 const MUCH_PART: u64 = 32;
 
 impl Space {
-    /// Blocks given up that a commit, or the end of a request, will make free.
+    /// Blocks freed that a commit, or the end of a request, will make free.
     pub(in super::super) fn reclaimable(&self) -> u64 {
-        self.given_up.blocks()
+        self.pending_free.blocks()
     }
 
-    /// Runs given up in this transaction.
+    /// Runs freed in this transaction.
     pub(in super::super) fn freed_runs(&self) -> usize {
         self.freed.read.len() + self.freed.unread.len()
     }
 
-    /// Whether the transaction should be committed because it takes much though what it gave up would do.
+    /// Whether the transaction should be committed because it takes much though what it freed would do.
     pub(in super::super) fn turns_over_much(&self) -> bool {
         self.taken_since > self.much()
     }
@@ -34,16 +34,16 @@ impl Space {
         MUCH_BLOCKS.max(self.end.number() / MUCH_PART)
     }
 
-    /// Gives up blocks; they are free once this transaction is committed (SPACE1), and if somebody may be reading them, nobody
-    /// does any more (SPACE3).
-    pub(in super::super) fn give_up(&mut self, run: BlockRun, is_read: bool) {
+    /// Frees blocks; they are free once this transaction is committed (SPACE1), and if somebody may be reading them,
+    /// nobody does any more (SPACE3).
+    pub(in super::super) fn free_run(&mut self, run: BlockRun, is_read: bool) {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
-        if !self.may_be_given_up(run) {
+        if !self.may_be_freed(run) {
             return self.contradicts(run.first); // SPACE6
         }
-        self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
+        self.shares_of(run).for_each(|(group, blocks)| self.pending_free.add(group, blocks));
         self.freed.add(run, is_read);
     }
 
@@ -68,19 +68,22 @@ impl Space {
     /// The device knows of all that was taken so.
     pub(in super::super) fn discarded(&mut self) {
         self.discards.discarded().into_iter().for_each(|run| self.set_free(run));
-        assert!(self.given_up.blocks() >= self.freed.blocks(), "SPACE5: what was not committed is not free");
+        assert!(
+            self.pending_free.blocks() >= self.freed.blocks(),
+            "SPACE5: what was not committed is not free"
+        );
     }
 
-    /// What was given up is free.
+    /// What was freed is free.
     pub(super) fn set_free(&mut self, run: BlockRun) {
-        self.shares_of(run).for_each(|(group, blocks)| self.given_up.subtract(group, blocks));
+        self.shares_of(run).for_each(|(group, blocks)| self.pending_free.subtract(group, blocks));
         self.set(run, false);
     }
 
     /// The group of the first page that a commit needs and that is not in memory: those of what earlier transactions gave
     /// up are there (RESIDENT1).
     pub(in super::super) fn missing_for_commit(&self) -> Option<u64> {
-        self.given_up.groups().find(|group| !self.is_loaded(*group))
+        self.pending_free.groups().find(|group| !self.is_loaded(*group))
     }
 
     /// How many blocks of each group a run has.

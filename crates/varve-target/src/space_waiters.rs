@@ -1,4 +1,4 @@
-//! Who waits for room in a store or pool that is full, what is declared for that, and what the owner is to be told.
+//! Waiters for space in a store or pool that is full, what is declared for that, and what the owner is to be told.
 //!
 //! Invariants:
 //! - WAITERS1. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
@@ -27,8 +27,8 @@ pub enum SpaceEvent<D> {
     Dropped(D),
 }
 
-/// The room, with a policy `P`, where `D` is dropped to make some.
-pub(crate) struct WaitingRoom<P, D> {
+/// Waiters for space, with a policy `P`, where `D` is dropped to make some.
+pub(crate) struct SpaceWaiters<P, D> {
     /// What is full.
     vessel: &'static str,
     policy: Cell<P>,
@@ -39,16 +39,16 @@ pub(crate) struct WaitingRoom<P, D> {
     listening: Notify,
 }
 
-/// What somebody who needs room knows of his attempts.
+/// How long one request has waited for space.
 #[derive(Default)]
-pub(crate) struct Patience {
-    /// How often room had come when the attempt began.
+pub(crate) struct SpaceWait {
+    /// How often space had come when the attempt began.
     arrivals: u64,
-    /// Until when he waits, once he does.
+    /// Until when it waits, once it does.
     deadline: Option<Moment>,
 }
 
-impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
+impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
     pub(crate) fn new(vessel: &'static str, policy: P) -> Self {
         Self {
             vessel,
@@ -68,7 +68,7 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
     /// Declares another policy. Those who wait try again, and then meet it.
     pub(crate) fn set_policy(&self, policy: P) {
         if self.policy.replace(policy) != policy {
-            self.came();
+            self.notify();
         }
     }
 
@@ -77,33 +77,33 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
         self.paused.get() > 0
     }
 
-    /// Room has come, or may be had.
-    pub(crate) fn came(&self) {
+    /// Space may be free.
+    pub(crate) fn notify(&self) {
         self.arrivals.set(self.arrivals.get() + 1);
         self.waiting.notify_all();
     }
 
     /// An attempt begins (WAITERS1).
-    pub(crate) fn begin(&self, patience: &mut Patience) {
-        patience.arrivals = self.arrivals.get();
+    pub(crate) fn begin(&self, state: &mut SpaceWait) {
+        state.arrivals = self.arrivals.get();
     }
 
     /// Whether room has come since the attempt began.
-    pub(crate) fn has_come(&self, patience: &Patience) -> bool {
-        self.arrivals.get() != patience.arrivals
+    pub(crate) fn was_notified(&self, state: &SpaceWait) -> bool {
+        self.arrivals.get() != state.arrivals
     }
 
     /// Waits until room comes; at most `limit` in all for one who waits again and again.
     pub(crate) async fn wait(
         &self,
         clock: &Clock,
-        patience: &mut Patience,
+        state: &mut SpaceWait,
         limit: Duration,
     ) -> Result<(), IoError> {
         let _paused = Paused::new(self);
         let now = clock.now();
-        let deadline = *patience.deadline.get_or_insert(now.after(limit));
-        let came = timeout(clock, deadline.since(now), self.comes(patience)).await;
+        let deadline = *state.deadline.get_or_insert(now.after(limit));
+        let came = timeout(clock, deadline.since(now), self.notified(state)).await;
         if came.is_none() {
             self.tell(SpaceEvent::TimedOut);
         }
@@ -111,9 +111,9 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
     }
 
     /// Waits until room comes, or has come since the attempt began.
-    pub(crate) async fn comes(&self, patience: &Patience) {
-        assert!(patience.arrivals <= self.arrivals.get(), "WAITERS1: the attempt began before");
-        self.waiting.until(|| self.has_come(patience)).await;
+    pub(crate) async fn notified(&self, state: &SpaceWait) {
+        assert!(state.arrivals <= self.arrivals.get(), "WAITERS1: the attempt began before");
+        self.waiting.until(|| self.was_notified(state)).await;
     }
 
     /// Something has happened that the owner should hear of.
@@ -144,14 +144,14 @@ impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
 }
 
 /// One more that waits; tells when it is the first, and on drop when it was the last (WAITERS2).
-struct Paused<'a, P: Copy + PartialEq, D: Debug>(&'a WaitingRoom<P, D>);
+struct Paused<'a, P: Copy + PartialEq, D: Debug>(&'a SpaceWaiters<P, D>);
 
 impl<'a, P: Copy + PartialEq, D: Debug> Paused<'a, P, D> {
-    fn new(room: &'a WaitingRoom<P, D>) -> Self {
-        if room.paused.replace(room.paused.get() + 1) == 0 {
-            room.tell(SpaceEvent::Paused);
+    fn new(waiters: &'a SpaceWaiters<P, D>) -> Self {
+        if waiters.paused.replace(waiters.paused.get() + 1) == 0 {
+            waiters.tell(SpaceEvent::Paused);
         }
-        Paused(room)
+        Paused(waiters)
     }
 }
 
@@ -175,29 +175,29 @@ mod tests {
     #[test]
     fn room_that_came_during_an_attempt_is_not_slept_through_and_every_end_is_told() {
         let world = World::new(1);
-        let (room, clock) = (WaitingRoom::<u8, ()>::new("a thing", 0), world.clock());
+        let (waiters, clock) = (SpaceWaiters::<u8, ()>::new("a thing", 0), world.clock());
         let limit = Duration::from_secs(1);
         world.run(async {
-            let mut patience = Patience::default();
-            room.begin(&mut patience);
-            room.came();
-            assert_eq!(room.wait(&clock, &mut patience, limit).await, Ok(()), "WAITERS1");
-            room.begin(&mut patience);
+            let mut state = SpaceWait::default();
+            waiters.begin(&mut state);
+            waiters.notify();
+            assert_eq!(waiters.wait(&clock, &mut state, limit).await, Ok(()), "WAITERS1");
+            waiters.begin(&mut state);
             {
-                let mut wait = pin!(room.wait(&clock, &mut patience, limit));
-                assert!((&mut wait).now_or_never().is_none() && room.is_paused());
-                room.set_policy(1);
+                let mut wait = pin!(waiters.wait(&clock, &mut state, limit));
+                assert!((&mut wait).now_or_never().is_none() && waiters.is_paused());
+                waiters.set_policy(1);
                 assert_eq!(wait.await, Ok(()), "another policy is met");
             }
-            room.begin(&mut patience);
-            assert_eq!(room.wait(&clock, &mut patience, limit).await, Err(IoError::NoSpace));
-            let mut patience = Patience::default();
-            room.begin(&mut patience);
-            let _gave_up = room.wait(&clock, &mut patience, limit).boxed_local().now_or_never();
-            assert!(!room.is_paused(), "WAITERS2: one who gave up");
+            waiters.begin(&mut state);
+            assert_eq!(waiters.wait(&clock, &mut state, limit).await, Err(IoError::NoSpace));
+            let mut state = SpaceWait::default();
+            waiters.begin(&mut state);
+            let _gave_up = waiters.wait(&clock, &mut state, limit).boxed_local().now_or_never();
+            assert!(!waiters.is_paused(), "WAITERS2: one who gave up");
             use SpaceEvent::{Paused, Resumed, TimedOut};
             for told in [Paused, Resumed, Paused, Resumed, Paused, TimedOut, Resumed, Paused, Resumed] {
-                assert_eq!(room.next_event().now_or_never(), Some(told), "WAITERS2");
+                assert_eq!(waiters.next_event().now_or_never(), Some(told), "WAITERS2");
             }
         });
     }

@@ -1,15 +1,16 @@
-//! Blocks that were given up and are not free yet (SPACE1, SPACE3, SPACE5): which in which transaction, and how many of each group.
+//! Blocks that were freed and cannot be taken yet (SPACE1, SPACE3, SPACE5): which in which transaction, and how many of
+//! each group.
 
 use std::collections::BTreeMap;
 use varve_format::pdata::BlockRun;
 
-/// With more runs given up than these in one transaction its owner ends it: until then each takes a little memory, and
+/// With more runs freed than these in one transaction its owner ends it: until then each takes a little memory, and
 /// the end of the transaction a little time, a millisecond for all of them, in which nothing else is done.
 pub const FREED_RUNS_MAX: usize = 4 << 10;
 
-/// What is given up in one transaction, and by whom it may be read.
+/// What is freed in one transaction, and by whom it may be read.
 #[derive(Default)]
-pub(super) struct GivenUp {
+pub(super) struct PendingFree {
     /// Blocks that somebody may be reading.
     pub(super) read: Vec<BlockRun>,
     /// Blocks that nobody reads.
@@ -18,7 +19,7 @@ pub(super) struct GivenUp {
     blocks: u64,
 }
 
-impl GivenUp {
+impl PendingFree {
     pub(super) fn add(&mut self, run: BlockRun, is_read: bool) {
         assert!(run.count > 0, "SPACE1: a run has blocks");
         if is_read {
@@ -68,7 +69,7 @@ impl ByGroup {
 
     pub(super) fn subtract(&mut self, group: u64, blocks: u64) {
         let known = self.of.get(&group).copied().unwrap_or(0);
-        assert!(blocks <= known, "SPACE1: what is free now was given up");
+        assert!(blocks <= known, "SPACE1: what is free now was freed");
         self.blocks -= blocks;
         if blocks < known {
             self.of.insert(group, known - blocks)

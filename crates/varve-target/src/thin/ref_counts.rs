@@ -13,8 +13,8 @@
 //!   of his reads may be on its way to it. So does what a node leads to that somebody has let go of: when a copy takes
 //!   its place, that is noted for each of its children.
 
-use super::Sabotage;
-use crate::pdata::{Alone, Pages, Room, Span, Stop, Tree};
+use super::InjectedBug;
+use crate::pdata::{AllocClass, Alone, Pages, Span, Stop, Tree};
 use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -51,24 +51,24 @@ struct Lately {
     before: VecDeque<Batch>,
 }
 
-pub(super) struct Shares {
+pub(super) struct RefCounts {
     root: Cell<Tree>,
     /// Shared with read views, which go on to see it as it was.
     difference: RefCell<Rc<Numbers>>,
     lately: RefCell<Lately>,
     readers: ReaderEpochs,
     /// A fault for tests that prove that this is noticed.
-    sabotage: Option<Sabotage>,
+    injected_bug: Option<InjectedBug>,
 }
 
-impl Shares {
-    pub(super) fn open(root: Tree, readers: ReaderEpochs, sabotage: Option<Sabotage>) -> Self {
+impl RefCounts {
+    pub(super) fn open(root: Tree, readers: ReaderEpochs, injected_bug: Option<InjectedBug>) -> Self {
         let root = Cell::new(root);
-        Self { root, difference: RefCell::default(), lately: RefCell::default(), readers, sabotage }
+        Self { root, difference: RefCell::default(), lately: RefCell::default(), readers, injected_bug }
     }
 
     /// The counts of this instant, for a read view: it alone keeps their map readable.
-    pub(super) fn as_they_are(&self) -> Shares {
+    pub(super) fn as_they_are(&self) -> RefCounts {
         let difference = RefCell::new(Rc::clone(&self.difference.borrow()));
         Self { difference, ..Self::open(self.root(), ReaderEpochs::default(), None) }
     }
@@ -82,19 +82,19 @@ impl Shares {
         self.difference.borrow().len()
     }
 
-    pub(super) fn hold(&self, run: BlockRun) {
+    pub(super) fn increment(&self, run: BlockRun) {
         assert!(run.first > SUPERBLOCK, "a superblock is never shared");
         add(Rc::make_mut(&mut self.difference.borrow_mut()), run, 1);
     }
 
-    pub(super) fn let_go(&self, run: BlockRun) {
+    pub(super) fn decrement(&self, run: BlockRun) {
         assert!(run.first > SUPERBLOCK, "a superblock is never shared");
         add(Rc::make_mut(&mut self.difference.borrow_mut()), run, -1);
-        self.was_let_go(run);
+        self.note_decrement(run);
     }
 
     /// Somebody has let go of what leads to the blocks (REFCOUNT4).
-    pub(super) fn was_let_go(&self, run: BlockRun) {
+    pub(super) fn note_decrement(&self, run: BlockRun) {
         add(&mut self.lately.borrow_mut().now, run, 1);
     }
 
@@ -108,7 +108,7 @@ impl Shares {
         };
         let lately = self.lately.borrow();
         let reached = reaches(&lately.now) || lately.before.iter().any(|batch| reaches(&batch.runs));
-        reached && self.sabotage != Some(Sabotage::OverwriteSharedLately)
+        reached && self.injected_bug != Some(InjectedBug::OverwriteSharedLately)
     }
 
     /// A commit begins.
@@ -140,7 +140,7 @@ impl Shares {
     fn retire(&self) {
         let before = &mut self.lately.borrow_mut().before;
         assert!(before.len() <= BATCHES_MAX + 1, "old ones become one");
-        let forgets = self.sabotage == Some(Sabotage::ForgetReaders);
+        let forgets = self.injected_bug == Some(InjectedBug::ForgetReaders);
         while before
             .front()
             .is_some_and(|batch| batch.durable && (forgets || self.readers.have_ended(batch.mark)))
@@ -213,7 +213,7 @@ impl Shares {
     }
 
     /// Puts the differences of one leaf into the map; `false` if there is none left.
-    pub(super) fn attempt_fold(&self, pages: &mut Pages) -> Result<bool, Stop> {
+    pub(super) fn try_fold(&self, pages: &mut Pages) -> Result<bool, Stop> {
         let mut difference = self.difference.borrow_mut();
         let difference = Rc::make_mut(&mut difference);
         let Some(first) = difference.keys().next().copied() else { return Ok(false) };
@@ -231,7 +231,7 @@ impl Shares {
             add(&mut numbers, BlockRun::new(*first, *length), *number);
         }
         drop(span);
-        tree.edit(pages, &Alone, Share::key_of(first), entries(&numbers)?, Room::All)?;
+        tree.edit(pages, &Alone, Share::key_of(first), entries(&numbers)?, AllocClass::Reserve)?;
         self.root.set(tree);
         for (first, _) in &folded {
             difference.remove(first);
@@ -350,19 +350,19 @@ mod tests {
             Arena::heap(1 << 20),
             &MapOptions::fresh(9, Block::new(2), Block::new(3000)),
         );
-        let shares = Shares::open(Tree::EMPTY, ReaderEpochs::default(), None);
-        let fold = || while block_on(map.run(|pages| shares.attempt_fold(pages))).expect("room") {};
+        let ref_counts = RefCounts::open(Tree::EMPTY, ReaderEpochs::default(), None);
+        let fold = || while block_on(map.run(|pages| ref_counts.try_fold(pages))).expect("room") {};
         for block in (1001..2000).step_by(2) {
-            shares.hold(run(block, 1));
+            ref_counts.increment(run(block, 1));
         }
         fold();
-        shares.hold(run(1001, 999));
+        ref_counts.increment(run(1001, 999));
         fold();
         for block in 1001..2000 {
-            let others = block_on(map.run(|pages| shares.others(pages, Block::new(block))));
+            let others = block_on(map.run(|pages| ref_counts.others(pages, Block::new(block))));
             assert_eq!(others, Ok(if block % 2 == 1 { 2 } else { 1 }), "{block}");
         }
-        let pieces = block_on(map.run(|pages| shares.pieces(pages, run(1001, 999)))).expect("readable");
+        let pieces = block_on(map.run(|pages| ref_counts.pieces(pages, run(1001, 999)))).expect("readable");
         assert_eq!(pieces.iter().map(|piece| piece.run.count * piece.others).sum::<u64>(), 999 + 500);
     }
 
@@ -370,31 +370,31 @@ mod tests {
     #[test]
     fn what_was_let_go_of_is_remembered_however_many_commits_pass_by() {
         let readers = ReaderEpochs::default();
-        let shares = Shares::open(Tree::EMPTY, readers.clone(), None);
+        let ref_counts = RefCounts::open(Tree::EMPTY, readers.clone(), None);
         let hangs = readers.enter();
         for block in 100..120 {
-            shares.hold(run(block, 1));
-            shares.let_go(run(block, 1));
-            shares.commit_begins();
-            shares.commit_ended();
+            ref_counts.increment(run(block, 1));
+            ref_counts.decrement(run(block, 1));
+            ref_counts.commit_begins();
+            ref_counts.commit_ended();
         }
         for block in 100..120 {
-            assert!(shares.were_shared_lately(run(block, 1)), "REFCOUNT4: {block}");
+            assert!(ref_counts.were_shared_lately(run(block, 1)), "REFCOUNT4: {block}");
         }
-        assert!(shares.were_shared_lately(run(95, 10)), "REFCOUNT4: a run that begins within is seen");
+        assert!(ref_counts.were_shared_lately(run(95, 10)), "REFCOUNT4: a run that begins within is seen");
         drop(hangs);
-        assert!(!shares.were_shared_lately(run(100, 20)));
+        assert!(!ref_counts.were_shared_lately(run(100, 20)));
     }
 
     /// REFCOUNT4: a run of several blocks is asked about from its midst.
     #[test]
     fn what_was_let_go_of_is_remembered_from_wherever_it_is_asked() {
-        let shares = Shares::open(Tree::EMPTY, ReaderEpochs::default(), None);
-        shares.hold(run(100, 10));
-        shares.let_go(run(100, 10));
+        let ref_counts = RefCounts::open(Tree::EMPTY, ReaderEpochs::default(), None);
+        ref_counts.increment(run(100, 10));
+        ref_counts.decrement(run(100, 10));
         for (first, blocks) in [(100, 1), (105, 1), (109, 5), (90, 11), (90, 40)] {
-            assert!(shares.were_shared_lately(run(first, blocks)), "REFCOUNT4: {first} and {blocks}");
+            assert!(ref_counts.were_shared_lately(run(first, blocks)), "REFCOUNT4: {first} and {blocks}");
         }
-        assert!(!shares.were_shared_lately(run(110, 5)) && !shares.were_shared_lately(run(90, 10)));
+        assert!(!ref_counts.were_shared_lately(run(110, 5)) && !ref_counts.were_shared_lately(run(90, 10)));
     }
 }

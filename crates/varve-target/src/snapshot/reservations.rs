@@ -1,11 +1,11 @@
-//! How much room there is in a store, and for whom.
+//! How much space there is in a store, and what is reserved of it.
 //!
 //! Whoever takes space leaves to others what they must be able to do: a checkpoint needs blocks for its table of
 //! snapshots, an entry without data a block of the log, and every change blocks for the nodes that it makes anew. So
 //! at 100 % full snapshots can still be removed, which is what makes room.
 
 use super::SnapshotStore;
-use crate::pdata::{MapError, Pace, Pages, Room, Side, WRITE_BACK_MAX};
+use crate::pdata::{AllocClass, MapError, Pace, Pages, Side, WRITE_BACK_MAX};
 use varve_block::{Extent, IoError, LockMode, RangeGuard};
 use varve_format::pdata::{Block, BlockRun};
 use varve_format::store::PART_SIZE;
@@ -38,7 +38,7 @@ impl SnapshotStore {
         assert!(entries > 0, "something is to be entered");
         let pages = self.blocks.pages();
         let nodes = self.blocks_for_nodes(&pages, entries, bytes.min(self.options.batch_bytes));
-        pages.room(Room::All) >= pages.kept_for_commit() + nodes
+        pages.available(AllocClass::Reserve) >= pages.kept_for_commit() + nodes
     }
 
     /// Bytes that data may take, if that adds at most `entries` mappings of `bytes` bytes in all to the maps.
@@ -50,7 +50,7 @@ impl SnapshotStore {
     /// some while it waits for a page.
     pub(super) fn available_of(&self, pages: &Pages, entries: usize, bytes: u64) -> u64 {
         let nodes = self.blocks_for_nodes(pages, entries, bytes);
-        pages.room(Room::Ordinary).saturating_sub(nodes) * PART_SIZE
+        pages.available(AllocClass::Normal).saturating_sub(nodes) * PART_SIZE
     }
 
     /// Keeps the blocks that the next checkpoint needs; to be called when its table gets longer or
@@ -64,13 +64,13 @@ impl SnapshotStore {
     /// table has grown by `growth` blocks.
     pub(super) fn log_has_room(&self, growth: u64) -> bool {
         let pages = self.blocks.pages();
-        pages.room(Room::All) + LOG_BLOCKS > pages.kept_for_commit() + growth
+        pages.available(AllocClass::Reserve) + LOG_BLOCKS > pages.kept_for_commit() + growth
     }
 
     /// Whether a checkpoint would set anything free.
     pub(super) fn checkpoint_gains(&self) -> bool {
         let gain = self.blocks.pages().reclaimable_blocks() + self.state.borrow().log.blocks.len() as u64;
-        gain > 0 || !self.contents.borrow().leaving.is_empty()
+        gain > 0 || !self.contents.borrow().deleting.is_empty()
     }
 
     /// Takes runs for the content of a record, or the block of the record behind it: as few as there are, and all of
@@ -79,12 +79,12 @@ impl SnapshotStore {
         &self,
         behind: Block,
         blocks: u64,
-        room: Room,
+        class: AllocClass,
     ) -> Result<Vec<BlockRun>, IoError> {
         let (mut runs, mut left): (Vec<BlockRun>, u64) = (Vec::new(), blocks);
         while left > 0 {
             let taken = self.blocks.run(|pages| {
-                let left = left.min(pages.room(room));
+                let left = left.min(pages.available(class));
                 let first = if runs.is_empty() { pages.take_at(behind, left)? } else { BlockRun::default() };
                 if first.count > 0 { Ok(first) } else { pages.take_on(Side::Near, left) }
             });

@@ -1,11 +1,11 @@
-//! Loose blocks, for content to which nothing leads yet: taken where they belong, found by recovery, given back.
+//! Unpublished blocks, for content to which nothing leads yet: taken where they belong, found by recovery, given back.
 
 use super::{Block, BlockRun, Pages, Side, Stop, missing_page};
 
 impl Pages {
-    /// Takes a run of at most `limit` blocks for content to which nothing leads yet, until [`Pages::settle`]: at
+    /// Takes a run of at most `limit` blocks for content to which nothing leads yet, until [`Pages::publish`]: at
     /// `hint` if that is free; else `slot` blocks within a free unit of `unit` blocks; else anywhere.
-    pub fn take_loose_near(
+    pub fn take_unpublished_near(
         &mut self,
         hint: Option<Block>,
         unit: u64,
@@ -17,7 +17,7 @@ impl Pages {
             return Err(Stop::Full);
         }
         if let Some(hint) = hint
-            && let Some(run) = self.space.take_loose_at(hint, limit).map_err(missing_page)?
+            && let Some(run) = self.space.take_unpublished_at(hint, limit).map_err(missing_page)?
         {
             return Ok(run);
         }
@@ -26,22 +26,22 @@ impl Pages {
         }
         let run = self.take_on(Side::Near, limit)?;
         assert!((1..=limit).contains(&run.count), "SPACE4: what was asked for, or less");
-        self.space.loosen(run);
+        self.space.mark_unpublished(run);
         Ok(run)
     }
 
-    /// As [`Pages::claim`], for blocks that are loose until [`Pages::settle`].
-    pub fn claim_loose(&mut self, run: BlockRun) -> Result<bool, Stop> {
+    /// As [`Pages::claim`], for blocks that are unpublished until [`Pages::publish`].
+    pub fn claim_unpublished(&mut self, run: BlockRun) -> Result<bool, Stop> {
         let claimed = self.claim(run)?;
         if claimed {
-            self.space.loosen(run);
+            self.space.mark_unpublished(run);
         }
         Ok(claimed)
     }
 
-    /// Gives back blocks that were taken loose and to which nothing will lead.
-    pub fn untake_loose(&mut self, run: BlockRun) {
-        self.space.settle(run);
+    /// Gives back blocks that were taken unpublished and to which nothing will lead.
+    pub fn return_unpublished(&mut self, run: BlockRun) {
+        self.space.publish(run);
         self.space.untake(run);
     }
 }

@@ -1,22 +1,22 @@
-//! Blocks that were given up and are not free yet: what the next commit makes free, and what becomes free only after the
-//! device below was told of it, if the owner wants that (SPACE5 of `space.rs`).
+//! Blocks that were freed and cannot be taken yet: what the next commit makes free, and what becomes free only after
+//! the device below was told of it, if the owner wants that (SPACE5 of `space.rs`).
 
 use super::{BlockRun, Pages};
 
 impl Pages {
-    /// Gives up blocks of data; they are free once this transaction is committed (PDATA2) and nobody who may have found
+    /// Frees blocks of data; they are free once this transaction is committed (PDATA2) and nobody who may have found
     /// them before reads them any more (PDATA5).
-    pub fn give_up(&mut self, run: BlockRun) {
-        self.data_given_up += run.count;
-        self.space.give_up(run, true);
+    pub fn free_run(&mut self, run: BlockRun) {
+        self.data_freed += run.count;
+        self.space.free_run(run, true);
     }
 
-    /// Gives up blocks that no request reads: they are free once this transaction is committed (PDATA2).
-    pub fn give_up_unread(&mut self, run: BlockRun) {
-        self.space.give_up(run, false);
+    /// Frees blocks that no request reads: they are free once this transaction is committed (PDATA2).
+    pub fn free_unread(&mut self, run: BlockRun) {
+        self.space.free_run(run, false);
     }
 
-    /// Blocks that were given up and become free with the next commits.
+    /// Blocks that were freed and become free with the next commits.
     pub fn reclaimable_blocks(&self) -> u64 {
         self.space.reclaimable()
     }
@@ -26,22 +26,22 @@ impl Pages {
         self.space.reclaim();
     }
 
-    /// Of the blocks that were given up, those that a commit has set free and that somebody may still be reading.
+    /// Of the blocks that were freed, those that a commit has set free and that somebody may still be reading.
     pub fn held_blocks(&self) -> u64 {
         self.space.held_blocks()
     }
 
-    /// How many blocks of data were given up so.
-    pub fn data_given_up(&self) -> u64 {
-        self.data_given_up
+    /// How many blocks of data were freed so.
+    pub fn data_freed(&self) -> u64 {
+        self.data_freed
     }
 
-    /// Whether this transaction should be committed because it takes much though what it gave up would do.
+    /// Whether this transaction should be committed because it takes much though what it freed would do.
     pub fn turns_over_much(&self) -> bool {
         self.space.turns_over_much()
     }
 
-    /// Runs given up in this transaction: what they need in memory, until it is committed.
+    /// Runs freed in this transaction: what they need in memory, until it is committed.
     pub fn freed_runs(&self) -> usize {
         self.space.freed_runs()
     }
@@ -56,7 +56,7 @@ impl Pages {
         self.space.take_discards()
     }
 
-    /// Of the blocks that were given up, those that the next commit makes free: nobody reads them.
+    /// Of the blocks that were freed, those that the next commit makes free: nobody reads them.
     pub fn pending_free_blocks(&self) -> u64 {
         self.space.reclaimable().saturating_sub(self.space.read_blocks())
     }

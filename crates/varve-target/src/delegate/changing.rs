@@ -6,7 +6,7 @@ use varve_block::Extent;
 
 /// The ranges. Cloning shares them.
 #[derive(Clone, Default)]
-pub(super) struct Unsettled(Rc<RefCell<Vec<Entry>>>);
+pub(super) struct Changing(Rc<RefCell<Vec<Entry>>>);
 
 struct Entry {
     extent: Extent,
@@ -14,16 +14,16 @@ struct Entry {
 }
 
 /// One of them, until it is dropped.
-pub(super) struct UnsettledRange {
-    all: Unsettled,
+pub(super) struct ChangingRange {
+    all: Changing,
     is_invalid: Rc<Cell<bool>>,
 }
 
-impl Unsettled {
-    pub(super) fn add(&self, extent: Extent) -> UnsettledRange {
+impl Changing {
+    pub(super) fn add(&self, extent: Extent) -> ChangingRange {
         let is_invalid = Rc::new(Cell::new(false));
         self.0.borrow_mut().push(Entry { extent, is_invalid: Rc::clone(&is_invalid) });
-        UnsettledRange { all: self.clone(), is_invalid }
+        ChangingRange { all: self.clone(), is_invalid }
     }
 
     /// Whether the byte at `at` is in one.
@@ -32,7 +32,7 @@ impl Unsettled {
     }
 
     /// What of `extent` is in none.
-    pub(super) fn settled(&self, extent: Extent) -> Vec<Extent> {
+    pub(super) fn unchanging(&self, extent: Extent) -> Vec<Extent> {
         let mut ranges: Vec<Extent> = self.0.borrow().iter().map(|entry| entry.extent).collect();
         ranges.sort_unstable();
         extent.without(&ranges)
@@ -48,14 +48,14 @@ impl Unsettled {
     }
 }
 
-impl UnsettledRange {
+impl ChangingRange {
     /// Where the range lies may be kept from now on, unless it was invalidated since it was added.
-    pub(super) fn settle(self) -> bool {
+    pub(super) fn end(self) -> bool {
         !self.is_invalid.get()
     }
 }
 
-impl Drop for UnsettledRange {
+impl Drop for ChangingRange {
     fn drop(&mut self) {
         let mut ranges = self.all.0.borrow_mut();
         let at = ranges.iter().position(|entry| Rc::ptr_eq(&entry.is_invalid, &self.is_invalid));

@@ -1,50 +1,51 @@
-//! Loose blocks for content that is laid out in units: beside its neighbours, or in a unit that is free as a whole.
+//! Unpublished blocks for content that is laid out in units: beside its neighbours, or in a unit that is free as a
+//! whole.
 
 use super::freed::Wanted;
 use super::{Block, BlockRun, PAGE_PLACES, Place, Side, Space};
 
 impl Space {
     /// SPACE4: nothing leads to these blocks yet.
-    pub(in super::super) fn loosen(&mut self, run: BlockRun) {
-        assert!(self.loose.insert(run.first, run.count).is_none(), "SPACE4");
+    pub(in super::super) fn mark_unpublished(&mut self, run: BlockRun) {
+        assert!(self.unpublished.insert(run.first, run.count).is_none(), "SPACE4");
     }
 
-    /// SPACE4: from now on something leads to these blocks, or they are given up.
-    pub(in super::super) fn settle(&mut self, run: BlockRun) {
+    /// SPACE4: from now on something leads to these blocks, or they are freed.
+    pub(in super::super) fn publish(&mut self, run: BlockRun) {
         let (first, length) = self
-            .loose
+            .unpublished
             .range(..=run.first)
             .next_back()
             .map(|(first, length)| (*first, *length))
-            .expect("SPACE4: what is settled was loose");
+            .expect("SPACE4: what is published was unpublished");
         let (end, run_end) = (first + length, run.end());
-        assert!(run_end <= end, "SPACE4: what is settled was loose");
-        self.loose.remove(&first);
+        assert!(run_end <= end, "SPACE4: what is published was unpublished");
+        self.unpublished.remove(&first);
         if first < run.first {
-            self.loose.insert(first, run.first - first);
+            self.unpublished.insert(first, run.first - first);
         }
         if run_end < end {
-            self.loose.insert(run_end, end - run_end);
+            self.unpublished.insert(run_end, end - run_end);
         }
         self.changed.extend(self.groups_of(run));
     }
 
-    /// Takes a loose run of at most `limit` blocks that begins at `start`, if that is free, and not if it was never used
-    /// while a long run of freed blocks is there (REUSE1).
-    pub(in super::super) fn take_loose_at(
+    /// Takes an unpublished run of at most `limit` blocks that begins at `start`, if that is free, and not if it was
+    /// never used while a long run of freed blocks is there (REUSE1).
+    pub(in super::super) fn take_unpublished_at(
         &mut self,
         start: Block,
         limit: u64,
     ) -> Result<Option<BlockRun>, u64> {
         let run = self.take_at(start, limit)?;
         if run.count > 0 {
-            self.loosen(run);
+            self.mark_unpublished(run);
         }
         Ok(Some(run).filter(|run| run.count > 0))
     }
 
-    /// Takes a loose run of at most `limit` blocks that begins `slot` blocks within a unit of `unit` blocks, a power
-    /// of two, that is free as a whole: the lowest of which something was freed, else the next.
+    /// Takes an unpublished run of at most `limit` blocks that begins `slot` blocks within a unit of `unit` blocks, a
+    /// power of two, that is free as a whole: the lowest of which something was freed, else the next.
     pub(in super::super) fn take_in_unit(
         &mut self,
         unit: u64,
@@ -59,7 +60,7 @@ impl Space {
         let wanted = Wanted { align: unit, least: unit, enough: unit + limit };
         let within = |free: BlockRun| BlockRun::new(free.first + slot, limit.min(free.count - slot));
         if let Some(free) = self.freed_unit(wanted)? {
-            return Ok(Some(self.take_as_loose(within(free))));
+            return Ok(Some(self.take_as_unpublished(within(free))));
         }
         let (start, groups) = (self.goes_on(Side::Near), self.groups());
         let (first_group, start_index) = self.locate(start);
@@ -71,7 +72,7 @@ impl Space {
             let Some(page) = self.pages.get(&group) else { return Err(group) };
             let from = if step == 0 { start_index } else { 0 };
             if let Some(free) = wanted.find(page, self.first_of(group), from, self.group_length(group)) {
-                let run = self.take_as_loose(within(free));
+                let run = self.take_as_unpublished(within(free));
                 self.next[Side::Near as usize] = run.end().align_up(unit);
                 return Ok(Some(run));
             }
@@ -80,20 +81,20 @@ impl Space {
         Ok(None)
     }
 
-    /// What is taken loose.
-    pub(super) fn loose_runs(&self) -> impl Iterator<Item = BlockRun> {
-        self.loose.iter().map(|(first, count)| BlockRun::new(*first, *count))
+    /// What is taken unpublished.
+    pub(super) fn unpublished_runs(&self) -> impl Iterator<Item = BlockRun> {
+        self.unpublished.iter().map(|(first, count)| BlockRun::new(*first, *count))
     }
 
-    fn take_as_loose(&mut self, run: BlockRun) -> BlockRun {
+    fn take_as_unpublished(&mut self, run: BlockRun) -> BlockRun {
         self.mark(run, true);
-        self.loosen(run);
+        self.mark_unpublished(run);
         run
     }
 
     /// Begins with fresh pages in place of all that were ever written.
     pub(in super::super) fn forget_all_use(&mut self) {
-        assert!(self.pages.is_empty() && self.loose.is_empty(), "nothing was read or taken yet");
+        assert!(self.pages.is_empty() && self.unpublished.is_empty(), "nothing was read or taken yet");
         for group in 0..self.groups() {
             self.admit(group, None);
             if self.group_length(group) > PAGE_PLACES {
@@ -106,10 +107,10 @@ impl Space {
         self.free = super::fresh_blocks(self.base, self.end);
     }
 
-    /// Every run that is marked as in use and to which nothing leads: given up or loose.
+    /// Every run that is marked as in use and to which nothing leads: freed or unpublished.
     pub(in super::super) fn unreachable_runs(&self) -> Vec<BlockRun> {
-        let loose = self.loose_runs();
-        let given_up = self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk());
-        given_up.copied().chain(loose).collect()
+        let unpublished = self.unpublished_runs();
+        let pending_free = self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk());
+        pending_free.copied().chain(unpublished).collect()
     }
 }
