@@ -136,3 +136,54 @@ fn a_rollback_that_meets_an_error_rests_and_goes_on_and_meanwhile_there_is_no_ot
         assert!(has_all(&control, "data/v").await, "it shows the snapshot");
     });
 }
+
+/// How often these disks were written to.
+fn writes_to(paths: &[String]) -> u64 {
+    paths.iter().map(|path| host().disk_at(path).counters()).map(|counters| counters.writes).sum()
+}
+
+/// How many writes two checkpoints of a pool make in which nothing has changed.
+async fn writes_of_two_checkpoints(control: &Control, pool: &str, paths: &[String]) -> u64 {
+    let before = writes_to(paths);
+    let located = control.find_pool(&name(pool)).expect("it is there").usable().expect("it is served");
+    let id = located.volume.id;
+    let written = located.home.run_for_test(async move |context: ShardContext| {
+        let open = context.pool(id).expect("it is served");
+        for _ in 0..2 {
+            open.pool.checkpoint().await.expect("no faults");
+        }
+    });
+    written.await.expect("a shard");
+    writes_to(paths) - before
+}
+
+#[test]
+fn a_check_of_a_pool_writes_no_more_than_checkpoints_do_and_is_forgotten_by_a_restart() {
+    let (host, paths) = new_host(Duration::from_micros(200));
+    let disks = paths.clone();
+    live(&host, async move |control| {
+        make_group(&control, &disks).await;
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/v", Some("p"), None).await;
+        write_volatile(&control, "data/v").await;
+        let group = control.find_group("data").expect("it is there");
+        let text = || control.with_group(group, |known| known.group.text()).expect("it is known");
+        writes_of_two_checkpoints(&control, "data/p", &disks).await; // What was written before.
+        let (before, least) = (text(), writes_of_two_checkpoints(&control, "data/p", &disks).await);
+        let writes = writes_to(&disks);
+        ended(&control, control.check_pool("data/p").await.map(Changed::Done)).await;
+        assert_eq!(writes_to(&disks) - writes, least, "CHECKJOB1: it makes two checkpoints");
+        for disk in &disks {
+            self::host().set_faults(disk, FaultPlan { stall: 1_000_000, ..FaultPlan::default() });
+        }
+        let job = control.check_pool("data/p").await.expect("it begins");
+        assert_eq!((job.state, text()), (JobState::Running, before), "CHECKJOB1: it stands in no text");
+    });
+    for disk in &paths {
+        host.set_faults(disk, FaultPlan::default());
+    }
+    live(&host, async |control| {
+        assert!(control.jobs.list().is_empty(), "CHECKJOB1: {:?}", control.jobs.list());
+        assert!(has_all(&control, "data/v").await, "it is served as it was");
+    });
+}
