@@ -54,7 +54,7 @@ impl ControlOptions {
             is_ring: false,
             state_dir: state_dir.to_owned(),
             cache: Cache::Direct,
-            image_dirs: Vec::new(),
+            image_dirs: vec![PathBuf::from("/images")],
             stop_timeout: Duration::from_secs(30),
             spare_after: Duration::from_secs(300),
             doors,

@@ -1,6 +1,6 @@
 //! The job that checks the last commit of a pool while it serves.
 //!
-//! Invariant CHECKJOB1: a check changes nothing; so a restart forgets it.
+//! Invariant CHECKJOB1: a check stands in no text, and writes nothing but checkpoints of its pool; so a restart forgets it.
 
 use super::Control;
 use super::jobs::{CHECK, SHORT};
@@ -18,7 +18,7 @@ impl Control {
         let name = super::find::volume_name(text)?;
         let located = self.find_pool(&name)?.usable()?;
         let (id, pool, subject) = (self.next_job(), located.volume.id, name.to_string());
-        // CHECKJOB1: it is not remembered.
+        // CHECKJOB1: it stands in no text.
         let started = self.register_job(id, CHECK, &subject, "nodes", &[], self.now());
         let progress = Arc::clone(&started.progress);
         let me = self.weak();

@@ -9,17 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// Labels that comments alone cite. The list is to shrink.
-const COMMENTED: [&str; 4] = ["CHECKJOB1", "IMAGE4", "LOGCHANGE1", "STOP2"];
-
 /// Checks that no label is defined twice, and that what runs cites each: the message of an assertion, the error that refuses
 /// what was read, or a test.
 pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut cited = Cited::default();
-    // This file names those of the list.
-    let others = sources.iter().filter(|source| source.file.path != "xtask/src/tidy/invariants.rs");
-    others.for_each(|source| cited.read(source));
+    sources.iter().for_each(|source| cited.read(source));
     let mut known: BTreeMap<&str, &str> = BTreeMap::new();
     for source in sources {
         for (line, name) in declared(&source.file.text) {
@@ -29,12 +24,8 @@ pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
             if let Some(other) = known.insert(name, &source.file.path) {
                 found(format!("{name} is defined in {other}, too"));
             }
-            match (cited.labels.contains(name), COMMENTED.contains(&name)) {
-                (false, false) => found(format!("no assertion and no test cites {name}")),
-                (true, true) => {
-                    found(format!("{name} is cited now: strike it from the list of `invariants`"));
-                }
-                (true, false) | (false, true) => {}
+            if !cited.labels.contains(name) {
+                found(format!("no assertion and no test cites {name}"));
             }
         }
     }
@@ -153,15 +144,6 @@ mod tests {
         let one = "//! Knows.\n//!\n//! Invariant LANE1: one holds.\nfn a() { assert!(true, \"LANE1\"); }\n";
         let told = found(&[("a/one.rs", one), ("b/two.rs", one)]);
         assert_eq!(told, [(3, "LANE1 is defined in a/one.rs, too".to_owned())]);
-    }
-
-    #[test]
-    fn a_label_that_was_cited_by_comments_alone_leaves_the_list_when_it_is_cited() {
-        let name = COMMENTED[0];
-        let head = format!("//! Knows.\n//!\n//! Invariant {name}: one holds.\n");
-        assert_eq!(found(&[("a/one.rs", &head)]), []);
-        let told = found(&[("a/one.rs", &format!("{head}fn a() {{ assert!(true, \"{name}\"); }}\n"))]);
-        assert_eq!(told, [(3, format!("{name} is cited now: strike it from the list of `invariants`"))]);
     }
 
     #[test]

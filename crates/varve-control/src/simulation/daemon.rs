@@ -7,7 +7,7 @@ use crate::known_group::KnownGroup;
 use crate::{ControlHandle, ControlOptions};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::{
@@ -51,8 +51,7 @@ impl Daemon {
         host.mappers.lose_connections(true);
         let (shards, events) = host.begin_shards();
         let remembered = host.files.remembered();
-        let image_dirs = vec![PathBuf::from("/images")];
-        let options = ControlOptions { image_dirs, ..ControlOptions::for_tests(Path::new("/")) };
+        let options = ControlOptions::for_tests(Path::new("/"));
         let started = ControlHandle::start(shards, events, options, remembered).await;
         Self { handle: started.expect("a daemon can always start"), host: Rc::clone(host) }
     }

@@ -108,7 +108,7 @@ impl SimFiles {
     }
 
     /// Bytes of a file.
-    fn length(&self, path: &Path) -> u64 {
+    pub(crate) fn length(&self, path: &Path) -> u64 {
         self.table().entries.get(path).map_or(0, |entry| entry.length)
     }
 
@@ -389,17 +389,22 @@ impl Host {
             self.make_base(&base_of(path), size, number);
             Backing { name: base_of(path), format: Some("raw".to_owned()) }
         });
+        match cluster_size {
+            None => drop(self.files.table().add(Path::new(path), size, size, true)),
+            Some(cluster_size) => {
+                self.make_qcow2(path, &NewImage { cluster_size, backing, ..NewImage::new(size) }).await;
+            }
+        }
+    }
+
+    /// Makes a qcow2 image.
+    pub(crate) async fn make_qcow2(&self, path: &str, image: &NewImage) {
         let path = Path::new(path);
-        let Some(cluster_size) = cluster_size else {
-            self.files.table().add(path, size, size, true);
-            return;
-        };
-        let image = NewImage { cluster_size, backing, ..NewImage::new(size) };
         let room =
             image.room().expect("a size that is possible").next_multiple_of(u64::from(self.block_size));
         let entry = self.files.table().add(path, room, room, true);
         let device = self.disk(entry).device(&self.world);
-        let end = create(device.clone(), self.world.arena(), &image).await.expect("a sound disk");
+        let end = create(device.clone(), self.world.arena(), image).await.expect("a sound disk");
         device.flush().await.expect("a sound disk");
         self.files.set_length(path, end);
     }

@@ -2,9 +2,11 @@
 
 use super::losses::{live, live_until, make_group};
 use super::*;
-use varve_api::JobState;
+use varve_api::{Commit, Flatten, JobState};
 use varve_block::host::DiskState;
+use varve_format::qcow2::Backing;
 use varve_sim::CrashKind;
+use varve_target::qcow2::NewImage;
 
 fn new_host(latency_max: Duration) -> (Rc<Host>, Vec<String>) {
     (Host::new(1, latency_max), (0..2).map(|number| format!("/disk{number}")).collect())
@@ -134,5 +136,173 @@ fn a_rollback_that_meets_an_error_rests_and_goes_on_and_meanwhile_there_is_no_ot
         host().set_faults(&disks[0], FaultPlan::default());
         ended(&control, begun).await;
         assert!(has_all(&control, "data/v").await, "it shows the snapshot");
+    });
+}
+
+/// How often these disks were written to.
+fn writes_to(paths: &[String]) -> u64 {
+    paths.iter().map(|path| host().disk_at(path).counters()).map(|counters| counters.writes).sum()
+}
+
+/// How many writes two checkpoints of a pool make in which nothing has changed.
+async fn writes_of_two_checkpoints(control: &Control, pool: &str, paths: &[String]) -> u64 {
+    let before = writes_to(paths);
+    let located = control.find_pool(&name(pool)).expect("it is there").usable().expect("it is served");
+    let id = located.volume.id;
+    let written = located.home.run_for_test(async move |context: ShardContext| {
+        let open = context.pool(id).expect("it is served");
+        for _ in 0..2 {
+            open.pool.checkpoint().await.expect("no faults");
+        }
+    });
+    written.await.expect("a shard");
+    writes_to(paths) - before
+}
+
+#[test]
+fn a_check_of_a_pool_writes_no_more_than_checkpoints_do_and_is_forgotten_by_a_restart() {
+    let (host, paths) = new_host(Duration::from_micros(200));
+    let disks = paths.clone();
+    live(&host, async move |control| {
+        make_group(&control, &disks).await;
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/v", Some("p"), None).await;
+        write_volatile(&control, "data/v").await;
+        let group = control.find_group("data").expect("it is there");
+        let text = || control.with_group(group, |known| known.group.text()).expect("it is known");
+        writes_of_two_checkpoints(&control, "data/p", &disks).await; // What was written before.
+        let (before, least) = (text(), writes_of_two_checkpoints(&control, "data/p", &disks).await);
+        let writes = writes_to(&disks);
+        ended(&control, control.check_pool("data/p").await.map(Changed::Done)).await;
+        assert_eq!(writes_to(&disks) - writes, least, "CHECKJOB1: it makes two checkpoints");
+        for disk in &disks {
+            self::host().set_faults(disk, FaultPlan { stall: 1_000_000, ..FaultPlan::default() });
+        }
+        let job = control.check_pool("data/p").await.expect("it begins");
+        assert_eq!((job.state, text()), (JobState::Running, before), "CHECKJOB1: it stands in no text");
+    });
+    for disk in &paths {
+        host.set_faults(disk, FaultPlan::default());
+    }
+    live(&host, async |control| {
+        assert!(control.jobs.list().is_empty(), "CHECKJOB1: {:?}", control.jobs.list());
+        assert!(has_all(&control, "data/v").await, "it is served as it was");
+    });
+}
+
+/// The volume `data/i` in the qcow2 image `path`.
+async fn lie_in_image(control: &Control, path: &str) {
+    let (image, format) = (Some(path.into()), Some("qcow2".into()));
+    let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
+    control.create_volume(request).await.expect("it is an image");
+}
+
+/// A disk whose every request takes long.
+fn set_slow(path: &str, is_slow: bool) {
+    let stall = if is_slow { 1_000_000 } else { 0 };
+    host().set_faults(path, FaultPlan { stall, ..FaultPlan::default() });
+}
+
+#[test]
+fn an_image_that_was_closed_is_written_no_more_by_the_work_that_was_under_way() {
+    with_disks(1, "64M", async |control, _| {
+        host().make_image("/images/i", 8 * MIB, Some(64 << 10), Some(7)).await;
+        lie_in_image(&control, "/images/i").await;
+        set_slow("/images/i-base", true);
+        let job = control.flatten_volume("data/i", Flatten::default()).await.expect("it begins");
+        assert!(matches!(&job, Changed::Done(job) if job.state == JobState::Running), "{job:?}");
+        let located = control.find_volume(&name("data/i")).expect("it is there");
+        let (group, id, home) = (located.group, located.volume.id, located.home);
+        let lock = control.lock_group(group).await;
+        control.deactivate(group, id, &home).await.expect("nothing fails");
+        let image = [String::from("/images/i")];
+        let before = writes_to(&image);
+        control.context.clock().sleep(Duration::from_secs(300)).await;
+        assert_eq!(writes_to(&image), before, "IMAGE4");
+        set_slow("/images/i-base", false);
+        control.activate_group(group).await;
+        drop(lock);
+        assert_eq!(state_of(&control, "data/i").await, VolumeState::Active);
+    });
+}
+
+#[test]
+fn an_image_is_closed_before_the_one_below_it_that_it_is_committed_to() {
+    let (host, paths) = new_host(Duration::from_millis(5));
+    live(&host, async move |control| {
+        make_group(&control, &paths).await;
+        let (upper, lower, host) = ("/images/i", "/images/below", self::host());
+        let below = NewImage { cluster_size: 64 << 10, ..NewImage::new(32 * MIB) };
+        host.make_qcow2(lower, &below).await;
+        let backing = Some(Backing { name: lower.into(), format: Some("qcow2".into()) });
+        host.make_qcow2(upper, &NewImage { backing, ..below }).await;
+        lie_in_image(&control, upper).await;
+        for at in (0..32 * MIB).step_by(64 << 10) {
+            write_with(&control, "data/i", (at, 7), Durability::Volatile).await.expect("it is served");
+        }
+        let job = control.commit_volume("data/i", Commit::default()).await.expect("it begins");
+        assert!(matches!(&job, Changed::Done(job) if job.state == JobState::Running), "{job:?}");
+        let located = control.find_volume(&name("data/i")).expect("it is there");
+        let (group, id, home) = (located.group, located.volume.id, located.home);
+        let lengths = || [upper, lower].map(|path| host.files.length(Path::new(path)));
+        let open = lengths();
+        let _lock = control.lock_group(group).await;
+        set_slow(upper, true);
+        let clock = control.context.clock();
+        let is_closed = Cell::new(false);
+        let closed = async {
+            control.deactivate(group, id, &home).await.expect("nothing fails");
+            is_closed.set(true);
+        };
+        let watched = async {
+            while !is_closed.get() {
+                let [above, below] = lengths();
+                assert!(above < open[0] || below == open[1], "IMAGE4: the one above is not closed yet");
+                clock.sleep(Duration::from_secs(1)).await;
+            }
+        };
+        join(closed, watched).await;
+        let [above, below] = lengths();
+        assert!(above < open[0] && below < open[1], "IMAGE2: {open:?} before, {above} and {below} now");
+    });
+}
+
+#[test]
+fn a_disk_that_does_not_answer_takes_no_time_at_a_stop_from_volumes_of_another_one() {
+    let (host, paths) = new_host(Duration::from_micros(200));
+    let disks = paths.clone();
+    HOST.set(Some(Rc::clone(&host)));
+    let volumes = ["data/a", "data/b"];
+    let served = host.world.run(async {
+        let (shards, events) = host.begin_shards();
+        let options = ControlOptions::for_tests(Path::new("/"));
+        let handle = ControlHandle::start(shards, events, options, Remembered::default()).await;
+        let handle = handle.expect("it starts");
+        let hung = handle.call(async move |control| {
+            make_group(&control, &paths).await;
+            let mut ids = Vec::new();
+            for (volume, disk) in volumes.into_iter().zip(&paths) {
+                let (size, on) = ("16M".into(), vec![disk.clone()]);
+                let request = VolumeCreate { name: volume.into(), size, on, ..Default::default() };
+                control.create_volume(request).await.expect("there is space");
+                write_volatile(&control, volume).await;
+                ids.push(control.find_volume(&name(volume)).expect("it is there").volume.id);
+            }
+            let first = usize::from(ids[1] < ids[0]); // It would be the first one, if one followed the other.
+            set_slow(&paths[first], true);
+            Ok(first)
+        });
+        let hung = hung.await.expect("no check failed");
+        let message = handle.stop().await.expect_err("a volume could not be made durable").message;
+        let own = format!("{} could not be made durable: it did not end in time", volumes[hung]);
+        assert!(message.contains(&own), "STOP2: {message}");
+        assert!(message.ends_with(", and 1 more"), "STOP2: its disk alone does not answer: {message}");
+        volumes[1 - hung]
+    });
+    disks.iter().for_each(|disk| set_slow(disk, false));
+    host.world.crash(CrashKind::Power);
+    host.files.process_ended();
+    live(&host, async move |control| {
+        assert!(has_all(&control, served).await, "STOP2: it was made durable");
     });
 }

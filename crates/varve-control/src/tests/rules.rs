@@ -2,7 +2,7 @@
 
 use super::losses::{ejected, scan_first};
 use super::*;
-use varve_api::{PhysicalVolumeChange, Resize};
+use varve_api::{ArrayChange, PhysicalVolumeChange, PhysicalVolumeReplace, Resize};
 use varve_vg::Change;
 
 #[test]
@@ -140,5 +140,50 @@ fn extents_of_a_volume_with_a_write_under_way_are_given_to_nobody() {
         let (written, ()) = join(write_block(&control, "data/v", 0, 7), others).await;
         written.expect("it is carried out");
         assert_eq!(content(&control, "data/w").await[0], 0);
+    });
+}
+
+#[test]
+fn extents_of_a_log_are_given_up_when_its_array_is_in_use_and_has_it_on_its_members() {
+    with_disks(4, "64M", async |control, disks| {
+        let request = VolumeCreate {
+            name: "data/v".into(),
+            size: "8M".into(),
+            layout: Some(ShownLayout::Mirror),
+            copies: Some(2),
+            log: Some(disks[2].clone()),
+            on: disks[..2].to_vec(),
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        let (group, id, home) = (located.group, located.volume.id, located.home);
+        let text = || control.with_group(group, |known| known.group.text()).expect("it is known");
+        let code = |failure: Failure| failure.code;
+        let given_up = async || {
+            let request = ArrayChange { log: Some("members".into()), ..Default::default() };
+            let changed = control.change_arrays("data/v", request).await.map(drop).map_err(code);
+            let request = PhysicalVolumeReplace { from: disks[2].clone(), ..Default::default() };
+            (changed, control.replace_disk(request).await.map(drop).map_err(code))
+        };
+        let refused = |code| (Err(code), Err(code));
+        control.deactivate_volume("data/v", Default::default()).await.expect("nobody uses it");
+        let before = text();
+        assert_eq!(given_up().await, refused(Code::VolumeInactive), "LOGCHANGE1: as a command left it");
+        assert_eq!(text(), before, "LOGCHANGE1");
+        control.activate_volume("data/v", Default::default()).await.expect("nothing is wrong");
+        let before = text();
+        control.deactivate(group, id, &home).await.expect("nothing fails");
+        assert_eq!(given_up().await, refused(Code::VolumeUnusable), "LOGCHANGE1: it is opened anew");
+        assert_eq!(text(), before, "LOGCHANGE1");
+        control.activate_group(group).await;
+        set_refusing(&disks[3], true);
+        let request = ArrayChange { log: Some("members".into()), ..Default::default() };
+        assert!(control.change_arrays("data/v", request).await.is_err(), "the commit fails");
+        let status = home.array(id).status().await.expect("a shard").expect("it is open");
+        assert_eq!(status.log_disk, None, "LOGCHANGE1: its members have it before the commit");
+        set_refusing(&disks[3], false);
+        scan(&control).await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
     });
 }
