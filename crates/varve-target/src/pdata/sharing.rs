@@ -75,7 +75,7 @@ pub(super) fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, link: Link) 
     match &node.entries {
         Entries::Branch(children) => children.iter().for_each(|child| sharing.increment(child.1.block())),
         Entries::Leaf(entries) => {
-            entries.iter().for_each(|(key, value)| sharing.increment_entry(*key, value))
+            entries.iter().for_each(|(key, value)| sharing.increment_entry(*key, value));
         }
     }
     sharing.decrement(link.block());

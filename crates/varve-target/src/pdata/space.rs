@@ -15,8 +15,7 @@
 //! - SPACE1. A block that was freed is marked as in use until the commit of that transaction is durable (PDATA2).
 //! - SPACE2. A block is handed out only while its mark says that it is free.
 //! - SPACE3. And only when nobody reads it any more who was reading when that commit became durable (PDATA5).
-//! - SPACE4. Blocks taken unpublished, for content to which nothing leads yet, are free on the disk until they are
-//!   published.
+//! - SPACE4. Blocks taken unpublished (nothing leads to their content yet) are free on the disk until they are published.
 //! - SPACE5. If the device below is to be told of freed blocks, they are handed out only after it was.
 //! - SPACE6. What a map frees and the space map says is free, or frees twice, is found before it is committed
 //!   (`contradiction.rs`).
@@ -371,18 +370,13 @@ impl Space {
         self.assert_consistent();
     }
 
-    /// Each group has a place; where debug assertions are compiled in, what was freed is counted once, wherever it
-    /// waits.
+    /// Each group has a place; with debug assertions: what was freed is counted once, wherever it waits.
     fn assert_consistent(&self) {
         if cfg!(debug_assertions) {
-            let pending_free =
+            let waiting =
                 self.freed.blocks() + self.freezing.blocks() + self.held_blocks() + self.discards.blocks();
             assert!(self.pending_free.is_counted(), "SPACE1: what was freed is counted");
-            assert_eq!(
-                self.pending_free.blocks(),
-                pending_free,
-                "SPACE1, SPACE3, SPACE5: each block waits once"
-            );
+            assert_eq!(self.pending_free.blocks(), waiting, "SPACE1, SPACE3, SPACE5: each block waits once");
         }
         assert_eq!(self.places.len() as u64, self.groups(), "SPACE2: each group has a place");
     }

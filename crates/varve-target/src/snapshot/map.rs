@@ -386,7 +386,7 @@ impl Map {
         self.count(Count::Preserved(deleting, -bytes(step.count)));
         match next_older {
             Some((next_older, _)) if step.entered => {
-                self.count(Count::Preserved(next_older, bytes(step.count)))
+                self.count(Count::Preserved(next_older, bytes(step.count)));
             }
             _ => free_run(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
         }

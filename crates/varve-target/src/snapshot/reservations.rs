@@ -126,6 +126,7 @@ impl SnapshotStore {
 
     async fn write_back(&self, pace: Pace) {
         let _writing = self.write_nodes_alone().await;
+        assert!(!self.writing.is_idle(), "PDATA6: nodes are written by one at a time");
         if let Err(error) = self.blocks.write_back(pace).await.map_err(|error| self.map.report(error)) {
             // They stay in memory, and the next checkpoint tells.
             tracing::warn!(store = %self.id, %error, "nodes cannot be written back");
