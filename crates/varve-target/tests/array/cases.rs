@@ -432,3 +432,31 @@ fn a_mirror_goes_on_without_its_last_copy_that_was_split_off() {
         reads(&split, &arena, METADATA + 5 * MIB, 65536, 2).await;
     });
 }
+
+#[test]
+fn an_array_whose_flush_fails_on_all_members_rests_before_it_flushes_again() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(1, layout);
+        let (arena, clock) = (rig.world.arena(), rig.world.clock());
+        rig.world.run(async {
+            let array = rig.open(&[]).await;
+            write(&array.device(), &arena, 0, 65536, 1).await;
+            let set_failing = |flush_error| {
+                let plan = FaultPlan { flush_error, ..FaultPlan::default() };
+                rig.disks.iter().for_each(|disk| disk.set_faults(plan, FaultBudget::unlimited()));
+            };
+            let flushes = || rig.disks[0].counters().flushes;
+            set_failing(1_000_000);
+            let before = flushes();
+            clock.sleep(Duration::from_secs(60)).await;
+            let tried = flushes() - before;
+            // The region that was written is looked at once a quarter of the time after which it is released.
+            assert!((1..=240).contains(&tried), "{layout:?}: it flushed {tried} times in a minute");
+            set_failing(0);
+            clock.sleep(Duration::from_secs(10)).await;
+            assert_eq!(array.status().dirty, 0, "{layout:?}: it goes on when flushes succeed");
+            reads(&array.device(), &arena, 0, 65536, 1).await;
+            array.close().await.expect("closed");
+        });
+    }
+}
