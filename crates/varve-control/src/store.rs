@@ -20,9 +20,10 @@ use varve_block::MIB;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size, share};
-use varve_vg::tree::VolumeNode;
+use varve_vg::tree::{StoreNode, VolumeNode};
 use varve_vg::{Change, Group, Plan, StoreKind};
 use varve_volume::open;
+use varve_volume::spec::Disks;
 
 /// The smallest step, in bytes.
 const STEP_MIN: u64 = 64 * MIB;
@@ -238,26 +239,37 @@ impl Control {
     ) -> Result<Uuid, Failure> {
         self.refuse_if_paused(located).await?;
         self.refuse_while_rolling_back(located).await?;
+        let volume = located.home.volume(located.volume.id);
+        // The first snapshot needs the origin flushed before its gate closes. Other changes of the group do not wait for that.
+        let recorded = self.record_store(located, chunk_size, kind);
+        let (recorded, flushed) = join(recorded, volume.flush()).await;
+        let (node, disks) = recorded?;
+        let store = node.id;
+        volume.add_store(node, disks).await.map_err(failures::gone)??;
+        flushed.map_err(failures::gone)??;
+        Ok(store)
+    }
+
+    /// Formats a snapshot store, then has the group's text name it.
+    async fn record_store(
+        &self,
+        located: &Located,
+        chunk_size: u64,
+        kind: StoreKind,
+    ) -> Result<(StoreNode, Disks), Failure> {
         let commits = self.commits(located.group).await;
         let (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
-        let after = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
-        let node = VolumeNode::of(&planned.after, &after).map_err(|error| failures::tree(&error))?;
+        let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
+        let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
         let node = node.store(store).expect("the plan gives it this store").clone();
         let disks = self.with_group(located.group, |known| self.disk_files(known))?;
-        let volume = located.home.volume(located.volume.id);
-        // Both are waited for once: the first snapshot needs the origin flushed before its gate closes.
-        let made = open::format_store(&self.context, &node.table, &disks, store, chunk_size);
-        let (made, flushed) = join(made, volume.flush()).await;
-        made?;
-        flushed.map_err(failures::gone)??;
+        open::format_store(&self.context, &node.table, &disks, store, chunk_size).await?;
         if has(InjectedBug::CommitLater) {
             self.commit_later(located.group, planned);
         } else {
             commits.commit(located.group, planned, Vec::new()).await?;
         }
-        drop(commits);
-        volume.add_store(node, disks).await.map_err(failures::gone)??;
-        Ok(store)
+        Ok((node, disks))
     }
 
     /// A bug, for the histories.

@@ -3,6 +3,7 @@
 use super::losses::{ejected, scan_first};
 use super::*;
 use varve_api::{ArrayChange, PhysicalVolumeChange, PhysicalVolumeReplace, Resize};
+use varve_sim::FaultBudget;
 use varve_vg::Change;
 
 #[test]
@@ -185,5 +186,22 @@ fn extents_of_a_log_are_given_up_when_its_array_is_in_use_and_has_it_on_its_memb
         set_refusing(&disks[3], false);
         scan(&control).await;
         write_block(&control, "data/v", 0, 7).await.expect("it is served");
+    });
+}
+
+#[test]
+fn a_snapshot_store_that_could_not_be_formatted_stands_in_no_text() {
+    with_disks(1, "64M", async |control, disks| {
+        make_linear(&control, "data/v", "8M").await;
+        let group = control.find_group("data").expect("it is there");
+        let text = || control.with_group(group, |known| known.group.text()).expect("it is known");
+        let before = text();
+        let plan = FaultPlan { write_error: 1_000_000, ..FaultPlan::default() };
+        host().disk_at(&disks[0]).set_faults(plan, FaultBudget::new(1, 1));
+        let request = SnapshotCreate { names: vec!["data/v@s".into()], ..Default::default() };
+        assert!(control.create_snapshots(request).await.is_err(), "its first write failed");
+        assert_eq!(text(), before, "STOREOPEN4: what is recorded is whole");
+        host().set_faults(&disks[0], FaultPlan::default());
+        make_snapshot(&control, "data/v@s").await;
     });
 }

@@ -81,7 +81,7 @@ impl SnapshotStore {
                 }
                 Err(error) => return Err(self.map.report(error).into()),
             }
-            self.relieve_early().await;
+            self.relieve(Pace::Gentle).await;
             yield_now().await; // A dose has several steps: requests need not wait for all of them.
         }
         Ok(!self.contents.borrow().deleting.is_empty())
@@ -159,7 +159,7 @@ impl SnapshotStore {
         self.begin_removal(id).await?;
         loop {
             match self.reclaim(DOSE_ENTRIES).await {
-                Ok(true) => yield_now().await,
+                Ok(true) => {}
                 // It is removed; if there is no room now, the rest comes back later.
                 Ok(false) | Err(StoreError::NoSpace) => return Ok(()),
                 Err(error) => return Err(error),

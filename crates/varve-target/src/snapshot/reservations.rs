@@ -12,8 +12,8 @@ use varve_format::store::PART_SIZE;
 
 /// Blocks of the log that are left to entries without data.
 const LOG_BLOCKS: u64 = 3;
-/// Dirty nodes that work in the background may leave to the next checkpoint.
-const DIRTY_FEW: u64 = 64;
+/// Dirty nodes that removals leave to the next checkpoint.
+const DIRTY_GENTLE: u64 = 64;
 /// The least number of entries of a node above the leaves, as a rule.
 const FAN_OUT: u64 = 42;
 
@@ -108,25 +108,14 @@ impl SnapshotStore {
         Ok(runs)
     }
 
-    /// Writes nodes where they will stay when many are dirty, so that the cache can give them up.
+    /// Writes dirty nodes where they will stay once half of the cache is dirty, so that it can evict them. With
+    /// [`Pace::Gentle`], once more than [`DIRTY_GENTLE`] are: for its writes a checkpoint keeps requests from shard and log.
     pub(super) async fn relieve(&self, pace: Pace) {
-        if self.blocks.pages().wants_commit() {
-            self.write_back(pace).await;
+        let is_early = pace == Pace::Gentle && self.blocks.pages().cache_use().dirty > DIRTY_GENTLE;
+        if !is_early && !self.blocks.pages().wants_commit() {
+            return;
         }
-    }
-
-    /// As [`SnapshotStore::relieve`], with a few dirty nodes already: who changes many nodes in the background leaves few to
-    /// the next checkpoint, whose writes keep the shard and the log from requests.
-    pub(super) async fn relieve_early(&self) {
-        let is_enough = |pages: &Pages| pages.cache_use().dirty > DIRTY_FEW || pages.wants_commit();
-        if is_enough(&self.blocks.pages()) {
-            self.write_back(Pace::Gentle).await;
-        }
-    }
-
-    async fn write_back(&self, pace: Pace) {
         let _writing = self.write_nodes_alone().await;
-        assert!(!self.writing.is_idle(), "PDATA6: nodes are written by one at a time");
         if let Err(error) = self.blocks.write_back(pace).await.map_err(|error| self.map.report(error)) {
             // They stay in memory, and the next checkpoint tells.
             tracing::warn!(store = %self.id, %error, "nodes cannot be written back");

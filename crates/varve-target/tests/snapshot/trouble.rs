@@ -561,6 +561,43 @@ async fn use_all(
 }
 
 #[test]
+fn the_first_snapshot_of_a_new_store_flushes_its_origin_behind_the_gate_alone() {
+    let world = World::new(1);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let options = StoreOptions { is_new: true, ..StoreOptions::default() };
+        let store = make(&world, origin.device(&world), disk.device(&world), options).await;
+        for (name, flushes) in [("first", 1), ("second", 2), ("third", 2)] {
+            let before = origin.counters().flushes;
+            create(&store, name).await;
+            assert_eq!(origin.counters().flushes - before, flushes, "SNAPSHOT6: {name}");
+        }
+    });
+}
+
+#[test]
+fn a_removal_leaves_few_nodes_to_the_next_checkpoint() {
+    const ENTRIES: u64 = 20_000;
+    let world = World::new(1);
+    let (origin, disk) = (SimDisk::new(2 * ENTRIES * PART), SimDisk::new(2 * ENTRIES * PART));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), StoreOptions::default()).await;
+        create(&store, "older").await;
+        let newer = create(&store, "newer").await;
+        for entry in 0..ENTRIES {
+            write(&store.origin(), &world, entry * 2, 1, 1).await.expect("there is space");
+        }
+        let (before, leaves) = (store.generation(), ENTRIES / 128);
+        store.begin_removal(newer).await.expect("not held");
+        while store.reclaim(128).await.expect("no faults") {}
+        assert_eq!(store.generation(), before, "no checkpoint has written them");
+        let dirty = store.cache_use().dirty;
+        assert!(dirty < leaves / 2, "{dirty} nodes are dirty, of {leaves} leaves at least");
+        store.verify().await.expect("readable");
+    });
+}
+
+#[test]
 fn a_removal_ends_transactions_before_too_many_runs_are_given_up() {
     let world = World::new(1);
     let (origin, disk) = (SimDisk::new(4 * MIB), SimDisk::new(2 * MIB));

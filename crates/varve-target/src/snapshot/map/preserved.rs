@@ -89,6 +89,7 @@ impl Preserved {
         pages: &mut Pages,
         entries: &[(Key, Value)],
     ) -> Result<Vec<Exception>, Stop> {
+        // `collect` into a result does not know how many come, and grows the vector in steps.
         let mut exceptions = Vec::with_capacity(entries.len());
         for entry in entries {
             exceptions.push(self.decode(pages, *entry)?);
