@@ -9,6 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use varve_block::{GIB, IoError, KIB, MIB};
 
 /// A volume, its door, and a directory that is gone when they are.
@@ -35,7 +36,7 @@ impl Stage {
             if counters.in_flight_bytes == 0 {
                 return counters;
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         panic!("bytes stay in flight: {:?}", self.door.counters());
     }
@@ -462,8 +463,17 @@ impl Mounted {
 }
 
 impl Drop for Mounted {
+    /// A program that another test is starting has this one's open files until it executes: that keeps the file system busy.
     fn drop(&mut self) {
-        run("umount", &[self.path.to_str().expect("a plain path")]);
+        let path = self.path.to_str().expect("a plain path");
+        let unmounted = (0..100).any(|_| {
+            let done = Command::new("umount").arg(path).status().expect("umount").success();
+            if !done {
+                std::thread::park_timeout(Duration::from_millis(50));
+            }
+            done
+        });
+        assert!(unmounted, "{path} stays mounted");
     }
 }
 
