@@ -78,7 +78,7 @@ impl Pool {
             for segment in found {
                 match segment.mapping {
                     Some(mapping) if mapping.place.is_some() => {
-                        self.plan_mapped(pages, volume, mapping, &mut targets)?;
+                        self.plan_mapped(pages, volume, span.leaf().1, mapping, &mut targets)?;
                     }
                     _ => {
                         push(&mut targets, segment.start, segment.count, Target::Fresh(Hint { place: None }));
@@ -97,11 +97,12 @@ impl Pool {
         Ok(targets)
     }
 
-    /// THIN4: in place where the volume alone holds the blocks.
+    /// THIN4: in place where the volume alone holds the blocks. `made` is the generation of their leaf.
     fn plan_mapped(
         &self,
         pages: &mut Pages,
         volume: &Volume,
+        made: u64,
         mapping: Mapping,
         targets: &mut Vec<(u64, u64, Target)>,
     ) -> Result<(), Stop> {
@@ -112,7 +113,9 @@ impl Pool {
             return Ok(());
         }
         let fresh = Target::Fresh(Hint { place: None });
-        if volume.tree.get().is_shared(pages, &Lately(held), mapping.key())? {
+        // No branch is older than the leaf (DESCENT2): a leaf that was made since the last clone is the volume's own.
+        let may_share = made <= held.last_clone;
+        if may_share && volume.tree.get().is_shared(pages, &Lately(held), mapping.key())? {
             push(targets, mapping.start, mapping.count, fresh);
             return Ok(());
         }

@@ -277,6 +277,33 @@ fn cut(numbers: &mut Numbers, at: Block) {
 /// Adds `number` to that of each of the blocks.
 fn add(numbers: &mut Numbers, run: BlockRun, number: i64) {
     assert!(run.count > 0 && number != 0, "something changes");
+    let last = numbers.range_mut(..run.end()).next_back();
+    let Some((first, noted)) = last.filter(|(first, noted)| **first + noted.0 > run.first) else {
+        numbers.insert(run.first, (run.count, number));
+        return;
+    };
+    let (there, old) = (BlockRun::new(*first, noted.0), noted.1);
+    if there.first > run.first || there.end() < run.end() {
+        return add_across(numbers, run, number);
+    }
+    // The usual case of small writes: one run holds all of them.
+    match (run.first - there.first, old + number) {
+        (0, 0) => drop(numbers.remove(&there.first)),
+        (0, sum) => *noted = (run.count, sum),
+        (before, sum) => {
+            noted.0 = before;
+            if sum != 0 {
+                numbers.insert(run.first, (run.count, sum));
+            }
+        }
+    }
+    if run.end() < there.end() {
+        numbers.insert(run.end(), (there.end() - run.end(), old));
+    }
+}
+
+/// As [`add`], whatever runs the blocks lie in.
+fn add_across(numbers: &mut Numbers, run: BlockRun, number: i64) {
     let (first, end) = (run.first, run.end());
     cut(numbers, first);
     cut(numbers, end);
@@ -336,10 +363,30 @@ mod tests {
     use super::*;
     use crate::pdata::{Map, MapOptions, tests::memory};
     use futures_executor::block_on;
+    use proptest::prelude::*;
     use varve_block::Arena;
 
     fn run(first: u64, blocks: u64) -> BlockRun {
         BlockRun::new(Block::new(first), blocks)
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_say_what_an_array_says(changes in prop::collection::vec((0_u64..40, 1_u64..12, -2_i64..3), 1..60)) {
+            let (mut numbers, mut model) = (Numbers::new(), [0; 60]);
+            for (first, count, number) in changes.into_iter().filter(|change| change.2 != 0) {
+                add(&mut numbers, run(first, count), number);
+                model[first as usize..(first + count) as usize].iter_mut().for_each(|sum| *sum += number);
+                let mut said = [0; 60];
+                let mut end = Block::new(0);
+                for (first, (count, number)) in &numbers {
+                    prop_assert!(*first >= end && *count > 0 && *number != 0, "runs are apart and say something");
+                    end = *first + *count;
+                    said[(*first - SUPERBLOCK) as usize..(end - SUPERBLOCK) as usize].fill(*number);
+                }
+                prop_assert_eq!(said, model);
+            }
+        }
     }
 
     /// REFCOUNT2.
