@@ -120,7 +120,8 @@ fn serve_image(file: &Path, socket: &Path) -> Result<(), String> {
         let options = Options { access: Access::ReadWrite, ..Options::default() };
         let image = Image::open(context.disk(&disk), arena.clone(), options).await;
         let image = Rc::new(image.map_err(|error| error.to_string())?);
-        let device = varve_block::widen(varve_block::Device::new(ImageDevice::new(image)), arena.clone());
+        let device =
+            varve_block::accept_unaligned(varve_block::Device::new(ImageDevice::new(image)), arena.clone());
         let door = Door {
             catalog: Rc::new(Alone(Export::new("image", device))),
             limits: Limits::default(),

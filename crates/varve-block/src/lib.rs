@@ -27,8 +27,8 @@ mod spawn;
 mod stream;
 mod switch;
 mod tracker;
+mod unaligned;
 mod units;
-mod widen;
 mod yield_now;
 mod zeros;
 
@@ -55,7 +55,7 @@ pub use spawn::{Spawn, Spawner};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use switch::{Suspended, Switch};
 pub use tracker::{Tracker, TrackerGuard};
+pub use unaligned::{Shown, accept_unaligned, accept_unaligned_shown};
 pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
-pub use widen::{Shown, widen, widen_shown};
 pub use yield_now::yield_now;
 pub use zeros::is_zero;

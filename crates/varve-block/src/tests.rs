@@ -1,4 +1,4 @@
-//! The door, the switch and the widener, over a device of plain memory.
+//! The door, the switch and the adapter for unaligned I/O, over a device of plain memory.
 
 use crate::*;
 use futures_executor::{LocalPool, block_on};
@@ -224,7 +224,7 @@ proptest! {
     fn widened_changes_never_lose_each_other(changes in prop::collection::vec(change(), 1..12)) {
         let blocks = Blocks::new(8192, 512);
         let arena = Arena::heap(1 << 20);
-        let device = widen(Device::new(blocks.clone()), arena.clone());
+        let device = accept_unaligned(Device::new(blocks.clone()), arena.clone());
         let mut model = vec![0u8; 8192];
         let mut taken = Vec::<Extent>::new();
         let mut flying = Vec::new();
@@ -261,7 +261,7 @@ proptest! {
 fn an_aligned_change_is_not_lost_to_a_merge_that_begins_meanwhile() {
     let blocks = Blocks::new(8192, 512);
     let arena = Arena::heap(1 << 16);
-    let device = widen(Device::new(blocks.clone()), arena.clone());
+    let device = accept_unaligned(Device::new(blocks.clone()), arena.clone());
     let aligned = device.write(0, arena.copy(&[1; 512]), Durability::Volatile);
     let ragged = device.write(100, arena.copy(&[2; 50]), Durability::Volatile);
     for outcome in block_on(join_all([ragged, aligned])) {
@@ -317,7 +317,7 @@ impl BlockDevice for Recorder {
 #[test]
 fn a_ragged_discard_gives_up_whole_blocks_only() {
     let recorder = Recorder::with_runs(Vec::new());
-    let device = widen(Device::new(recorder.clone()), Arena::heap(1 << 16));
+    let device = accept_unaligned(Device::new(recorder.clone()), Arena::heap(1 << 16));
     let whole = |offset, length| vec![("discard", Extent::new(offset, length), None)];
     for (extent, expected) in [
         (Extent::new(100, 2000), whole(512, 1536)),
@@ -340,7 +340,7 @@ fn a_ragged_discard_gives_up_whole_blocks_only() {
 fn a_ragged_write_reads_its_edges_and_nothing_between() {
     let recorder = Recorder::with_runs(Vec::new());
     let arena = Arena::heap(1 << 16);
-    let device = widen(Device::new(recorder.clone()), arena.clone());
+    let device = accept_unaligned(Device::new(recorder.clone()), arena.clone());
     let extent = |(offset, length)| Extent::new(offset, length);
     for (write, reads, whole) in [
         ((100, 50), vec![(0, 512)], (0, 512)),
@@ -360,7 +360,7 @@ fn a_ragged_write_reads_its_edges_and_nothing_between() {
 #[test]
 fn a_durable_zero_is_durable_at_its_edges() {
     let recorder = Recorder::with_runs(Vec::new());
-    let device = widen(Device::new(recorder.clone()), Arena::heap(1 << 16));
+    let device = accept_unaligned(Device::new(recorder.clone()), Arena::heap(1 << 16));
     let durable = Some(Durability::Durable);
     let options = ZeroOptions { durability: Durability::Durable, ..ZeroOptions::default() };
     for extent in [Extent::new(100, 2000), Extent::new(700, 100), Extent::new(700, 600)] {
@@ -374,7 +374,7 @@ fn a_durable_zero_is_durable_at_its_edges() {
 fn the_status_of_any_bytes_is_cut_on_both_sides() {
     let run = |length, allocation| StatusRun { length, allocation };
     let runs = vec![run(512, Allocation::Data), run(512, Allocation::Hole), run(512, Allocation::Data)];
-    let device = widen(Device::new(Recorder::with_runs(runs)), Arena::heap(1 << 16));
+    let device = accept_unaligned(Device::new(Recorder::with_runs(runs)), Arena::heap(1 << 16));
     let found = block_on(device.status(Extent::new(100, 1000))).expect("status");
     assert_eq!(found, [run(412, Allocation::Data), run(512, Allocation::Hole), run(76, Allocation::Data)]);
 }
@@ -383,7 +383,7 @@ fn the_status_of_any_bytes_is_cut_on_both_sides() {
 fn a_merge_under_way_keeps_what_is_shown_from_being_exchanged() {
     let blocks = Blocks::new(8192, 512);
     let (arena, shown) = (Arena::heap(1 << 16), Shown::default());
-    let device = widen_shown(Device::new(blocks.clone()), arena.clone(), shown.clone());
+    let device = accept_unaligned_shown(Device::new(blocks.clone()), arena.clone(), shown.clone());
     blocks.content.borrow_mut().fill(1);
     let mut ragged = device.write(100, arena.copy(&[9; 50]), Durability::Volatile);
     assert!((&mut ragged).now_or_never().is_none(), "its read is under way");

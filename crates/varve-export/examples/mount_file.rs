@@ -5,7 +5,7 @@
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
-use varve_block::widen;
+use varve_block::accept_unaligned;
 use varve_export::fuse::{FuseDoor, FuseOptions};
 use varve_os::{CacheMode, DiskFile, DiskOptions, Shards, ShardsConfig};
 
@@ -13,7 +13,7 @@ fn serve(disk: &str, file: &str, cache: CacheMode) -> Result<(), Box<dyn std::er
     let disk = DiskFile::open(disk, DiskOptions { cache, ..DiskOptions::default() })?;
     let shards = Shards::start(&ShardsConfig::default())?;
     let portal = shards.handle(0).run_and_wait(async move |context| {
-        let device = widen(context.disk(&disk), context.arena());
+        let device = accept_unaligned(context.disk(&disk), context.arena());
         context.portal(&device)
     })?;
     let mut door = FuseDoor::open(portal, shards.arena(), Path::new(file), &FuseOptions::default())?;

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 use std::rc::Rc;
-use varve_block::{LocalFuture, widen};
+use varve_block::{LocalFuture, accept_unaligned};
 use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 
@@ -22,7 +22,7 @@ impl Catalog for OneExport {
 }
 
 async fn serve(context: ShardContext, disk: std::sync::Arc<DiskFile>, socket: String) -> std::io::Result<()> {
-    let device = widen(context.disk(&disk), context.arena());
+    let device = accept_unaligned(context.disk(&disk), context.arena());
     let listener = context.listen_unix(&socket, 0o600)?;
     let door = Door {
         catalog: Rc::new(OneExport(Export::new("file", device))),

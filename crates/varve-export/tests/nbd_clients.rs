@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use varve_block::{LocalFuture, widen};
+use varve_block::{LocalFuture, accept_unaligned};
 use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 
@@ -26,7 +26,7 @@ impl Catalog for OneExport {
 async fn listen(context: ShardContext, file: PathBuf, socket: PathBuf, cache: CacheMode) {
     let options = DiskOptions { cache, ..DiskOptions::create(SIZE) };
     let disk = DiskFile::open(file, options).expect("a new file");
-    let device = widen(context.disk(&disk), context.arena());
+    let device = accept_unaligned(context.disk(&disk), context.arena());
     let listener = context.listen_unix(socket, 0o600).expect("a new socket");
     let door = Door {
         catalog: Rc::new(OneExport(Export::new("data/vm1", device))),

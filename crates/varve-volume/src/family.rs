@@ -36,7 +36,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
+use varve_block::{Device, IoError, Shown, Suspended, Switch, accept_unaligned, accept_unaligned_shown};
 use varve_target::ErrorTarget;
 use varve_target::array::ArrayStatus;
 use varve_target::snapshot::{SnapshotStore, StoreOptions, side_by_side};
@@ -210,14 +210,14 @@ impl Family {
 
     /// What doors see of `device` (FAMILY1, FAMILY4), a part of the volume: what panics there takes the volume out of use.
     fn contained(&self, device: Device) -> Device {
-        let widened = widen_shown(device, self.host.arena(), self.shown.clone());
+        let widened = accept_unaligned_shown(device, self.host.arena(), self.shown.clone());
         counted(widened, self.counters.clone(), self.health.clone())
     }
 
     /// A snapshot of the volume, as doors see it, whose requests are not counted.
     pub(super) fn contained_view(&self, device: Device) -> Device {
         let counters = Counters::new(&self.host);
-        counted(widen(device, self.host.arena()), counters, self.health.clone())
+        counted(accept_unaligned(device, self.host.arena()), counters, self.health.clone())
     }
 
     /// Whether something in the volume, or in its pool, has panicked.

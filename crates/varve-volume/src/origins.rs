@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Access, Device, read_only, widen};
+use varve_block::{Access, Device, accept_unaligned, read_only};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Backing, Origin, PoolError, VolumeFlags, VolumeInfo};
 
@@ -167,7 +167,7 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         let volume = volume.ok_or_else(lost)?;
         let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
         return Ok(read_only(counted(
-            widen(device, context.arena()),
+            accept_unaligned(device, context.arena()),
             Counters::default(),
             open.health.clone(),
         )));

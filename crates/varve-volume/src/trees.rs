@@ -13,7 +13,7 @@ use std::rc::{Rc, Weak};
 use uuid::Uuid;
 use varve_block::{
     Arena, BlockDevice, Checked, Completion, Device, Extent, MapFuture, MapIntent, Shape, Suspended, Switch,
-    widen,
+    accept_unaligned,
 };
 use varve_target::moving::{Move, MoveState};
 
@@ -135,7 +135,7 @@ impl Trees {
 
 /// `device`, for requests in blocks of `block_size` (TREES4).
 pub(super) fn as_fine_as(block_size: u32, device: Device, arena: &Arena) -> Device {
-    if block_size < device.shape().block_size { widen(device, arena.clone()) } else { device }
+    if block_size < device.shape().block_size { accept_unaligned(device, arena.clone()) } else { device }
 }
 
 impl BlockDevice for Top {

@@ -12,7 +12,7 @@ use crate::results::FigurePart;
 use crate::watch::Watch;
 use std::path::Path;
 use std::sync::Arc;
-use varve_block::{Arena, Device, MIB, Portal, widen};
+use varve_block::{Arena, Device, MIB, Portal, accept_unaligned};
 use varve_export::fuse::{FuseDoor, FuseOptions};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 use varve_sim::{Direction, Order};
@@ -122,5 +122,5 @@ async fn made(
         Volume::Plain | Volume::Mirrored => Device::new(Linear::new(vec![(VOLUME, device, 0)])),
         Volume::Thin => thin_volume(device, clock, arena.clone(), false).await?,
     };
-    Ok((context.portal(&widen(device, arena.clone())), arena))
+    Ok((context.portal(&accept_unaligned(device, arena.clone())), arena))
 }

@@ -15,7 +15,7 @@ use crate::tables::array_cases::{MIRROR, ORDER_1};
 use crate::tables::arrays::on_nothing;
 use futures_util::FutureExt;
 use std::hint::black_box;
-use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, ZeroOptions, widen};
+use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, ZeroOptions, accept_unaligned};
 use varve_sim::{ModelDisk, World};
 use varve_target::array::ReadPolicy;
 use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreError, StoreOptions, Uuid};
@@ -93,8 +93,8 @@ fn remaps(arena: &Arena) -> Vec<Stack> {
         stack("linear, 64 segments", Device::new(Linear::new(segments)), Some(REMAP_GOAL_NS)),
         stack("striped over 4", Device::new(striped), Some(REMAP_GOAL_NS)),
         stack("switch", Switch::new(bare()).device(), None),
-        stack("widen, an aligned request", widen(bare(), arena.clone()), None),
-        stack("a whole linear volume: widen, switch, linear", widen(volume, arena.clone()), None),
+        stack("widen, an aligned request", accept_unaligned(bare(), arena.clone()), None),
+        stack("a whole linear volume: widen, switch, linear", accept_unaligned(volume, arena.clone()), None),
     ]
 }
 

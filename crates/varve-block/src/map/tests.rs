@@ -173,7 +173,7 @@ fn a_guard_keeps_the_switch_from_turning() {
 #[test]
 fn whoever_overwrites_whole_blocks_keeps_merges_out() {
     let (below, arena) = (leaf(), Arena::heap(1 << 16));
-    let device = widen(below.clone(), arena.clone());
+    let device = accept_unaligned(below.clone(), arena.clone());
     let ragged = block_on(device.map(Extent::new(1000, 2000), MapIntent::Read)).expect("no faults");
     assert!(ragged.is_sent() && ragged.length() == 24, "DEVICE2: up to the next block");
     let small = block_on(device.map(Extent::new(1024, 100), MapIntent::Overwrite)).expect("no faults");
@@ -195,7 +195,7 @@ fn leaves_are_found_through_every_step_with_all_guards() {
     let (middle, held) = Answering::device(move |_| {
         vec![MapPiece::on(&there, 4096, 512).holding(Allocation::Data), MapPiece::hole(1536)]
     });
-    let switch = Switch::new(widen(middle, arena));
+    let switch = Switch::new(accept_unaligned(middle, arena));
     let answer = block_on(switch.device().map_to_leaves(SOME, MapIntent::Read)).expect("no faults");
     assert_eq!((answer.pieces.len(), lies_on(&answer.pieces[0], &bottom)), (1, Some(4096)));
     assert_eq!(answer.pieces[0].holds, Some(Allocation::Data));

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::{Device, IoError, KIB, LocalFuture, MIB, Switch, widen};
+use varve_block::{Device, IoError, KIB, LocalFuture, MIB, Switch, accept_unaligned};
 use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_nbd::client::Wish;
 use varve_sim::{
@@ -157,7 +157,7 @@ impl Host {
 
     /// The whole stack as the daemon puts it together, and a door to it.
     fn door(&self, engine: &Engine) -> Rc<Door> {
-        let top = Switch::new(widen(engine.device(), self.world.arena())).device();
+        let top = Switch::new(accept_unaligned(engine.device(), self.world.arena())).device();
         let device = match self.flaw {
             Flaw::None => top,
             Flaw::ForgetsFlushes => Device::new(ForgetsFlushes(top)),

@@ -3,7 +3,7 @@
 use super::Array;
 use super::change::Change;
 use std::rc::Rc;
-use varve_block::{BlockDevice, Checked, Completion, Device, Io, Shape, widen};
+use varve_block::{BlockDevice, Checked, Completion, Device, Io, Shape, accept_unaligned};
 
 impl Array {
     /// The array as a device. Any byte can be addressed, but of a mirror without checksums: whole blocks of its members.
@@ -11,7 +11,7 @@ impl Array {
         let device = Device::from_rc(Rc::clone(self) as Rc<dyn BlockDevice>);
         match self.is_mirror() && !self.spec.checksums {
             true => device,
-            false => widen(device, self.options.arena.clone()),
+            false => accept_unaligned(device, self.options.arena.clone()),
         }
     }
 }

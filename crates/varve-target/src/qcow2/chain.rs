@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{
     Access, Allocation, Arena, BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, MIB,
-    MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece, Outcome, Shape, widen,
+    MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece, Outcome, Shape, accept_unaligned,
 };
 
 /// The most runs that are remembered.
@@ -66,7 +66,7 @@ pub fn chain(layers: Vec<Layer>, arena: &Arena) -> Option<Device> {
     }
     let shape = Shape { access: Access::ReadOnly, ..Shape::new(top.size(), BLOCK_SIZE) };
     let raw = |layer| match layer {
-        Layer::Raw(device) => Layer::Raw(widen(device, arena.clone())),
+        Layer::Raw(device) => Layer::Raw(accept_unaligned(device, arena.clone())),
         image @ Layer::Image(_) => image,
     };
     let layers = layers.into_iter().map(raw).collect();

@@ -2,7 +2,8 @@
 
 use crate::fan_out::join_pieces;
 use varve_block::{
-    Arena, Buffer, Bytes, Completion, Device, Durability, Extent, IoError, LocalFuture, Outcome, widen,
+    Arena, Buffer, Bytes, Completion, Device, Durability, Extent, IoError, LocalFuture, Outcome,
+    accept_unaligned,
 };
 use varve_format::qcow2::SECTOR;
 
@@ -19,7 +20,7 @@ pub(super) struct File {
 impl File {
     pub(super) fn new(device: Device, arena: Arena) -> Self {
         let wide = u64::from(device.shape().block_size) > SECTOR;
-        let device = if wide { widen(device, arena.clone()) } else { device };
+        let device = if wide { accept_unaligned(device, arena.clone()) } else { device };
         Self { device, arena }
     }
 

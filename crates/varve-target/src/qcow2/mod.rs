@@ -53,7 +53,7 @@ use file::File;
 use root::Root;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, RangeLock, widen};
+use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, RangeLock, accept_unaligned};
 use varve_format::qcow2::{
     Header, OFFSET_MASK, Qcow2Error, SECTOR, SnapshotEntry, decode_snapshots, table_offset,
 };
@@ -195,7 +195,7 @@ impl Image {
             first_sector: RefCell::new(first_sector),
             snapshots,
             access: options.access,
-            backing: options.backing.map(|backing| widen(backing, arena)),
+            backing: options.backing.map(|backing| accept_unaligned(backing, arena)),
             pushes: options.pushes,
             metadata: RefCell::default(),
             freed: RefCell::default(),

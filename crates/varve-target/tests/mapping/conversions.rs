@@ -115,7 +115,7 @@ impl Host {
     async fn convert(&self, switch: &Switch, converted: usize) -> Result<bool, IoError> {
         let old = switch.current();
         let Ok((new, array)) = self.tree(converted + 1, true).await else { return Ok(false) };
-        let new = varve_block::widen(new, self.world.arena());
+        let new = varve_block::accept_unaligned(new, self.world.arena());
         let moved = Rc::new(Move::new(&old, old.shape().extent(), &new, 0).with_bug(self.bug));
         switch.suspend().await.replace(moved.device());
         let prepared = async {
@@ -142,7 +142,7 @@ impl Host {
     async fn boot(&self, random: &mut Random) -> Result<(), IoError> {
         let mut converted = self.converted().await?;
         let (device, _) = self.tree(converted, false).await?;
-        let switch = Switch::new(varve_block::widen(device, self.world.arena()));
+        let switch = Switch::new(varve_block::accept_unaligned(device, self.world.arena()));
         let client = Client::new(switch.device(), self.world.arena(), Rc::clone(&self.oracle));
         client.verify().await?;
         let mix = Mix { overlaps: 50, depth: 8, ..Mix::default() };

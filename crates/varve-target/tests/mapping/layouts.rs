@@ -7,7 +7,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::{Device, IoError, KIB, Switch, widen};
+use varve_block::{Device, IoError, KIB, Switch, accept_unaligned};
 use varve_sim::{
     Client, CrashAt, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle,
     SimDisk, World, caught_share, run_seeds, test_name,
@@ -139,7 +139,7 @@ fn history(seed: u64, faulty: bool, lying: bool) {
     let size = layout.build(&disks, &world).shape().size;
     let oracle: SharedOracle = Rc::new(RefCell::new(Oracle::new(1, size)));
     let client = |world: &World| {
-        let top = Switch::new(widen(layout.build(&disks, world), world.arena()));
+        let top = Switch::new(accept_unaligned(layout.build(&disks, world), world.arena()));
         Client::new(top.device(), world.arena(), Rc::clone(&oracle))
     };
     for _ in 0..random.between(1, 4) {

@@ -6,7 +6,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{
-    Arena, Device, Durability, Extent, KIB, Location, MIB, MapAnswer, MapIntent, Switch, ZeroOptions, widen,
+    Arena, Device, Durability, Extent, KIB, Location, MIB, MapAnswer, MapIntent, Switch, ZeroOptions,
+    accept_unaligned,
 };
 use varve_sim::{SimDisk, World};
 use varve_target::moving::{MovableDisk, Move};
@@ -288,7 +289,7 @@ fn layouts_say_where_each_run_lies() {
         let answer = striped.map(Extent::new(PART, 6 * PART), MapIntent::Overwrite).await.expect("no faults");
         assert_eq!(places(&answer), [(1, 1), (32, 2), (2, 2), (34, 1)], "STRIPED1");
         // Through everything at once; what the answer leads to is what a read finds.
-        let top = Switch::new(widen(striped, arena.clone()));
+        let top = Switch::new(accept_unaligned(striped, arena.clone()));
         write(&top.device(), &arena, Extent::new(0, 16 * PART), 4).await.expect("no faults");
         write(&top.device(), &arena, Extent::new(5 * PART, PART), 9).await.expect("no faults");
         let answer = asked(&top.device(), Extent::new(4 * PART, 2 * PART), MapIntent::Read).await;

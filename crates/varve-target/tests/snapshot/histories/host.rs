@@ -11,7 +11,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use varve_block::{Device, Durability, Extent, IoError, KIB, Shown, Switch, ZeroOptions, widen, widen_shown};
+use varve_block::{
+    Device, Durability, Extent, IoError, KIB, Shown, Switch, ZeroOptions, accept_unaligned,
+    accept_unaligned_shown,
+};
 use varve_sim::{
     Client, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle,
     SimDisk, World,
@@ -330,7 +333,7 @@ impl Host {
             let known = model.snapshots.iter().filter(|(name, _)| !in_doubt(name));
             let client = |(_, known): (&String, &Known)| {
                 let device = store.snapshot(known.id).expect("known snapshots exist");
-                Client::new(widen(device, arena.clone()), arena.clone(), Rc::clone(&known.oracle))
+                Client::new(accept_unaligned(device, arena.clone()), arena.clone(), Rc::clone(&known.oracle))
             };
             known.map(client).collect()
         };
@@ -361,7 +364,7 @@ impl Host {
         let shown = Shown::default();
         let boot = Boot {
             host: self,
-            top: Switch::new(widen_shown(store.origin(), self.world.arena(), shown.clone())),
+            top: Switch::new(accept_unaligned_shown(store.origin(), self.world.arena(), shown.clone())),
             shown,
             views: RefCell::default(),
             store,
@@ -464,7 +467,8 @@ impl Boot<'_> {
         let model = self.host.model.borrow();
         let known = &model.snapshots[name];
         let arena = self.host.world.arena();
-        let view = || widen(self.store.snapshot(known.id).expect("known snapshots exist"), arena.clone());
+        let view =
+            || accept_unaligned(self.store.snapshot(known.id).expect("known snapshots exist"), arena.clone());
         let device = self.views.borrow_mut().entry(known.id).or_insert_with(view).clone();
         Client::new(self.host.for_client(device), arena, Rc::clone(&known.oracle))
     }

@@ -11,7 +11,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
+use varve_block::accept_unaligned;
+use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions};
 use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::{PART_SIZE, Superblock};
 use varve_sim::{
@@ -304,7 +305,7 @@ impl Host {
             let client = |(name, known): (&String, &Known)| {
                 let size = known.oracle.borrow().size();
                 assert_eq!(listed.get(&known.id), Some(&size), "{name} is there, and as large as it was");
-                let device = widen(pool.volume(known.id).expect("listed"), arena.clone());
+                let device = accept_unaligned(pool.volume(known.id).expect("listed"), arena.clone());
                 Client::new(device, arena.clone(), Rc::clone(&known.oracle))
             };
             known.map(client).collect()
@@ -319,8 +320,7 @@ impl Host {
         }
     }
 
-    /// Opens the pool and resolves what the last crash left in doubt. Nothing if the disk has failed meanwhile, which
-    /// it may if so wished.
+    /// Opens the pool and resolves what the last crash left in doubt; nothing if the disk has failed meanwhile.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
         let may_fail = may_fail && self.fails_at_boot && self.is_faulty();
         self.let_fail(may_fail);
@@ -520,7 +520,7 @@ impl Boot<'_> {
     }
 
     fn unaligned(&self, id: u64) -> Device {
-        widen(self.pool.volume(id).expect("known volumes exist"), self.host.world.arena())
+        accept_unaligned(self.pool.volume(id).expect("known volumes exist"), self.host.world.arena())
     }
 
     fn id(&self, name: &str) -> u64 {

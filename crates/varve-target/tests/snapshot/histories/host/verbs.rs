@@ -173,7 +173,7 @@ impl Boot<'_> {
         }
         self.has_shrunk.set(self.has_shrunk.get() || size < old);
         let arena = self.host.world.arena();
-        suspended.replace(widen_shown(self.store.origin(), arena, self.shown.clone()));
+        suspended.replace(accept_unaligned_shown(self.store.origin(), arena, self.shown.clone()));
         let model = self.host.model.borrow();
         let mut oracle = model.origin.borrow_mut();
         if size < old {

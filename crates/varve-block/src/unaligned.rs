@@ -38,27 +38,28 @@ impl Shown {
 }
 
 /// `device` with blocks of one byte; `device` itself if its blocks are that small already. What it shows is never
-/// exchanged while requests are inside; else see [`widen_shown`].
-pub fn widen(device: Device, arena: Arena) -> Device {
-    widen_shown(device, arena, Shown::default())
+/// exchanged while requests are inside; else see [`accept_unaligned_shown`].
+pub fn accept_unaligned(device: Device, arena: Arena) -> Device {
+    accept_unaligned_shown(device, arena, Shown::default())
 }
 
-/// Like [`widen`], for a device that may be made to show something else by whoever holds `shown` alone (WIDEN2).
-pub fn widen_shown(device: Device, arena: Arena, shown: Shown) -> Device {
+/// Like [`accept_unaligned`], for a device that may be made to show something else by whoever holds `shown` alone
+/// (WIDEN2).
+pub fn accept_unaligned_shown(device: Device, arena: Arena, shown: Shown) -> Device {
     if device.shape().block_size == 1 {
         return device;
     }
-    Device::new(Widened { device, arena, lock: RangeLock::new(), shown })
+    Device::new(Unaligned { device, arena, lock: RangeLock::new(), shown })
 }
 
-struct Widened {
+struct Unaligned {
     device: Device,
     arena: Arena,
     lock: RangeLock,
     shown: Shown,
 }
 
-impl Widened {
+impl Unaligned {
     fn block(&self) -> u64 {
         u64::from(self.device.shape().block_size)
     }
@@ -151,7 +152,7 @@ impl Widened {
     }
 }
 
-impl Widened {
+impl Unaligned {
     /// Whole blocks lead to the device itself; whoever overwrites them keeps merges out meanwhile (WIDEN1).
     async fn lead(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
         if intent == MapIntent::Inspect {
@@ -174,7 +175,7 @@ fn index(length: u64) -> usize {
     usize::try_from(length).expect("a request in memory is shorter than the address space")
 }
 
-impl BlockDevice for Widened {
+impl BlockDevice for Unaligned {
     fn shape(&self) -> Shape {
         Shape { block_size: 1, ..self.device.shape() }
     }
