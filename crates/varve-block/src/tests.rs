@@ -219,9 +219,9 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    /// WIDEN1: changes of any bytes, disjoint and all in flight together, end as if made one by one.
+    /// UNALIGNED1: changes of any bytes, disjoint and all in flight together, end as if made one by one.
     #[test]
-    fn widened_changes_never_lose_each_other(changes in prop::collection::vec(change(), 1..12)) {
+    fn unaligned_changes_never_lose_each_other(changes in prop::collection::vec(change(), 1..12)) {
         let blocks = Blocks::new(8192, 512);
         let arena = Arena::heap(1 << 20);
         let device = accept_unaligned(Device::new(blocks.clone()), arena.clone());
@@ -268,7 +268,7 @@ fn an_aligned_change_is_not_lost_to_a_merge_that_begins_meanwhile() {
         assert!(outcome.is_ok());
     }
     let content = blocks.content.borrow();
-    assert_eq!((content[0], content[511]), (1, 1), "WIDEN1: the aligned change came first and is there");
+    assert_eq!((content[0], content[511]), (1, 1), "UNALIGNED1: the aligned change came first and is there");
 }
 
 /// The verb of a request, its bytes, and how durable a change is to be.
@@ -332,7 +332,7 @@ fn a_ragged_discard_gives_up_whole_blocks_only() {
         (Extent::new(8191, 1), Vec::new()),
     ] {
         block_on(device.discard(extent)).expect("a hint");
-        assert_eq!(recorder.take(), expected, "WIDEN3: {extent:?}");
+        assert_eq!(recorder.take(), expected, "UNALIGNED3: {extent:?}");
     }
 }
 
@@ -388,13 +388,13 @@ fn a_merge_under_way_keeps_what_is_shown_from_being_exchanged() {
     let mut ragged = device.write(100, arena.copy(&[9; 50]), Durability::Volatile);
     assert!((&mut ragged).now_or_never().is_none(), "its read is under way");
     let mut exchange = shown.exchange();
-    assert!((&mut exchange).now_or_never().is_none(), "WIDEN2: the merge ends first");
+    assert!((&mut exchange).now_or_never().is_none(), "UNALIGNED2: the merge ends first");
     let mut late = device.write(700, arena.copy(&[8; 50]), Durability::Volatile);
     block_on(&mut ragged).expect("written");
     let alone = block_on(exchange);
-    assert!((&mut late).now_or_never().is_none(), "WIDEN2: a merge that came later begins later");
+    assert!((&mut late).now_or_never().is_none(), "UNALIGNED2: a merge that came later begins later");
     let whole = device.write(2048, arena.copy(&[7; 512]), Durability::Volatile);
-    block_on(whole).expect("WIDEN2: changes of whole blocks go on");
+    block_on(whole).expect("UNALIGNED2: changes of whole blocks go on");
     blocks.content.borrow_mut()[..1024].fill(2);
     drop(alone);
     block_on(late).expect("written");
@@ -402,7 +402,7 @@ fn a_merge_under_way_keeps_what_is_shown_from_being_exchanged() {
     assert_eq!(
         (content[512], content[700], content[2048]),
         (2, 8, 7),
-        "WIDEN2: what is merged is what is shown"
+        "UNALIGNED2: what is merged is what is shown"
     );
 }
 

@@ -1,11 +1,11 @@
 //! Byte addresses on a device of blocks: edges are read, merged and written back under a range lock.
 //!
-//! Invariant WIDEN1: while an edge block is read, merged and written, no other change touches it; so changes take the
+//! Invariant UNALIGNED1: while an edge block is read, merged and written, no other change touches it; so changes take the
 //! lock on the whole blocks that they touch, and only reads go past it.
-//! Invariant WIDEN2: what the device shows is not exchanged between the read and the write of an edge block: a merge holds
+//! Invariant UNALIGNED2: what the device shows is not exchanged between the read and the write of an edge block: a merge holds
 //! the [`Shown`] lock shared from before its read until after its write, and whoever makes the device show something
 //! else (a rollback) holds it alone meanwhile. Otherwise bytes of before would be written over those of after.
-//! Invariant WIDEN3: a discard gives up whole blocks only; one that holds none does nothing.
+//! Invariant UNALIGNED3: a discard reaches whole blocks only; one that holds none does nothing.
 
 use crate::buffer::Arena;
 use crate::device::{
@@ -18,7 +18,7 @@ use crate::shape::Shape;
 use crate::units::Extent;
 use futures_util::future::join;
 
-/// The lock on what a device shows (WIDEN2). Cloning shares it.
+/// The lock on what a device shows (UNALIGNED2). Cloning shares it.
 #[derive(Clone, Default)]
 pub struct Shown(RangeLock);
 
@@ -44,7 +44,7 @@ pub fn accept_unaligned(device: Device, arena: Arena) -> Device {
 }
 
 /// Like [`accept_unaligned`], for a device that may be made to show something else by whoever holds `shown` alone
-/// (WIDEN2).
+/// (UNALIGNED2).
 pub fn accept_unaligned_shown(device: Device, arena: Arena, shown: Shown) -> Device {
     if device.shape().block_size == 1 {
         return device;
@@ -102,7 +102,7 @@ impl Unaligned {
             Io::Discard { extent } => {
                 let inner = extent.align_in(self.block());
                 if inner.is_empty() {
-                    return Ok(crate::Buffer::empty()); // WIDEN3
+                    return Ok(crate::Buffer::empty()); // UNALIGNED3
                 }
                 self.device.discard(inner).await
             }
@@ -116,7 +116,7 @@ impl Unaligned {
             return Ok(crate::Buffer::empty());
         }
         let whole = extent.align_out(self.block());
-        let _merging = self.shown.merging().await; // WIDEN2
+        let _merging = self.shown.merging().await; // UNALIGNED2
         let mut buffer = self.around(extent, whole).await?;
         let start = index(extent.offset - whole.offset);
         let middle = &mut buffer[start..start + index(extent.length)];
@@ -153,7 +153,7 @@ impl Unaligned {
 }
 
 impl Unaligned {
-    /// Whole blocks lead to the device itself; whoever overwrites them keeps merges out meanwhile (WIDEN1).
+    /// Whole blocks lead to the device itself; whoever overwrites them keeps merges out meanwhile (UNALIGNED1).
     async fn lead(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
         if intent == MapIntent::Inspect {
             return Ok(MapAnswer::through(&self.device, extent.offset, extent.length));

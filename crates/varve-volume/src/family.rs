@@ -1,16 +1,16 @@
 //! A volume on its shard: its table as a device, its snapshots and their store, and the switch at the top.
 //!
 //! ```text
-//! doors ──► switch ──► counted ──► widened ──► origin of the stores ──► base (the table)
-//!                                   (or base itself, while there is no store)
+//! doors ──► switch ──► counted ──► unaligned adapter ──► origin of the stores ──► base (the table)
+//!                                             (or base itself, while there is no store)
 //! ```
 //!
 //! Invariants:
-//! - FAMILY1. All doors of a volume or snapshot go through one widened device, so that ragged edges exclude each other.
+//! - FAMILY1. All doors of a volume or snapshot go through one unaligned-I/O adapter, so that ragged edges exclude each other.
 //! - FAMILY2. While there is a store, nobody but the stores touches the base.
 //! - FAMILY3. At most one store is that of the dependent snapshots.
 //! - FAMILY4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
-//!   while the widened device merges nothing.
+//!   while the adapter merges nothing.
 //!
 //! What is done with snapshots is in `snapshots.rs`, what a store does by itself in `open_store.rs`.
 
@@ -210,8 +210,8 @@ impl Family {
 
     /// What doors see of `device` (FAMILY1, FAMILY4), a part of the volume: what panics there takes the volume out of use.
     fn contained(&self, device: Device) -> Device {
-        let widened = accept_unaligned_shown(device, self.host.arena(), self.shown.clone());
-        counted(widened, self.counters.clone(), self.health.clone())
+        let adapter = accept_unaligned_shown(device, self.host.arena(), self.shown.clone());
+        counted(adapter, self.counters.clone(), self.health.clone())
     }
 
     /// A snapshot of the volume, as doors see it, whose requests are not counted.

@@ -272,7 +272,7 @@ fn moved(layout: Option<ArrayLayout>) -> Result<(f64, f64), String> {
         Some(array) => array.device(),
         None => throttled(&memory(size), &clock),
     };
-    // What is moved has no larger blocks than the new place, as a volume behind a widened door.
+    // What is moved has no larger blocks than the new place, as a volume whose door accepts unaligned requests.
     let old = Device::new(Linear::new(vec![(SIZE, old, 0)]));
     let moved = Move::new(&old, Extent::new(0, SIZE), &new, 0);
     let copy = async {

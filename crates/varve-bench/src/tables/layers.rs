@@ -93,8 +93,8 @@ fn remaps(arena: &Arena) -> Vec<Stack> {
         stack("linear, 64 segments", Device::new(Linear::new(segments)), Some(REMAP_GOAL_NS)),
         stack("striped over 4", Device::new(striped), Some(REMAP_GOAL_NS)),
         stack("switch", Switch::new(bare()).device(), None),
-        stack("widen, an aligned request", accept_unaligned(bare(), arena.clone()), None),
-        stack("a whole linear volume: widen, switch, linear", accept_unaligned(volume, arena.clone()), None),
+        stack("unaligned-I/O adapter, an aligned request", accept_unaligned(bare(), arena.clone()), None),
+        stack("a whole linear volume: adapter, switch, linear", accept_unaligned(volume, arena.clone()), None),
     ]
 }
 

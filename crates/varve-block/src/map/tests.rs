@@ -181,11 +181,11 @@ fn whoever_overwrites_whole_blocks_keeps_merges_out() {
     let answer = block_on(device.map(Extent::new(1024, 1000), MapIntent::Overwrite)).expect("no faults");
     assert_eq!((lies_on(&answer.pieces[0], &below), answer.length()), (Some(1024), 512));
     let mut merge = device.write(1100, arena.copy(&[1; 10]), Durability::Volatile);
-    assert!((&mut merge).now_or_never().is_none(), "WIDEN1, MAP2");
+    assert!((&mut merge).now_or_never().is_none(), "UNALIGNED1, MAP2");
     drop(answer);
     block_on(merge).expect("written");
     let reader = block_on(device.map(SOME, MapIntent::Read)).expect("no faults");
-    assert!(reader.guard.is_none(), "WIDEN1: only changes take the lock");
+    assert!(reader.guard.is_none(), "UNALIGNED1: only changes take the lock");
 }
 
 #[test]
