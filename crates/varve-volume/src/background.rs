@@ -1,7 +1,7 @@
-//! What works in the background of something open: begun with it and ended with it, or in doses until nothing is left.
+//! What works in the background of something open: begun with it and ended with it, or in batches until nothing is left.
 //!
 //! Invariants:
-//! - BACKGROUND1. While a request of a client has arrived on the shard within the last tenth of a second, doses get at most an
+//! - BACKGROUND1. While a request of a client has arrived on the shard within the last tenth of a second, batches get at most an
 //!   eighth of its time; else all that is left over.
 //! - BACKGROUND2. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
 //!   Only who waits for something to happen is given up.
@@ -18,25 +18,25 @@ use std::time::Duration;
 use varve_block::{Clock, IoError, Moment, Tracker, TrackerGuard, yield_now};
 use varve_target::snapshot::StoreError;
 
-/// The least rest after a dose.
+/// The least rest after a batch.
 const REST_MIN: Duration = Duration::from_micros(200);
-/// The longest, whatever kept the dose: a disk that stood still does not keep the next one.
+/// The longest, whatever kept the batch: a disk that stood still does not keep the next one.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// Doses rest so many times as long as they took, as long as requests arrive (BACKGROUND1).
+/// Batches rest so many times as long as they took, as long as requests arrive (BACKGROUND1).
 const REST_FACTOR: u32 = 7;
 /// So long after the last request nobody is waited for any more (BACKGROUND1).
 const QUIET: Duration = Duration::from_millis(100);
 /// How long they rest when one found no room.
 const REST_FULL: Duration = Duration::from_millis(100);
 
-/// How long to rest after a dose that took so long: `factor` times that, within limits.
+/// How long to rest after a batch that took so long: `factor` times that, within limits.
 pub(super) fn rest_after(took: Duration, factor: u32) -> Duration {
     took.saturating_mul(factor).clamp(REST_MIN, REST_MAX)
 }
 
-/// How a dose ended.
+/// How a batch ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Dose {
+pub(super) enum BatchEnd {
     /// There is more to do.
     More,
     /// There is, but no room for it now: that comes with the end of requests, with a checkpoint, or with growth.
@@ -55,7 +55,7 @@ pub(super) struct Background {
     listeners: RefCell<Vec<AbortHandle>>,
     workers: Tracker,
     stop: Rc<Stop>,
-    sweep: Rc<Sweep>,
+    reclaim: Rc<Reclaim>,
 }
 
 /// Whether everything is to end.
@@ -67,15 +67,15 @@ struct Stop {
     last_worker: Cell<u64>,
 }
 
-/// How the doses get on.
+/// How the batches get on.
 #[derive(Default)]
-struct Sweep {
+struct Reclaim {
     is_under_way: Cell<bool>,
     trouble: Cell<Option<StoreError>>,
     arrivals: Cell<Arrivals>,
 }
 
-/// When requests last arrived, as far as doses have seen.
+/// When requests last arrived, as far as batches have seen.
 #[derive(Clone, Copy, Default)]
 struct Arrivals {
     /// How many had arrived.
@@ -84,7 +84,7 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    /// How long to rest after a dose that took so long, now that `requests` have arrived (BACKGROUND1).
+    /// How long to rest after a batch that took so long, now that `requests` have arrived (BACKGROUND1).
     fn rest(&mut self, requests: u64, now: Moment, took: Duration) -> Duration {
         if std::mem::replace(&mut self.seen, requests) != requests {
             self.last = Some(now);
@@ -133,7 +133,7 @@ impl Background {
             listeners: RefCell::default(),
             workers: Tracker::default(),
             stop: Rc::default(),
-            sweep: Rc::default(),
+            reclaim: Rc::default(),
         }
     }
 
@@ -177,44 +177,44 @@ impl Background {
         self.workers.empty().await;
     }
 
-    /// Whether doses are being taken.
-    pub(super) fn is_sweeping(&self) -> bool {
-        self.sweep.is_under_way.get()
+    /// Whether batches are being taken.
+    pub(super) fn is_reclaiming(&self) -> bool {
+        self.reclaim.is_under_way.get()
     }
 
-    /// Why no doses are taken though there may be something to do.
+    /// Why no batches are taken though there may be something to do.
     pub(super) fn trouble(&self) -> Option<StoreError> {
         let closed = self.stop.is_asked.get().then_some(StoreError::Io(IoError::Gone));
-        closed.or(self.sweep.trouble.get())
+        closed.or(self.reclaim.trouble.get())
     }
 
-    /// A dose failed.
+    /// A batch failed.
     pub(super) fn fail(&self, error: StoreError) {
-        self.sweep.trouble.set(Some(error));
+        self.reclaim.trouble.set(Some(error));
     }
 
-    /// Takes doses, with rests between them, until there is nothing to do; unless they are being taken already.
-    pub(super) fn sweep(&self, dose: impl AsyncFn() -> Dose + 'static) {
-        if self.sweep.is_under_way.replace(true) {
+    /// Takes batches, with rests between them, until there is nothing to do; unless they are being taken already.
+    pub(super) fn reclaim(&self, batch: impl AsyncFn() -> BatchEnd + 'static) {
+        if self.reclaim.is_under_way.replace(true) {
             return;
         }
-        self.sweep.trouble.set(None);
-        let (clock, sweep) = (self.host.clock(), Rc::clone(&self.sweep));
+        self.reclaim.trouble.set(None);
+        let (clock, reclaim) = (self.host.clock(), Rc::clone(&self.reclaim));
         let requests = Rc::clone(&self.host.requests);
         self.work(async move || {
             let begun = clock.now();
-            let ended = dose().await;
-            let (now, mut arrivals) = (clock.now(), sweep.arrivals.get());
+            let ended = batch().await;
+            let (now, mut arrivals) = (clock.now(), reclaim.arrivals.get());
             let rest = arrivals.rest(requests.get(), now, now.since(begun));
-            sweep.arrivals.set(arrivals);
+            reclaim.arrivals.set(arrivals);
             match ended {
-                Dose::More => Some(rest),
-                Dose::NoRoom => Some(REST_FULL),
-                end @ (Dose::Done | Dose::Failed(_)) => {
-                    if let Dose::Failed(error) = end {
-                        sweep.trouble.set(Some(error));
+                BatchEnd::More => Some(rest),
+                BatchEnd::NoRoom => Some(REST_FULL),
+                end @ (BatchEnd::Done | BatchEnd::Failed(_)) => {
+                    if let BatchEnd::Failed(error) = end {
+                        reclaim.trouble.set(Some(error));
                     }
-                    sweep.is_under_way.set(false);
+                    reclaim.is_under_way.set(false);
                     None
                 }
             }
@@ -252,25 +252,29 @@ mod tests {
     }
 
     #[test]
-    fn doses_that_fail_are_told_of_and_taken_again_when_asked() {
+    fn batches_that_fail_are_told_of_and_taken_again_when_asked() {
         on_a_shard(async |context| {
             let (background, clock) =
                 (Background::new(context.host(), &Health::new(|_| {})), context.clock());
             for wrong in [Some(StoreError::NoSpace), None] {
-                background.sweep(async move || wrong.map_or(Dose::Done, Dose::Failed));
-                while background.is_sweeping() {
+                background.reclaim(async move || wrong.map_or(BatchEnd::Done, BatchEnd::Failed));
+                while background.is_reclaiming() {
                     assert_eq!(background.trouble(), None, "not yet, or no more");
                     clock.sleep(Duration::from_millis(1)).await;
                 }
                 assert_eq!(background.trouble(), wrong);
             }
             background.close().await;
-            assert_eq!(background.trouble(), Some(StoreError::Io(IoError::Gone)), "nobody sweeps any more");
+            assert_eq!(
+                background.trouble(),
+                Some(StoreError::Io(IoError::Gone)),
+                "nothing is reclaimed any more"
+            );
         });
     }
 
     #[test]
-    fn doses_rest_while_requests_arrive_and_a_little_longer() {
+    fn batches_rest_while_requests_arrive_and_a_little_longer() {
         let (took, rest) = (Duration::from_millis(1), Duration::from_millis(7));
         let (start, mut arrivals) = (Moment(1 << 40), Arrivals::default());
         assert_eq!(arrivals.rest(0, start, took), Duration::ZERO, "BACKGROUND1: nobody else wants the time");
@@ -285,13 +289,13 @@ mod tests {
         );
     }
 
-    /// A request about each millisecond, as from a client that is not busy: it seldom finds a dose before it.
+    /// A request about each millisecond, as from a client that is not busy: it seldom finds a batch before it.
     #[test]
-    fn few_requests_of_an_idle_client_wait_for_a_dose() {
+    fn few_requests_of_an_idle_client_wait_for_a_batch() {
         let (took, mut arrivals, mut now) =
             (Duration::from_micros(100), Arrivals::default(), Moment(1 << 40));
         let (mut waiting, begun) = (0, now);
-        // In no step with the doses.
+        // In no step with the batches.
         let arrived = |now: Moment| now.since(begun).as_micros() as u64 / 997;
         while arrived(now) < 10_000 {
             let before = arrived(now);
@@ -299,29 +303,29 @@ mod tests {
             waiting += arrived(now) - before;
             now = now.after(arrivals.rest(arrived(now), now, took));
         }
-        assert!(waiting < 1_300, "BACKGROUND1: {waiting} of 10000 arrive during a dose");
+        assert!(waiting < 1_300, "BACKGROUND1: {waiting} of 10000 arrive during a batch");
     }
 
     #[test]
-    fn doses_leave_seven_eighths_of_the_time_to_requests_that_keep_arriving() {
-        const DOSES: u32 = 20;
+    fn batches_leave_seven_eighths_of_the_time_to_requests_that_keep_arriving() {
+        const BATCHES: u32 = 20;
         let (took, whole) = on_a_shard(async |context| {
             let (background, clock) =
                 (Background::new(context.host(), &Health::new(|_| {})), context.clock());
-            let (took, doses) = (Rc::new(Cell::new(Duration::ZERO)), Rc::new(Cell::new(0)));
-            let (time, spent, taken) = (clock.clone(), Rc::clone(&took), Rc::clone(&doses));
+            let (took, batches) = (Rc::new(Cell::new(Duration::ZERO)), Rc::new(Cell::new(0)));
+            let (time, spent, taken) = (clock.clone(), Rc::clone(&took), Rc::clone(&batches));
             let begun = clock.now();
-            background.sweep(async move || {
+            background.reclaim(async move || {
                 let begun = time.now();
                 time.sleep(Duration::from_micros(500)).await;
                 taken.set(taken.get() + 1);
-                if taken.get() > DOSES {
-                    return Dose::Done;
+                if taken.get() > BATCHES {
+                    return BatchEnd::Done;
                 }
                 spent.set(spent.get() + time.now().since(begun));
-                Dose::More
+                BatchEnd::More
             });
-            while background.is_sweeping() {
+            while background.is_reclaiming() {
                 context.requests.set(context.requests.get() + 1);
                 clock.sleep(Duration::from_micros(10)).await;
             }

@@ -15,7 +15,7 @@ use varve_target::qcow2::Image;
 /// Bytes after which what was done is made durable: neither a client's flush nor the end has much left to wait for.
 const DURABLE: u64 = 16 * MIB;
 /// After so much work it rests as long as that took.
-const DOSE: Duration = Duration::from_millis(5);
+const BATCH: Duration = Duration::from_millis(5);
 
 /// What is asked of an image before it is flattened or committed.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ pub async fn run(
         progress.report(at, image.size());
         drop((image, _guard));
         let took = clock.now().since(begun);
-        if took >= DOSE {
+        if took >= BATCH {
             clock.sleep(rest_after(took, 1)).await;
             begun = clock.now();
         }

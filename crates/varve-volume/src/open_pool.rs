@@ -1,9 +1,9 @@
 //! A thin pool in use: it commits what waits too long, grows before it is full, and gives removed volumes' space back in
-//! small doses.
+//! small batches.
 //!
-//! How a pool grows is in `growth.rs`, how doses are taken in `background.rs`.
+//! How a pool grows is in `growth.rs`, how batches are taken in `background.rs`.
 
-use super::background::{Background, Dose};
+use super::background::{Background, BatchEnd};
 use super::gate::Gate;
 use super::growth::{Growth, Vessel, Words};
 use super::health::Health;
@@ -29,8 +29,8 @@ use varve_vg::table::Table;
 /// Of what a pool can hold, one part in so many is not promised: the maps of volumes that are written at random, 4 KiB by
 /// 4 KiB, take less.
 const MAPS_SHARE: u64 = 32;
-/// Leaves, or larger parts that others hold too, of a dose.
-const DOSE_STEPS: u64 = 8;
+/// Leaves, or larger parts that others hold too, of a batch.
+const BATCH_STEPS: u64 = 8;
 
 /// A pool in use. It works in the background until it is closed.
 pub struct OpenPool {
@@ -111,7 +111,7 @@ impl OpenPool {
         open.background.listen(Rc::clone(&open).listen());
         let committer = Rc::clone(&open);
         open.background.work(async move || committer.commit_if_due().await);
-        open.sweep();
+        open.reclaim();
         open
     }
 
@@ -189,7 +189,7 @@ impl OpenPool {
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
         self.placement.replace(Placement::at(table, disks));
         self.growth.group_has_space();
-        self.sweep();
+        self.reclaim();
         Ok(())
     }
 
@@ -213,20 +213,20 @@ impl OpenPool {
     }
 
     /// Gives back, bit by bit, what removed volumes held.
-    pub(super) fn sweep(self: &Rc<Self>) {
+    pub(super) fn reclaim(self: &Rc<Self>) {
         let open = Rc::clone(self);
-        self.background.sweep(async move || open.dose().await);
+        self.background.reclaim(async move || open.reclaim_batch().await);
     }
 
-    /// Takes a dose.
-    async fn dose(&self) -> Dose {
-        match self.pool.remove_some(DOSE_STEPS).await {
-            Ok(removal) if removal.volumes > 0 => Dose::More,
-            Ok(_) => Dose::Done,
-            Err(PoolError::NoSpace) => Dose::NoRoom,
+    /// Takes a batch.
+    async fn reclaim_batch(&self) -> BatchEnd {
+        match self.pool.remove_some(BATCH_STEPS).await {
+            Ok(removal) if removal.volumes > 0 => BatchEnd::More,
+            Ok(_) => BatchEnd::Done,
+            Err(PoolError::NoSpace) => BatchEnd::NoRoom,
             Err(error) => {
                 tracing::warn!(pool = %self.id, %error, "removed volumes are not given back now");
-                Dose::Failed(store_error(error))
+                BatchEnd::Failed(store_error(error))
             }
         }
     }

@@ -1,9 +1,9 @@
 //! An exception store in use: it grows before it is full, its owner hears of what happens to it, and what removed
-//! snapshots leave behind is given back in small doses.
+//! snapshots leave behind is given back in small batches.
 //!
-//! How a store grows is in `growth.rs`, how doses are taken in `background.rs`.
+//! How a store grows is in `growth.rs`, how batches are taken in `background.rs`.
 
-use super::background::{Background, Dose};
+use super::background::{Background, BatchEnd};
 use super::events::VolumeEvent;
 use super::growth::{Growth, Vessel, Words};
 use super::health::Health;
@@ -19,8 +19,8 @@ use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, 
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
 
-/// Entries of a dose.
-const DOSE_ENTRIES: usize = 128;
+/// Entries of a batch.
+const BATCH_ENTRIES: usize = 128;
 /// A store in use. It works in the background until it is closed.
 pub struct OpenStore {
     /// Its id in the group.
@@ -81,7 +81,7 @@ impl OpenStore {
         open.background.listen(Rc::clone(&open.growth).watch());
         open.background.listen(Rc::clone(&open).listen());
         if !open.store.removals().is_empty() {
-            open.sweep_on();
+            open.reclaim_in_background();
         }
         open
     }
@@ -144,7 +144,7 @@ impl OpenStore {
                 StoreEvent::TimedOut => self.growth.waited_in_vain(),
                 StoreEvent::Dropped(snapshot) => {
                     self.dropped.set(self.dropped.get() + 1);
-                    self.sweep_on();
+                    self.reclaim_in_background();
                     let (volume, store, snapshot) = (self.volume, self.id, snapshot.name);
                     self.host.tell(VolumeEvent::SnapshotDropped { volume, store, snapshot });
                 }
@@ -152,33 +152,33 @@ impl OpenStore {
         }
     }
 
-    /// Gives back, bit by bit, what removed snapshots leave behind. The first dose is taken at once.
-    pub(super) async fn sweep(self: &Rc<Self>) {
-        if self.background.is_sweeping() {
+    /// Gives back, bit by bit, what removed snapshots leave behind. The first batch is taken at once.
+    pub(super) async fn reclaim(self: &Rc<Self>) {
+        if self.background.is_reclaiming() {
             return;
         }
-        match self.dose().await {
-            Dose::Done => {}
-            Dose::Failed(error) => self.background.fail(error),
-            Dose::More | Dose::NoRoom => self.sweep_on(),
+        match self.reclaim_batch().await {
+            BatchEnd::Done => {}
+            BatchEnd::Failed(error) => self.background.fail(error),
+            BatchEnd::More | BatchEnd::NoRoom => self.reclaim_in_background(),
         }
     }
 
     /// The same, but all of it in the background.
-    fn sweep_on(self: &Rc<Self>) {
+    fn reclaim_in_background(self: &Rc<Self>) {
         let open = Rc::clone(self);
-        self.background.sweep(async move || open.dose().await);
+        self.background.reclaim(async move || open.reclaim_batch().await);
     }
 
-    /// Takes a dose.
-    async fn dose(&self) -> Dose {
-        match self.store.reclaim(DOSE_ENTRIES).await {
-            Ok(true) => Dose::More,
-            Ok(false) => Dose::Done,
-            Err(StoreError::NoSpace) => Dose::NoRoom,
+    /// Takes a batch.
+    async fn reclaim_batch(&self) -> BatchEnd {
+        match self.store.reclaim(BATCH_ENTRIES).await {
+            Ok(true) => BatchEnd::More,
+            Ok(false) => BatchEnd::Done,
+            Err(StoreError::NoSpace) => BatchEnd::NoRoom,
             Err(error) => {
                 tracing::error!(%error, "what removed snapshots leave behind cannot be given back");
-                Dose::Failed(error)
+                BatchEnd::Failed(error)
             }
         }
     }

@@ -23,7 +23,7 @@ use varve_block::{Access, Device, accept_unaligned, read_only};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Backing, Origin, PoolError, VolumeFlags, VolumeInfo};
 
-/// After a dose of copying it rests so many times as long as that took.
+/// After a batch of copying it rests so many times as long as that took.
 const REST_FACTOR: u32 = 1;
 
 /// How long copying rests when the pool has no room, and how often in a row before it gives up.

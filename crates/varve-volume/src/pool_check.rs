@@ -1,4 +1,4 @@
-//! A pool that is checked while it serves: in doses, with rests between them.
+//! A pool that is checked while it serves: in batches, with rests between them.
 
 use super::ShardContext;
 use super::background::rest_after;
@@ -14,11 +14,11 @@ use varve_block::{IoError, LocalFuture};
 use varve_target::thin::{PoolError, PoolReport};
 
 /// Nodes, or groups of blocks, that a check looks at between two rests, and for how long it does.
-const CHECK_DOSE: (u64, Duration) = (32, Duration::from_millis(1));
-/// It rests so many times as long as a dose took.
+const CHECK_BATCH: (u64, Duration) = (32, Duration::from_millis(1));
+/// It rests so many times as long as a batch took.
 const REST_FACTOR: u32 = 9;
 
-/// Checks the last commit of a pool in doses, and tells how far it is.
+/// Checks the last commit of a pool in batches, and tells how far it is.
 pub async fn check(context: &ShardContext, id: Uuid, progress: &Progress) -> Result<PoolReport, Failure> {
     let open = pool(context, id)?;
     let _guest = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
@@ -32,7 +32,7 @@ pub async fn check(context: &ShardContext, id: Uuid, progress: &Progress) -> Res
             if progress.is_cancelled() || !is_served() {
                 return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
             }
-            let (steps, time) = CHECK_DOSE;
+            let (steps, time) = CHECK_BATCH;
             if done.is_multiple_of(steps) || clock.now().since(begun.get()) >= time {
                 progress.report(done, total);
                 clock.sleep(rest_after(clock.now().since(begun.get()), REST_FACTOR)).await;

@@ -311,7 +311,7 @@ impl Family {
                 result => {
                     result?;
                     self.views.borrow_mut().remove(&(target.store, target.number));
-                    open.sweep().await;
+                    open.reclaim().await;
                     return Ok(());
                 }
             }

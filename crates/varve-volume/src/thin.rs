@@ -166,7 +166,7 @@ impl Thin {
     /// The volume becomes what a snapshot shows, in its own size, by one commit.
     pub(super) async fn roll_back(&self, snapshot: u64, bytes: u64) -> Result<(), PoolError> {
         let rolled_back = self.pool().roll_back_in_size(self.number, snapshot, bytes).await;
-        self.open.sweep(); // Whatever came of it: there may be a copy that nobody needs.
+        self.open.reclaim(); // Whatever came of it: there may be a copy that nobody needs.
         rolled_back
     }
 
@@ -181,7 +181,7 @@ impl Thin {
 
     pub(super) async fn remove_snapshot(&self, number: u64) -> Result<(), StoreError> {
         self.pool().remove(number).await.map_err(store_error)?;
-        self.open.sweep();
+        self.open.reclaim();
         Ok(())
     }
 

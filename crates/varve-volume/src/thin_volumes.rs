@@ -75,7 +75,7 @@ pub async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(),
     // Only now: a volume that is still there is served.
     context.state().families.borrow_mut().remove(&volume_id(id, number));
     context.state().tops.borrow_mut().remove(&volume_id(id, number));
-    open.sweep();
+    open.reclaim();
     Ok(())
 }
 

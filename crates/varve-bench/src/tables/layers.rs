@@ -94,7 +94,7 @@ fn remaps(arena: &Arena) -> Vec<Stack> {
         stack("striped over 4", Device::new(striped), Some(REMAP_GOAL_NS)),
         stack("switch", Switch::new(bare()).device(), None),
         stack("unaligned-I/O adapter, an aligned request", accept_unaligned(bare(), arena.clone()), None),
-        stack("a whole linear volume: adapter, switch, linear", accept_unaligned(volume, arena.clone()), None),
+        stack("a linear volume: adapter, switch, linear", accept_unaligned(volume, arena.clone()), None),
     ]
 }
 

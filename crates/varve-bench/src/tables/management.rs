@@ -45,11 +45,11 @@ pub(super) const REGION: u64 = 64 * MIB;
 pub(super) const ENTRIES: u64 = 1 << 20;
 /// How long the load runs without a removal.
 pub(super) const ALONE: Duration = Duration::from_secs(3);
-/// Entries of a dose.
-const DOSE_ENTRIES: usize = 128;
-/// The least rest after a dose.
+/// Entries of a batch.
+const BATCH_ENTRIES: usize = 128;
+/// The least rest after a batch.
 const REST_MIN: Duration = Duration::from_micros(200);
-/// A rest is so many times as long as the dose before it.
+/// A rest is so many times as long as the batch before it.
 const REST_FACTOR: u32 = 9;
 
 /// Measures one medium; each round is kept as soon as it is there.
@@ -334,11 +334,11 @@ async fn delete(
     Ok(Deletion { alone, beside, begun_ms, whole_ms })
 }
 
-/// Gives back in doses what removed snapshots alone had, with the rests that the daemon takes while requests keep arriving.
+/// Gives back in batches what removed snapshots alone had, with the rests that the daemon takes while requests keep arriving.
 async fn reclaim(store: &Rc<SnapshotStore>, around: &Surroundings) -> Result<(), String> {
     loop {
         let began = around.clock.now();
-        if !store.reclaim(DOSE_ENTRIES).await.map_err(|error| error.to_string())? {
+        if !store.reclaim(BATCH_ENTRIES).await.map_err(|error| error.to_string())? {
             return Ok(());
         }
         let spent = around.clock.now().since(began);

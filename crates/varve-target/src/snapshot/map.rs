@@ -332,7 +332,7 @@ impl Map {
         from: u128,
         entries: usize,
     ) -> Result<(usize, Option<u128>), MapError> {
-        assert!(entries > 0, "a dose leads on");
+        assert!(entries > 0, "a batch leads on");
         let deleting = short(snapshot);
         self.blocks
             .run(|pages| {
@@ -365,20 +365,20 @@ impl Map {
         let start = leaf.entries().partition_point(|entry| entry.0 < from);
         let end = leaf.entries().len().min(start.saturating_add(entries));
         let key_at = |index: usize| leaf.entries().get(index).map(|entry| entry.0).or(leaf.end);
-        let swept = preserved.sweep(&entries_of_leaf, start..end, deleting, next_older);
-        assert!((start..=end).contains(&swept.end), "SNAPREMOVE2: a step leads on, and not too far");
-        if swept.changed {
-            preserved.tree.edit(pages, &Alone, from, swept.entries, AllocClass::Normal)?;
-            let freed: u64 = swept.freed.iter().map(|content| content.count).sum();
-            self.count(Count::Preserved(deleting, -bytes(swept.merged + freed)));
+        let reclaimed = preserved.reclaim(&entries_of_leaf, start..end, deleting, next_older);
+        assert!((start..=end).contains(&reclaimed.end), "SNAPREMOVE2: a step leads on, and not too far");
+        if reclaimed.changed {
+            preserved.tree.edit(pages, &Alone, from, reclaimed.entries, AllocClass::Normal)?;
+            let freed: u64 = reclaimed.freed.iter().map(|content| content.count).sum();
+            self.count(Count::Preserved(deleting, -bytes(reclaimed.merged + freed)));
             if let Some((next_older, _)) = next_older {
-                self.count(Count::Preserved(next_older, bytes(swept.merged)));
+                self.count(Count::Preserved(next_older, bytes(reclaimed.merged)));
             }
-            swept.freed.into_iter().for_each(|content| free_run(pages, content));
+            reclaimed.freed.into_iter().for_each(|content| free_run(pages, content));
             self.preserved.set(preserved);
         }
-        if swept.end > start || start == end {
-            return Ok(((swept.end - start).max(1), key_at(swept.end)));
+        if reclaimed.end > start || start == end {
+            return Ok(((reclaimed.end - start).max(1), key_at(reclaimed.end)));
         }
         // What the entries of its leaf do not tell.
         let entry = entries_of_leaf[start];

@@ -126,7 +126,7 @@ pub struct SnapshotStore {
     managing: RangeLock,
     /// The origin was flushed when the store was made: the next snapshot needs no flush before its gate closes.
     is_origin_flushed: Cell<bool>,
-    /// Held by whoever carries out a dose of a rollback.
+    /// Held by whoever carries out a batch of a rollback.
     restoring: RangeLock,
     /// After a failed write to the log nothing that needs the log is done any more.
     failed: Latch,

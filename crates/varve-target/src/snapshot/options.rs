@@ -27,7 +27,7 @@ pub struct StoreOptions {
     pub cache_bytes: u64,
     /// Which nodes are given up first.
     pub policy: CachePolicy,
-    /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
+    /// When so many ranges are restored ahead of a rollback's batches, changes restore more than they need, so that
     /// ranges join and the memory for them stays bounded.
     pub restored_ranges: usize,
     /// When a removal has given up more runs of blocks than these since the last checkpoint, another one comes: until then

@@ -1,16 +1,16 @@
 //! Snapshots go: at once as far as anybody can see, and bit by bit as far as the store is concerned.
 //!
 //! A removal is one entry of the log. From then on the snapshot is *being deleted*: nobody sees it, but what was
-//! preserved for it still serves the older ones, which find it as they always did. Doses then walk over its entries:
-//! what the next older snapshot needs becomes its own, the rest is freed. A dose changes nothing that anybody reads, so
-//! it needs no entry in the log: the next checkpoint makes it durable, and space that it frees is used again only then
+//! preserved for it still serves the older ones, which find it as they always did. Reclaim batches then walk over its
+//! entries: what the next older snapshot needs becomes its own, the rest is freed. A batch changes nothing that anybody reads,
+//! so it needs no entry in the log: the next checkpoint makes it durable, and space that it frees is used again only then
 //! (SNAPSHOT5). A crash merely takes back what no checkpoint has seen; the snapshot is still being deleted, and is
 //! begun again.
 //!
 //! Invariants:
 //! - SNAPREMOVE1. No entry is ever added for a snapshot that is being deleted.
-//! - SNAPREMOVE2. A dose consists of steps; a step is a change between two awaits: every read sees all of it or nothing, and the
-//!   same content.
+//! - SNAPREMOVE2. A reclaim batch consists of steps; a step is a change between two awaits: every read sees all of it or
+//!   nothing, and the same content.
 //! - SNAPREMOVE3. What is merged into it never hides what lies between: the older snapshot gets only parts that no
 //!   snapshot from it up to the deleted one has.
 
@@ -23,7 +23,7 @@ use varve_block::yield_now;
 use varve_format::store::{Descriptor, Entry};
 
 /// How many entries [`SnapshotStore::remove`] looks at before it lets others go on.
-pub(super) const DOSE_ENTRIES: usize = 1024;
+pub(super) const RECLAIM_ENTRIES: usize = 1024;
 
 /// A removal that has not given everything back yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl SnapshotStore {
     /// more to do. To be called now and then, by whoever has the time; a restart continues what was removed before.
     pub async fn reclaim(&self, entries: usize) -> Result<bool, StoreError> {
         let mut left = entries;
-        // The last quarter is left to the next dose: of a leaf it would be the beginning, and that leaf looked at twice.
+        // The last quarter is left to the next batch: of a leaf it would be the beginning, and that leaf looked at twice.
         while left > entries / 4 {
             self.failed.check()?;
             if self.gave_up_many() {
@@ -82,12 +82,12 @@ impl SnapshotStore {
                 Err(error) => return Err(self.map.report(error).into()),
             }
             self.relieve(Pace::Gentle).await;
-            yield_now().await; // A dose has several steps: requests need not wait for all of them.
+            yield_now().await; // A batch has several steps: requests need not wait for all of them.
         }
         Ok(!self.contents.borrow().deleting.is_empty())
     }
 
-    /// One step of a dose that looks at up to `entries` entries: how many it looked at; none if nothing is being
+    /// One step of a reclaim batch that looks at up to `entries` entries: how many it looked at; none if nothing is being
     /// deleted.
     async fn reclaim_step(&self, entries: usize) -> Result<Option<usize>, MapError> {
         let deleting =
@@ -119,11 +119,11 @@ impl SnapshotStore {
             if self.gave_up_many() && !self.checkpoint_if_room().await? {
                 return Ok(());
             }
-            match self.reclaim_step(DOSE_ENTRIES).await {
+            match self.reclaim_step(RECLAIM_ENTRIES).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(looked)) => {
                     (tried, looked_at) = (false, looked_at + looked);
-                    if looked_at >= DOSE_ENTRIES {
+                    if looked_at >= RECLAIM_ENTRIES {
                         looked_at = 0;
                         yield_now().await;
                     }
@@ -158,7 +158,7 @@ impl SnapshotStore {
     pub async fn remove(&self, id: u64) -> Result<(), StoreError> {
         self.begin_removal(id).await?;
         loop {
-            match self.reclaim(DOSE_ENTRIES).await {
+            match self.reclaim(RECLAIM_ENTRIES).await {
                 Ok(true) => {}
                 // It is removed; if there is no room now, the rest comes back later.
                 Ok(false) | Err(StoreError::NoSpace) => return Ok(()),

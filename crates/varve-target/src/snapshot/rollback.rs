@@ -3,13 +3,13 @@
 //! One entry of the log says to which snapshot, and is the instant: from then on the origin *shows* what that
 //! snapshot, the *target*, showed at that instant. Where the two differ the origin's device still holds what it did;
 //! such a part is *pending*, and is found where the target finds it. A part is *restored* once the device holds what
-//! the origin shows; the log says that too. Doses restore what is pending, from the front to the back; a change of a
-//! part that no dose has reached restores it on its way, or replaces it whole.
+//! the origin shows; the log says that too. Batches of background work restore what is pending, from the front to the back; a
+//! change of a part that no batch has reached restores it on its way, or replaces it whole.
 //!
 //! ```text
-//!   the origin:   | restored by doses  | changed |   pending: read from the target   | pending: zeros |
-//!                 0 ──────────────────►          ▲                                   target's size
-//!                      read the device        restored, ahead of the doses
+//!   the origin:   | restored by batches | changed |   pending: read from the target   | pending: zeros |
+//!                 0 ───────────────────►          ▲                                   target's size
+//!                      read the device         restored, ahead of the batches
 //! ```
 //!
 //! The origin keeps its size: where it has grown since the target was taken, the target shows nothing, and the origin
@@ -26,7 +26,7 @@
 //!   target's lock, shared.
 //! - ROLLBACK3. A part is restored in the log only when the device holds, durably, what the origin shows, or holds it since
 //!   before the target was taken. A change of a pending part is acknowledged only when the log says that the part is
-//!   restored: so a dose after a crash never undoes it.
+//!   restored: so a batch after a crash never undoes it.
 //! - ROLLBACK4. A pending part changes on the device only after its content was preserved for the snapshots of before the
 //!   boundary; and nothing is preserved of it for one of after the boundary until it is restored.
 //! - ROLLBACK5. Lock order, with SNAPSHOT7: a view's own lock, the target's, `copies`, `falls`. Whoever restores holds the target's
@@ -61,14 +61,14 @@ use varve_format::store::{Entry, PART_SIZE};
 const PIECE_BYTES: u64 = MIB;
 /// How many pieces are under way at the same time.
 const PIECES: usize = 4;
-/// The longest run of bytes that a dose which copies keeps others from changing.
+/// The longest run of bytes that a batch which copies keeps others from changing.
 const SPAN_BYTES: u64 = 16 * MIB;
-/// How many bytes a dose looks at in search of a pending part.
+/// How many bytes a batch looks at in search of a pending part.
 const SEARCH_BYTES: u64 = GIB;
-/// A dose of [`SnapshotStore::finish_rollback`] while nobody uses the origin.
-const DOSE_BYTES: u64 = 8 * MIB;
+/// A batch of [`SnapshotStore::finish_rollback`] while nobody uses the origin.
+const BATCH_BYTES: u64 = 8 * MIB;
 /// And while somebody does, who may have to wait for it.
-const DOSE_BYTES_BUSY: u64 = MIB;
+const BATCH_BYTES_BUSY: u64 = MIB;
 
 /// How far a rollback is, in bytes.
 #[derive(Debug, Default)]
@@ -139,7 +139,7 @@ impl SnapshotStore {
     pub async fn continue_rollback(&self, bytes: u64) -> Result<bool, StoreError> {
         let _alone = self.restoring.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let Some(target) = self.target() else { return Ok(false) };
-        let Some(covers) = self.find_dose(bytes).await? else {
+        let Some(covers) = self.find_batch(bytes).await? else {
             self.end_rollback(target.0).await?;
             return Ok(false);
         };
@@ -155,7 +155,7 @@ impl SnapshotStore {
         Ok(true)
     }
 
-    /// Restores all that is pending. While others use the origin doses are small, and rest as long as they took.
+    /// Restores all that is pending. While others use the origin batches are small, and rest as long as they took.
     pub async fn finish_rollback(&self, progress: &Progress) -> Result<(), StoreError> {
         let tell = || {
             if let Some(status) = self.rollback_status() {
@@ -168,7 +168,7 @@ impl SnapshotStore {
         loop {
             let (started, busy) = (self.clock.now(), self.requests() != seen);
             seen = self.requests();
-            if !self.continue_rollback(if busy { DOSE_BYTES_BUSY } else { DOSE_BYTES }).await? {
+            if !self.continue_rollback(if busy { BATCH_BYTES_BUSY } else { BATCH_BYTES }).await? {
                 break;
             }
             tell();
@@ -190,9 +190,9 @@ impl SnapshotStore {
         self.finish_rollback(progress).await
     }
 
-    /// The first bytes that are not restored, as many as one dose should see to: a long stretch without a pending
+    /// The first bytes that are not restored, as many as one batch should see to: a long stretch without a pending
     /// part, or up to `bytes` bytes of pending parts and what lies between. None if all is restored.
-    async fn find_dose(&self, bytes: u64) -> Result<Option<Extent>, IoError> {
+    async fn find_batch(&self, bytes: u64) -> Result<Option<Extent>, IoError> {
         let gap = self.contents.borrow().rollback.as_ref().and_then(|rollback| {
             Some((rollback.restored.first_gap(Extent::new(0, rollback.size))?, rollback.size))
         });

@@ -3,7 +3,7 @@
 use super::batch::Work;
 use super::map::{Run, Source};
 use super::places::first_of;
-use super::removal::DOSE_ENTRIES;
+use super::removal::RECLAIM_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, index, of_device};
 use crate::fan_out::read_pieces;
 use crate::pdata::{AllocClass, Pace, Pages, Stop};
@@ -91,7 +91,7 @@ impl SnapshotStore {
     /// Gives back what removed snapshots had, and makes it free.
     async fn make_blocks_free(&self) -> Result<(), IoError> {
         let reclaimed = loop {
-            match self.reclaim(DOSE_ENTRIES).await {
+            match self.reclaim(RECLAIM_ENTRIES).await {
                 Ok(true) => yield_now().await,
                 Ok(false) | Err(StoreError::NoSpace) => break Ok(()),
                 Err(StoreError::Io(error)) => break Err(error),

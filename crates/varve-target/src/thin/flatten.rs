@@ -1,6 +1,6 @@
 //! Detaching a volume from the origin that it lies over: what shows through is copied, a little at a time.
 //!
-//! A dose is copied while the volume takes no changes, so that nothing that a client writes is overwritten. What was
+//! A batch is copied while the volume takes no changes, so that nothing that a client writes is overwritten. What was
 //! copied is mapped like anything else, so that a job that a crash cuts short finds less to copy. Holes of the origin are
 //! not copied: a volume over nothing reads as zeros there too.
 //!
@@ -16,7 +16,7 @@ use crate::pdata::{Pages, of_device};
 use varve_block::{Allocation, Device, Durability, Extent, MIB, align_down};
 use varve_format::thin::{Change, Mapping, PART_SIZE, VolumeFlags};
 
-/// The most that one dose looks at.
+/// The most that one batch looks at.
 const WINDOW_BYTES: u64 = 64 * MIB;
 
 /// How far a volume is.
@@ -34,17 +34,17 @@ impl Pool {
     pub async fn flatten_some(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
         self.is_sound()?;
         self.keep_metadata_room().await?;
-        let outcome = self.flatten_dose(id).await;
+        let outcome = self.flatten_batch(id).await;
         let comes_back = self.map.pages().reclaimable_blocks() > 0;
         if outcome != Err(PoolError::NoSpace) || !comes_back {
             return outcome;
         }
         self.join_commit(true).await?;
         self.free_pending().await;
-        self.flatten_dose(id).await
+        self.flatten_batch(id).await
     }
 
-    async fn flatten_dose(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
+    async fn flatten_batch(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
         let managing = self.volumes.manage(id).await;
         let volume = self.volumes.find(id)?;
         let closed = volume.gate.close();
@@ -61,7 +61,7 @@ impl Pool {
         }
         // FLATTEN3: only blocks are touched that nothing leads to yet.
         let done = self.copy_some(&volume, &origin, total).await?;
-        assert!(done > volume.flattened.get(), "FLATTEN1: a dose gets on");
+        assert!(done > volume.flattened.get(), "FLATTEN1: a batch gets on");
         volume.flattened.set(done);
         Ok(Some(Flattening { done, total }))
     }

@@ -17,7 +17,7 @@ pub struct PoolOptions {
     pub metadata: MetadataOrder,
     /// What is acknowledged and not committed is committed after so long.
     pub commit_interval: Duration,
-    /// The most that one dose of a flattening copies; whole parts.
+    /// The most that one batch of a flattening copies; whole parts.
     pub flatten_bytes: u64,
     /// What becomes of a write that finds no room, until [`Pool::set_when_full`](super::Pool::set_when_full) says something else.
     pub when_full: WhenFull,

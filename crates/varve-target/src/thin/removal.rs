@@ -1,6 +1,6 @@
-//! The removal of what volumes held, in doses: what others hold still is let go of as a whole, the rest leaf by leaf.
+//! The removal of what volumes held, in batches: what others hold still is let go of as a whole, the rest leaf by leaf.
 //!
-//! A dose is a change of the volume's map like any other; so a removal goes on after a crash where the last commit left
+//! A batch is a change of the volume's map like any other; so a removal goes on after a crash where the last commit left
 //! it, and costs in proportion to what the volume held alone.
 
 use super::runs::Runs;
@@ -16,9 +16,9 @@ use varve_format::thin::{Change, VolumeFlags};
 pub struct Removal {
     /// Volumes that are still being removed.
     pub volumes: usize,
-    /// Leaves, or larger parts that others hold too, that this dose took out.
+    /// Leaves, or larger parts that others hold too, that this batch took out.
     pub steps: u64,
-    /// Runs that this dose took out of leaves that nobody else holds.
+    /// Runs that this batch took out of leaves that nobody else holds.
     pub runs: u64,
 }
 
@@ -40,7 +40,7 @@ impl Pool {
             removal.runs += runs;
         }
         removal.volumes = self.volumes.count_removing();
-        assert!(removal.steps <= steps, "THIN9: a dose is no larger than was asked");
+        assert!(removal.steps <= steps, "THIN9: a batch is no larger than was asked");
         Ok(removal)
     }
 

@@ -128,7 +128,7 @@ async fn layered(world: &World, origin: Device, store: Device) -> (Rc<SnapshotSt
 }
 
 #[test]
-fn a_rollback_is_seen_at_once_and_restored_in_doses_across_a_crash_while_all_is_in_use() {
+fn a_rollback_is_seen_at_once_and_restored_in_batches_across_a_crash_while_all_is_in_use() {
     let world = World::new(12);
     let (origin, disk) = (SimDisk::new(256 * KIB), SimDisk::new(4 * MIB));
     let expected = |runs: &[(usize, u8)]| -> Vec<u8> {
@@ -375,7 +375,7 @@ fn a_diff_names_exactly_the_parts_that_were_changed_between() {
 }
 
 #[test]
-fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
+fn a_removal_returns_at_once_and_gives_space_back_in_batches_across_a_restart() {
     let world = World::new(8);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(4 * MIB));
     let (first, second) = world.run(async {

@@ -122,14 +122,14 @@ fn a_rollback_may_be_interrupted_anywhere_and_used_all_the_while() {
     run_seeds(test_name!("a_rollback_may_be_interrupted_anywhere_and_used_all_the_while"), 5000, |seed| {
         history(seed, Kind::Rollbacks(&COUNTS), None);
     });
-    let [begun, doses, ended, resumed] = COUNTS.now();
+    let [begun, batches, ended, resumed] = COUNTS.now();
     let _ = writeln!(
         std::io::stderr(),
-        "sim: {name}: {begun} rollbacks begun, {doses} doses, {ended} ended, {resumed} boots found one under way, \
+        "sim: {name}: {begun} rollbacks begun, {batches} batches, {ended} ended, {resumed} boots found one under way, \
          {} parts that none may name",
         UNCHANGED.load(Ordering::Relaxed)
     );
-    assert!(begun < 1000 || (doses > begun && ended > 0 && resumed > 0), "they are interrupted, and end");
+    assert!(begun < 1000 || (batches > begun && ended > 0 && resumed > 0), "they are interrupted, and end");
     assert!(begun < 1000 || UNCHANGED.load(Ordering::Relaxed) > 0, "some are compared");
 }
 

@@ -226,14 +226,14 @@ fn parts(first: u64, count: u64) -> Extent {
 }
 
 /// Restores all that is left to do, so many parts at a time.
-async fn finish(store: &SnapshotStore, dose: u64) {
-    while store.continue_rollback(dose * PART).await.expect("space") {}
+async fn finish(store: &SnapshotStore, batch: u64) {
+    while store.continue_rollback(batch * PART).await.expect("space") {}
 }
 
 #[test]
 fn after_a_rollback_only_what_differs_is_named_and_the_rest_is_free_again() {
-    for dose in [1, 3, 1000] {
-        let world = World::new(dose);
+    for batch in [1, 3, 1000] {
+        let world = World::new(batch);
         let (origin, disk) = (SimDisk::new(NEW), SimDisk::new(4 * MIB));
         world.run(async {
             let store = make(&world, sized(&world, &origin, OLD), disk.device(&world)).await;
@@ -249,7 +249,7 @@ fn after_a_rollback_only_what_differs_is_named_and_the_rest_is_free_again() {
             write(&front, &world, 14, 20, 4).await.expect("space");
             store.begin_rollback(target).await.expect("space");
             write(&front, &world, 5, 1, 5).await.expect("space");
-            finish(&store, dose).await;
+            finish(&store, batch).await;
             // The target keeps part 5, which was written since, and the older one part 2.
             assert_eq!(store.diff(target, None).await, Ok(vec![parts(5, 1), parts(16, 24)]), "ROLLBACK8");
             assert_eq!(store.diff(older, Some(target)).await, Ok(vec![parts(2, 1)]), "ROLLBACK8");

@@ -338,12 +338,12 @@ fn a_flattened_volume_holds_what_showed_and_needs_no_origin_and_its_snapshots_st
         device.discard(Extent::new(2 * PART, PART)).await.expect("space");
         let snapshot = pool.snapshot(id, "s", false).await.expect("space");
         let before = read(&device, &arena, Extent::new(0, MIB)).await;
-        let mut doses = 0;
+        let mut batches = 0;
         while let Some(how_far) = pool.flatten_some(id).await.expect("space") {
             assert_eq!(how_far.total, 512 * KIB);
-            doses += 1;
+            batches += 1;
         }
-        assert!(doses > 0, "there was something to copy");
+        assert!(batches > 0, "there was something to copy");
         let info = pool.list().into_iter().find(|volume| volume.id == id).expect("it is there");
         assert_eq!(info.origin, None);
         assert_eq!(info.mapped_bytes, (256 + 112) * KIB - PART, "holes are not copied");

@@ -47,7 +47,7 @@ impl Bed {
     }
 }
 
-/// Checks in doses of one node, with a rest after each.
+/// Checks in batches of one node, with a rest after each.
 async fn check(pool: &Pool, clock: &Clock, looked_at: &Cell<u64>) -> Result<PoolReport, PoolError> {
     check_with(pool, clock, looked_at, Duration::from_millis(4)).await
 }
@@ -178,7 +178,7 @@ fn a_check_gives_way_when_the_room_that_it_keeps_is_needed() {
 }
 
 #[test]
-fn a_large_pool_with_few_nodes_is_compared_in_doses_too() {
+fn a_large_pool_with_few_nodes_is_compared_in_batches_too() {
     let (world, disk) = (World::steady(1), ModelDisk::new(4 * GIB));
     world.run(async {
         let (device, arena) = (disk.device(&world), world.arena());

@@ -34,9 +34,9 @@ pub(super) struct Step {
     pub entered: bool,
 }
 
-/// What a sweep makes of a leaf.
+/// What a reclaim step makes of a leaf.
 #[derive(Default)]
-pub(super) struct Swept {
+pub(super) struct Reclaimed {
     /// How many of its entries were dealt with, or need nothing.
     pub end: usize,
     /// Whether anything has changed.
@@ -346,14 +346,14 @@ impl Preserved {
     /// What becomes of the entries of one leaf when `deleting` merges into `next_older` what it has in `looked` of
     /// them, or in the first of these that can be dealt with without looking beyond the leaf. The next older snapshot:
     /// its id and its parts.
-    pub(super) fn sweep(
+    pub(super) fn reclaim(
         self,
         leaf: &[Exception],
         looked: Range<usize>,
         deleting: u32,
         next_older: Option<(u32, u64)>,
-    ) -> Swept {
-        let mut swept = Swept { end: looked.end, ..Swept::default() };
+    ) -> Reclaimed {
+        let mut reclaimed = Reclaimed { end: looked.end, ..Reclaimed::default() };
         let mut kept = Vec::with_capacity(leaf.len());
         kept.extend_from_slice(&leaf[..looked.start]);
         for (index, entry) in leaf.iter().copied().enumerate().take(looked.end).skip(looked.start) {
@@ -364,14 +364,14 @@ impl Preserved {
             let content = self.of_entry(entry);
             match next_older.filter(|(_, size)| content.first < *size) {
                 None => {
-                    swept.freed.push(content);
-                    swept.changed = true;
+                    reclaimed.freed.push(content);
+                    reclaimed.changed = true;
                 }
                 Some((next_older, size))
                     if content.end() <= size && self.is_alone(&kept, entry, next_older) =>
                 {
-                    swept.merged += content.count;
-                    swept.changed = true;
+                    reclaimed.merged += content.count;
+                    reclaimed.changed = true;
                     let mut new = Exception { snapshot: next_older, ..entry };
                     while let Some(joined) = kept.last().and_then(|before| self.join(*before, new)) {
                         kept.pop();
@@ -380,14 +380,14 @@ impl Preserved {
                     kept.push(new);
                 }
                 Some(_) => {
-                    swept.end = index;
+                    reclaimed.end = index;
                     break;
                 }
             }
         }
-        let entries = kept.iter().chain(&leaf[swept.end..]);
-        swept.entries = entries.map(|entry| (entry.key(), entry.value())).collect();
-        swept
+        let entries = kept.iter().chain(&leaf[reclaimed.end..]);
+        reclaimed.entries = entries.map(|entry| (entry.key(), entry.value())).collect();
+        reclaimed
     }
 
     /// Whether the entries `before` it in its leaf show that no snapshot from `next_older` on has anything of `entry`,

@@ -196,7 +196,7 @@ impl Model {
         let (frees, before) = (block_on(map.frees(snapshot, next_older)).expect("readable"), owned());
         let reclaimed = block_on(map.reclaim(snapshot, || next_older, from, entries));
         let (looked, next) = reclaimed.expect("there is room");
-        assert!((1..=entries).contains(&looked), "a dose is bounded and leads on");
+        assert!((1..=entries).contains(&looked), "a batch is bounded and leads on");
         let left = block_on(map.frees(snapshot, next_older)).expect("readable");
         assert_eq!(left + (before - owned()), frees, "what was foretold is freed");
         match next {

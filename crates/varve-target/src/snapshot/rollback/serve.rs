@@ -12,7 +12,7 @@ use varve_format::store::PART_SIZE;
 
 /// Stands for the origin in the order of snapshots: newer than all of them.
 pub(in crate::snapshot) const ORIGIN: u64 = u64::MAX;
-/// How much a change restores at least when many ranges are restored ahead of the doses, in chunks.
+/// How much a change restores at least when many ranges are restored ahead of the batches, in chunks.
 const REGION_CHUNKS: u64 = 16;
 
 /// A change that is about to replace pending parts whole.

@@ -1,5 +1,5 @@
 //! A check of the last commit while the pool serves: what that commit leads to stays where it is as long as the check goes
-//! on, as if somebody were reading there (SPACE3), and is compared in doses.
+//! on, as if somebody were reading there (SPACE3), and is compared in batches.
 //!
 //! Whoever checks keeps everything in place that is given up meanwhile; so a check ends without a result when the pool has
 //! no room for others (POOLFULL3 of `full.rs`).

@@ -97,7 +97,7 @@ struct Model {
 /// What happened in rollbacks, over all histories.
 pub(crate) struct Rollbacks {
     begun: AtomicU64,
-    doses: AtomicU64,
+    batches: AtomicU64,
     ended: AtomicU64,
     /// Boots that found one under way.
     resumed: AtomicU64,
@@ -107,15 +107,15 @@ impl Rollbacks {
     pub(crate) const fn new() -> Self {
         Self {
             begun: AtomicU64::new(0),
-            doses: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
         }
     }
 
-    /// How many were begun, doses, how many ended, boots that found one under way.
+    /// How many were begun, batches, how many ended, boots that found one under way.
     pub(crate) fn now(&self) -> [u64; 4] {
-        [&self.begun, &self.doses, &self.ended, &self.resumed].map(|number| number.load(Ordering::Relaxed))
+        [&self.begun, &self.batches, &self.ended, &self.resumed].map(|number| number.load(Ordering::Relaxed))
     }
 }
 
@@ -571,7 +571,7 @@ impl Boot<'_> {
         }
     }
 
-    /// A dose of what removals have left to do; whether there is more.
+    /// A batch of what removals have left to do; whether there is more.
     async fn reclaim(&self, entries: u64) -> bool {
         match self.store.reclaim(usize::try_from(entries).expect("small")).await {
             Ok(more) => more,

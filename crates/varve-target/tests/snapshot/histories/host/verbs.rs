@@ -233,7 +233,7 @@ impl Boot<'_> {
         }
     }
 
-    /// Some doses of the rollback under way, if there is one.
+    /// Some batches of the rollback under way, if there is one.
     pub(super) async fn restore_some(&self, random: &mut Random) {
         for _ in 0..random.below(5) {
             let pause = std::time::Duration::from_micros(random.below(700));
@@ -250,7 +250,7 @@ impl Boot<'_> {
                     self.rolled_back.set(self.rolled_back.get().map(over));
                     let rollbacks = self.host.rollbacks.filter(|_| before.is_some());
                     rollbacks.into_iter().for_each(|rollbacks| {
-                        count(if more { &rollbacks.doses } else { &rollbacks.ended });
+                        count(if more { &rollbacks.batches } else { &rollbacks.ended });
                     });
                 }
                 Err(error) => {

@@ -132,7 +132,7 @@ impl Boot<'_> {
         (oracle, Some(Origin { bytes, ..ORIGIN }))
     }
 
-    /// A few doses, or until the volume needs no origin any more; what it holds stays the same.
+    /// A few batches, or until the volume needs no origin any more; what it holds stays the same.
     pub(super) async fn flatten(&self, name: &str, random: &mut Random) {
         for _ in 0..random.between(1, 30) {
             let flattened = self.pool.flatten_some(self.id(name)).await;
