@@ -78,15 +78,15 @@ impl Array {
                 Err(Stop) => Vec::new(),
             };
             self.regions.leave(regions.clone(), self.options.clock.now());
-            let verdict = self.judge(&failed, regions.clone());
-            if let (Err(_), Some(checksums)) = (&verdict, &self.checksums) {
+            let handled = self.handle_failures(&failed, regions.clone());
+            if let (Err(_), Some(checksums)) = (&handled, &self.checksums) {
                 checksums.forget(extent);
             }
             drop(inside);
             if logged == Ok(()) && failed.is_empty() {
                 return Ok(extent.length);
             }
-            verdict?;
+            handled?;
             Box::pin(self.reconfigure()).await?; // ARRAYIO3
             if logged == Ok(()) {
                 return Ok(extent.length);
@@ -194,12 +194,12 @@ impl Array {
     /// Writes what the log has, before anybody else does anything.
     pub(super) async fn send_again(&self, extent: Extent, data: Bytes) -> Result<(), IoError> {
         let failed = self.send(extent, &Change::Write(data), Durability::Volatile).await;
-        self.judge(&failed, 0..0)
+        self.handle_failures(&failed, 0..0)
     }
 
     /// What is to be done about members that failed: they leave if the others have all data. If not, nobody leaves, and members
     /// may differ there.
-    pub(super) fn judge(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
+    pub(super) fn handle_failures(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
         if failed.is_empty() {
             return Ok(());
         }
@@ -252,9 +252,9 @@ impl Array {
             self.regions.flush_ended(number);
             return Ok(Buffer::empty());
         }
-        let verdict = self.judge(&failed, 0..0);
+        let handled = self.handle_failures(&failed, 0..0);
         drop(inside);
-        verdict?;
+        handled?;
         self.reconfigure().await?; // The others have flushed then.
         Ok(Buffer::empty())
     }

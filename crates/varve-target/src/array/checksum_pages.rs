@@ -228,7 +228,7 @@ impl Array {
         let mut spans = self.pages_behind();
         spans.retain(|span| idle.contains(&region(span)) || !self.regions.is_active(region(span)));
         let failed = self.write_pages(&spans, Durability::Volatile).await;
-        if self.judge(&failed, 0..0).is_err() {
+        if self.handle_failures(&failed, 0..0).is_err() {
             self.lag(&failed, &spans);
             return;
         }

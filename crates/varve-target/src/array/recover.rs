@@ -211,7 +211,7 @@ impl Array {
         if records.clone().any(|placed| placed.record.changes.iter().any(has_content)) {
             // Records may lie in caches alone: they are to outlive a crash that tears what is written again.
             let failed = self.on_members(|_| Io::Flush).await;
-            self.judge(&failed, 0..0)?;
+            self.handle_failures(&failed, 0..0)?;
         }
         for change in records.flat_map(|placed| &placed.record.changes) {
             let Change::Content(offset, data) = change else { continue };

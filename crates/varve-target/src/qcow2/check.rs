@@ -1,4 +1,4 @@
-//! Whether an image's tables agree with each other, judged as `qemu-img check` does.
+//! Whether an image's tables agree with each other, checked as `qemu-img check` does.
 
 use super::Image;
 use varve_block::IoError;

@@ -235,7 +235,7 @@ impl Model {
     }
 
     /// Opens every state that `remains` stands for, with no member lost and with each of them.
-    fn judge(&self, remains: &Remains, counts: &mut Counts) {
+    fn check(&self, remains: &Remains, counts: &mut Counts) {
         counts.remains += 1;
         for lost in std::iter::once(None).chain((0..self.members).map(Some)) {
             let believed = self.believed(remains, lost);
@@ -411,7 +411,7 @@ impl Model {
 
     fn count(&self) -> Counts {
         let mut counts = Counts::default();
-        self.all_remains().iter().for_each(|remains| self.judge(remains, &mut counts));
+        self.all_remains().iter().for_each(|remains| self.check(remains, &mut counts));
         counts
     }
 }
@@ -451,7 +451,7 @@ fn a_dirty_block_that_is_reconstructed_would_be_garbage_this_often() {
         let mut state = State { dirty: true, ..State::default() };
         state.blocks[0].issued = 1;
         let (remains, mut counts) = (model.crash(&state), Counts::default());
-        model.judge(&remains, &mut counts);
+        model.check(&remains, &mut counts);
         let healthy = 1 << model.members;
         say(&format!(
             "model: order {order}: {} garbage in {} states",
@@ -461,7 +461,7 @@ fn a_dirty_block_that_is_reconstructed_would_be_garbage_this_often() {
         assert_eq!((counts.broken, counts.states - healthy), (garbage, states));
 
         let mut counts = Counts::default();
-        Model::new(ddraid(order), [1, 0, 0], None).judge(&remains, &mut counts);
+        Model::new(ddraid(order), [1, 0, 0], None).check(&remains, &mut counts);
         assert_eq!(counts.gated, states - healthy, "all of them but those without the parity are refused");
     }
 }

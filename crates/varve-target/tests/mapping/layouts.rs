@@ -107,15 +107,15 @@ async fn exercise(client: &Client, mix: &Mix, faulty: bool, random: &mut Random)
         let mut choices = random.fork();
         under_way.push(async move { client.step(mix, &mut choices).await });
         if under_way.len() == mix.depth {
-            judge(under_way.next().await, faulty);
+            check_outcome(under_way.next().await, faulty);
         }
     }
     while let Some(outcome) = under_way.next().await {
-        judge(Some(outcome), faulty);
+        check_outcome(Some(outcome), faulty);
     }
 }
 
-fn judge(outcome: Option<Result<(), IoError>>, faulty: bool) {
+fn check_outcome(outcome: Option<Result<(), IoError>>, faulty: bool) {
     if let Some(Err(error)) = outcome {
         assert!(faulty && is_fault(error), "no faults: {error}");
         FAILED.fetch_add(1, Ordering::Relaxed);

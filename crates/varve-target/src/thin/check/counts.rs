@@ -226,7 +226,7 @@ impl Checker<'_> {
             marked += u64::from(used == Some(true));
             let own_page = at < super::super::index(PAGE_PLACES);
             let more = others.as_ref().map(|others| others[at]);
-            let found = self.judge(holders, more, (used, is_exact), own_page, is_away(block));
+            let found = self.classify(holders, more, (used, is_exact), own_page, is_away(block));
             wrong = match (wrong, found) {
                 (Some((run, what)), Some(same)) if run.end() == block && what == same => {
                     Some((BlockRun::new(run.first, run.count + 1), what))
@@ -263,8 +263,9 @@ impl Checker<'_> {
         Some(all)
     }
 
-    /// Where nodes could not be read, more may hold a block than was seen, and nobody seems to hold what they do.
-    fn judge(
+    /// What is wrong with a block. Where nodes could not be read, more may hold a block than was seen, and nobody seems to
+    /// hold what they do.
+    fn classify(
         &self,
         holders: u64,
         others: Option<u64>,
