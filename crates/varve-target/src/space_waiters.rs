@@ -193,8 +193,8 @@ mod tests {
             assert_eq!(waiters.wait(&clock, &mut state, limit).await, Err(IoError::NoSpace));
             let mut state = SpaceWait::default();
             waiters.begin(&mut state);
-            let _gave_up = waiters.wait(&clock, &mut state, limit).boxed_local().now_or_never();
-            assert!(!waiters.is_paused(), "WAITERS2: one who gave up");
+            let _cancelled = waiters.wait(&clock, &mut state, limit).boxed_local().now_or_never();
+            assert!(!waiters.is_paused(), "WAITERS2: one whose wait was cancelled");
             use SpaceEvent::{Paused, Resumed, TimedOut};
             for told in [Paused, Resumed, Paused, Resumed, Paused, TimedOut, Resumed, Paused, Resumed] {
                 assert_eq!(waiters.next_event().now_or_never(), Some(told), "WAITERS2");

@@ -13,7 +13,7 @@ pub trait Link {
     /// Sends bytes after those that were sent before. What cannot be sent is noticed by [`Link::receive`].
     fn send(&self, bytes: Vec<u8>);
 
-    /// Waits for more bytes. Nothing is lost if that is given up and asked for again.
+    /// Waits for more bytes. Nothing is lost if that is cancelled and asked for again.
     fn receive(&self) -> LocalFuture<'_, Result<Received, LinkError>>;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Trees may share nodes: a clone is a second root, and a change copies what the two share. A clone costs nothing but a
 //! count: one more tree holds the root. Counts go down the tree only where one of the trees is changed: who copies a node
-//! that several hold lets go of the old one and becomes one more holder of each of its children (Rodeh, "B-trees,
+//! that several hold releases the old one and becomes one more holder of each of its children (Rodeh, "B-trees,
 //! shadowing, and clones", ACM TOS 2008; `dm-thin` and btrfs do the same). The owner of the trees keeps the counts and
 //! hands them in as [`Sharing`]; a tree that is never cloned is [`Alone`].
 //!

@@ -281,7 +281,7 @@ impl Map {
         drop(commit);
     }
 
-    /// Writes some dirty nodes where they will stay, so that the cache may give them up before the commit. Goes on where
+    /// Writes some dirty nodes where they will stay, so that the cache may evict them before the commit. Goes on where
     /// it ended the last time.
     pub async fn write_back(&self, pace: Pace) -> Result<(), MapError> {
         let dirty = self.pages.borrow_mut().dirty_in_turn(pace.nodes());

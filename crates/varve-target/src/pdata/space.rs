@@ -74,7 +74,7 @@ pub(super) struct Space {
     summaries: BTreeMap<u64, u64>,
     /// Pages that somebody needs for a while.
     pins: BTreeMap<u64, u32>,
-    /// Where giving up pages goes on.
+    /// Where the eviction of pages goes on.
     hand: u64,
     /// Groups whose pages a commit is writing (RESIDENT1).
     committing: BTreeSet<u64>,

@@ -42,7 +42,7 @@ impl Image {
             "QHEADER2: the table is long enough"
         );
         if moved {
-            self.give_up(old).await?;
+            self.free_l1(old).await?;
         }
         Ok(())
     }
@@ -127,8 +127,8 @@ impl Image {
         Ok(run.offset)
     }
 
-    /// Nothing leads to the old L1 table any more.
-    async fn give_up(&self, old: Extent) -> Result<(), IoError> {
+    /// Frees the clusters of the old L1 table: nothing leads to it any more.
+    async fn free_l1(&self, old: Extent) -> Result<(), IoError> {
         assert!(old.offset != self.l1.borrow().offset(), "QGROW1: the header leads to the new table");
         let clusters = old.pieces(self.header.cluster_size());
         for (_, piece) in clusters {

@@ -57,7 +57,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Decides what the checkpoint says, in one moment: takes space for the table, gives up the old one and the log.
+    /// Decides what the checkpoint says, in one moment: takes space for the table, frees the old one and the log.
     fn cut(&self, pages: &mut Pages) -> Result<Cut, Stop> {
         let contents = self.contents.borrow();
         let mut state = self.state.borrow_mut();

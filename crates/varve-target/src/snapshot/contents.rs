@@ -44,7 +44,7 @@ pub(super) struct Deleting {
     pub next: u128,
 }
 
-/// Applies `entry`, which is durable. What is no longer needed is given up.
+/// Applies `entry`, which is durable. What is no longer needed is freed.
 pub(super) async fn apply(
     map: &Map,
     contents: &RefCell<Contents>,

@@ -25,7 +25,7 @@ pub(crate) struct Spent {
     bytes: u64,
 }
 
-/// A place in the queue; given up on drop.
+/// A place in the queue; released on drop.
 struct Turn {
     budget: Rc<BudgetInner>,
     number: u64,

@@ -85,7 +85,7 @@ impl SideBySide {
         Ok(MapAnswer::new(piece, MapGuard::holding(inside)))
     }
 
-    /// Gives up what no snapshot needs of `extent`.
+    /// Frees what no snapshot needs of `extent`.
     async fn discard(&self, extent: Extent, inside: Option<Vec<TrackerGuard>>) -> Outcome {
         let _inside = match inside {
             Some(inside) => inside,

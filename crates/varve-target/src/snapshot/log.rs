@@ -323,7 +323,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Gives up on a batch of which nothing was begun.
+    /// Refuses a batch of which nothing was begun.
     fn refuse_all(&self, works: &[Work], error: IoError) -> Vec<Result<(), IoError>> {
         for work in works {
             if let Work::Entry(Entry::Created(descriptor)) = work {
@@ -333,7 +333,7 @@ impl SnapshotStore {
         vec![Err(error); works.len()]
     }
 
-    /// Gives up on what is left of a batch.
+    /// Refuses what is left of a batch.
     fn refuse(&self, units: VecDeque<Unit>, error: IoError, outcomes: &mut Outcomes) {
         let mut written = Vec::new();
         for unit in units {

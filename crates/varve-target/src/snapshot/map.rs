@@ -194,7 +194,7 @@ impl Map {
     }
 
     /// Enters the content of `mapping`, which was preserved for its snapshot, for `next_older`, the newest that is
-    /// there and not newer, as far as no snapshot between has it (SNAPREMOVE3). What is not needed is given up.
+    /// there and not newer, as far as no snapshot between has it (SNAPREMOVE3). What is not needed is freed.
     pub(super) async fn keep(
         &self,
         mapping: Mapping,
@@ -241,7 +241,7 @@ impl Map {
     }
 
     /// Notes that the beginning of `mapping`'s snapshot was written, in [`WRITE_STEPS`] steps at most; `noted` is told of
-    /// each. What it had there is given up. What is left to be noted; an error comes with it too.
+    /// each. What it had there is freed. What is left to be noted; an error comes with it too.
     pub(super) async fn write_some(
         &self,
         mapping: Mapping,
@@ -323,7 +323,7 @@ impl Map {
     }
 
     /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is being deleted. What was
-    /// preserved for it and `next_older` still needs is merged into that, the rest given up. Returns how many entries
+    /// preserved for it and `next_older` still needs is merged into that, the rest freed. Returns how many entries
     /// it looked at, and the key at which to go on, unless all is done.
     pub(super) async fn reclaim(
         &self,
@@ -440,7 +440,7 @@ impl Map {
     }
 }
 
-/// Gives up the blocks of content, if it has any.
+/// Frees the blocks of content, if it has any.
 fn free_run(pages: &mut Pages, content: Found) {
     if let Some(run) = content.blocks() {
         pages.free_run(run);

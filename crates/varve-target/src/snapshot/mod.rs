@@ -206,7 +206,7 @@ impl SnapshotStore {
         self.blocks.pages().cache_use()
     }
 
-    /// From now on keeps so many bytes of its maps in memory, and gives up nodes by another policy. What is too much goes
+    /// From now on keeps so many bytes of its maps in memory, and evicts nodes by another policy. What is too much goes
     /// before this completes; a node that is not written yet is written first.
     pub async fn set_cache(&self, cache_bytes: u64, policy: CachePolicy) {
         self.blocks.pages().set_cache(cache_bytes, policy);

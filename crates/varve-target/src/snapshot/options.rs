@@ -25,12 +25,12 @@ pub struct StoreOptions {
     /// [`SnapshotStore::set_cache`](super::SnapshotStore::set_cache) says
     /// something else.
     pub cache_bytes: u64,
-    /// Which nodes are given up first.
+    /// Which nodes are evicted first.
     pub policy: CachePolicy,
     /// When so many ranges are restored ahead of a rollback's batches, changes restore more than they need, so that
     /// ranges join and the memory for them stays bounded.
     pub restored_ranges: usize,
-    /// When a removal has given up more runs of blocks than these since the last checkpoint, another one comes: until then
+    /// When a removal has freed more runs of blocks than these since the last checkpoint, another one comes: until then
     /// each takes a little memory.
     pub freed_runs: usize,
     /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`](super::SnapshotStore::low_space) completes.

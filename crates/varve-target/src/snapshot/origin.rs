@@ -175,7 +175,7 @@ impl Origin {
         }
     }
 
-    /// Gives up what `extent` of the origin holds, except where a snapshot needs it: that would have to be copied first,
+    /// Frees what `extent` of the origin holds, except where a snapshot needs it: that would have to be copied first,
     /// and the copy would take the space that this gives back.
     async fn discard(&self, extent: Extent, inside: Option<TrackerGuard>) -> Outcome {
         let store = &*self.store;

@@ -65,7 +65,7 @@ impl SnapshotStore {
         // The last quarter is left to the next batch: of a leaf it would be the beginning, and that leaf looked at twice.
         while left > entries / 4 {
             self.failed.check()?;
-            if self.gave_up_many() {
+            if self.freed_many() {
                 let ticket = self.pipeline.join(Work::Checkpoint);
                 self.await_commit(ticket).await?;
             }
@@ -116,7 +116,7 @@ impl SnapshotStore {
     pub(super) async fn reclaim_all(&self) -> Result<(), IoError> {
         let (mut tried, mut looked_at) = (false, 0);
         loop {
-            if self.gave_up_many() && !self.checkpoint_if_room().await? {
+            if self.freed_many() && !self.checkpoint_if_room().await? {
                 return Ok(());
             }
             match self.reclaim_step(RECLAIM_ENTRIES).await {
@@ -149,8 +149,8 @@ impl SnapshotStore {
         }
     }
 
-    /// Whether what was given up takes so much memory that a checkpoint should come.
-    fn gave_up_many(&self) -> bool {
+    /// Whether what was freed takes so much memory that a checkpoint should come.
+    fn freed_many(&self) -> bool {
         self.blocks.pages().freed_runs() > self.options.freed_runs
     }
 

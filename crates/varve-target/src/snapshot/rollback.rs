@@ -93,7 +93,7 @@ pub struct RollbackStatus {
 impl SnapshotStore {
     /// Makes the origin show what snapshot `id` shows now, and zeros behind its end, durably, and lets others go on. What
     /// is left to do is restored by [`SnapshotStore::continue_rollback`], also after a restart. Changes that are under way are waited
-    /// for, and belong to what is given up. Other snapshots stay what they are.
+    /// for, and belong to what is undone. Other snapshots stay what they are.
     pub async fn begin_rollback(&self, id: u64) -> Result<(), StoreError> {
         if self.has_siblings.get() {
             return Err(StoreError::Misfit("the origin has independent snapshots, which would not be asked")); // SIBLINGS3

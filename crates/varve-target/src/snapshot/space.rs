@@ -6,7 +6,7 @@ use std::time::Duration;
 use varve_block::RangeLock;
 use varve_format::store::Descriptor;
 
-/// How long somebody who reads keeps a snapshot from being given up.
+/// How long somebody who reads keeps a snapshot from being removed for want of space.
 pub(super) const READERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What becomes of a change of the origin that needs a copy for which there is no room.

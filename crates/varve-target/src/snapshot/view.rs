@@ -104,7 +104,7 @@ impl SnapshotStore {
     }
 
     /// Notes what was written to a snapshot, or that it is zeros. Fails if there is no room for nodes; then nobody will
-    /// find what was not noted, and its blocks are given up.
+    /// find what was not noted, and its blocks are freed.
     async fn note_written(&self, mapping: Mapping) -> Result<(), IoError> {
         assert!(self.contents.borrow().holds(mapping.snapshot, mapping.extent), "CONTENTS1: {mapping:?}");
         let noted = |mapping| self.state.borrow_mut().unlogged.push(mapping);
@@ -135,7 +135,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Gives up blocks that were taken for content to which nothing leads.
+    /// Frees blocks that were taken for content to which nothing leads.
     fn give_back(&self, extent: Extent) {
         assert!(!extent.is_empty(), "SPACE4: what was taken has blocks");
         let mut pages = self.blocks.pages();
@@ -227,7 +227,7 @@ impl View {
         self.write(extent.offset, zeros.freeze()).await
     }
 
-    /// Gives up what was written to whole parts of `extent`; what was not stays as it is.
+    /// Frees what was written to whole parts of `extent`; what was not stays as it is.
     async fn discard(&self, extent: Extent) -> Result<(), IoError> {
         let inner = extent.align_in(PART_SIZE);
         if inner.is_empty() {
@@ -235,11 +235,11 @@ impl View {
         }
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
         if self.store.let_go(self.id, inner).await.is_err() {
-            return Ok(()); // What is given up may stay.
+            return Ok(()); // What is discarded may stay.
         }
         let runs = self.store.map.resolve_written(self.id, inner).await?;
         if self.store.available(runs.len(), inner.length) == 0 {
-            return Ok(()); // What is given up need not be forgotten, and the map has no room to say so.
+            return Ok(()); // What is discarded need not be forgotten, and the map has no room to say so.
         }
         for run in runs {
             if matches!(run.source, Source::Store(_)) {

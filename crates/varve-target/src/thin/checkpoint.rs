@@ -14,7 +14,7 @@ use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{ORIGIN_ENTRIES, Superblock, volume_key};
 
 impl Pool {
-    /// THIN8: so few blocks are left for nodes that those given up should become free, as far as nobody reads them.
+    /// THIN8: so few blocks are left for nodes that those pending free should become free, as far as nobody reads them.
     pub(super) fn is_metadata_tight(&self) -> bool {
         let pages = self.map.pages();
         pages.free_blocks_for_nodes() < self.floor_blocks() / 2 && pages.pending_free_blocks() > 0

@@ -15,7 +15,7 @@ use varve_format::text::Discards;
 use varve_format::thin::{Change, NUMBER_MAX, PART_SIZE, Record, change_length};
 
 impl Pool {
-    /// Something has changed, in this very instant. Blocks may have been given up: whoever waits for room asks for the
+    /// Something has changed, in this very instant. Blocks may have been freed: whoever waits for room asks for the
     /// checkpoint that brings them back (POOLFULL4 of `full.rs`).
     pub(super) fn log(&self, change: Change) {
         self.waiters.notify_if_waiting();
@@ -70,7 +70,7 @@ impl Pool {
         let changes = self.commits.begin();
         let outcome = self.append(changes).await.map_err(|error| self.fail(error));
         if outcome.is_ok() {
-            self.ref_counts.commit_ended(); // REFCOUNT4: else what was let go of is held still, on the disk
+            self.ref_counts.commit_ended(); // REFCOUNT4: else what was released is held still, on the disk
         }
         self.commits.group.end();
         outcome
@@ -148,7 +148,7 @@ impl Pool {
     }
 
     /// Whether what waits for a commit has waited long enough, or is enough, or memory is: nodes that are not written
-    /// cannot be given up.
+    /// cannot be evicted.
     pub(super) fn is_commit_due(&self) -> bool {
         let pending = self.commits.pending.borrow();
         let since = |since: Moment| self.clock.now().since(since) >= self.options.commit_interval;

@@ -16,7 +16,7 @@ pub(super) struct Passing {
     pub(super) policy: Cell<Discards>,
     /// Held by whoever tells the disks.
     pub(super) turn: RangeLock,
-    /// How much data had been given up when the disks were told last, and when that was.
+    /// How much data had been freed when the disks were told last, and when that was.
     pub(super) told: Cell<u64>,
     pub(super) told_at: Cell<Option<Moment>>,
 }

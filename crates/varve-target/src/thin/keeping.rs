@@ -1,10 +1,10 @@
-//! What a check or a walk keeps in place while it goes on: everything that is given up, as if somebody were reading there
+//! What a check or a walk keeps in place while it goes on: everything that is freed, as if somebody were reading there
 //! (SPACE3 of `pdata::space`). When others need that room it gives way (POOLFULL3 of `full.rs`).
 
 use super::Pool;
 use crate::pdata::InUse;
 
-/// Keeps everything in place that is given up, until it is dropped.
+/// Keeps everything in place that is freed, until it is dropped.
 pub(super) struct Keeping<'a> {
     pool: &'a Pool,
     in_use: Option<InUse>,

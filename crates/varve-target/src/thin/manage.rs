@@ -77,7 +77,7 @@ impl Pool {
         Ok(ClaimedVolume { pool: self, volume: self.volumes.find(source)?, managing })
     }
 
-    /// Gives up everything that `volume` holds, at once, whatever its size.
+    /// Frees everything that `volume` holds, at once, whatever its size.
     pub async fn empty(&self, volume: u64) -> Result<(), PoolError> {
         {
             let _managing = self.volumes.manage(volume).await;
@@ -111,7 +111,7 @@ impl Pool {
         self.commit().await
     }
 
-    /// Gives a volume another size; what lies behind the new end is given up.
+    /// Gives a volume another size; what lies behind the new end is freed.
     pub async fn resize(&self, id: u64, bytes: u64) -> Result<(), PoolError> {
         let _managing = self.volumes.manage(id).await;
         let volume = self.volumes.find(id)?;
@@ -221,7 +221,7 @@ impl Pool {
         self.volumes.attach_origin(origin, device)
     }
 
-    /// Lets go of what volumes lie over, which may be in this pool and keep it alive. No volume is used any more.
+    /// Releases the external origins of volumes, which may be in this pool and keep it alive. No volume is used any more.
     pub fn drop_origins(&self) {
         self.volumes.drop_origins();
     }

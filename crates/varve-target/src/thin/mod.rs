@@ -23,8 +23,8 @@
 //! - THIN3. Records are written one after the other, each durable before the next is begun; only the last can be torn, and
 //!   nobody was told of it.
 //! - THIN4. A block is overwritten in place only by the volume that alone holds it, and held it alone at the last commit:
-//!   after a crash others hold again what they let go of since. And only after every request has ended that began before
-//!   that commit: others may read what they let go of.
+//!   after a crash others hold again what they released since. And only after every request has ended that began before
+//!   that commit: others may read what they released.
 //! - THIN5. A block that nobody holds any more is taken again only after a checkpoint without it is durable, and after
 //!   every request has ended that began before that checkpoint was frozen.
 //! - THIN6. A part that no volume ever wrote is never read from the device: it is zeros, or its origin's. A part that showed
@@ -153,7 +153,7 @@ impl Pool {
         self.id
     }
 
-    /// From now on keeps so many bytes of its maps in memory, and gives up nodes by another policy. What is too much goes
+    /// From now on keeps so many bytes of its maps in memory, and evicts nodes by another policy. What is too much goes
     /// at once, but for nodes that are not written yet: those go with the next commit, which is due then.
     pub fn set_cache(&self, cache_bytes: u64, policy: CachePolicy) {
         self.map.pages().set_cache(cache_bytes, policy);

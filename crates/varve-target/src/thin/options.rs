@@ -11,7 +11,7 @@ pub struct PoolOptions {
     /// Bytes of nodes and of pages of the space map in memory, until
     /// [`Pool::set_cache`](super::Pool::set_cache) says something else.
     pub cache_bytes: u64,
-    /// Which nodes are given up.
+    /// Which nodes are evicted first.
     pub policy: CachePolicy,
     /// When nodes are written, until [`Pool::set_metadata_order`](super::Pool::set_metadata_order) says something else.
     pub metadata: MetadataOrder,

@@ -1,7 +1,7 @@
 //! Volumes of a pool as they were at one instant, to be walked through while everything goes on.
 //!
 //! A walk closes no gate and holds no epoch guard: no write, clone or checkpoint waits for it. When others need the room
-//! that it keeps it begins again, at a later instant; what was given up before is free then.
+//! that it keeps it begins again, at a later instant; what was freed before can be taken then.
 
 use super::keeping::Keeping;
 use super::ref_counts::RefCounts;

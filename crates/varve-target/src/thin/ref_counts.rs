@@ -8,9 +8,9 @@
 //! - REFCOUNT1. What the map and the difference say together is never below zero.
 //! - REFCOUNT2. No run of the map reaches into the next leaf.
 //! - REFCOUNT3. At a checkpoint there is no difference.
-//! - REFCOUNT4. A block that somebody has let go of counts as shared until a commit is durable that began after that, and until
+//! - REFCOUNT4. A block that somebody has released counts as shared until a commit is durable that began after that, and until
 //!   every request has ended that began before that commit: after a crash before it he holds the block still, and one
-//!   of his reads may be on its way to it. So does what a node leads to that somebody has let go of: when a copy takes
+//!   of his reads may be on its way to it. So does what a node leads to that somebody has released: when a copy takes
 //!   its place, that is noted for each of its children.
 
 use super::InjectedBug;
@@ -33,7 +33,7 @@ const FOLD_MAX: usize = 256;
 /// With more batches than these, the oldest two become one.
 const BATCHES_MAX: usize = 8;
 
-/// What was let go of between the beginnings of two commits (REFCOUNT4).
+/// What was released between the beginnings of two commits (REFCOUNT4).
 struct Batch {
     runs: Numbers,
     /// Who began before may still read it.
@@ -42,7 +42,7 @@ struct Batch {
     durable: bool,
 }
 
-/// What was let go of, and by whom it may be held or read still (REFCOUNT4).
+/// What was released, and by whom it may be held or read still (REFCOUNT4).
 #[derive(Default)]
 struct Lately {
     /// Since the last commit began.
@@ -93,12 +93,12 @@ impl RefCounts {
         self.note_decrement(run);
     }
 
-    /// Somebody has let go of what leads to the blocks (REFCOUNT4).
+    /// Somebody has released what leads to the blocks (REFCOUNT4).
     pub(super) fn note_decrement(&self, run: BlockRun) {
         add(&mut self.lately.borrow_mut().now, run, 1);
     }
 
-    /// Whether somebody let go of one of the blocks, and may hold it again after a crash or read it now (REFCOUNT4).
+    /// Whether somebody released one of the blocks, and may hold it again after a crash or read it now (REFCOUNT4).
     pub(super) fn were_shared_lately(&self, run: BlockRun) -> bool {
         assert!(run.count > 0, "some block is asked about");
         self.retire();
@@ -415,7 +415,7 @@ mod tests {
 
     /// REFCOUNT4.
     #[test]
-    fn what_was_let_go_of_is_remembered_however_many_commits_pass_by() {
+    fn what_was_released_is_remembered_however_many_commits_pass_by() {
         let readers = ReaderEpochs::default();
         let ref_counts = RefCounts::open(Tree::EMPTY, readers.clone(), None);
         let hangs = readers.enter();
@@ -435,7 +435,7 @@ mod tests {
 
     /// REFCOUNT4: a run of several blocks is asked about from its midst.
     #[test]
-    fn what_was_let_go_of_is_remembered_from_wherever_it_is_asked() {
+    fn what_was_released_is_remembered_from_wherever_it_is_asked() {
         let ref_counts = RefCounts::open(Tree::EMPTY, ReaderEpochs::default(), None);
         ref_counts.increment(run(100, 10));
         ref_counts.decrement(run(100, 10));

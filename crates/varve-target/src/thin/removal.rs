@@ -1,4 +1,4 @@
-//! The removal of what volumes held, in batches: what others hold still is let go of as a whole, the rest leaf by leaf.
+//! The removal of what volumes held, in batches: what others hold still is released as a whole, the rest leaf by leaf.
 //!
 //! A batch is a change of the volume's map like any other; so a removal goes on after a crash where the last commit left
 //! it, and costs in proportion to what the volume held alone.

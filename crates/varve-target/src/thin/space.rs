@@ -28,7 +28,7 @@ pub type PoolEvent = SpaceEvent<Infallible>;
 pub(super) struct Waiters {
     pub(super) queue: SpaceWaiters<WhenFull, Infallible>,
     pub(super) watch: SpaceWatch,
-    /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (POOLFULL3).
+    /// Checks and walks under way, which keep in place what is freed; and whether a write needs that (POOLFULL3).
     pub(super) checks: Cell<u64>,
     pub(super) is_wanted: Cell<bool>,
 }

@@ -11,7 +11,7 @@ pub struct PoolUsage {
     pub size: u64,
     /// What data may take now.
     pub free: u64,
-    /// What was given up and comes back with the next checkpoint.
+    /// What is pending free and comes back with the next checkpoint.
     pub returning: u64,
     /// What only metadata may take.
     pub reserve: u64,

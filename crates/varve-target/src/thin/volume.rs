@@ -202,7 +202,7 @@ impl Sharing for Held<'_> {
         }
     }
 
-    /// REFCOUNT4: who let go of the node lately holds after a crash what it leads to.
+    /// REFCOUNT4: who released the node lately holds after a crash what it leads to.
     fn replaces(&self, block: Block, entries: &Entries) {
         if !self.ref_counts.were_shared_lately(BlockRun::one(block)) {
             return;
@@ -262,7 +262,7 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// The volume no longer holds the blocks of `mapping`; gives up those that nobody else holds. `at_once` is a fault
+    /// The volume no longer holds the blocks of `mapping`; frees those that nobody else holds. `at_once` is a fault
     /// for tests (THIN5).
     pub(super) fn release(&self, pages: &mut Pages, mapping: &Mapping, at_once: bool) {
         assert!(mapping.count > 0, "MAPPING1: {mapping:?}");

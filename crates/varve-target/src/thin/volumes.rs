@@ -150,7 +150,7 @@ impl Volumes {
     /// Volume `id` is made no more: it is being removed for everybody.
     pub(super) fn end_making(&self, id: u64) {
         let was_kept = self.in_the_making.borrow_mut().remove(&id);
-        assert!(was_kept, "REVERT3: a copy is made and given up once");
+        assert!(was_kept, "REVERT3: a copy is made and abandoned once");
     }
 
     /// The volume is called `name` from now on; if that is empty it has no name any more (POOLNAMES1).

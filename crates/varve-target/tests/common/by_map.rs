@@ -25,7 +25,7 @@ pub(crate) fn moved() -> [u64; 3] {
 pub(crate) enum Moves {
     /// Under the guard.
     Guarded,
-    /// A while after the guard was let go of: a fault.
+    /// A while after the guard was released: a fault.
     Unguarded,
 }
 

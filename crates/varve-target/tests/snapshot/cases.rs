@@ -621,7 +621,7 @@ fn the_oldest_go(is_base: bool) {
             }
             part += 1;
         };
-        assert_eq!(failed, IoError::NoSpace, "a held snapshot is not given up");
+        assert_eq!(failed, IoError::NoSpace, "a held snapshot is not removed");
         assert_eq!(store.list().iter().map(|descriptor| descriptor.id).collect::<Vec<_>>(), [ids[1]]);
         let content = bytes(&store.snapshot(ids[1]).expect("held"), &world).await;
         assert!(content[..8].iter().all(|byte| *byte == 2) && content[8..].iter().all(|byte| *byte == 0));

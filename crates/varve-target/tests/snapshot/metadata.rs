@@ -81,7 +81,7 @@ fn memory_stays_within_its_budget_and_opening_reads_next_to_nothing() {
         });
         let usage = store.cache_use();
         assert!(most <= BUDGET + 8, "{}: {most} nodes and pages in memory", policy.word());
-        assert!(usage.loads > CHANGES / 10, "nodes were given up and read again: {usage:?}");
+        assert!(usage.loads > CHANGES / 10, "nodes were evicted and read again: {usage:?}");
         say(&format!(
             "{}: at most {most} nodes in memory, {} loads of {}",
             policy.word(),

@@ -598,7 +598,7 @@ fn a_removal_leaves_few_nodes_to_the_next_checkpoint() {
 }
 
 #[test]
-fn a_removal_ends_transactions_before_too_many_runs_are_given_up() {
+fn a_removal_ends_transactions_before_too_many_runs_are_freed() {
     let world = World::new(1);
     let (origin, disk) = (SimDisk::new(4 * MIB), SimDisk::new(2 * MIB));
     world.run(async {
@@ -613,7 +613,7 @@ fn a_removal_ends_transactions_before_too_many_runs_are_given_up() {
         scatter(200).await;
         let before = store.generation();
         store.remove(first).await.expect("not held");
-        assert!(store.generation() > before + 1, "a leaf has more entries than may be given up");
+        assert!(store.generation() > before + 1, "a leaf has more entries than may be freed");
         // And as well when a change wants the space that a removal has left.
         let second = create(&store, "second").await;
         scatter(200).await;

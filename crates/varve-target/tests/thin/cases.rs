@@ -138,7 +138,7 @@ fn a_full_pool_refuses_new_space_and_nothing_else_and_comes_back() {
     });
 }
 
-/// Some room is left, too little for these writes, and nothing was given up.
+/// Some room is left, too little for these writes, and nothing was freed.
 #[test]
 fn a_write_that_is_refused_in_a_pool_that_is_nearly_full_costs_nothing() {
     let world = World::new(22);
@@ -563,7 +563,7 @@ async fn read_slowly(
     futures_util::join!(read(device, &arena, READ), others).0
 }
 
-/// A snapshot overwrites in place what its origin has let go of; a read of the origin is on its way there.
+/// A snapshot overwrites in place what its origin has released; a read of the origin is on its way there.
 fn read_while_the_other_overwrites(injected_bug: Option<InjectedBug>) -> Vec<u8> {
     let world = World::new(8);
     let disk = disk_without_instant_answers(4 * MIB);
@@ -588,7 +588,7 @@ fn a_read_never_sees_what_another_volume_writes_where_it_found_its_own() {
     assert!(alike(&has_bug, 2), "the fault is noticed");
 }
 
-/// Blocks are given up and taken again by another volume; a read is on its way to them.
+/// Blocks are freed and taken again by another volume; a read is on its way to them.
 fn read_while_another_takes_the_blocks(injected_bug: Option<InjectedBug>) -> Vec<u8> {
     let world = World::new(9);
     let disk = disk_without_instant_answers(4 * MIB);

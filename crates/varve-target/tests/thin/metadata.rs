@@ -66,7 +66,7 @@ fn memory_stays_within_its_budget_whatever_is_done() {
             let _ =
                 writeln!(std::io::stderr(), "{}: at most {most} blocks in memory, {usage:?}", policy.word());
             assert!(most <= BUDGET + SLACK, "{}: {most} nodes and pages in memory", policy.word());
-            assert!(usage.evictions > CHANGES / 10, "nodes were given up: {usage:?}");
+            assert!(usage.evictions > CHANGES / 10, "nodes were evicted: {usage:?}");
             let report = pool.check().await.expect("readable");
             assert!(report.errors.is_empty(), "{:#?}", report.errors);
         });

@@ -282,9 +282,9 @@ fn blocks_of_which_the_disk_is_being_told_are_free_after_a_crash() {
     });
 }
 
-/// Of a clone that gives all up its source keeps what both had, by a node that it alone holds then; on the disk both hold it still.
+/// Of a clone that releases all its source keeps what both had, by a node that it alone holds then; on the disk both hold it still.
 #[test]
-fn what_a_clone_has_let_go_of_is_not_overwritten_before_that_is_committed() {
+fn what_a_clone_has_released_is_not_overwritten_before_that_is_committed() {
     let (world, disk) = (World::new(7), SimDisk::new(8 * MIB));
     let arena = world.arena();
     let part = |number: u64| Extent::new(number * PART, PART);

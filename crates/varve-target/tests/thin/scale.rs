@@ -96,7 +96,7 @@ fn the_maps_in_memory_stay_within_their_budget_however_many_are_read_changed_and
         written.expect("there is space");
         if random.chance(1, 100) {
             large.world.run(pool.commit()).expect("no faults");
-            // What is not written yet cannot be given up: half of the budget, and what came since the last commit.
+            // What is not written yet cannot be evicted: half of the budget, and what came since the last commit.
             within("writing", 2 * budget + 400);
         }
     }

@@ -109,7 +109,7 @@ fn a_disk_without_space_for_data_fails_that_write_and_no_other() {
     });
 }
 
-/// The first volume has let go of what both had; on the disk it holds it until that is committed.
+/// The first volume has released what both had; on the disk it holds it until that is committed.
 #[test]
 fn what_was_shared_is_not_overwritten_after_the_commit_that_failed_to_say_that_it_is_not() {
     for (seed, kind) in (20..).zip([Lacks::Flushes, Lacks::Records]) {

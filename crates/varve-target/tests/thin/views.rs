@@ -91,7 +91,7 @@ async fn change(pool: &Rc<Pool>, device: &Device, arena: &Arena, first: u64) {
     if first == 0 {
         pool.remove_some(8).await.expect("no faults"); // not so many that it comes to what the walk reads
     }
-    // What was given up would be used again: in a small pool everything that is free is.
+    // What was freed would be used again: in a small pool everything that is free is.
     for part in (0..2 * PARTS).step_by(2) {
         if pool.usage().free < 64 * KIB {
             break;

@@ -1,4 +1,4 @@
-//! Writes that wait for room in a pool: every event that makes some lets them go on, long before they would give up.
+//! Writes that wait for room in a pool: every event that makes some lets them go on, long before they would time out.
 
 use crate::common::{fresh, sound, volume, write};
 use futures_util::FutureExt;
@@ -12,7 +12,7 @@ use varve_sim::{Holder, Holds, SimDisk, World};
 use varve_target::thin::{Discards, Pool, WhenFull};
 
 const BLOCK: u64 = 64 * KIB;
-/// A write gives up after so long.
+/// A write times out after so long.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 /// A pool without room, and a volume in it that has some of it.

@@ -1,7 +1,7 @@
 //! Read views: what maps lead to at one instant stays readable while they go on to change.
 //!
 //! No block of that instant is used again while the view is open (SPACE3 of `space.rs`), and no node of it is changed in
-//! place (PDATA1). Maps may let go of a node before it was ever written: the views that lead to it keep it in memory. Those are
+//! place (PDATA1). Maps may free a node before it was ever written: the views that lead to it keep it in memory. Those are
 //! at most as many as were dirty when the view was opened.
 //!
 //! Invariant NODEVIEW1: every node of a view is in memory, or on the disk where the view leads to it.

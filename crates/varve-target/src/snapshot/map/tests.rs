@@ -55,7 +55,7 @@ enum Step {
     Remove(usize),
     /// Look at so many entries of a snapshot that is being deleted.
     Reclaim(usize),
-    /// End the transaction, so that nodes are copied from now on and clean ones given up.
+    /// End the transaction, so that nodes are copied from now on and clean ones evicted.
     Commit,
 }
 

@@ -73,7 +73,7 @@ enum Wrong {
     Free,
     /// Nobody holds it, and it is marked as in use.
     Leaked,
-    /// Somebody holds it, and it was given up.
+    /// Somebody holds it, and it is pending free.
     PendingFree,
     /// Somebody holds a place of a page of the space map.
     Page,

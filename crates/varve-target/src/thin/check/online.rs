@@ -1,7 +1,7 @@
 //! A check of the last commit while the pool serves: what that commit leads to stays where it is as long as the check goes
 //! on, as if somebody were reading there (SPACE3), and is compared in batches.
 //!
-//! Whoever checks keeps everything in place that is given up meanwhile; so a check ends without a result when the pool has
+//! Whoever checks keeps everything in place that is freed meanwhile; so a check ends without a result when the pool has
 //! no room for others (POOLFULL3 of `full.rs`).
 
 use super::super::keeping::Keeping;
@@ -24,8 +24,8 @@ impl Pool {
     /// Checks the last commit while everything goes on. What is marked as in use and held by nobody is noticed where the
     /// space map of that commit is still there (CHECKPAGE1 of `space.rs`). `NoSpace` says that others need the room that the check keeps.
     pub async fn check_last_commit(&self, pace: &CheckPace<'_>) -> Result<PoolReport, PoolError> {
-        self.checkpoint().await?; // what was given up before need not be kept
-        // Before the commit that is checked: nothing that is given up after it is used again.
+        self.checkpoint().await?; // what was freed before need not be kept
+        // Before the commit that is checked: nothing that is freed after it is used again.
         let keeping = Keeping::new(self);
         self.checkpoint().await?;
         let superblock = read_superblock(&self.device(), &self.arena).await?;

@@ -174,7 +174,7 @@ impl Host {
                 MetadataOrder::Logged,
                 MetadataOrder::WriteThrough,
             ]),
-            // Half of the histories have a cache that holds next to nothing: nodes are loaded and given up all the time.
+            // Half of the histories have a cache that holds next to nothing: nodes are loaded and evicted all the time.
             cache_bytes: *random.pick(if matches!(kind, Kind::LostNodes) { &[0, 0] } else { &[0, 64 << 20] }),
             policy: *random.pick(&CachePolicy::ALL),
             restored_ranges: *random.pick(&[2, 1 << 14]),
