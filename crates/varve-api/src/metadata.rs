@@ -49,6 +49,6 @@ pub struct MetadataMemory {
     pub hits: u64,
     /// How often it had to be read.
     pub misses: u64,
-    /// How often something was given up to make room.
+    /// How often a node or page was evicted to make room.
     pub evictions: u64,
 }

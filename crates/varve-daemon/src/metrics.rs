@@ -131,7 +131,7 @@ fn caches(figures: &Figures) -> Vec<Metric> {
         ),
         counter(
             "varve_metadata_cache_evictions_total",
-            "How often some was given up to make room.",
+            "How often some was evicted to make room.",
             sample(|metadata| metadata.memory.unwrap_or_default().evictions),
         ),
     ]

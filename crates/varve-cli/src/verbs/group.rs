@@ -230,7 +230,7 @@ fn show(group: &Group) -> String {
 
 fn cache_text(metadata: &GroupMetadata) -> String {
     let MetadataMemory { hits, misses, evictions, .. } = metadata.memory.unwrap_or_default();
-    format!("{hits} hits, {misses} misses, {evictions} given up")
+    format!("{hits} hits, {misses} misses, {evictions} evicted")
 }
 
 fn changes(history: &History) -> String {

@@ -57,7 +57,7 @@ fn what_is_declared_is_shown_divided_and_kept() {
     );
     assert!(text.contains(" in use by 3 stores and pools"), "{text}");
     let text = world.ok("vg show data");
-    assert!(text.contains("metadata:    up to 2.0 MiB") && text.contains("given up"), "{text}");
+    assert!(text.contains("metadata:    up to 2.0 MiB") && text.contains("evicted"), "{text}");
     world.ok("vg change data --cache 64K-per-GiB");
     let changed = metadata(&world);
     assert_eq!((&changed["per_gib"], number(&changed, "cache_bytes")), (&true.into(), 64 * KIB));
