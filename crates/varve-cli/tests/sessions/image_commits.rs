@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::harness::World;
 use crate::image_jobs::{LONG, copying, idle, is_sound, jobs};
-use crate::image_volumes::{chain, compare, content, let_go, qemu, read, write};
+use crate::image_volumes::{chain, compare, content, disconnect, qemu, read, write};
 use std::fs;
 
 /// Where a volume lies.
@@ -40,7 +40,7 @@ fn committing_an_image_is_killed_ended_and_given_again_under_a_client() {
         let refused = world.refused(verb, 5, "V0309");
         assert!(refused.contains("varve job wait"), "{verb}: {refused}");
     }
-    let_go(&world, write(&world, "data/v", &mut model, 2));
+    disconnect(&world, write(&world, "data/v", &mut model, 2));
     copying(&world);
     world.kill();
     is_sound(&world, "images/top");
@@ -50,7 +50,7 @@ fn committing_an_image_is_killed_ended_and_given_again_under_a_client() {
     idle(&world);
     assert_eq!(jobs(&world, "cancelled").len(), 1, "{}", world.data("job list"));
     assert!(place(&world, "data/v").contains("images/top"));
-    let_go(&world, write(&world, "data/v", &mut model, 5));
+    disconnect(&world, write(&world, "data/v", &mut model, 5));
     assert!(read(&world, "data/v") == model, "half here, half there");
     world.ok("export create data/v --nbd unix:stays.sock");
     let mut client = Client::new(&world.path("stays.sock"), "data/v");
@@ -77,7 +77,7 @@ fn an_image_is_committed_once_whenever_the_daemon_dies() {
         let (top, mut model) = chain(&world, 3);
         restart(&mut world);
         world.ok(&format!("lv create data/v --image {top} --format qcow2"));
-        let_go(&world, write(&world, "data/v", &mut model, 4));
+        disconnect(&world, write(&world, "data/v", &mut model, 4));
         assert_eq!(world.stop(), Some(0));
         world.start_with_fault_and(fault, "--image-dir images");
         assert_ne!(world.run("lv commit data/v --wait").exit, 0);
@@ -88,7 +88,7 @@ fn an_image_is_committed_once_whenever_the_daemon_dies() {
         idle(&world);
         assert!(place(&world, "data/v").contains("images/2"), "{fault}: {}", world.data("job list"));
         assert!(read(&world, "data/v") == model, "{fault}");
-        let_go(&world, write(&world, "data/v", &mut model, 6));
+        disconnect(&world, write(&world, "data/v", &mut model, 6));
         assert_eq!(world.stop(), Some(0));
         assert!(qemu(&world, "qemu-img info images/2").contains("backing file: 1"), "one layer goes");
         compare(&world, "images/2", "qcow2", &model);

@@ -4,7 +4,7 @@
 
 use crate::client::Client;
 use crate::harness::World;
-use crate::image_volumes::{chain, compare, content, let_go, qemu, read, write};
+use crate::image_volumes::{chain, compare, content, disconnect, qemu, read, write};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -70,7 +70,7 @@ fn flattening_an_image_is_killed_ended_and_given_again_under_a_client() {
         let refused = world.refused(verb, 5, "V0309");
         assert!(refused.contains("varve job wait"), "{verb}: {refused}");
     }
-    let_go(&world, write(&world, "data/v", &mut model, 2));
+    disconnect(&world, write(&world, "data/v", &mut model, 2));
     copying(&world);
     world.kill();
     is_sound(&world, "images/top");
@@ -80,7 +80,7 @@ fn flattening_an_image_is_killed_ended_and_given_again_under_a_client() {
     world.ok(&format!("job cancel {job}"));
     idle(&world);
     assert_eq!(jobs(&world, "cancelled").len(), 1, "{}", world.data("job list"));
-    let_go(&world, write(&world, "data/v", &mut model, 5));
+    disconnect(&world, write(&world, "data/v", &mut model, 5));
     assert!(read(&world, "data/v") == model, "IMAGEJOB1: what was copied stays");
     world.ok("lv flatten data/v --wait");
     fs::remove_file(world.path("images/base")).expect("nothing needs it");
@@ -133,7 +133,7 @@ fn an_image_is_flattened_below_a_thin_volume_over_its_snapshot() {
     world.ok("lv create data/thin --pool p --origin data/v@gold");
     world.ok("export create data/thin --nbd unix:thin.sock");
     let mut thin = Client::new(&world.path("thin.sock"), "data/thin");
-    let_go(&world, write(&world, "data/v", &mut model, 6));
+    disconnect(&world, write(&world, "data/v", &mut model, 6));
     world.ok("lv flatten data/v --wait");
     assert!(thin.read_all() == gold, "IMAGEJOB3: its client stays connected");
     assert!(read(&world, "data/v") == model);

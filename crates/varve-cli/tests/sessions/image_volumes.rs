@@ -43,10 +43,10 @@ fn scribble(world: &World, name: &str, model: &mut [u8], seed: usize) {
     let at = (2 << 20) + seed * 64 * KIB;
     client.discard(at as u64, 128 * KIB).expect("discarded");
     model[at..at + 128 * KIB].fill(0);
-    let_go(world, client);
+    disconnect(world, client);
 }
 
-pub(crate) fn let_go(world: &World, mut client: Client) {
+pub(crate) fn disconnect(world: &World, mut client: Client) {
     client.flush();
     drop(client);
     world.ok("export remove write.sock -y");
@@ -454,7 +454,7 @@ fn a_volume_takes_in_what_lies_below_its_image_while_it_is_used() {
     world.ok("snap create data/v@before");
     let before = model.clone();
     // A discard of a volume with snapshots may do nothing.
-    let_go(&world, write(&world, "data/v", &mut model, 8));
+    disconnect(&world, write(&world, "data/v", &mut model, 8));
     let would = world.ok("lv flatten data/v -n");
     assert!(would.contains("what lies below its image"), "{would}");
     assert_eq!(world.stop(), Some(0));
@@ -467,7 +467,7 @@ fn a_volume_takes_in_what_lies_below_its_image_while_it_is_used() {
         assert!(Instant::now() < end, "{}", world.data("job list"));
     }
     assert!(world.data("job list").to_string().contains("image-flatten"), "it goes on");
-    let_go(&world, write(&world, "data/v", &mut model, 9));
+    disconnect(&world, write(&world, "data/v", &mut model, 9));
     same(&read(&world, "data/v"), &model);
     same(&read(&world, "data/v@before"), &before);
     let again = world.refused("lv flatten data/v", 2, "V0002");

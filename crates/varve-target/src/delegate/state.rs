@@ -24,9 +24,9 @@ pub(super) struct State {
     /// Devices of the hello, then files of the mapper, by number.
     pub(super) targets: RefCell<BTreeMap<u32, Rc<Target>>>,
     pub(super) cache: RefCell<RemapCache>,
-    /// Counts requests that use answers; another one counts those since the last invalidation.
-    pub(super) users: RefCell<Tracker>,
-    /// Earlier ones that are not empty.
+    /// The reader epoch: requests that use answers. Each invalidation begins another one.
+    pub(super) epoch: RefCell<Tracker>,
+    /// Earlier epochs whose requests have not all ended.
     pub(super) drains: RefCell<Vec<Tracker>>,
     pub(super) changing: Changing,
     pub(super) trims: RangeLock,
@@ -85,7 +85,7 @@ impl State {
             bug,
             targets: RefCell::new(targets),
             cache: RefCell::new(cache),
-            users: RefCell::default(),
+            epoch: RefCell::default(),
             drains: RefCell::default(),
             changing: Changing::default(),
             trims: RangeLock::new(),
@@ -121,9 +121,9 @@ impl State {
         self.connection.borrow().as_ref().map(|connection| connection.welcome)
     }
 
-    /// Counts a request that uses an answer.
+    /// Counts a request that uses an answer in the current reader epoch.
     pub(super) fn enter(&self) -> TrackerGuard {
-        self.users.borrow().enter()
+        self.epoch.borrow().enter()
     }
 
     /// Forgets answers; what is returned waits until no request uses one that was given before (DELEGATE4).
@@ -139,10 +139,10 @@ impl State {
 
     /// What is returned waits until no request uses an answer that was given before.
     pub(super) fn drain(&self) -> impl Future<Output = ()> + use<> {
-        let users = self.users.take();
+        let epoch = self.epoch.take();
         let mut drains = self.drains.borrow_mut();
         drains.retain(|tracker| !tracker.is_empty());
-        drains.push(users);
+        drains.push(epoch);
         let drains = drains.clone();
         async move {
             for tracker in drains {

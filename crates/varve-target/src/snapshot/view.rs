@@ -151,7 +151,7 @@ impl View {
         let extent = Extent::new(offset, data.len() as u64);
         let parts = extent.align_out(PART_SIZE);
         let _alone = self.state.lock.lock(parts, LockMode::Exclusive).await;
-        self.store.let_go(self.id, parts).await?;
+        self.store.restore_before_change(self.id, parts).await?;
         let runs = self.store.map.resolve_written(self.id, parts).await?;
         let writes = runs.into_iter().map(|run| self.write_run(run, extent, &data));
         join_all(writes).await.into_iter().collect()
@@ -212,7 +212,7 @@ impl View {
         self.write_zeros(Extent::between(extent.offset, inner.offset)).await?;
         self.write_zeros(Extent::between(inner.end(), extent.end())).await?;
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
-        self.store.let_go(self.id, inner).await?;
+        self.store.restore_before_change(self.id, inner).await?;
         if self.store.available(1, inner.length) == 0 {
             return Err(IoError::NoSpace);
         }
@@ -234,7 +234,7 @@ impl View {
             return Ok(());
         }
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
-        if self.store.let_go(self.id, inner).await.is_err() {
+        if self.store.restore_before_change(self.id, inner).await.is_err() {
             return Ok(()); // What is discarded may stay.
         }
         let runs = self.store.map.resolve_written(self.id, inner).await?;

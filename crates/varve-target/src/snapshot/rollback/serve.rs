@@ -285,9 +285,13 @@ impl SnapshotStore {
         }
     }
 
-    /// Restores all of `extent`, which is about to be written in snapshot `id` (ROLLBACK2). The caller holds the snapshot's
+    /// Restores all of `extent`, which is about to change in snapshot `id` (ROLLBACK2). The caller holds the snapshot's
     /// lock there, exclusively.
-    pub(in crate::snapshot) async fn let_go(&self, id: u64, extent: Extent) -> Result<(), IoError> {
+    pub(in crate::snapshot) async fn restore_before_change(
+        &self,
+        id: u64,
+        extent: Extent,
+    ) -> Result<(), IoError> {
         if !self.is_target(id) || self.shows_device(extent) {
             return Ok(());
         }
