@@ -158,14 +158,14 @@ impl Slot {
     }
 
     /// The versions before this one, newest first, as far as it knows them.
-    pub fn lineage(&self) -> impl Iterator<Item = Uuid> {
+    pub fn version_history(&self) -> impl Iterator<Item = Uuid> {
         self.previous.into_iter().chain(self.ancestors.iter().copied())
     }
 
     /// The slot with which `text` follows this one, for the same disk.
     pub fn followed_by(&self, sequence: u64, text: String) -> Slot {
         assert!(sequence > self.sequence, "numbers grow");
-        let ancestors = self.lineage().take(ANCESTORS_MAX).collect();
+        let ancestors = self.version_history().take(ANCESTORS_MAX).collect();
         Slot { vg: self.vg, pv: self.pv, sequence, previous: Some(self.version()), ancestors, text }
     }
 

@@ -1,19 +1,19 @@
 //! Physical volumes, groups and logical volumes: who owns which extent, committed atomically.
 //!
 //! From pure to impure: [`names`] and [`size`] are what people write; [`model`] is a group in memory; [`plan`] makes a
-//! new group from an old one and a change, with [`allocate`]; [`table`] says where a volume lies; [`lineage`]
-//! judges which version counts when disks disagree. [`create`], [`scan`], [`open`] and [`activate`] do I/O on disks that they
+//! new group from an old one and a change, with [`allocate`]; [`table`] says where a volume lies; [`election`]
+//! finds the version that counts when disks disagree. [`create`], [`scan`], [`open`] and [`activate`] do I/O on disks that they
 //! are given.
 
 pub mod activate;
 pub mod allocate;
 pub mod create;
 mod disk;
+pub mod election;
 mod free_disk;
 pub mod held;
 mod history;
 pub mod injected_bug;
-pub mod lineage;
 pub mod model;
 pub mod names;
 pub mod open;

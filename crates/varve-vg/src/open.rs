@@ -1,6 +1,6 @@
 //! A group with its disks: brought to one state, changed atomically, given up.
 //!
-//! The protocol, whose judge is `lineage` (the invariants VERSION1 to VERSION3 are stated there):
+//! The protocol, of which `election` is part (the invariants VERSION1 to VERSION3 are stated there):
 //! - A new version goes to every disk it counts on: written beside the newest slot and flushed, on all disks at once.
 //!   It is acknowledged when all are durable; so after a crash any one disk that was there knows it.
 //! - Before a group is used it is *settled*: disks that lag behind are brought forward, what was read is made durable,
@@ -19,9 +19,9 @@ mod returned;
 pub use messages::{Absent, CommitError, Note};
 
 use crate::disk::{Disk, Reading, write_label, write_slot};
+use crate::election::{Election, Replica, ReplicaState};
 use crate::free_disk::FreeDisk;
 use crate::injected_bug::{InjectedBug, has};
-use crate::lineage::{Standing, Verdict, Witness};
 use crate::model::Group;
 use crate::plan::{Change, Plan, Stamp, plan};
 use futures_util::future::join_all;
@@ -59,25 +59,25 @@ struct Member {
     disk: Disk,
     label: Label,
     label_worn: bool,
-    standing: Standing,
+    replica_state: ReplicaState,
     newest: Option<Extent>,
     sequence_max: u64,
 }
 
 impl OpenGroup {
-    /// The group that `verdict` found on `readings`; `witnesses` and `readings` are in the same order.
+    /// The group that `election` found on `readings`; `replicas` and `readings` are in the same order.
     pub(crate) fn assembled(
-        verdict: Verdict,
-        witnesses: Vec<Witness>,
+        election: Election,
+        replicas: Vec<Replica>,
         readings: Vec<Reading>,
         arena: Arena,
     ) -> Self {
-        let Verdict { slot, group, standings, .. } = verdict;
+        let Election { slot, group, replica_states, .. } = election;
         let (members, notes, state) = (Vec::new(), Vec::new(), State::Surveyed);
         let (stale, undecided) = (Vec::new(), None);
         let mut open = OpenGroup { group, slot, members, stale, notes, state, undecided, arena };
-        for ((witness, reading), standing) in witnesses.into_iter().zip(readings).zip(standings) {
-            open.admit(&witness, reading, standing);
+        for ((replica, reading), replica_state) in replicas.into_iter().zip(readings).zip(replica_states) {
+            open.admit(&replica, reading, replica_state);
         }
         for pv in open.newly_missing() {
             let path = open.group.pv_by_id(pv).map_or_else(String::new, |pv| pv.path.clone());
@@ -95,49 +95,49 @@ impl OpenGroup {
         used.sort_unstable();
         assert!(used.windows(2).all(|pair| pair[0] != pair[1]), "OPEN3: a disk is used twice");
         let is_foreign = |member: &Member| {
-            member.standing != Standing::Removed && self.group.pv_by_id(member.pv).is_none()
+            member.replica_state != ReplicaState::Removed && self.group.pv_by_id(member.pv).is_none()
         };
         assert!(!self.members.iter().any(is_foreign), "OPEN3: a disk of another group is used");
         assert!(self.undecided.is_none() || self.state == State::Broken, "OPEN2");
     }
 
-    fn admit(&mut self, witness: &Witness, reading: Reading, standing: Standing) {
+    fn admit(&mut self, replica: &Replica, reading: Reading, replica_state: ReplicaState) {
         let path = reading.disk.path.clone();
-        let newest_slot = witness.ring.newest();
+        let newest_slot = replica.ring.newest();
         let holds = newest_slot.map_or(0, |placed| placed.slot.sequence);
         let newest = self.group.entry().sequence;
-        for damaged in &witness.ring.damaged {
+        for damaged in &replica.ring.damaged {
             let (address, error) = (damaged.address, damaged.error);
             self.notes.push(Note::SlotDamaged { path: path.clone(), address, error });
         }
         if reading.label_worn {
             self.notes.push(Note::LabelWorn { path: path.clone() });
         }
-        let entry = self.group.pv_by_id(witness.pv);
+        let entry = self.group.pv_by_id(replica.pv);
         let shape = (reading.label.size, reading.label.data_offset);
         if entry.is_some_and(|entry| (entry.size, entry.data_offset) != shape) {
             self.notes.push(Note::OtherShape { path });
             return;
         }
-        match standing {
-            Standing::Current => {}
-            Standing::Behind => self.notes.push(Note::Behind { path, holds, newest }),
-            Standing::Returned => self.notes.push(Note::Returned { path, holds, newest }),
-            Standing::Stale => self.notes.push(Note::Stale { path, holds, newest }),
-            Standing::Removed => self.notes.push(Note::Removed { path, group: self.group.name().into() }),
+        match replica_state {
+            ReplicaState::Current => {}
+            ReplicaState::Behind => self.notes.push(Note::Behind { path, holds, newest }),
+            ReplicaState::Returned => self.notes.push(Note::Returned { path, holds, newest }),
+            ReplicaState::Stale => self.notes.push(Note::Stale { path, holds, newest }),
+            ReplicaState::Removed => self.notes.push(Note::Removed { path, group: self.group.name().into() }),
         }
         // A disk that leaves the group when the crash comes holds the version before; its label is still to be cleared.
         let leaving = newest_slot.is_some_and(|placed| Some(placed.version) == self.slot.previous);
-        if standing == Standing::Removed && !leaving {
+        if replica_state == ReplicaState::Removed && !leaving {
             return;
         }
-        let disks = if standing == Standing::Stale { &mut self.stale } else { &mut self.members };
+        let disks = if replica_state == ReplicaState::Stale { &mut self.stale } else { &mut self.members };
         disks.push(Member {
-            pv: witness.pv,
+            pv: replica.pv,
             label: reading.label,
             label_worn: reading.label_worn,
             disk: reading.disk,
-            standing,
+            replica_state,
             newest: newest_slot.map(|placed| placed.extent),
             sequence_max: holds,
         });
@@ -217,11 +217,11 @@ impl OpenGroup {
 
     /// Disks that were marked missing, are here, and hold all that they had acknowledged.
     pub fn returned(&self) -> Vec<Uuid> {
-        self.with(Standing::Returned).map(|member| member.pv).collect()
+        self.with(ReplicaState::Returned).map(|member| member.pv).collect()
     }
 
-    fn with(&self, standing: Standing) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(move |member| member.standing == standing)
+    fn with(&self, replica_state: ReplicaState) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |member| member.replica_state == replica_state)
     }
 
     /// Brings all disks to the state that was found, durably, and records which are missing and which are back. Only
@@ -230,7 +230,7 @@ impl OpenGroup {
         self.refuse_if_broken()?;
         let missing = self.newly_missing();
         // At least one usable disk holds the truth; else there is nobody to record the absence of the others.
-        let nobody = self.with(Standing::Current).next().is_none();
+        let nobody = self.with(ReplicaState::Current).next().is_none();
         if nobody || (absent == Absent::Refuse && !missing.is_empty()) {
             let path = |id: &Uuid| self.group.pv_by_id(*id).map_or_else(String::new, |pv| pv.path.clone());
             let paths = missing.iter().map(path).collect();
@@ -254,7 +254,7 @@ impl OpenGroup {
         if !superseded.is_empty() {
             self.record(Vec::new(), superseded, stamp).await?;
         }
-        assert!(self.members.iter().all(|member| member.standing == Standing::Current), "VERSION1");
+        assert!(self.members.iter().all(|member| member.replica_state == ReplicaState::Current), "VERSION1");
         self.assert_consistent();
         Ok(())
     }
@@ -262,7 +262,7 @@ impl OpenGroup {
     /// Disks that lag behind and hold a version that was given up, of a number as high as that which counts (VERSION3).
     /// They are left out of one version and taken back by the next.
     fn with_newer_slots(&self) -> impl Iterator<Item = &Member> {
-        self.with(Standing::Behind).filter(|member| member.sequence_max >= self.slot.sequence)
+        self.with(ReplicaState::Behind).filter(|member| member.sequence_max >= self.slot.sequence)
     }
 
     /// Commits which disks are missing and which are back: VERSION2.
@@ -296,14 +296,14 @@ impl OpenGroup {
     async fn mend_labels(&mut self) -> Result<(), CommitError> {
         let (vg, arena) = (self.group.id(), self.arena.clone());
         let work = self.members.iter_mut().map(|member| async {
-            let wanted = (member.standing != Standing::Removed).then_some(vg);
+            let wanted = (member.replica_state != ReplicaState::Removed).then_some(vg);
             let sound = !member.label_worn && member.label.vg == wanted;
             let done = if sound { Ok(()) } else { member.relabel(wanted, &arena).await };
             done.map_err(|error| (member.disk.path.clone(), error))
         });
         let results = join_all(work).await;
         self.finish_writes(results)?;
-        self.members.retain(|member| member.standing != Standing::Removed);
+        self.members.retain(|member| member.replica_state != ReplicaState::Removed);
         Ok(())
     }
 
@@ -360,7 +360,7 @@ impl OpenGroup {
             "VERSION1: all of them hold it"
         );
         assert!(counted.count() > 0, "VERSION1: somebody holds it");
-        self.members.retain(|member| member.standing != Standing::Removed);
+        self.members.retain(|member| member.replica_state != ReplicaState::Removed);
         self.assert_consistent();
         Ok(())
     }
@@ -390,7 +390,7 @@ impl OpenGroup {
         if results.iter().all(Result::is_ok) {
             let leaving = self.members.iter_mut().filter(|member| next.pv_by_id(member.pv).is_none());
             for member in leaving {
-                member.standing = Standing::Removed;
+                member.replica_state = ReplicaState::Removed;
                 let done = member.relabel(None, &arena).await;
                 results.push(done.map_err(|error| (member.disk.path.clone(), error)));
             }
@@ -439,18 +439,22 @@ impl Member {
             disk: free.disk,
             label: free.label,
             label_worn: false,
-            standing: Standing::Current,
+            replica_state: ReplicaState::Current,
             newest: None,
             sequence_max: 0,
         }
     }
 
     async fn bring_forward(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
-        match self.standing {
+        match self.replica_state {
             // Else VERSION3 forbids it: see `with_newer_slots`.
-            Standing::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
-            Standing::Current => self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error)),
-            Standing::Behind | Standing::Returned | Standing::Removed | Standing::Stale => Ok(()),
+            ReplicaState::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
+            ReplicaState::Current => {
+                self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))
+            }
+            ReplicaState::Behind | ReplicaState::Returned | ReplicaState::Removed | ReplicaState::Stale => {
+                Ok(())
+            }
         }
     }
 
@@ -466,7 +470,7 @@ impl Member {
         let written = write_slot(&self.disk.device, self.label.ring, self.newest, &own, arena).await;
         self.newest = Some(written.map_err(|error| self.failed(error))?);
         self.sequence_max = slot.sequence;
-        self.standing = Standing::Current;
+        self.replica_state = ReplicaState::Current;
         Ok(())
     }
 

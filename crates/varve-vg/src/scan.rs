@@ -1,8 +1,8 @@
 //! From disks to groups: whose they are, what they say, and everything that is wrong, by name. Reads only.
 
 use crate::disk::{self, Disk, ReadProblem, Reading};
+use crate::election::{Replica, Undecided, elect};
 use crate::free_disk::FreeDisk;
-use crate::lineage::{Undecided, Witness, judge};
 use crate::model::TextError;
 use crate::open::OpenGroup;
 use futures_util::future::join_all;
@@ -196,27 +196,27 @@ impl Survey {
         if self.refused.iter().any(|refused| refused.id == id) {
             return;
         }
-        let mut witnesses = witnesses(&readings, id);
-        let mut verdict = judge(&witnesses);
-        if let Ok(found) = &verdict {
+        let mut replicas = replicas(&readings, id);
+        let mut election = elect(&replicas);
+        if let Ok(found) = &election {
             // A crash while the group was made: the disk is listed, and its label does not know it yet.
             let listed = |reading: &mut Reading| found.group.counts_on(reading.label.pv);
             let adopted: Vec<Reading> = unassigned.extract_if(.., listed).collect();
             if !adopted.is_empty() {
                 readings.extend(adopted);
-                witnesses = self::witnesses(&readings, id);
-                verdict = judge(&witnesses);
+                replicas = self::replicas(&readings, id);
+                election = elect(&replicas);
             }
         }
-        assert_eq!(witnesses.len(), readings.len(), "every disk has its say");
+        assert_eq!(replicas.len(), readings.len(), "every disk has its say");
         let path_of = |pv: &Uuid| {
             let reading = readings.iter().find(|reading| reading.label.pv == *pv);
             reading.map_or_else(String::new, |reading| reading.disk.path.clone())
         };
-        let problem = match verdict {
-            Ok(verdict) => {
-                assert_eq!(verdict.group.id(), id, "the versions that were judged are of this group");
-                self.groups.push(OpenGroup::assembled(verdict, witnesses, readings, arena.clone()));
+        let problem = match election {
+            Ok(election) => {
+                assert_eq!(election.group.id(), id, "the version that was elected is of this group");
+                self.groups.push(OpenGroup::assembled(election, replicas, readings, arena.clone()));
                 return;
             }
             Err(Undecided::Nothing) => GroupProblem::NoDescription,
@@ -231,9 +231,9 @@ impl Survey {
     }
 }
 
-fn witnesses(readings: &[Reading], vg: Uuid) -> Vec<Witness> {
-    let witness = |reading: &Reading| Witness { pv: reading.label.pv, ring: reading.find(vg) };
-    readings.iter().map(witness).collect()
+fn replicas(readings: &[Reading], vg: Uuid) -> Vec<Replica> {
+    let replica = |reading: &Reading| Replica { pv: reading.label.pv, ring: reading.find(vg) };
+    readings.iter().map(replica).collect()
 }
 
 fn sides_text(sides: &[Vec<String>]) -> String {

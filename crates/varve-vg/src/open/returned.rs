@@ -1,6 +1,6 @@
 //! Disks that were missing and are here: taken back, or left out.
 
-use super::{CommitError, OpenGroup, Stamp, Standing, State};
+use super::{CommitError, OpenGroup, ReplicaState, Stamp, State};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
@@ -8,7 +8,8 @@ impl OpenGroup {
     /// Leaves out disks that were missing and cannot be written: the group does not count on them, and goes on without them.
     pub(super) async fn try_returned(&mut self) {
         let (vg, arena) = (self.group.id(), self.arena.clone());
-        let returned = self.members.iter_mut().filter(|member| member.standing == Standing::Returned);
+        let returned =
+            self.members.iter_mut().filter(|member| member.replica_state == ReplicaState::Returned);
         let tried = returned.map(|member| async { (member.pv, member.relabel(Some(vg), &arena).await) });
         for (pv, done) in join_all(tried).await {
             if let Err(error) = done {

@@ -5,7 +5,7 @@
 //! of a commit, or because it was away; it may hold a version that nobody else has, because the crash came after it
 //! alone was written; or because it was used alone, elsewhere.
 //!
-//! Invariants of the protocol, on which the judgement rests:
+//! Invariants of the protocol, on which the election rests:
 //! - VERSION1. A version is written only to disks that it counts on (belong to it and are not marked missing), and only
 //!   after the version before it was durable on every disk that both count on.
 //! - VERSION2. Before a group is used while disks are absent, a version that marks them missing is acknowledged.
@@ -29,16 +29,16 @@ use varve_format::{Placed, RingContent, Slot};
 
 /// What one disk says of the group.
 #[derive(Clone, Debug)]
-pub struct Witness {
+pub struct Replica {
     /// The disk.
     pub pv: Uuid,
     /// The versions in its ring.
     pub ring: RingContent,
 }
 
-/// How a disk stands to the version that was found to be the truth.
+/// How a disk stands to the version that was elected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ReplicaState {
     /// It holds it.
     Current,
     /// It lacks the last version, which a crash kept from it; it is brought forward.
@@ -51,18 +51,18 @@ pub enum Standing {
     Removed,
 }
 
-/// The truth, and how the disks stand to it.
+/// The version that counts, and the states of the replicas.
 #[derive(Clone, Debug)]
-pub struct Verdict {
+pub struct Election {
     /// The version that counts, as one disk holds it.
     pub slot: Slot,
     /// What it says.
     pub group: Group,
-    /// Every witness's standing, in the order in which they were given.
-    pub standings: Vec<Standing>,
+    /// The state of every replica, in the order in which they were given.
+    pub replica_states: Vec<ReplicaState>,
 }
 
-/// Why there is no verdict.
+/// Why no version was elected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undecided {
     /// No disk holds a whole description.
@@ -78,9 +78,9 @@ pub enum Undecided {
 /// Numbers from here on are no work of ours: nobody makes so many changes.
 const SEQUENCE_END: u64 = 1 << 62;
 
-/// Finds the truth.
-pub fn judge(witnesses: &[Witness]) -> Result<Verdict, Undecided> {
-    let tree = Tree::of(witnesses);
+/// Finds the version that counts.
+pub fn elect(replicas: &[Replica]) -> Result<Election, Undecided> {
+    let tree = Tree::of(replicas);
     let version = tree.winner()?;
     let slot = (*tree.slots.get(&version).expect("the winner is a version that a disk holds")).clone();
     let group = Group::from_text(&slot.text).map_err(Undecided::Text)?;
@@ -92,41 +92,42 @@ pub fn judge(witnesses: &[Witness]) -> Result<Verdict, Undecided> {
     }
     let chain = tree.chain(version);
     assert_eq!(chain.first(), Some(&version), "a line begins with its head");
-    let standings: Vec<_> = witnesses.iter().map(|witness| tree.standing(witness, &chain, &group)).collect();
-    if !standings.contains(&Standing::Current) && !has(InjectedBug::BelieveStale) {
+    let replica_states: Vec<_> =
+        replicas.iter().map(|replica| tree.state_of(replica, &chain, &group)).collect();
+    if !replica_states.contains(&ReplicaState::Current) && !has(InjectedBug::BelieveStale) {
         return Err(Undecided::Contradiction("it counts on no disk that holds it"));
     }
-    Ok(Verdict { slot, group, standings })
+    Ok(Election { slot, group, replica_states })
 }
 
 /// All versions that any disk holds.
 struct Tree<'a> {
-    witnesses: &'a [Witness],
+    replicas: &'a [Replica],
     slots: HashMap<Uuid, &'a Slot>,
     /// The newest version of each disk, and which disks have it.
     heads: BTreeMap<Uuid, Vec<Uuid>>,
 }
 
 impl<'a> Tree<'a> {
-    fn of(witnesses: &'a [Witness]) -> Self {
-        let placed = witnesses.iter().flat_map(|witness| &witness.ring.slots);
+    fn of(replicas: &'a [Replica]) -> Self {
+        let placed = replicas.iter().flat_map(|replica| &replica.ring.slots);
         let slots: HashMap<Uuid, &Slot> = placed.map(|placed| (placed.version, &placed.slot)).collect();
         let mut heads: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
-        for witness in witnesses {
-            if let Some(newest) = witness.ring.newest() {
-                heads.entry(newest.version).or_default().push(witness.pv);
+        for replica in replicas {
+            if let Some(newest) = replica.ring.newest() {
+                heads.entry(newest.version).or_default().push(replica.pv);
             }
         }
         assert!(
             heads.keys().all(|head| slots.contains_key(head)),
             "ELECT1: a head is a version that a disk holds"
         );
-        Tree { witnesses, slots, heads }
+        Tree { replicas, slots, heads }
     }
 
     fn winner(&self) -> Result<Uuid, Undecided> {
         if has(InjectedBug::BelieveStale) {
-            let first = self.witnesses.iter().find_map(|witness| witness.ring.newest());
+            let first = self.replicas.iter().find_map(|replica| replica.ring.newest());
             return first.map(|placed| placed.version).ok_or(Undecided::Nothing);
         }
         let chains: Vec<(Uuid, Vec<Uuid>)> =
@@ -163,7 +164,7 @@ impl<'a> Tree<'a> {
         let mut chain = vec![version];
         let mut at = self.slots.get(&version);
         while let Some(slot) = at.take() {
-            for ancestor in slot.lineage() {
+            for ancestor in slot.version_history() {
                 chain.push(ancestor);
                 // VERSION3: numbers fall along a line, so following it comes to an end.
                 at = self.slots.get(&ancestor).filter(|older| older.sequence < slot.sequence);
@@ -204,32 +205,32 @@ impl<'a> Tree<'a> {
             return false;
         }
         let (Some(group), Some(slot)) = (self.group(one.0), self.slots.get(&one.0)) else { return false };
-        let expected = self.witnesses.iter().filter(|witness| group.counts_on(witness.pv));
-        expected.into_iter().any(|witness| never_held(&witness.ring, one.0, slot.sequence))
+        let expected = self.replicas.iter().filter(|replica| group.counts_on(replica.pv));
+        expected.into_iter().any(|replica| never_held(&replica.ring, one.0, slot.sequence))
     }
 
     fn group(&self, version: Uuid) -> Option<Group> {
         Group::from_text(&self.slots.get(&version)?.text).ok()
     }
 
-    fn standing(&self, witness: &Witness, chain: &[Uuid], truth: &Group) -> Standing {
-        if truth.pv_by_id(witness.pv).is_none() {
-            return Standing::Removed;
+    fn state_of(&self, replica: &Replica, chain: &[Uuid], truth: &Group) -> ReplicaState {
+        if truth.pv_by_id(replica.pv).is_none() {
+            return ReplicaState::Removed;
         }
         assert!(!chain.is_empty(), "a line holds its head");
-        let held = |version: &Uuid| witness.ring.slots.iter().any(|placed| placed.version == *version);
-        let Some(base) = chain.iter().position(held) else { return Standing::Stale };
-        if base == 0 && truth.counts_on(witness.pv) {
-            return Standing::Current;
+        let held = |version: &Uuid| replica.ring.slots.iter().any(|placed| placed.version == *version);
+        let Some(base) = chain.iter().position(held) else { return ReplicaState::Stale };
+        if base == 0 && truth.counts_on(replica.pv) {
+            return ReplicaState::Current;
         }
         // The versions that it lacks, newest first; whether each counts on it.
         let lacks =
-            chain[..base].iter().map(|version| self.group(*version).map(|group| group.counts_on(witness.pv)));
-        let Some(lacks) = lacks.collect::<Option<Vec<bool>>>() else { return Standing::Stale };
+            chain[..base].iter().map(|version| self.group(*version).map(|group| group.counts_on(replica.pv)));
+        let Some(lacks) = lacks.collect::<Option<Vec<bool>>>() else { return ReplicaState::Stale };
         if lacks.windows(2).any(|pair| pair[0] && pair[1]) {
-            return Standing::Stale;
+            return ReplicaState::Stale;
         }
-        if truth.counts_on(witness.pv) { Standing::Behind } else { Standing::Returned }
+        if truth.counts_on(replica.pv) { ReplicaState::Behind } else { ReplicaState::Returned }
     }
 }
 

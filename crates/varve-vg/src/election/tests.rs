@@ -1,4 +1,4 @@
-//! Tests of the judgement on trees of versions drawn by hand; the simulation draws the others.
+//! Tests of elections on trees of versions drawn by hand; the simulation draws the others.
 
 use super::*;
 use crate::model::Description;
@@ -47,28 +47,31 @@ fn next_numbered(slot: &Slot, change: &str, without: &str, sequence: u64) -> Slo
 }
 
 /// A disk that holds these versions.
-fn holds(disk: char, slots: &[&Slot]) -> Witness {
+fn holds(disk: char, slots: &[&Slot]) -> Replica {
     let placed = (0..).zip(slots).map(|(number, slot)| Placed {
         extent: Extent::new(number * 4096, 4096),
         version: slot.version(),
         slot: (*slot).clone(),
     });
-    Witness { pv: id(disk), ring: RingContent { slots: placed.collect(), damaged: Vec::new() } }
+    Replica { pv: id(disk), ring: RingContent { slots: placed.collect(), damaged: Vec::new() } }
 }
 
-fn judged(witnesses: &[Witness]) -> (Uuid, Vec<Standing>) {
-    let verdict = judge(witnesses).expect("decided");
-    (verdict.slot.version(), verdict.standings)
+fn elected(replicas: &[Replica]) -> (Uuid, Vec<ReplicaState>) {
+    let election = elect(replicas).expect("decided");
+    (election.slot.version(), election.replica_states)
 }
 
 #[test]
 fn a_commit_cut_off_is_carried_on_from_any_disk_that_has_it() {
     let one = first();
     let two = next(&one, "two", "");
-    let found = judged(&[holds('a', &[&one]), holds('b', &[&one, &two]), holds('d', &[&one])]);
-    assert_eq!(found, (two.version(), vec![Standing::Behind, Standing::Current, Standing::Behind]));
-    assert_eq!(judged(&[holds('a', &[&one])]).0, one.version());
-    assert!(matches!(judge(&[]), Err(Undecided::Nothing)));
+    let found = elected(&[holds('a', &[&one]), holds('b', &[&one, &two]), holds('d', &[&one])]);
+    assert_eq!(
+        found,
+        (two.version(), vec![ReplicaState::Behind, ReplicaState::Current, ReplicaState::Behind])
+    );
+    assert_eq!(elected(&[holds('a', &[&one])]).0, one.version());
+    assert!(matches!(elect(&[]), Err(Undecided::Nothing)));
 }
 
 #[test]
@@ -76,8 +79,12 @@ fn a_disk_that_lost_what_it_had_acknowledged_is_stale() {
     let one = first();
     let two = next(&one, "two", "");
     let three = next(&two, "three", "");
-    let found = judged(&[holds('a', &[&one]), holds('b', &[&one, &two, &three]), holds('d', &[])]);
-    assert_eq!(found, (three.version(), vec![Standing::Stale, Standing::Current, Standing::Stale]), "ELECT5");
+    let found = elected(&[holds('a', &[&one]), holds('b', &[&one, &two, &three]), holds('d', &[])]);
+    assert_eq!(
+        found,
+        (three.version(), vec![ReplicaState::Stale, ReplicaState::Current, ReplicaState::Stale]),
+        "ELECT5"
+    );
 }
 
 #[test]
@@ -86,13 +93,13 @@ fn a_version_written_alone_loses_to_the_line_that_left_its_disk_out() {
     let cut_off = next(&one, "cut off", "");
     let without = next(&one, "without a", "a");
     let later = next(&without, "later", "a");
-    let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later])]);
-    assert_eq!(found, (later.version(), vec![Standing::Returned, Standing::Current]), "ELECT2");
+    let found = elected(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later])]);
+    assert_eq!(found, (later.version(), vec![ReplicaState::Returned, ReplicaState::Current]), "ELECT2");
     let back = next(&later, "taken back", "");
-    let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later, &back])]);
+    let found = elected(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later, &back])]);
     assert_eq!(
         found,
-        (back.version(), vec![Standing::Behind, Standing::Current]),
+        (back.version(), vec![ReplicaState::Behind, ReplicaState::Current]),
         "ELECT2, while it is taken back"
     );
 }
@@ -102,24 +109,24 @@ fn halves_used_apart_are_not_decided() {
     let one = first();
     let without_a = next(&one, "without a", "a");
     let alone = next(&one, "a alone", "bd");
-    let witnesses =
+    let replicas =
         [holds('a', &[&one, &alone]), holds('b', &[&one, &without_a]), holds('d', &[&one, &without_a])];
-    let Err(Undecided::Divergent(mut sides)) = judge(&witnesses) else { panic!("ELECT4") };
+    let Err(Undecided::Divergent(mut sides)) = elect(&replicas) else { panic!("ELECT4") };
     sides.sort();
     assert_eq!(sides, [vec![id('a')], vec![id('b'), id('d')]]);
 }
 
 #[test]
-fn a_witness_proves_that_a_version_was_never_acknowledged() {
+fn a_replica_proves_that_a_version_was_never_acknowledged() {
     let one = first();
     let cut_off = next(&one, "without a, cut off", "a");
     let alone = next(&one, "a alone", "bd");
-    let with_witness = [holds('a', &[&one, &alone]), holds('b', &[&one, &cut_off]), holds('d', &[&one])];
-    assert_eq!(judged(&with_witness).0, alone.version(), "ELECT3: d never got what b holds");
-    assert!(matches!(judge(&with_witness[..2]), Err(Undecided::Divergent(_))), "without d nobody knows");
-    let mut damaged = with_witness;
+    let with_replica = [holds('a', &[&one, &alone]), holds('b', &[&one, &cut_off]), holds('d', &[&one])];
+    assert_eq!(elected(&with_replica).0, alone.version(), "ELECT3: d never got what b holds");
+    assert!(matches!(elect(&with_replica[..2]), Err(Undecided::Divergent(_))), "without d nobody knows");
+    let mut damaged = with_replica;
     damaged[2].ring.damaged.push(Damaged { address: 0, sequence: None, error: SlotError::Header });
-    assert!(matches!(judge(&damaged), Err(Undecided::Divergent(_))), "a damaged ring proves nothing");
+    assert!(matches!(elect(&damaged), Err(Undecided::Divergent(_))), "a damaged ring proves nothing");
 }
 
 #[test]
@@ -127,11 +134,11 @@ fn of_versions_that_were_all_cut_off_any_will_do_but_all_choose_the_same() {
     let one = first();
     let left = next(&one, "without d", "d");
     let right = next(&one, "without a", "a");
-    let witnesses = [holds('a', &[&one, &left]), holds('b', &[&one]), holds('d', &[&one, &right])];
-    let chosen = judged(&witnesses).0;
-    let mut turned = witnesses;
+    let replicas = [holds('a', &[&one, &left]), holds('b', &[&one]), holds('d', &[&one, &right])];
+    let chosen = elected(&replicas).0;
+    let mut turned = replicas;
     turned.reverse();
-    assert_eq!(judged(&turned).0, chosen);
+    assert_eq!(elected(&turned).0, chosen);
     assert!([left.version(), right.version()].contains(&chosen));
 }
 
@@ -145,8 +152,11 @@ fn an_old_image_does_not_win_because_its_line_once_left_the_others_out() {
     let newest = next(&together, "newest", "");
     let others = [holds('b', &[&one, &together, &newest]), holds('d', &[&one, &together, &newest])];
     let old = holds('a', &[&one, &alone, &back]);
-    let found = judged(&[old, others[0].clone(), others[1].clone()]);
-    assert_eq!(found, (newest.version(), vec![Standing::Stale, Standing::Current, Standing::Current]));
+    let found = elected(&[old, others[0].clone(), others[1].clone()]);
+    assert_eq!(
+        found,
+        (newest.version(), vec![ReplicaState::Stale, ReplicaState::Current, ReplicaState::Current])
+    );
     // The same, so long ago that no slot names the old versions any more.
     let mut later = newest;
     for step in 0..12 {
@@ -154,7 +164,7 @@ fn an_old_image_does_not_win_because_its_line_once_left_the_others_out() {
     }
     let others = [holds('b', &[&later]), holds('d', &[&later])];
     let old = holds('a', &[&one, &alone, &back]);
-    let found = judge(&[old, others[0].clone(), others[1].clone()]);
+    let found = elect(&[old, others[0].clone(), others[1].clone()]);
     assert!(matches!(found, Err(Undecided::Divergent(_))), "refused, not believed: {found:?}");
 }
 
@@ -164,15 +174,15 @@ fn a_disk_that_was_given_up_is_none_of_the_group() {
     let group = Group::from_text(&one.text).expect("sound");
     let planned = plan(&group, Change::RemoveDisk { id: id('d') }, &stamp("vg reduce")).expect("possible");
     let two = one.followed_by(2, planned.after.text());
-    let found = judged(&[holds('a', &[&one, &two]), holds('d', &[&one])]);
-    assert_eq!(found, (two.version(), vec![Standing::Current, Standing::Removed]));
+    let found = elected(&[holds('a', &[&one, &two]), holds('d', &[&one])]);
+    assert_eq!(found, (two.version(), vec![ReplicaState::Current, ReplicaState::Removed]));
 }
 
 #[test]
 fn a_text_of_a_newer_program_is_not_passed_over() {
     let one = first();
     let two = one.followed_by(2, one.text.replace("version = 4", "version = 5"));
-    let found = judge(&[holds('a', &[&one, &two])]).expect_err("not readable");
+    let found = elect(&[holds('a', &[&one, &two])]).expect_err("not readable");
     assert_eq!(found, Undecided::Text(TextError::Newer(5)));
 }
 
@@ -180,10 +190,10 @@ fn a_text_of_a_newer_program_is_not_passed_over() {
 fn whole_versions_that_cannot_be_true_are_refused() {
     let one = first();
     let other_text = one.followed_by(2, one.text.clone());
-    let unlisted = Witness { pv: Uuid::from_u128(0xf), ..holds('a', &[&one]) };
+    let unlisted = Replica { pv: Uuid::from_u128(0xf), ..holds('a', &[&one]) };
     let high = next_numbered(&one, "high", "", 1 << 62);
-    for witness in [holds('a', &[&other_text]), unlisted, holds('a', &[&high])] {
-        assert!(matches!(judge(&[witness]), Err(Undecided::Contradiction(_))));
+    for replica in [holds('a', &[&other_text]), unlisted, holds('a', &[&high])] {
+        assert!(matches!(elect(&[replica]), Err(Undecided::Contradiction(_))));
     }
 }
 
@@ -192,6 +202,6 @@ fn numbers_do_not_decide() {
     let one = first();
     let without_a = next(&one, "without a", "a");
     let cut_off = next_numbered(&one, "cut off", "", 9);
-    let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without_a])]);
+    let found = elected(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without_a])]);
     assert_eq!(found.0, without_a.version());
 }
