@@ -130,8 +130,8 @@ pub(crate) enum Damage {
 
 /// What happens to a request beside what it asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    Fine,
+pub(crate) enum Fault {
+    None,
     Stall,
     /// A medium error; a change happens in part.
     Fail,
@@ -168,29 +168,29 @@ impl Default for Faults {
 
 impl Faults {
     /// What is to happen to a request with this verb to disk `disk`.
-    pub(crate) fn judge(&self, disk: u64, verb: &str, random: &mut Random) -> Verdict {
+    pub(crate) fn draw(&self, disk: u64, verb: &str, random: &mut Random) -> Fault {
         if !self.enabled || self.plan == FaultPlan::default() {
-            return Verdict::Fine;
+            return Fault::None;
         }
         let plan = &self.plan;
-        let common = [(plan.stall, Verdict::Stall), (plan.vanish, Verdict::Vanish)];
-        let special: &[(u32, Verdict)] = match verb {
-            "read" => &[(plan.latent, Verdict::Latent), (plan.rot, Verdict::Rot)],
+        let common = [(plan.stall, Fault::Stall), (plan.vanish, Fault::Vanish)];
+        let special: &[(u32, Fault)] = match verb {
+            "read" => &[(plan.latent, Fault::Latent), (plan.rot, Fault::Rot)],
             "write" => &[
-                (plan.write_error, Verdict::Fail),
-                (plan.no_space, Verdict::NoSpace),
-                (plan.misdirected, Verdict::Misdirected),
-                (plan.lost, Verdict::Lost),
+                (plan.write_error, Fault::Fail),
+                (plan.no_space, Fault::NoSpace),
+                (plan.misdirected, Fault::Misdirected),
+                (plan.lost, Fault::Lost),
             ],
-            "flush" => &[(plan.flush_error, Verdict::Fail), (plan.flush_loss, Verdict::FailAndLose)],
-            _ => &[(plan.write_error, Verdict::Fail)],
+            "flush" => &[(plan.flush_error, Fault::Fail), (plan.flush_loss, Fault::FailAndLose)],
+            _ => &[(plan.write_error, Fault::Fail)],
         };
-        for (millionths, verdict) in special.iter().chain(&common) {
+        for (millionths, fault) in special.iter().chain(&common) {
             if *millionths > 0 && random.chance(u64::from(*millionths), 1_000_000) && self.budget.take(disk) {
-                return *verdict;
+                return *fault;
             }
         }
-        Verdict::Fine
+        Fault::None
     }
 
     pub(crate) fn damage(&mut self, sector: u64, damage: Damage) {

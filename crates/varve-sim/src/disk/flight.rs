@@ -1,7 +1,7 @@
 //! A request that a simulated disk has accepted and not answered.
 
 use super::answer::Reply;
-use super::fault::Verdict;
+use super::fault::Fault;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_block::{Buffer, Durability, Extent, Outcome};
@@ -11,7 +11,7 @@ pub(crate) struct Flight {
     pub(crate) verb: &'static str,
     pub(crate) extent: Extent,
     pub(super) job: Job,
-    pub(super) verdict: Verdict,
+    pub(super) fault: Fault,
     /// The sector to which a misdirected write goes, if it does not matter to chance.
     pub(super) astray: Option<u64>,
     pub(super) reply: Reply,

@@ -23,7 +23,7 @@ use crate::SECTOR_SIZE;
 use crate::chance::{Chooser, CrashTally};
 use crate::random::Random;
 use crate::world::{Core, CrashKind, Hardware, Stage, World};
-use fault::{Damage, Faults, Verdict};
+use fault::{Damage, Fault, Faults};
 use flight::Flight;
 use medium::{Content, Medium};
 use std::cell::RefCell;
@@ -391,14 +391,14 @@ impl BlockDevice for Attached {
             return Completion::failed(IoError::Unsupported);
         }
         let (verb, extent, counts) = (io.verb(), io.extent(), !matches!(io, Io::Read { .. }));
-        let (latency, instant, verdict) = self.core.with_random(|random| {
-            let verdict = self.hardware.state.borrow().faults.judge(self.identity(), verb, random);
-            (self.latency(random), self.may_be_instant(&io, random), verdict)
+        let (latency, instant, fault) = self.core.with_random(|random| {
+            let fault = self.hardware.state.borrow().faults.draw(self.identity(), verb, random);
+            (self.latency(random), self.may_be_instant(&io, random), fault)
         });
         let (reply, answer) = answer::channel();
-        let id = self.hardware.state.borrow_mut().begin(io, verdict, reply);
+        let id = self.hardware.state.borrow_mut().begin(io, fault, reply);
         self.core.event(self.number, Stage::Submitted, verb, extent, counts);
-        let stall = if verdict == Verdict::Stall { FaultPlan::STALL } else { Duration::ZERO };
+        let stall = if fault == Fault::Stall { FaultPlan::STALL } else { Duration::ZERO };
         let completer = Completer {
             hardware: Rc::clone(&self.hardware),
             core: Rc::clone(&self.core),

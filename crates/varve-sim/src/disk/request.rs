@@ -4,7 +4,7 @@
 //! them perhaps before its end, the rest at its end, and is acknowledged after that.
 
 use super::answer::Reply;
-use super::fault::{Damage, Struck, Verdict};
+use super::fault::{Damage, Fault, Struck};
 use super::flight::{Done, Flight, Job};
 use super::medium::Content;
 use super::{State, flipped, sectors};
@@ -35,7 +35,7 @@ impl State {
     }
 
     /// Takes a request in.
-    pub(crate) fn begin(&mut self, io: Io, verdict: Verdict, reply: Reply) -> u64 {
+    pub(crate) fn begin(&mut self, io: Io, fault: Fault, reply: Reply) -> u64 {
         let id = self.new_request();
         self.counters.count(&io);
         let (verb, extent) = (io.verb(), io.extent());
@@ -52,9 +52,9 @@ impl State {
                 Job::Flush { mark: self.medium.order(), unacknowledged }
             }
         };
-        let mut flight = Flight { verb, extent, job, verdict, astray: None, reply, applied: BTreeSet::new() };
+        let mut flight = Flight { verb, extent, job, fault, astray: None, reply, applied: BTreeSet::new() };
         if let Some(target) = self.misdirect_next.take_if(|_| verb == "write") {
-            flight.verdict = Verdict::Misdirected;
+            flight.fault = Fault::Misdirected;
             flight.astray = Some(target / SECTOR_SIZE as u64);
         }
         self.flights.insert(id, flight);
@@ -67,7 +67,7 @@ impl State {
             self.make_progress(id, random);
         }
         let mut flight = self.flights.remove(&id).expect("a request under way ends once");
-        if flight.verdict == Verdict::Vanish {
+        if flight.fault == Fault::Vanish {
             self.gone = true;
         }
         let result = if self.gone {
@@ -95,11 +95,11 @@ impl State {
         random: &mut Random,
     ) -> Result<(), IoError> {
         if let Job::Read(buffer) = &mut flight.job {
-            self.damage_before_read(flight.extent, flight.verdict, random);
+            self.damage_before_read(flight.extent, flight.fault, random);
             return self.read(flight.extent, buffer);
         }
-        match flight.verdict {
-            Verdict::FailAndLose => {
+        match flight.fault {
+            Fault::FailAndLose => {
                 self.lose(&flight.job, random);
                 return Err(IoError::Medium);
             }
@@ -109,9 +109,9 @@ impl State {
                 }
                 return Err(IoError::Medium);
             }
-            Verdict::NoSpace => return Err(IoError::NoSpace),
-            Verdict::Fail if !flight.is_change() => return Err(IoError::Medium),
-            Verdict::Fail => {
+            Fault::NoSpace => return Err(IoError::NoSpace),
+            Fault::Fail if !flight.is_change() => return Err(IoError::Medium),
+            Fault::Fail => {
                 self.apply(id, flight, Amount::Some(2), random);
                 return Err(IoError::Medium);
             }
@@ -166,15 +166,15 @@ impl State {
         Ok(())
     }
 
-    fn damage_before_read(&mut self, extent: Extent, verdict: Verdict, random: &mut Random) {
+    fn damage_before_read(&mut self, extent: Extent, fault: Fault, random: &mut Random) {
         let range = sectors(extent);
         let sector = random.between(range.start, range.end);
-        if verdict == Verdict::Rot && self.is_spared(sector) {
+        if fault == Fault::Rot && self.is_spared(sector) {
             return;
         }
-        match verdict {
-            Verdict::Latent => self.faults.damage(sector, Damage::Unreadable),
-            Verdict::Rot => self.faults.damage(sector, flipped(random)),
+        match fault {
+            Fault::Latent => self.faults.damage(sector, Damage::Unreadable),
+            Fault::Rot => self.faults.damage(sector, flipped(random)),
             _ => {}
         }
     }
@@ -183,7 +183,7 @@ impl State {
     /// before. Where it goes, reads see what it wrote. The medium itself is written as it should be (FAULT1).
     fn go_astray(&mut self, flight: &Flight, random: &mut Random) -> Vec<(u64, Content)> {
         let Job::Change { bytes: Some(bytes), .. } = &flight.job else { return Vec::new() };
-        if !matches!(flight.verdict, Verdict::Lost | Verdict::Misdirected) {
+        if !matches!(flight.fault, Fault::Lost | Fault::Misdirected) {
             return Vec::new();
         }
         if let Some(only) = self.faults.plan.only {
@@ -194,7 +194,7 @@ impl State {
         if self.faults.plan.spares_content && is_content(&bytes[..SECTOR_SIZE]) {
             return Vec::new();
         }
-        if flight.verdict == Verdict::Misdirected {
+        if flight.fault == Fault::Misdirected {
             let distance = length * random.between(1, 256);
             let near = range.start.checked_sub(distance).unwrap_or(range.start + distance);
             let target = flight.astray.unwrap_or(near);
@@ -224,7 +224,7 @@ impl State {
                 continue;
             }
             let sectors = first..first + BLOCK_SECTORS as u64;
-            if flight.verdict == Verdict::Misdirected {
+            if flight.fault == Fault::Misdirected {
                 let places = (first.saturating_sub(256 * 8)..first + 256 * 8).step_by(BLOCK_SECTORS);
                 let others = places.filter(|other| !range.contains(other));
                 let others: Vec<u64> = others.filter(|other| only.is_one(&self.sector_now(*other))).collect();
@@ -299,7 +299,7 @@ impl State {
         let waiting = self
             .flights
             .iter()
-            .filter(|(id, flight)| **id != except && flight.is_change() && flight.verdict == Verdict::Fine);
+            .filter(|(id, flight)| **id != except && flight.is_change() && flight.fault == Fault::None);
         let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();
         if waiting.is_empty() {
             return;
@@ -314,7 +314,7 @@ impl State {
     /// ended, in part.
     pub(crate) fn apply_in_flight(&mut self, kind: CrashKind, random: &mut Random) {
         for (id, mut flight) in std::mem::take(&mut self.flights) {
-            if flight.is_change() && flight.verdict != Verdict::NoSpace {
+            if flight.is_change() && flight.fault != Fault::NoSpace {
                 let amount = match kind {
                     CrashKind::Power => Amount::All,
                     CrashKind::Process => Amount::Some(2),
