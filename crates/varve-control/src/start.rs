@@ -15,8 +15,8 @@ use varve_vg::open::Absent;
 use varve_vg::{CommitError, Disk, DiskProblem, OpenGroup, scan};
 
 /// How long a daemon that starts waits for what another one held that was killed: the kernel takes a ring apart, and
-/// lets go of its files and sockets, a moment after the process has ended.
-const LINGER: Duration = Duration::from_secs(10);
+/// releases its files and sockets, a moment after the process has ended.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it waits between two attempts.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -24,8 +24,8 @@ impl Control {
     /// Finds everything that is remembered, and serves it.
     pub(super) async fn start(&self) -> Result<(), Failure> {
         let _lock = self.lock_host().await?;
-        let lingering = self.context.clock().now().after(LINGER);
-        self.open_remembered(lingering).await;
+        let deadline = self.context.clock().now().after(RELEASE_TIMEOUT);
+        self.open_remembered(deadline).await;
         self.survey().await;
         self.begin_list_of_images().await;
         self.settle_sets().await;
@@ -33,7 +33,7 @@ impl Control {
         self.resume_leaving().await;
         self.resume_rollbacks().await;
         // Counted anew: a busy machine may have needed all of it for the disks.
-        self.restore_exports(self.context.clock().now().after(LINGER)).await;
+        self.restore_exports(self.context.clock().now().after(RELEASE_TIMEOUT)).await;
         self.watching.replace(vec![
             self.repeat(async |control| control.tell_of_stalled_disks()),
             self.repeat(async |control| control.use_spares().await),

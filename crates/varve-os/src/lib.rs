@@ -6,6 +6,7 @@
 //! [`DiskFile`]s, a clock, a spawner, connections, and portals to devices of other shards.
 
 mod attempt;
+mod busy_poll;
 mod clock;
 mod disk;
 mod disk_file;
@@ -16,7 +17,6 @@ mod flight;
 mod flushes;
 mod helpers;
 mod lane;
-mod linger;
 mod listener;
 mod mailbox;
 mod memory;

@@ -11,9 +11,9 @@
 #![allow(unsafe_code)]
 
 use crate::attempt::INLINE_MAX;
+use crate::busy_poll::BusyPoll;
 use crate::clock::now;
 use crate::lane::WORKERS_MAX;
-use crate::linger::Linger;
 use crate::operation::{Answer, DiskAction, DiskOperation, Message, Operation, SocketAction, TRANSFER_MAX};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
@@ -55,7 +55,7 @@ pub(crate) struct Ring {
     /// Address range that is registered as buffer 0.
     region: Option<(usize, usize)>,
     notify: RawFd,
-    linger: Linger,
+    busy_poll: BusyPoll,
     /// Answers that a test gives in place of the kernel's.
     #[cfg(test)]
     injected: std::collections::HashMap<u64, i32>,
@@ -77,7 +77,7 @@ impl Ring {
             backlog: VecDeque::new(),
             region,
             notify,
-            linger: Linger::default(),
+            busy_poll: BusyPoll::default(),
             #[cfg(test)]
             injected: std::collections::HashMap::new(),
             _arena: arena.clone(),
@@ -129,11 +129,11 @@ impl Ring {
     /// Submits what is queued, and waits for a completion: awake for a little while, then asleep.
     fn wait(&mut self, limit: Option<Duration>, look: bool) -> io::Result<usize> {
         let mut limit = limit;
-        if look && !self.linger.is_idle() {
+        if look && !self.busy_poll.is_idle() {
             let end = limit.map(|limit| now().after(limit));
             self.ring.submit()?;
             let ring = &mut self.ring;
-            if self.linger.look(end, || has_news(ring)) {
+            if self.busy_poll.look(end, || has_news(ring)) {
                 return ring.submit();
             }
             limit = end.map(|end| end.since(now()));
@@ -144,7 +144,7 @@ impl Ring {
         let start = now();
         let result = self.sleep(limit);
         if look {
-            self.linger.slept_since(start);
+            self.busy_poll.slept_since(start);
         }
         result
     }

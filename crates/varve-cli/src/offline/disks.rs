@@ -17,7 +17,7 @@ use varve_vg::model::PvName;
 pub(super) type Disks = BTreeMap<PvName, Device>;
 
 /// How long a lock is waited for: the kernel takes the rings of a killed daemon apart a moment after that has ended.
-const LINGER: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// After how long people are told that a disk does not answer.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How often that is looked at.
@@ -36,7 +36,7 @@ pub(super) fn with_disks<T: Send + 'static>(
     let begun = Instant::now();
     let open = |path: &PathBuf| loop {
         match DiskFile::open(path, options) {
-            Err(OpenError::InUse(_)) if begun.elapsed() < LINGER => std::thread::sleep(STEP),
+            Err(OpenError::InUse(_)) if begun.elapsed() < RELEASE_TIMEOUT => std::thread::sleep(STEP),
             opened => return opened.map(|file| (path.display().to_string(), file)),
         }
     };

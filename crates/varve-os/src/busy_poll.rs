@@ -1,4 +1,4 @@
-//! How long a shard looks for news before it sleeps: as long as its last sleeps were short.
+//! Busy polling: how long a shard looks for news before it sleeps, which is as long as its last sleeps were short.
 //!
 //! To fall asleep and to be woken costs both sides more than a few microseconds of looking, most of all in a virtual
 //! machine, where it takes a trip to the host. A client with one request in flight comes back within some ten
@@ -19,11 +19,11 @@ const GLANCES: usize = 32;
 
 /// The time to look, and what it is learned from.
 #[derive(Default)]
-pub(crate) struct Linger {
+pub(crate) struct BusyPoll {
     span: Duration,
 }
 
-impl Linger {
+impl BusyPoll {
     /// Whether it does not look at all.
     pub(crate) fn is_idle(&self) -> bool {
         self.span.is_zero()
@@ -65,38 +65,38 @@ mod tests {
 
     #[test]
     fn short_sleeps_lengthen_the_look_and_a_long_one_ends_it() {
-        let mut linger = Linger::default();
-        assert!(linger.is_idle());
-        linger.learn(Duration::from_micros(1));
-        assert_eq!(linger.span, FIRST);
-        (0..10).for_each(|_| linger.learn(Duration::from_micros(1)));
-        assert_eq!(linger.span, LONGEST);
-        linger.learn(LONGEST + Duration::from_nanos(1));
-        assert!(linger.is_idle());
-        linger.slept_since(now());
-        linger.slept_since(Moment(now().0.saturating_sub(1_000_000)));
-        assert!(linger.is_idle(), "it looks at the clock");
+        let mut busy_poll = BusyPoll::default();
+        assert!(busy_poll.is_idle());
+        busy_poll.learn(Duration::from_micros(1));
+        assert_eq!(busy_poll.span, FIRST);
+        (0..10).for_each(|_| busy_poll.learn(Duration::from_micros(1)));
+        assert_eq!(busy_poll.span, LONGEST);
+        busy_poll.learn(LONGEST + Duration::from_nanos(1));
+        assert!(busy_poll.is_idle());
+        busy_poll.slept_since(now());
+        busy_poll.slept_since(Moment(now().0.saturating_sub(1_000_000)));
+        assert!(busy_poll.is_idle(), "it looks at the clock");
     }
 
     #[test]
     fn a_look_ends_with_news_or_with_its_time() {
-        let linger = Linger { span: Duration::from_secs(3600) };
+        let busy_poll = BusyPoll { span: Duration::from_secs(3600) };
         let mut glances = 0;
-        assert!(linger.look(None, || {
+        assert!(busy_poll.look(None, || {
             glances += 1;
             glances == 100
         }));
-        let linger = Linger { span: Duration::from_millis(1) };
+        let busy_poll = BusyPoll { span: Duration::from_millis(1) };
         let start = now();
-        assert!(!linger.look(None, || false));
-        assert!(now().since(start) >= linger.span);
+        assert!(!busy_poll.look(None, || false));
+        assert!(now().since(start) >= busy_poll.span);
     }
 
     #[test]
     fn a_look_ends_when_a_sleeper_is_to_be_woken() {
-        let linger = Linger { span: Duration::from_secs(3600) };
+        let busy_poll = BusyPoll { span: Duration::from_secs(3600) };
         let mut glances = 0;
-        let saw = linger.look(Some(now()), || {
+        let saw = busy_poll.look(Some(now()), || {
             glances += 1;
             glances > 2 * GLANCES
         });
