@@ -72,7 +72,7 @@ impl Catalog for OneExport {
 
 /// A door that breaks its word, for a negative control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Flaw {
+enum InjectedBug {
     None,
     /// Flushes end before anything is durable.
     ForgetsFlushes,
@@ -96,7 +96,7 @@ struct Host {
     world: World,
     disks: [SimDisk; 2],
     below: Below,
-    flaw: Flaw,
+    injected_bug: InjectedBug,
     faulty: bool,
     oracle: SharedOracle,
 }
@@ -107,13 +107,13 @@ static BROKEN: AtomicU64 = AtomicU64::new(0);
 static SNAPSHOTS: AtomicU64 = AtomicU64::new(0);
 
 impl Host {
-    fn new(seed: u64, below: Below, faulty: bool, flaw: Flaw) -> Host {
+    fn new(seed: u64, below: Below, faulty: bool, injected_bug: InjectedBug) -> Host {
         let world = World::new(seed);
         let block_size = if seed.is_multiple_of(4) { 512 } else { 4096 };
         let disk = |size| SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(size) });
         let disks = [disk(if below == Below::Thin { 4 * MIB } else { SIZE }), disk(MIB)];
         let oracle = Rc::new(RefCell::new(Oracle::new(1, SIZE)));
-        let host = Host { world, disks, below, flaw, faulty, oracle };
+        let host = Host { world, disks, below, injected_bug, faulty, oracle };
         host.world.run(host.format());
         host
     }
@@ -158,9 +158,9 @@ impl Host {
     /// The whole stack as the daemon puts it together, and a door to it.
     fn door(&self, engine: &Engine) -> Rc<Door> {
         let top = Switch::new(accept_unaligned(engine.device(), self.world.arena())).device();
-        let device = match self.flaw {
-            Flaw::None => top,
-            Flaw::ForgetsFlushes => Device::new(ForgetsFlushes(top)),
+        let device = match self.injected_bug {
+            InjectedBug::None => top,
+            InjectedBug::ForgetsFlushes => Device::new(ForgetsFlushes(top)),
         };
         Rc::new(Door {
             catalog: Rc::new(OneExport(Export::new("v", device))),
@@ -264,8 +264,8 @@ impl Host {
     }
 }
 
-fn history(seed: u64, below: Below, faulty: bool, flaw: Flaw) {
-    let host = Host::new(seed, below, faulty, flaw);
+fn history(seed: u64, below: Below, faulty: bool, injected_bug: InjectedBug) {
+    let host = Host::new(seed, below, faulty, injected_bug);
     let mut random = host.world.random();
     for boot in 0..random.between(1, 4) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
@@ -310,14 +310,14 @@ fn say(name: &str) {
 #[test]
 fn what_nbd_clients_write_to_thin_volumes_survives_every_crash() {
     let name = test_name!("what_nbd_clients_write_to_thin_volumes_survives_every_crash");
-    run_seeds(name, 600, |seed| history(seed, Below::Thin, false, Flaw::None));
+    run_seeds(name, 600, |seed| history(seed, Below::Thin, false, InjectedBug::None));
     say(name.function);
 }
 
 #[test]
 fn what_nbd_clients_write_to_volumes_with_snapshots_survives_every_crash() {
     let name = test_name!("what_nbd_clients_write_to_volumes_with_snapshots_survives_every_crash");
-    run_seeds(name, 600, |seed| history(seed, Below::Snapshots, false, Flaw::None));
+    run_seeds(name, 600, |seed| history(seed, Below::Snapshots, false, InjectedBug::None));
     say(name.function);
 }
 
@@ -326,7 +326,7 @@ fn disks_that_fail_cost_nbd_clients_requests_but_no_content() {
     let name = test_name!("disks_that_fail_cost_nbd_clients_requests_but_no_content");
     run_seeds(name, 600, |seed| {
         let below = if seed.is_multiple_of(2) { Below::Thin } else { Below::Snapshots };
-        history(seed, below, true, Flaw::None);
+        history(seed, below, true, InjectedBug::None);
     });
     say(name.function);
 }
@@ -334,6 +334,6 @@ fn disks_that_fail_cost_nbd_clients_requests_but_no_content() {
 #[test]
 fn a_door_that_forgets_flushes_is_noticed() {
     caught_share("a door that forgets flushes", 200, 10, |seed| {
-        history(seed, Below::Thin, false, Flaw::ForgetsFlushes);
+        history(seed, Below::Thin, false, InjectedBug::ForgetsFlushes);
     });
 }
