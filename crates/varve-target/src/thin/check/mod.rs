@@ -10,7 +10,7 @@
 //! - POOLCHECK2. What is younger than the last clone of a volume is held by that volume alone: nobody looks at its count.
 //! - POOLCHECK3. A block is a node of one map, or data, or a page of the space map, and never two of these.
 
-mod blame;
+mod attribution;
 mod checker;
 mod counts;
 mod online;

@@ -55,7 +55,7 @@ impl Checker<'_> {
             }
         }
         if !self.broken.is_empty() || !self.doubtful.is_empty() {
-            self.blame(&volumes).await?;
+            self.attribute_damage(&volumes).await?;
         }
         self.report.nodes = (self.nodes.len() - self.broken.len()) as u64;
         Ok(self.report)

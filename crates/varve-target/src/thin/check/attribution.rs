@@ -1,4 +1,4 @@
-//! Whom damage concerns: which bytes of which volumes lie below a node that cannot be read, or in a block in doubt.
+//! Attributes damage to volumes: which bytes of which volumes lie below a node that cannot be read, or in a block in doubt.
 
 use super::super::PoolError;
 use super::super::volume::Volume;
@@ -17,11 +17,11 @@ const DOUBTFUL: &str = "what lies there may be overwritten by others";
 
 impl Checker<'_> {
     /// Says whose bytes are lost or in doubt.
-    pub(super) async fn blame(&mut self, volumes: &[Rc<Volume>]) -> Result<(), PoolError> {
+    pub(super) async fn attribute_damage(&mut self, volumes: &[Rc<Volume>]) -> Result<(), PoolError> {
         assert!(!self.broken.is_empty() || !self.doubtful.is_empty(), "something is wrong");
-        let leads_there = self.concerned().await?;
+        let leads_there = self.affected().await?;
         for volume in volumes {
-            let [lost, doubtful] = self.concerns(volume, &leads_there).await?;
+            let [lost, doubtful] = self.affected_extents(volume, &leads_there).await?;
             let name = volume.name.borrow().clone();
             for (extents, why) in [(joined(lost), LOST), (joined(doubtful), DOUBTFUL)] {
                 let size = Extent::new(0, volume.bytes.get());
@@ -41,36 +41,36 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The nodes that are concerned, and all that lead to them.
-    async fn concerned(&mut self) -> Result<BTreeSet<Block>, PoolError> {
-        let mut concerned = self.broken.clone();
+    /// The nodes that are affected, and all that lead to them.
+    async fn affected(&mut self) -> Result<BTreeSet<Block>, PoolError> {
+        let mut affected = self.broken.clone();
         for level in 0..=LEVEL_MAX {
             let on_level = self.nodes.iter().filter(|(_, known)| known.level == level && !known.is_alone);
             let on_level: Vec<Link> = on_level.map(|(_, known)| known.link).collect();
             for link in on_level {
                 let block = link.block();
-                if concerned.contains(&block) || (level == 0 && self.doubtful.is_empty()) {
+                if affected.contains(&block) || (level == 0 && self.doubtful.is_empty()) {
                     continue;
                 }
-                let is_concerned = match self.node(link).await?.1 {
+                let is_affected = match self.node(link).await?.1 {
                     Entries::Branch(children) => {
-                        children.iter().any(|child| concerned.contains(&child.1.block()))
+                        children.iter().any(|child| affected.contains(&child.1.block()))
                     }
                     Entries::Leaf(entries) => {
                         let runs = entries.iter().filter_map(|entry| Mapping::decode(entry.0, &entry.1).ok());
                         runs.into_iter().any(|run| !self.doubts_of(run).is_empty())
                     }
                 };
-                if is_concerned {
-                    concerned.insert(block);
+                if is_affected {
+                    affected.insert(block);
                 }
             }
         }
-        Ok(concerned)
+        Ok(affected)
     }
 
     /// The bytes of a volume that are lost, and those in doubt.
-    async fn concerns(
+    async fn affected_extents(
         &mut self,
         volume: &Volume,
         leads_there: &BTreeSet<Block>,
