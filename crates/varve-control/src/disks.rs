@@ -301,7 +301,7 @@ impl Control {
         let remembered = self.remembered.borrow().disks.clone();
         for disk in remembered {
             let open = async || self.open_disk(&disk.path, options(disk.cache)).await;
-            match self.patiently(deadline, &[Code::DiskInUse], open).await {
+            match self.retry_until(deadline, &[Code::DiskInUse], open).await {
                 Ok(file) => {
                     // A disk that does not answer is known without a label, and left out of the scan.
                     let device = self.context.disk(&file);

@@ -194,7 +194,7 @@ impl Control {
             (Ok(Ok(address)), Ok(located)) => match self.check_snapshot(&located, &name).await {
                 Ok(()) => {
                     let open = async || self.open_export(&remembered, &name, &address, &located).await;
-                    self.patiently(deadline, &[Code::AddressInUse, Code::DoorFailed], open).await
+                    self.retry_until(deadline, &[Code::AddressInUse, Code::DoorFailed], open).await
                 }
                 Err(failure) => Err(failure),
             },

@@ -38,7 +38,7 @@ pub(super) const ROLLBACK: &str = "rollback";
 pub(super) const SHORT: Duration = Duration::from_millis(500);
 
 /// How long to wait before what failed is tried again.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// No host has had more jobs.
 const COUNTED_MAX: u64 = 1 << 48;
@@ -151,12 +151,12 @@ impl Control {
         }
     }
 
-    /// How a job stands, after a wait for its end of at most `patience`.
-    pub(super) async fn job_soon(&self, id: u64, patience: Duration) -> Result<Job, Failure> {
+    /// How a job stands, after a wait for its end of at most `timeout`.
+    pub(super) async fn job_soon(&self, id: u64, timeout: Duration) -> Result<Job, Failure> {
         let id = id.to_string();
         let ended = self.jobs.ended(&id)?;
         let clock = self.context.clock();
-        match select(ended, clock.sleep(patience)).await {
+        match select(ended, clock.sleep(timeout)).await {
             Either::Left(_) | Either::Right(_) => self.jobs.show(&id),
         }
     }
@@ -206,7 +206,7 @@ impl Control {
         };
         self.jobs.say_trouble(job.id, Some(trouble.help(help)));
         self.settle_soon(group);
-        self.context.clock().sleep(PATIENCE).await;
+        self.context.clock().sleep(RETRY_DELAY).await;
     }
 
     /// The failure of a job, with the disks of its group that may be the reason.

@@ -57,7 +57,7 @@ mod options;
 mod origins;
 mod over_commit;
 mod own_exports;
-mod patience;
+mod path_calls;
 mod policy;
 mod pool_check;
 mod pools;

@@ -219,11 +219,11 @@ impl Control {
         Ok(wanted)
     }
 
-    /// Begins removals in their order until `patience` is over; how many were begun.
+    /// Begins removals in their order until `timeout` is over; how many were begun.
     async fn begin(
         &self,
         going: &[Going],
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         progress: &JobProgress,
     ) -> Result<usize, Failure> {
         let clock = self.context.clock();
@@ -231,7 +231,7 @@ impl Control {
         let mut begun = 0;
         for Going { home, volume, targets, .. } in going {
             for (target, _) in targets.iter().copied() {
-                if patience.is_some_and(|patience| begun > 0 && clock.now().since(begun_at) > patience) {
+                if timeout.is_some_and(|timeout| begun > 0 && clock.now().since(begun_at) > timeout) {
                     return Ok(begun);
                 }
                 if progress.is_cancelled() {

@@ -43,7 +43,7 @@ impl Control {
     }
 
     /// Repeats `attempt` until `deadline` while it fails with one of `codes`.
-    pub(super) async fn patiently<T>(
+    pub(super) async fn retry_until<T>(
         &self,
         deadline: Moment,
         codes: &[Code],

@@ -79,15 +79,15 @@ fn control_options(config: &Config, is_ring: bool) -> ControlOptions {
     }
 }
 
-/// Ends the shards; one that waits for a disk which does not answer is left behind after `patience`.
-fn stop_shards(shards: Shards, patience: Duration) -> Result<(), Failure> {
+/// Ends the shards; one that waits for a disk which does not answer is left behind after `timeout`.
+fn stop_shards(shards: Shards, timeout: Duration) -> Result<(), Failure> {
     let (sender, ended) = std::sync::mpsc::channel();
     let stopper = std::thread::Builder::new().name("varve-stop".to_owned()).spawn(move || {
         let _ = sender.send(shards.stop());
     });
     let broken =
         |message: &str| Err(Failure::new(Code::Failed, message).help("the daemon's log has the reason"));
-    match stopper.map(|_| ended.recv_timeout(patience)) {
+    match stopper.map(|_| ended.recv_timeout(timeout)) {
         Ok(Ok(true)) => Ok(()),
         Ok(Ok(false)) => broken("a shard broke down while the daemon stopped"),
         Ok(Err(_)) | Err(_) => broken("a shard did not end in time and was left behind"),

@@ -47,7 +47,7 @@ use varve_vg::table::Table;
 use varve_vg::tree::StoreNode;
 
 /// How often it is asked whether requests that are waited for wait for space.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A volume in use.
 pub struct Family {
@@ -176,7 +176,7 @@ impl Family {
     async fn suspend_unless_paused(&self, thin: &Thin) -> Option<Suspended> {
         let (mut suspended, clock) = (Box::pin(self.top.switch.suspend()), self.host.clock());
         loop {
-            match select(suspended, clock.sleep(PATIENCE)).await {
+            match select(suspended, clock.sleep(PAUSE_CHECK_INTERVAL)).await {
                 Either::Left((suspended, _)) => return Some(suspended),
                 Either::Right(((), _)) if thin.is_paused() => return None,
                 Either::Right(((), still)) => suspended = still,

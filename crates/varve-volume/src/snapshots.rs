@@ -3,7 +3,7 @@
 use super::barrier::Barrier;
 use super::family::Family;
 use super::open_store::OpenStore;
-use super::patient::patient;
+use super::retry_on_no_space::retry_on_no_space;
 use super::snapshot_facts::{Leaving, RollbackPoint, SnapshotFacts, Target};
 use super::thin::Thin;
 use crate::failures;
@@ -67,7 +67,7 @@ impl Family {
         if let Some(device) = self.views.borrow().get(&(open.id, number)) {
             return Ok(device.clone());
         }
-        let device = self.contained_view(patient(open.store.snapshot(number)?, &open));
+        let device = self.contained_view(retry_on_no_space(open.store.snapshot(number)?, &open));
         self.views.borrow_mut().insert((open.id, number), device.clone());
         Ok(device)
     }

@@ -37,23 +37,23 @@ async fn show_job(State(control): State<ControlHandle>, Path(id): Path<String>) 
 
 /// How long a request waits.
 #[derive(Deserialize, IntoParams)]
-struct Patience {
+struct WaitQuery {
     /// Milliseconds; a minute if not given, and at most.
     timeout_ms: Option<u64>,
 }
 
 /// Wait until a job has ended, or for a while; the answer is how it stands then.
 #[utoipa::path(get, path = "/v1/jobs/{id}/wait", tag = "jobs",
-    params(("id" = String, Path, description = "The job"), Patience), responses((status = 200, body = Envelope<Job>)))]
+    params(("id" = String, Path, description = "The job"), WaitQuery), responses((status = 200, body = Envelope<Job>)))]
 async fn wait_job(
     State(control): State<ControlHandle>,
     Path(id): Path<String>,
-    Query(query): Query<Patience>,
+    Query(query): Query<WaitQuery>,
 ) -> Reply<Job> {
-    let patience = query.timeout_ms.map_or(WAIT_MAX, Duration::from_millis).min(WAIT_MAX);
+    let wait = query.timeout_ms.map_or(WAIT_MAX, Duration::from_millis).min(WAIT_MAX);
     let name = id.clone();
     let ended = control.call(async move |control| control.jobs().ended(&name)).await?;
-    let _ = tokio::time::timeout(patience, ended).await;
+    let _ = tokio::time::timeout(wait, ended).await;
     Ok(Data(control.call(async move |control| control.jobs().show(&id)).await?))
 }
 

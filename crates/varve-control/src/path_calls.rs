@@ -1,6 +1,6 @@
 //! Calls on paths, which may never return: a mount that does not answer holds the thread of a helper, and no shard.
 //!
-//! Invariant PATIENCE1: at most [`CALLS_MAX`] such calls are under way, and each is answered after [`CALL_MAX`] at the latest.
+//! Invariant PATHCALL1: at most [`CALLS_MAX`] such calls are under way, and each is answered after [`CALL_MAX`] at the latest.
 
 use super::Control;
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Drop for UnderWay {
 }
 
 impl Control {
-    /// Does `work` with what is at `path`, on a thread of its own (PATIENCE1).
+    /// Does `work` with what is at `path`, on a thread of its own (PATHCALL1).
     pub(super) async fn at_path<T: Send + 'static>(
         &self,
         path: &Path,
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn calls_that_do_not_return_are_bounded() {
         let mut calls: Vec<UnderWay> = std::iter::from_fn(UnderWay::begin).collect();
-        assert!(calls.len() <= CALLS_MAX, "PATIENCE1");
+        assert!(calls.len() <= CALLS_MAX, "PATHCALL1");
         assert!(UnderWay::begin().is_none());
         calls.pop();
         assert!(UnderWay::begin().is_some());

@@ -1,7 +1,7 @@
 //! A snapshot whose changes wait for its store to grow instead of failing for want of space. (Changes of the volume
 //! need no such layer: their store does what the volume's policy says.)
 //!
-//! Invariant PATIENT1: a change that fails with no space is tried again only after the store has grown.
+//! Invariant RETRY1: a change that fails with no space is tried again only after the store has grown.
 
 use super::open_store::OpenStore;
 use std::rc::Rc;
@@ -11,23 +11,23 @@ use varve_block::{
 };
 
 /// `device`, which is a snapshot of `open`.
-pub(super) fn patient(device: Device, open: &Rc<OpenStore>) -> Device {
-    Device::new(Patient { device, open: Rc::clone(open) })
+pub(super) fn retry_on_no_space(device: Device, open: &Rc<OpenStore>) -> Device {
+    Device::new(RetryOnNoSpace { device, open: Rc::clone(open) })
 }
 
-struct Patient {
+struct RetryOnNoSpace {
     device: Device,
     open: Rc<OpenStore>,
 }
 
-impl Patient {
+impl RetryOnNoSpace {
     async fn retry(&self, io: Io, mut seen: u64) -> Outcome {
         loop {
             if !self.open.grow(seen).await {
                 return Err(IoError::NoSpace);
             }
             let size = self.open.store.usage().size;
-            assert!(size > seen, "PATIENT1: {seen} bytes were too few");
+            assert!(size > seen, "RETRY1: {seen} bytes were too few");
             seen = size;
             match self.device.submit(again(&io)).await {
                 Err(IoError::NoSpace) => {}
@@ -49,7 +49,7 @@ fn again(io: &Io) -> Io {
     }
 }
 
-impl BlockDevice for Patient {
+impl BlockDevice for RetryOnNoSpace {
     fn shape(&self) -> Shape {
         self.device.shape()
     }
