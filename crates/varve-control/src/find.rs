@@ -25,7 +25,7 @@ pub(super) struct Located {
     /// What its pool says of it, if it is thin. Then its group says nothing.
     pub(super) thin: Option<ThinVolume>,
     /// Whether it cannot be used only because what it lies over is not there.
-    pub(super) is_adrift: bool,
+    pub(super) lacks_origin: bool,
 }
 
 impl Located {
@@ -147,7 +147,7 @@ impl Control {
     /// knows them even if what they lie over is not there.
     pub(super) fn find_family(&self, name: &VolumeName) -> Result<Located, Failure> {
         let located = self.find_any_volume(name)?;
-        if located.is_adrift { Ok(located) } else { located.usable() }
+        if located.lacks_origin { Ok(located) } else { located.usable() }
     }
 
     /// Group and name of the volume with this identity.
@@ -193,10 +193,11 @@ impl Control {
             }
         };
         // BELOW3 of `origins.rs`.
-        let adrift = thin.as_ref().filter(|thin| !thin.is_served).map(|thin| known.adrift(thin));
-        let is_adrift = adrift.is_some() && unusable.is_none();
-        let unusable = unusable.or(adrift);
-        Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin, is_adrift }
+        let origin_missing =
+            thin.as_ref().filter(|thin| !thin.is_served).map(|thin| known.origin_missing(thin));
+        let lacks_origin = origin_missing.is_some() && unusable.is_none();
+        let unusable = unusable.or(origin_missing);
+        Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin, lacks_origin }
     }
 
     /// Refuses the name of a snapshot that there is not.

@@ -320,11 +320,11 @@ impl Control {
             (Some(trouble), _) => (GroupState::Damaged, Some(trouble.clone())),
             _ if known.is_half_committed() => (GroupState::Undecided, Some(UNDECIDED.to_owned())),
             (None, false) => {
-                let adrift = known.adrift_in_words().map(|words| format!("; {words}"));
-                let missing = format!("missing: {}{}", missing.join(", "), adrift.unwrap_or_default());
+                let lacking = known.missing_origins_in_words().map(|words| format!("; {words}"));
+                let missing = format!("missing: {}{}", missing.join(", "), lacking.unwrap_or_default());
                 (GroupState::Incomplete, Some(missing))
             }
-            (None, true) => (GroupState::Ok, known.adrift_in_words()),
+            (None, true) => (GroupState::Ok, known.missing_origins_in_words()),
         };
         ShownGroup {
             name: known.group.name().to_owned(),

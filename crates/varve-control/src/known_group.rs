@@ -31,7 +31,7 @@ pub(super) struct KnownGroup {
     /// What its pools said last of their volumes.
     pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
     /// What volumes lie over that is not there, and why.
-    pub(super) adrift: Vec<(Backing, Failure)>,
+    pub(super) missing_origins: Vec<(Backing, Failure)>,
     /// Volumes and pools that were closed while pools went on that may hold their snapshots as external origins.
     pub(super) closed: BTreeSet<Uuid>,
     /// Snapshots that others lie over, as far as that is known.
@@ -59,7 +59,7 @@ impl KnownGroup {
             stale: Vec::new(),
             homes: BTreeMap::new(),
             thin: BTreeMap::new(),
-            adrift: Vec::new(),
+            missing_origins: Vec::new(),
             closed: BTreeSet::new(),
             bases: BTreeSet::new(),
         };

@@ -34,7 +34,7 @@ impl Control {
             _ => return Err(Failure::new(Code::Usage, "name either a disk or --missing")),
         };
         let commits = self.commits(id).await;
-        let left = if request.missing { self.left_adrift(id, &commits).await? } else { Vec::new() };
+        let left = if request.missing { self.left_without_origin(id, &commits).await? } else { Vec::new() };
         let planned = commits.plan(id, change, &words).map_err(|failure| with_left(failure, &left))?;
         if request.dry_run {
             let mut plan = shown(&planned);
@@ -51,7 +51,7 @@ impl Control {
         self.reconcile(id).await; // What lay on them in part may be served still.
         self.forget_flattening(|(pool, _)| gone.contains(&pool)).await;
         self.refresh_labels().await;
-        self.attach_origins(id).await; // Who is adrift learns why.
+        self.attach_origins(id).await; // Volumes whose origin is missing learn why.
         if let Some(words) = in_words(&left) {
             self.warn(name, &format!("what they lie over is lost for good: {words}"));
         }
@@ -70,7 +70,7 @@ impl Control {
     }
 
     /// `VG/LV` and `VG/LV@SNAP` of all that lies over what goes with the missing disks, though its own pool stays.
-    async fn left_adrift(&self, group: Uuid, commits: &Commits<'_>) -> Result<Vec<String>, Failure> {
+    async fn left_without_origin(&self, group: Uuid, commits: &Commits<'_>) -> Result<Vec<String>, Failure> {
         let change = Change::RemoveMissing { with_volumes: true };
         // A change that cannot be made leaves nobody without anything.
         let Ok(planned) = commits.plan(group, change, "vg reduce --missing") else { return Ok(Vec::new()) };
@@ -88,9 +88,9 @@ impl Control {
 
 impl KnownGroup {
     /// Volumes that cannot be used because what they lie over is not there, if there are any.
-    pub(super) fn adrift_in_words(&self) -> Option<String> {
-        let adrift = self.thin_volumes().filter(|thin| !thin.is_served);
-        let names: Vec<String> = adrift.map(|thin| format!("{}/{}", self.group.name(), thin.name)).collect();
+    pub(super) fn missing_origins_in_words(&self) -> Option<String> {
+        let lacking = self.thin_volumes().filter(|thin| !thin.is_served);
+        let names: Vec<String> = lacking.map(|thin| format!("{}/{}", self.group.name(), thin.name)).collect();
         let first = names.first()?;
         Some(format!("what they lie over is not there: {}; varve lv show {first}", few(&names)))
     }

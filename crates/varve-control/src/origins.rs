@@ -36,8 +36,8 @@ pub(super) struct Base {
 
 impl KnownGroup {
     /// Why a thin volume is not served, and what is to be done.
-    pub(super) fn adrift(&self, thin: &ThinVolume) -> Failure {
-        let why = self.why_adrift(thin);
+    pub(super) fn origin_missing(&self, thin: &ThinVolume) -> Failure {
+        let why = self.why_origin_missing(thin);
         let is_known =
             |origin: Origin| self.owner_of(&origin).is_some() || self.image(origin.backing.id()).is_some();
         if thin.origin.is_none_or(is_known) {
@@ -47,9 +47,9 @@ impl KnownGroup {
         why.help(format!("varve snap list {name}; when those are removed: varve lv remove {name}"))
     }
 
-    fn why_adrift(&self, thin: &ThinVolume) -> Failure {
+    fn why_origin_missing(&self, thin: &ThinVolume) -> Failure {
         let same = |known: &&(Backing, Failure)| thin.origin.is_some_and(|origin| origin.backing == known.0);
-        match self.adrift.iter().find(same) {
+        match self.missing_origins.iter().find(same) {
             Some((_, failure)) => failure.clone(),
             None => Failure::new(Code::VolumeUnusable, "what the volume lies over is not there")
                 .help("varve status"),
@@ -205,25 +205,25 @@ impl Control {
     pub(super) async fn attach_origins(&self, group: Uuid) {
         let Ok(pools) = self.with_group(group, KnownGroup::pools_in_use) else { return };
         loop {
-            let (mut attached, mut adrift) = (false, Vec::new());
+            let (mut attached, mut still_missing) = (false, Vec::new());
             for (pool, home) in &pools {
                 let id = *pool;
                 let missing = home.pool(id).missing_origins().await;
                 for origin in missing.unwrap_or_default() {
                     match self.attach(group, id, home, origin).await {
                         Ok(()) => attached = true,
-                        Err(failure) => adrift.push((origin.backing, failure)),
+                        Err(failure) => still_missing.push((origin.backing, failure)),
                     }
                 }
             }
-            let is_settled = !attached || adrift.is_empty();
+            let is_settled = !attached || still_missing.is_empty();
             if is_settled {
-                for (backing, failure) in &adrift {
+                for (backing, failure) in &still_missing {
                     tracing::error!(?backing, %failure, "what volumes lie over is not there");
                 }
             }
             if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
-                known.adrift = adrift;
+                known.missing_origins = still_missing;
             }
             if is_settled {
                 return;

@@ -151,8 +151,8 @@ impl Family {
     }
 
     /// Whether it is a thin volume, and what it lies over is not there (POOLSERVE1 of `pool_serving.rs`).
-    pub(super) fn is_adrift(&self) -> bool {
-        self.thin.as_ref().is_some_and(|thin| thin.is_adrift.get())
+    pub(super) fn lacks_origin(&self) -> bool {
+        self.thin.as_ref().is_some_and(|thin| thin.lacks_origin.get())
     }
 
     /// Changes a thin volume as a whole by `change`, between two requests.
@@ -440,7 +440,7 @@ impl Family {
 
     /// Makes everything that was acknowledged durable.
     pub async fn flush(&self) -> Result<(), IoError> {
-        if self.is_adrift() {
+        if self.lacks_origin() {
             return Ok(()); // Nobody could write to it.
         }
         let views: Vec<Device> = self.views.borrow().values().cloned().collect();

@@ -24,7 +24,7 @@ use varve_target::ErrorTarget;
 use varve_target::thin::{Pool, PoolError, PoolFormat};
 use varve_vg::table::Table;
 
-/// The shape of what stands in the place of a volume that is adrift.
+/// The shape of what stands in the place of a volume whose origin is missing.
 const UNIT: u64 = 4096;
 const BLOCK_SIZE: u32 = 4096;
 
@@ -64,7 +64,7 @@ pub(super) async fn activate(
     let place = (gate, Placement::at(&spec.node.table, &spec.disks));
     let open = OpenPool::new(spec, pool, place, context, health);
     context.state().pools.borrow_mut().insert(spec.node.id, Rc::clone(&open));
-    // Some are adrift until what they lie over is there (POOLSERVE1).
+    // The origins of some are missing until they are attached (POOLSERVE1).
     for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
         enter(&open, context, volume.id).await?;
     }
@@ -73,13 +73,13 @@ pub(super) async fn activate(
 
 /// Serves one volume of a pool from now on, or knows it at least (POOLSERVE1).
 pub(super) async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
-    let (base, is_adrift) = match open.pool.volume(number) {
+    let (base, lacks_origin) = match open.pool.volume(number) {
         Ok(base) => (base, false),
         Err(PoolError::OriginMissing) => (nowhere(), true),
         Err(error) => return Err(failures::pool("the volume", &error)),
     };
     let base = fault::with_injected_bug(base, &open.full_name(number));
-    let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
+    let thin = Thin { open: Rc::clone(open), number, lacks_origin: Cell::new(lacks_origin) };
     let id = volume_id(open.id, number);
     let top = context.state().top(id, &base);
     let family = Family::thin(id, thin, base, top, context);
@@ -89,20 +89,20 @@ pub(super) async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u
     Ok(())
 }
 
-/// What stands in the place of a volume that is adrift (POOLSERVE1): nobody can open it, and every request to it fails.
+/// What stands in the place of a volume whose origin is missing (POOLSERVE1): nobody can open it, and every request to it fails.
 fn nowhere() -> Device {
     Device::new(ErrorTarget::new(UNIT, BLOCK_SIZE, IoError::Gone))
 }
 
-/// Serves a volume of a pool if it can be used now: one that is new, or was adrift (POOLSERVE1).
+/// Serves a volume of a pool if it can be used now: one that is new, or whose origin was missing (POOLSERVE1).
 pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
     let Some(family) = context.family(volume_id(open.id, number)) else {
         return enter(open, context, number).await;
     };
     match (open.pool.volume(number), &family.thin) {
-        (Ok(base), Some(thin)) if thin.is_adrift.get() => {
+        (Ok(base), Some(thin)) if thin.lacks_origin.get() => {
             family.lead_to(base).await?;
-            thin.is_adrift.set(false);
+            thin.lacks_origin.set(false);
             Ok(())
         }
         _ => Ok(()),

@@ -48,7 +48,7 @@ pub(super) struct Thin {
     pub(super) open: Rc<OpenPool>,
     pub(super) number: u64,
     /// Whether what it lies over is not there (POOLSERVE1).
-    pub(super) is_adrift: Cell<bool>,
+    pub(super) lacks_origin: Cell<bool>,
 }
 
 /// What a thin volume holds.

@@ -25,7 +25,7 @@ pub fn look(context: &ShardContext, id: Uuid) -> Result<(PoolFacts, Vec<ThinVolu
         bytes: volume.bytes,
         created: volume.created,
         origin: volume.origin,
-        is_served: context.family(volume_id(id, volume.id)).is_some_and(|family| !family.is_adrift()),
+        is_served: context.family(volume_id(id, volume.id)).is_some_and(|family| !family.lacks_origin()),
     });
     Ok((open.facts(), volumes.collect()))
 }
