@@ -25,7 +25,7 @@ impl Control {
         self.activate_all(group, mapped).await; // CONTROLMAPPER2
         self.attach_origins(group).await;
         self.settle_all_below(group).await;
-        self.ration(group).await;
+        self.set_quotas(group).await;
         self.settle_names(group).await;
         self.go_on_clearing(group);
         self.go_on_moving(group);
@@ -48,7 +48,7 @@ impl Control {
                 self.settle_home(group, volume.id, activated.err());
             });
         }
-        self.ration_for_all(group).await;
+        self.set_quotas_for_all(group).await;
         join_all(activations).await;
     }
 
@@ -76,12 +76,12 @@ impl Control {
     pub(super) async fn activate_new(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {
         let shard = self.place(group, volume.id);
         if volume.is_pool() {
-            self.ration_for_all(group).await; // Any other new volume has no store yet.
+            self.set_quotas_for_all(group).await; // Any other new volume has no store yet.
         }
         let activated = self.activate(group, volume, &shard).await;
         self.settle_home(group, volume.id, activated.clone().err());
         if volume.is_pool() {
-            self.ration(group).await;
+            self.set_quotas(group).await;
         }
         if volume.is_pool() && activated.is_ok() {
             self.look_at_pool(group, volume.id).await?;
@@ -147,7 +147,7 @@ impl Control {
             let node = VolumeNode::of(&known.group, volume).map_err(|error| failures::tree(&error))?;
             let policy = volume.store_policy.unwrap_or_default();
             let disks = self.disk_files(known);
-            let quota = super::ration::first_share(known, volume.id);
+            let quota = super::quotas::first_quota(known, volume.id);
             let name = format!("{}/{}", known.group.name(), volume.name);
             let accepts = self.accepted.borrow().get(&volume.id).copied().unwrap_or_default();
             let (image, devices) = (None, Vec::new());

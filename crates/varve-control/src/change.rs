@@ -64,7 +64,7 @@ impl Commits<'_> {
             control.put_open(group, open);
             return Err(refused);
         }
-        let (before, rations) = (open.group().usage(), control.rations(group));
+        let (before, quotas) = (open.group().usage(), control.quotas(group));
         let applied = open.apply(plan, joining).await;
         let (name, after) = (open.group().name().to_owned(), open.group().usage());
         control.put_open(group, open);
@@ -84,8 +84,8 @@ impl Commits<'_> {
         if after.free > before.free {
             control.fence_group(group).await; // Before anybody is given what was freed.
         }
-        if control.rations(group) != rations {
-            control.ration_soon(group);
+        if control.quotas(group) != quotas {
+            control.set_quotas_soon(group);
         }
         if after.free > before.free {
             control.tell_stores_of_space(group);

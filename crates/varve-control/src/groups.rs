@@ -54,7 +54,7 @@ impl Control {
             Some(text) => extent_size(text)?,
             None => EXTENT_SIZE_DEFAULT,
         };
-        let metadata = super::ration::declared(Metadata::default(), &request.metadata)?;
+        let metadata = super::quotas::declared(Metadata::default(), &request.metadata)?;
         let search = search(request.cache, request.overwrite);
         let _claims = self.claim_all(&request.paths)?;
         let candidates = self.candidates(&request.paths, search).await?;
@@ -338,7 +338,7 @@ impl Control {
             sequence: known.group.entry().sequence,
             physical_volumes: self.disks_of(known),
             volumes: names_of_volumes(known),
-            metadata: Some(super::ration::shown(known)),
+            metadata: Some(super::quotas::shown(known)),
         }
     }
 }

@@ -62,7 +62,7 @@ mod policy;
 mod pool_check;
 mod pools;
 mod problems;
-mod ration;
+mod quotas;
 mod rebuild;
 mod reconcile;
 mod records;

@@ -1,6 +1,6 @@
 //! The control on shards of a simulated host, where a test can make two changes at once, or break what lies below.
 
-use super::ration::first_share;
+use super::quotas::first_quota;
 use super::*;
 use crate::simulation::host::Host;
 use futures_util::future::{join, join_all};
@@ -244,12 +244,12 @@ fn what_opens_at_one_time_gets_no_more_than_the_budget_of_its_group() {
         let ids = pools.map(|pool| control.find_pool(&name(pool)).expect("it is there").volume.id);
         control.deactivate_group(group).await.expect("nothing fails");
         let first = control
-            .with_group(group, |known| ids.iter().map(|id| first_share(known, *id).cache_bytes).sum::<u64>());
+            .with_group(group, |known| ids.iter().map(|id| first_quota(known, *id).cache_bytes).sum::<u64>());
         let first = first.expect("it is there");
-        assert!(first <= 64 * MIB && first > 63 * MIB, "RATION2: all of it is divided, and once: {first}");
+        assert!(first <= 64 * MIB && first > 63 * MIB, "QUOTA2: all of it is divided, and once: {first}");
         control.activate_group(group).await;
-        let given: u64 = control.rations(group).values().map(|share| share.cache_bytes).sum();
-        assert_eq!(given, first, "RATION1");
+        let given: u64 = control.quotas(group).values().map(|quota| quota.cache_bytes).sum();
+        assert_eq!(given, first, "QUOTA1");
     });
 }
 
@@ -264,7 +264,7 @@ fn of_two_divisions_that_overlap_the_later_one_counts_for_every_store() {
             control.create_snapshots(request).await.expect("there is space");
         }
         let located = control.find_volume(&name("data/a")).expect("it is there");
-        control.ration(located.group).await;
+        control.set_quotas(located.group).await;
         let id = located.volume.id;
         let stores: Vec<Uuid> = located.volume.stores().map(|store| store.id).collect();
         let given = located.home.run_for_test(async move |context: ShardContext| {
@@ -274,9 +274,9 @@ fn of_two_divisions_that_overlap_the_later_one_counts_for_every_store() {
             assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
             let usage = |store: &Uuid| context.family(id)?.open(*store).map(|open| open.store.cache_use());
             assert!(usage(&stores[0]).is_some_and(|usage| usage.dirty > 8), "more than may be");
-            let share = |cache_bytes| vec![(id, CacheQuota { cache_bytes, ..CacheQuota::default() })];
+            let quota = |cache_bytes| vec![(id, CacheQuota { cache_bytes, ..CacheQuota::default() })];
             // The first one has to write nodes before it is done with the first store.
-            join(metadata::give(&context, share(4096)), metadata::give(&context, share(8 * MIB))).await;
+            join(metadata::give(&context, quota(4096)), metadata::give(&context, quota(8 * MIB))).await;
             let budget =
                 |store: &Uuid| context.family(id)?.open(*store).map(|open| open.store.cache_use().budget);
             stores.iter().map(budget).collect::<Vec<_>>()
@@ -378,7 +378,7 @@ fn a_store_that_was_given_back_is_written_no_more() {
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let id = located.volume.id;
         let store = located.volume.stores().next().expect("it has a store").id;
-        control.ration(located.group).await;
+        control.set_quotas(located.group).await;
         let order = located.home.run_for_test(async move |context: ShardContext| {
             let device = open::device(&context, id, None).expect("it is active");
             let data = context.arena().take_zeroed(4096).freeze();
@@ -390,12 +390,12 @@ fn a_store_that_was_given_back_is_written_no_more() {
             open.store.begin_removal(one).await.expect("it is there");
             let dirty = || open.store.cache_use().dirty;
             let (before, at_removal) = (dirty(), Cell::new(0));
-            let share = vec![(id, CacheQuota { cache_bytes: 4096, ..CacheQuota::default() })];
+            let quota = vec![(id, CacheQuota { cache_bytes: 4096, ..CacheQuota::default() })];
             let removal = async {
                 family.remove_store(store).await.expect("it is empty");
                 at_removal.set(dirty());
             };
-            join(metadata::give(&context, share), removal).await;
+            join(metadata::give(&context, quota), removal).await;
             (before, at_removal.get(), dirty())
         });
         let (before, at_removal, after) = order.await.expect("a shard");

@@ -1,4 +1,4 @@
-//! How stores and pools of this shard keep their metadata: each has a share of its group's budget.
+//! How stores and pools of this shard keep their metadata: each has a quota of its group's budget.
 
 use super::ShardContext;
 use super::family::Family;
@@ -24,16 +24,16 @@ pub fn sum(one: MetadataMemory, other: MetadataMemory) -> MetadataMemory {
     }
 }
 
-/// Lets the stores of these volumes, and these pools, have other shares from now on. Completes when what is too much has
+/// Lets the stores of these volumes, and these pools, have other quotas from now on. Completes when what is too much has
 /// gone; of a pool, with its next commit.
-pub async fn give(context: &ShardContext, shares: Vec<(Uuid, CacheQuota)>) {
-    for (volume, share) in shares {
+pub async fn give(context: &ShardContext, quotas: Vec<(Uuid, CacheQuota)>) {
+    for (volume, quota) in quotas {
         if let Some(pool) = context.pool(volume) {
-            pool.pool.set_metadata_order(share.order);
-            pool.pool.set_cache(share.cache_bytes, share.policy);
+            pool.pool.set_metadata_order(quota.order);
+            pool.pool.set_cache(quota.cache_bytes, quota.policy);
         }
         if let Some(family) = context.family(volume) {
-            family.set_quota(share).await;
+            family.set_quota(quota).await;
         }
         context.done_with_all();
     }
@@ -51,8 +51,8 @@ pub fn figures(context: &ShardContext, volumes: &[Uuid]) -> MetadataMemory {
 }
 
 impl Family {
-    async fn set_quota(&self, share: CacheQuota) {
-        if self.quota.replace(share) == share {
+    async fn set_quota(&self, quota: CacheQuota) {
+        if self.quota.replace(quota) == quota {
             return;
         }
         let stores: Vec<Uuid> = self.stores.borrow().iter().map(|open| open.id).collect();

@@ -37,7 +37,7 @@ impl CacheQuota {
         PoolOptions { cache_bytes, policy, metadata: order, ..PoolOptions::default() }
     }
 
-    /// Lets an open store have this share from now on.
+    /// Lets an open store have this quota from now on.
     pub(super) async fn give(self, store: &SnapshotStore) {
         store.set_metadata_order(self.order);
         store.set_cache(self.cache_bytes, self.policy).await;

@@ -99,7 +99,7 @@ impl ShardHandle {
         })
     }
 
-    /// Gives the metadata of volumes and pools other shares of the memory.
+    /// Gives the metadata of volumes and pools other quotas of the memory.
     pub fn give_quotas(&self, shares: Vec<(Uuid, CacheQuota)>) -> Answer<()> {
         self.run(async move |here: ShardContext| metadata::give(&here, shares).await)
     }

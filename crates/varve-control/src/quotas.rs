@@ -1,9 +1,9 @@
 //! The memory for metadata: what a group declares, and how its budget is divided among its stores and pools.
 //!
 //! Invariants:
-//! - RATION1. The shares of all stores and pools of a group are together its budget at most, unless there are so many that
+//! - QUOTA1. The quotas of all stores and pools of a group are together its budget at most, unless there are so many that
 //!   each has only the least.
-//! - RATION2. What is about to be opened is counted before it is: the others give up what it gets. So is all that may be opened
+//! - QUOTA2. What is about to be opened is counted before it is: the quotas of the others shrink by what it gets. So is all that may be opened
 //!   at the same time; what of that cannot be used then is left out again.
 
 use super::Control;
@@ -27,7 +27,7 @@ use varve_volume::quota::{CacheQuota, QUOTA_MIN};
 /// The suffix of a budget that grows with what there is.
 const PER_GIB: &str = "-per-gib";
 
-/// A volume with its stores, or a pool: who shares a budget.
+/// A volume with its stores, or a pool: they share a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct User {
     volume: Uuid,
@@ -39,8 +39,8 @@ struct User {
     is_open: bool,
 }
 
-/// What everybody has: by volume or pool, each of its stores.
-type Shares = BTreeMap<Uuid, CacheQuota>;
+/// By volume or pool, the quota of each of its stores.
+type Quotas = BTreeMap<Uuid, CacheQuota>;
 
 impl Control {
     /// Changes what a group declares, while its volumes are in use.
@@ -64,41 +64,41 @@ impl Control {
         }
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
-        self.ration(id).await;
+        self.set_quotas(id).await;
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
-    /// What those of a group that are in use should have.
-    pub(super) fn rations(&self, group: Uuid) -> Shares {
-        self.with_group(group, |known| shares(known, |user| user.is_open)).unwrap_or_default()
+    /// The quotas of those of a group that are in use.
+    pub(super) fn quotas(&self, group: Uuid) -> Quotas {
+        self.with_group(group, |known| quotas(known, |user| user.is_open)).unwrap_or_default()
     }
 
-    /// Gives everybody of a group his share.
-    pub(super) async fn ration(&self, group: Uuid) {
-        self.give(group, self.rations(group)).await;
+    /// Sets the quotas of all stores and pools of a group.
+    pub(super) async fn set_quotas(&self, group: Uuid) {
+        self.give(group, self.quotas(group)).await;
     }
 
-    /// The same as if everything in the group were in use, before something comes to be (RATION2).
-    pub(super) async fn ration_for_all(&self, group: Uuid) {
-        let all = self.with_group(group, |known| shares(known, |_| true));
+    /// Sets quotas as if everything in the group were in use, before something comes to be (QUOTA2).
+    pub(super) async fn set_quotas_for_all(&self, group: Uuid) {
+        let all = self.with_group(group, |known| quotas(known, |_| true));
         self.give(group, all.unwrap_or_default()).await;
     }
 
-    async fn give(&self, group: Uuid, rations: Shares) {
+    async fn give(&self, group: Uuid, quotas: Quotas) {
         let told = self.by_shard(group).into_iter().map(async |(shard, volumes)| {
-            let shares = volumes.into_iter().filter_map(|id| Some((id, *rations.get(&id)?))).collect();
-            // A shard that is gone has nobody to give a share to.
-            let _ = shard.give_quotas(shares).await;
+            let of_shard = volumes.into_iter().filter_map(|id| Some((id, *quotas.get(&id)?))).collect();
+            // A shard that is gone has nothing to give a quota to.
+            let _ = shard.give_quotas(of_shard).await;
         });
         join_all(told).await;
     }
 
-    /// The same, without waiting for it.
-    pub(super) fn ration_soon(&self, group: Uuid) {
+    /// Sets quotas without waiting for it.
+    pub(super) fn set_quotas_soon(&self, group: Uuid) {
         let me = self.weak();
         self.context.spawner().spawn(async move {
             if let Some(control) = me.upgrade() {
-                control.ration(group).await;
+                control.set_quotas(group).await;
             }
         });
     }
@@ -129,9 +129,9 @@ impl Control {
     }
 }
 
-/// What a volume's stores, or a pool, may have when they are opened (RATION2).
-pub(super) fn first_share(known: &KnownGroup, volume: Uuid) -> CacheQuota {
-    let all = shares(known, |_| true);
+/// What a volume's stores, or a pool, may have when they are opened (QUOTA2).
+pub(super) fn first_quota(known: &KnownGroup, volume: Uuid) -> CacheQuota {
+    let all = quotas(known, |_| true);
     let least = CacheQuota { cache_bytes: QUOTA_MIN, ..usual(known.group.metadata()) };
     all.get(&volume).copied().unwrap_or(least)
 }
@@ -143,14 +143,14 @@ pub(super) fn shown(known: &KnownGroup) -> GroupMetadata {
         let those = users.iter().filter(|user| user.is_open == is_open);
         u32::try_from(those.map(|user| user.count).sum::<u64>()).unwrap_or(u32::MAX)
     };
-    let shares = shares(known, |user| user.is_open);
-    let share = |user: &User| shares.get(&user.volume).map_or(0, |share| share.cache_bytes * user.count);
+    let quotas = quotas(known, |user| user.is_open);
+    let quota = |user: &User| quotas.get(&user.volume).map_or(0, |quota| quota.cache_bytes * user.count);
     GroupMetadata {
         cache_bytes: metadata.cache_bytes,
         per_gib: metadata.per_gib,
         cache_policy: metadata.cache_policy.shown(),
         order: metadata.order.shown(),
-        budget: users.iter().map(share).sum(),
+        budget: users.iter().map(quota).sum(),
         users: count(true),
         unusable: count(false),
         memory: None,
@@ -194,7 +194,7 @@ fn usual(metadata: Metadata) -> CacheQuota {
     CacheQuota { policy, order, ..CacheQuota::default() }
 }
 
-/// Who shares the budget of a group.
+/// What shares the budget of a group.
 fn users(known: &KnownGroup) -> Vec<User> {
     let volumes = known.group.logical_volumes().iter().map(|volume| User {
         volume: volume.id,
@@ -205,13 +205,13 @@ fn users(known: &KnownGroup) -> Vec<User> {
     volumes.filter(|user| user.count > 0).collect()
 }
 
-fn shares(known: &KnownGroup, counts: impl Fn(&User) -> bool) -> Shares {
+fn quotas(known: &KnownGroup, counts: impl Fn(&User) -> bool) -> Quotas {
     let users: Vec<User> = users(known).into_iter().filter(counts).collect();
     let metadata = known.group.metadata();
     let usual = usual(metadata);
     let each = divided(budget(metadata, &users), &users);
-    let share = |(user, cache_bytes): (&User, u64)| (user.volume, CacheQuota { cache_bytes, ..usual });
-    users.iter().zip(each).map(share).collect()
+    let quota = |(user, cache_bytes): (&User, u64)| (user.volume, CacheQuota { cache_bytes, ..usual });
+    users.iter().zip(each).map(quota).collect()
 }
 
 /// What all of them may keep.
@@ -230,13 +230,13 @@ fn divided(budget: u64, users: &[User]) -> Vec<u64> {
     let whole: u128 = users.iter().map(|user| u128::from(user.bytes) * u128::from(user.count)).sum();
     let rest = u128::from(budget.saturating_sub(count * QUOTA_MIN));
     let part = |user: &User| (rest * u128::from(user.bytes)).checked_div(whole).unwrap_or(0);
-    let shares: Vec<u64> = users
+    let quotas: Vec<u64> = users
         .iter()
         .map(|user| QUOTA_MIN + u64::try_from(part(user)).expect("a part is no more than the budget"))
         .collect();
-    let given: u64 = shares.iter().zip(users).map(|(share, user)| share * user.count).sum();
-    assert!(given <= budget.max(count * QUOTA_MIN), "RATION1");
-    shares
+    let given: u64 = quotas.iter().zip(users).map(|(quota, user)| quota * user.count).sum();
+    assert!(given <= budget.max(count * QUOTA_MIN), "QUOTA1");
+    quotas
 }
 
 #[cfg(test)]
@@ -255,10 +255,10 @@ mod tests {
         let users = [user(1, 1), user(3, 2)];
         let rest = MIB - 3 * QUOTA_MIN;
         assert_eq!(divided(MIB, &users), [QUOTA_MIN + rest / 7, QUOTA_MIN + rest * 3 / 7]);
-        assert_eq!(divided(100 * KIB, &users), [QUOTA_MIN; 2], "RATION1: each has the least");
+        assert_eq!(divided(100 * KIB, &users), [QUOTA_MIN; 2], "QUOTA1: each has the least");
         for budget in [0, 1, 200_001, 300_007, u64::MAX] {
-            let shares = divided(budget, &users);
-            assert!(shares[0] + 2 * shares[1] <= budget.max(3 * QUOTA_MIN), "RATION1");
+            let quotas = divided(budget, &users);
+            assert!(quotas[0] + 2 * quotas[1] <= budget.max(3 * QUOTA_MIN), "QUOTA1");
         }
     }
 
