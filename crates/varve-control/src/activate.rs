@@ -24,9 +24,9 @@ impl Control {
         self.activate_all(group, others).await;
         self.activate_all(group, mapped).await; // CONTROLMAPPER2
         self.attach_origins(group).await;
-        self.settle_all_below(group).await;
+        self.reconcile_all_origins(group).await;
         self.set_quotas(group).await;
-        self.settle_names(group).await;
+        self.reconcile_names(group).await;
         self.go_on_clearing(group);
         self.go_on_moving(group);
         self.go_on_converting(group);
@@ -45,7 +45,7 @@ impl Control {
                     let name = volume.name.clone();
                     tracing::error!(volume = name, %failure, "a volume cannot be used");
                 }
-                self.settle_home(group, volume.id, activated.err());
+                self.set_home_state(group, volume.id, activated.err());
             });
         }
         self.set_quotas_for_all(group).await;
@@ -79,7 +79,7 @@ impl Control {
             self.set_quotas_for_all(group).await; // Any other new volume has no store yet.
         }
         let activated = self.activate(group, volume, &shard).await;
-        self.settle_home(group, volume.id, activated.clone().err());
+        self.set_home_state(group, volume.id, activated.clone().err());
         if volume.is_pool() {
             self.set_quotas(group).await;
         }
@@ -178,7 +178,7 @@ impl Control {
         shard
     }
 
-    fn settle_home(&self, group: Uuid, volume: Uuid, failure: Option<Failure>) {
+    fn set_home_state(&self, group: Uuid, volume: Uuid, failure: Option<Failure>) {
         if let Some(home) =
             self.groups.borrow_mut().get_mut(&group).and_then(|known| known.homes.get_mut(&volume))
         {

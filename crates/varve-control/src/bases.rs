@@ -20,7 +20,7 @@ use varve_volume::snapshot_facts::Target;
 impl Control {
     /// Brings the notes of a group to what `wanted` says, which is all that is lain over now, as far as its pools are
     /// here. Whoever calls this has the lock of the group.
-    pub(super) async fn settle_bases(
+    pub(super) async fn reconcile_bases(
         &self,
         group: Uuid,
         wanted: &[Origin],

@@ -59,7 +59,7 @@ impl Commits<'_> {
         let mut open = open.ok_or_else(unusable)?;
         // RECONCILE2 of `reconcile.rs`.
         let is_draining = control.with_group(group, |known| known.is_draining).unwrap_or_default();
-        if !open.is_settled() || is_draining {
+        if !open.is_reconciled() || is_draining {
             let refused = unusable();
             control.put_open(group, open);
             return Err(refused);
@@ -72,7 +72,7 @@ impl Commits<'_> {
         if let Err(error) = applied {
             let failure = control.commit_failure(&error); // A late request may end meanwhile.
             control.fence_group(group).await;
-            control.settle_soon(group);
+            control.reconcile_soon(group);
             return Err(failure);
         }
         control.event(&name, &words);

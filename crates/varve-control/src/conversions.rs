@@ -180,7 +180,7 @@ impl Control {
     /// Whether the volume has its new layout, as it has if this does not fail.
     async fn try_converting(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<bool, Stop> {
         let lock = self.lock_group(group).await;
-        self.settle_converting(group, volume).await?;
+        self.reconcile_converting(group, volume).await?;
         drop(lock);
         let entry = self.conversion_of(group, volume).ok_or_else(not_known)?;
         if !entry.switched {
@@ -193,9 +193,9 @@ impl Control {
                 Ok(()) => self.switch_layout(group, volume, job).await,
                 Err(stop) => Err(stop),
             };
-            let settled = self.settle_converting(group, volume).await;
+            let reconciled = self.reconcile_converting(group, volume).await;
             switched?;
-            settled?;
+            reconciled?;
         }
         Ok(self.free(group, volume, "done").await?)
     }
@@ -203,7 +203,7 @@ impl Control {
     /// Frees the layout that does not count; whether that is the old one.
     async fn free(&self, group: Uuid, volume: Uuid, how: &str) -> Result<bool, Failure> {
         let _lock = self.lock_group(group).await;
-        self.settle_converting(group, volume).await?;
+        self.reconcile_converting(group, volume).await?;
         self.await_abandoned(group).await?; // CONVERTJOB3
         let is_switched = self.conversion_of(group, volume).is_some_and(|entry| entry.switched);
         let words = format!("the conversion of {} {how}", self.subject(volume));
@@ -269,24 +269,24 @@ impl Control {
     }
 
     /// Leads requests to the layout that counts, where a scan has found which one that is.
-    pub(super) async fn settle_conversions(&self, group: Uuid) {
+    pub(super) async fn reconcile_conversions(&self, group: Uuid) {
         let entries = self.with_group(group, |known| known.group.conversions().to_vec()).unwrap_or_default();
         for entry in entries {
-            if let Err(failure) = self.settle_converting(group, entry.volume).await {
-                tracing::warn!(%failure, "a conversion is not settled");
+            if let Err(failure) = self.reconcile_converting(group, entry.volume).await {
+                tracing::warn!(%failure, "a conversion is not reconciled");
             }
         }
     }
 
     /// Requests go to the layout that counts by the text, and to no other. The caller has the lock of the group.
-    async fn settle_converting(&self, group: Uuid, volume: Uuid) -> Result<(), Failure> {
+    async fn reconcile_converting(&self, group: Uuid, volume: Uuid) -> Result<(), Failure> {
         let is_switched = self.with_group(group, |known| match known.undecided {
             Some(_) => Err(known.undecided_failure()),
             None => Ok(known.group.conversion_of(volume).is_some_and(|entry| entry.switched)),
         })??;
         let Some(home) = self.home_of(volume) else { return Ok(()) };
-        let settled = home.volume(volume).settle_conversion(is_switched);
-        settled.await.map_err(failures::gone)
+        let reconciled = home.volume(volume).settle_conversion(is_switched);
+        reconciled.await.map_err(failures::gone)
     }
 
     fn conversion_of(&self, group: Uuid, volume: Uuid) -> Option<Conversion> {

@@ -113,7 +113,7 @@ impl Control {
             tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
         }
         let _lock = self.lock_group(group).await;
-        self.settle_below(group).await;
+        self.reconcile_origins(group).await;
     }
 
     /// Takes up a job that stands in a text (FLATTENJOB1).

@@ -160,7 +160,7 @@ impl Control {
         let missing = self.with_group(id, |known| !known.missing().is_empty())?;
         let open = self.groups.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
         match open {
-            Some(open) if open.is_settled() && !missing => {
+            Some(open) if open.is_reconciled() && !missing => {
                 let dissolved = open.dissolve().await;
                 self.groups.borrow_mut().remove(&id);
                 self.refresh_labels().await;

@@ -94,7 +94,7 @@ impl Control {
             }
             (None, Some(path)) => {
                 if !request.dry_run {
-                    self.settle_below(group).await; // A file that was replaced may be one that nobody needs any more.
+                    self.reconcile_origins(group).await; // A file that was replaced may be one that nobody needs any more.
                 }
                 self.find_image(path, request, group).await.map(Some)
             }
@@ -273,7 +273,7 @@ impl Control {
 
     /// IMAGES1: forgets images of which `wanted`, which is all that anything of the group lies over, says nothing. To be called
     /// by whoever changes something (CONTROL1).
-    pub(super) async fn settle_images(&self, group: Uuid, wanted: &[Origin]) -> Result<(), Failure> {
+    pub(super) async fn reconcile_images(&self, group: Uuid, wanted: &[Origin]) -> Result<(), Failure> {
         let images = self.with_group(group, |known| known.group.images().to_vec())?;
         let needed: BTreeSet<Uuid> = wanted.iter().map(|origin| origin.backing.id()).collect();
         for image in images.iter().filter(|image| !needed.contains(&image.id)) {

@@ -151,8 +151,8 @@ impl Jobs {
     pub fn cancel(&self, id: &str) -> Result<Job, Failure> {
         let entries = self.entries.borrow();
         let entry = id.parse().ok().and_then(|id: u64| entries.get(&id)).ok_or_else(|| missing(id))?;
-        let settled = !entry.cancellable || entry.progress.is_settled();
-        if is_ended(entry) || settled {
+        let reconciled = !entry.cancellable || entry.progress.is_settled();
+        if is_ended(entry) || reconciled {
             let why = if is_ended(entry) { "has ended" } else { "cannot leave things as they were" };
             return Err(Failure::new(
                 Code::JobNotCancellable,

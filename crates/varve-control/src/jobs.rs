@@ -205,7 +205,7 @@ impl Control {
             }
         };
         self.jobs.say_trouble(job.id, Some(trouble.help(help)));
-        self.settle_soon(group);
+        self.reconcile_soon(group);
         self.context.clock().sleep(RETRY_DELAY).await;
     }
 

@@ -93,7 +93,7 @@ impl KnownGroup {
 
     /// Whether a change of the group reached only some of its disks.
     pub(super) fn is_half_committed(&self) -> bool {
-        self.undecided.is_some() || self.open.as_ref().is_some_and(|open| !open.is_settled())
+        self.undecided.is_some() || self.open.as_ref().is_some_and(|open| !open.is_reconciled())
     }
 
     /// Learns the present state of `open`, and keeps it.

@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// The right to change every group whose disks answer and whom no command holds for long, and to commit it; and all
-    /// disks of the others. A group that a change has reached in part is settled without its silent disks.
+    /// disks of the others. A group that a change has reached in part is reconciled without its silent disks.
     pub(super) async fn lock_answering(&self) -> (Vec<Held>, Vec<Guard>, BTreeSet<PathBuf>) {
         let probe = self.context.clock().now().after(PROBE);
         let mut silent: BTreeSet<PathBuf> = self.silent_disks(probe).await.into_iter().collect();
@@ -78,7 +78,7 @@ impl Control {
         for (group, paths, is_half_committed) in groups {
             let deadline = self.context.clock().now().after(PROBE);
             let both = async { (self.lock_group(group).await, self.locks.commits(group).await) };
-            // RESCAN2: what has reached only some disks is settled without those that are silent.
+            // RESCAN2: what has reached only some disks is reconciled without those that are silent.
             let answers = is_half_committed || silent.is_disjoint(&paths);
             let both = if answers { self.until(deadline, both).await } else { None };
             match both {

@@ -157,7 +157,7 @@ impl Control {
     /// What has moved stays where it is, and no more moves.
     async fn end_move(&self, group: Uuid, from: PvName) -> Result<(), Failure> {
         let _lock = self.lock_group(group).await;
-        self.settle_locked(group, from).await?;
+        self.reconcile_locked(group, from).await?;
         self.await_abandoned(group).await?; // MOVEJOB3
         let words = format!("pv move {} ended", self.path_of(group, from));
         self.commits(group).await.make(group, Change::EndMove { from }, &words).await
@@ -170,7 +170,7 @@ impl Control {
 
     /// Moves one run; whether there was one.
     async fn step(&self, group: Uuid, from: PvName, job: &Started) -> Result<bool, Stop> {
-        self.settle_move(group, from).await?;
+        self.reconcile_move(group, from).await?;
         self.check_wanted(job)?;
         let Some(step) = self.reserve(group, from, job).await? else { return Ok(false) };
         let moved = self.carry_out(group, from, &step, job).await;
@@ -188,9 +188,9 @@ impl Control {
             Ok(()) => self.switch(group, from, step).await,
             Err(stop) => Err(stop),
         };
-        let settled = self.settle_locked(group, from).await;
+        let reconciled = self.reconcile_locked(group, from).await;
         switched?;
-        Ok(settled?)
+        Ok(reconciled?)
     }
 
     /// Reserves the place for what is moved next, and frees what the step before it left; `None` if that is nothing.
@@ -313,23 +313,23 @@ impl Control {
     }
 
     /// Leads requests for what was in hand when a commit reached some disks only to where a scan has found that it counts.
-    pub(super) async fn settle_moves(&self, group: Uuid) {
+    pub(super) async fn reconcile_moves(&self, group: Uuid) {
         let moves = self.with_group(group, |known| known.group.moves().to_vec()).unwrap_or_default();
         for entry in moves {
             let is_running = self.moving.borrow().contains_key(&(group, entry.from));
-            if is_running && let Err(failure) = self.settle_locked(group, entry.from).await {
-                tracing::warn!(%failure, "a move is not settled");
+            if is_running && let Err(failure) = self.reconcile_locked(group, entry.from).await {
+                tracing::warn!(%failure, "a move is not reconciled");
             }
         }
     }
 
     /// Requests for what a step had in hand go where the text says, and nowhere else.
-    async fn settle_move(&self, group: Uuid, from: PvName) -> Result<(), Failure> {
+    async fn reconcile_move(&self, group: Uuid, from: PvName) -> Result<(), Failure> {
         let _lock = self.lock_group(group).await;
-        self.settle_locked(group, from).await
+        self.reconcile_locked(group, from).await
     }
 
-    async fn settle_locked(&self, group: Uuid, from: PvName) -> Result<(), Failure> {
+    async fn reconcile_locked(&self, group: Uuid, from: PvName) -> Result<(), Failure> {
         let found = self.with_group(group, |known| {
             if known.undecided.is_some() {
                 return Err(known.undecided_failure());

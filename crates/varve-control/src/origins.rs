@@ -170,21 +170,21 @@ impl Control {
 
     /// Lets go of what nothing lies over any more, if the group has anything that others lie over. To be called by whoever
     /// has the lock of the group.
-    pub(super) async fn settle_below(&self, group: Uuid) {
+    pub(super) async fn reconcile_origins(&self, group: Uuid) {
         let has_any = |known: &KnownGroup| !known.bases.is_empty() || !known.group.images().is_empty();
         if self.with_group(group, has_any).unwrap_or_default() {
-            self.settle_all_below(group).await;
+            self.reconcile_all_origins(group).await;
         }
     }
 
     /// The same, whatever is known of the group: notes that are missing are made, too.
-    pub(super) async fn settle_all_below(&self, group: Uuid) {
-        if let Err(failure) = self.try_settle_below(group).await {
+    pub(super) async fn reconcile_all_origins(&self, group: Uuid) {
+        if let Err(failure) = self.try_reconcile_origins(group).await {
             tracing::warn!(%group, %failure, "what nothing lies over any more may be kept until the next start");
         }
     }
 
-    async fn try_settle_below(&self, group: Uuid) -> Result<(), Failure> {
+    async fn try_reconcile_origins(&self, group: Uuid) -> Result<(), Failure> {
         let (pools, are_all_here) = self.with_group(group, |known| {
             let pools = known.pools_in_use();
             let all = known.group.logical_volumes().iter().filter(|volume| volume.is_pool()).count();
@@ -196,8 +196,8 @@ impl Control {
             let over = home.pool(pool).origins().await;
             wanted.extend(over.map_err(failures::gone)??);
         }
-        self.settle_bases(group, &wanted, are_all_here).await?;
-        if are_all_here { self.settle_images(group, &wanted).await } else { Ok(()) }
+        self.reconcile_bases(group, &wanted, are_all_here).await?;
+        if are_all_here { self.reconcile_images(group, &wanted).await } else { Ok(()) }
     }
 
     /// BELOW3: leads the volumes of all pools of a group to what they lie over, as far as that is there. One may lie over a
@@ -216,8 +216,8 @@ impl Control {
                     }
                 }
             }
-            let is_settled = !attached || still_missing.is_empty();
-            if is_settled {
+            let is_reconciled = !attached || still_missing.is_empty();
+            if is_reconciled {
                 for (backing, failure) in &still_missing {
                     tracing::error!(?backing, %failure, "what volumes lie over is not there");
                 }
@@ -225,7 +225,7 @@ impl Control {
             if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
                 known.missing_origins = still_missing;
             }
-            if is_settled {
+            if is_reconciled {
                 return;
             }
         }

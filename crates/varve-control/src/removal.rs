@@ -60,7 +60,7 @@ impl Control {
         }
         for (batch, snapshots) in batches.iter().zip(&removable) {
             if snapshots.iter().any(|facts| facts.is_base) {
-                self.settle_all_below(batch.located.group).await; // What lay over it has just gone (BELOW2).
+                self.reconcile_all_origins(batch.located.group).await; // What lay over it has just gone (BELOW2).
             }
         }
         let going = batches.iter().zip(&removable).map(|(batch, snapshots)| Going {
@@ -312,13 +312,13 @@ impl Control {
         for part in &going {
             self.drop_empty_stores(part.volume).await?;
         }
-        self.settle_below_removed(&going).await;
+        self.reconcile_origins_of_removed(&going).await;
         progress.report(total, total);
         Ok(())
     }
 
     /// Snapshots in pools have gone: what they lay over may be free now.
-    async fn settle_below_removed(&self, going: &[Going]) {
+    async fn reconcile_origins_of_removed(&self, going: &[Going]) {
         let stores: BTreeSet<Uuid> =
             going.iter().flat_map(|part| &part.targets).map(|(target, _)| target.store).collect();
         let groups: Vec<Uuid> = {
@@ -328,7 +328,7 @@ impl Control {
         };
         for group in groups {
             let _lock = self.lock_group(group).await;
-            self.settle_below(group).await;
+            self.reconcile_origins(group).await;
         }
     }
 

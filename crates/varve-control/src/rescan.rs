@@ -20,18 +20,18 @@ use varve_block::host::DiskState;
 use varve_vg::size::format_size;
 
 /// How long after a change that reached only some disks they are looked at anew for the first time, and how long at most later.
-const SETTLE_FIRST: Duration = Duration::from_secs(2);
-const SETTLE_LATER: Duration = Duration::from_secs(60);
+const RECONCILE_FIRST: Duration = Duration::from_secs(2);
+const RECONCILE_LATER: Duration = Duration::from_secs(60);
 
 impl Control {
     /// RESCAN2, RESCAN3.
-    pub(super) fn settle_soon(&self, group: Uuid) {
+    pub(super) fn reconcile_soon(&self, group: Uuid) {
         if !self.settling.borrow_mut().insert(group) {
             return;
         }
         let (me, clock) = (self.weak(), self.context.clock());
         self.context.spawner().spawn(async move {
-            let mut wait = SETTLE_FIRST;
+            let mut wait = RECONCILE_FIRST;
             loop {
                 clock.sleep(wait).await;
                 let Some(control) = me.upgrade() else { return };
@@ -43,7 +43,7 @@ impl Control {
                 if let Err(failure) = control.scan_disks(PhysicalVolumeScan::default()).await {
                     tracing::warn!(%group, %failure, "what a change has reached is not known yet");
                 }
-                wait = (wait * 2).min(SETTLE_LATER);
+                wait = (wait * 2).min(RECONCILE_LATER);
             }
         });
     }
@@ -108,7 +108,7 @@ impl Control {
         if request.trust_images {
             self.agree_to_images().await?;
         }
-        self.settle_sets().await;
+        self.resolve_sets().await;
         self.go_on_jobs().await;
         self.resume_rollbacks().await;
         self.restore_exports(self.context.clock().now()).await;

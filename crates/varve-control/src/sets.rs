@@ -117,14 +117,14 @@ impl Control {
             return Ok(());
         }
         let change = Change::EndSnapshots { set: part.set.id };
-        self.commits(part.group).await.make(part.group, change, "snap create: settled").await
+        self.commits(part.group).await.make(part.group, change, "snap create: resolved").await
     }
 
     /// The same where nothing depends on it any more.
     async fn end_parts(&self, parts: &[Part]) {
         for part in parts {
             if let Err(failure) = self.end_part(part).await {
-                tracing::warn!(group = %part.group, %failure, "a set of snapshots is settled when the group can be changed");
+                tracing::warn!(group = %part.group, %failure, "a set of snapshots is resolved when the group can be changed");
             }
         }
     }
@@ -140,7 +140,7 @@ impl Control {
                 }
             }
             if let Err(failure) = self.end_part(part).await {
-                tracing::warn!(group = %part.group, %failure, "a set of snapshots is settled when the group can be changed");
+                tracing::warn!(group = %part.group, %failure, "a set of snapshots is resolved when the group can be changed");
                 return;
             }
         }
@@ -166,8 +166,8 @@ impl Control {
         Ok(())
     }
 
-    /// Settles what a crash has left half done, as far as the groups of a set are here.
-    pub(super) async fn settle_sets(&self) {
+    /// Resolves what a crash has left half done, as far as the groups of a set are here.
+    pub(super) async fn resolve_sets(&self) {
         let standing: Vec<Part> = {
             let groups = self.groups.borrow();
             let part = |(group, known): (&Uuid, &super::known_group::KnownGroup)| {
@@ -184,7 +184,7 @@ impl Control {
             let is_here = |group: &Uuid| self.groups.borrow().contains_key(group);
             if !part.set.groups.iter().all(is_here) {
                 tracing::warn!(group = %part.group, set = %part.set.id,
-                    "snapshots of one instant cannot be settled before all of their groups are here: varve pv scan PATH…");
+                    "snapshots of one instant cannot be resolved before all of their groups are here: varve pv scan PATH…");
             } else if of_set(part.decider()).is_none() {
                 self.end_parts(std::slice::from_ref(part)).await; // it counts
             } else if part.group == part.decider() {
@@ -206,7 +206,7 @@ impl Control {
         })?;
         let Some(name) = taken else { return Ok(()) };
         let message =
-            format!("{} belongs to snapshots of one instant that are not settled yet", batch.full(&name));
+            format!("{} belongs to snapshots of one instant that are not resolved yet", batch.full(&name));
         Err(Failure::new(Code::SnapshotExists, message)
             .help("choose another name; or bring all groups of that command here, and all of their disks: varve vg list"))
     }

@@ -51,7 +51,7 @@ impl Control {
         let unusable =
             || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve vg list");
         let mut open = open.ok_or_else(unusable)?;
-        let mut taken = if open.is_settled() { Ok(()) } else { Err(unusable()) };
+        let mut taken = if open.is_reconciled() { Ok(()) } else { Err(unusable()) };
         for disk in stale {
             if taken.is_ok() {
                 taken = open.take_back(disk, &stamp).await.map_err(|error| self.commit_failure(&error));

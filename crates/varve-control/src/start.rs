@@ -1,4 +1,4 @@
-//! From a cold start to serving, and back: disks found, groups settled, volumes and exports there; then all let go.
+//! From a cold start to serving, and back: disks found, groups reconciled, volumes and exports there; then all let go.
 //!
 //! Invariant START1: a disk that is there and does not take its group's description counts as missing, if the others can: what lies on
 //! arrays is served, and what lies there alone could not be used before, either.
@@ -28,7 +28,7 @@ impl Control {
         self.open_remembered(deadline).await;
         self.survey().await;
         self.begin_list_of_images().await;
-        self.settle_sets().await;
+        self.resolve_sets().await;
         self.go_on_jobs().await;
         self.resume_leaving().await;
         self.resume_rollbacks().await;
@@ -60,7 +60,7 @@ impl Control {
         }
     }
 
-    /// Reads all known disks, settles the groups on them, and takes into use what is not yet.
+    /// Reads all known disks, reconciles the groups on them, and takes into use what is not yet.
     pub(super) async fn survey(&self) {
         let (_turns, commits, silent) = self.lock_answering().await;
         let survey = scan(self.disks_except(&silent), &self.context.arena()).await;
@@ -83,8 +83,8 @@ impl Control {
             self.take_group(open, &silent).await;
             self.fence_group(id).await;
             if was_undecided {
-                self.settle_moves(id).await; // MOVEJOB2: nothing can grow yet.
-                self.settle_conversions(id).await; // CONVERTJOB2
+                self.reconcile_moves(id).await; // MOVEJOB2: nothing can grow yet.
+                self.reconcile_conversions(id).await; // CONVERTJOB2
             }
             found.push(id);
         }
@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// Settles a group that was found, and knows it from now on.
+    /// Reconciles a group that was found, and knows it from now on.
     async fn take_group(&self, mut open: OpenGroup, silent: &BTreeSet<PathBuf>) {
         let (id, name) = (open.group().id(), open.group().name().to_owned());
         for note in open.notes() {
@@ -103,17 +103,17 @@ impl Control {
             self.event(&name, &note.to_string());
         }
         let stamp = self.stamp("disks came or went");
-        let mut settled = open.settle(Absent::Accept, &stamp).await;
-        if let Err(CommitError::Disks { disks, .. }) = &settled
+        let mut reconciled = open.reconcile(Absent::Accept, &stamp).await;
+        if let Err(CommitError::Disks { disks, .. }) = &reconciled
             && let Some(mut rest) = self.group_without(&open, disks, silent).await
-            && rest.settle(Absent::Accept, &stamp).await.is_ok()
+            && rest.reconcile(Absent::Accept, &stamp).await.is_ok()
         {
             let failed: Vec<&str> = disks.iter().map(|(path, _)| path.as_str()).collect();
             self.event(&name, &format!("does without {}, which cannot be written", failed.join(", ")));
-            (open, settled) = (rest, Ok(()));
+            (open, reconciled) = (rest, Ok(()));
         }
-        let trouble = settled.err().map(|error| {
-            tracing::error!(group = name, %error, help = error.help(), "a group cannot be settled");
+        let trouble = reconciled.err().map(|error| {
+            tracing::error!(group = name, %error, help = error.help(), "a group cannot be reconciled");
             error.to_string()
         });
         let mut groups = self.groups.borrow_mut();

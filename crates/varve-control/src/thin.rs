@@ -52,7 +52,7 @@ impl Control {
     }
 
     /// THINNAMES1, after pools were opened.
-    pub(super) async fn settle_names(&self, group: Uuid) {
+    pub(super) async fn reconcile_names(&self, group: Uuid) {
         let Ok(pools) = self.with_group(group, KnownGroup::pools_in_use) else { return };
         for (pool, _) in &pools {
             if let Err(failure) = self.look_at_pool(group, *pool).await {
@@ -139,7 +139,7 @@ impl Control {
         let made = made.await.map_err(failures::gone)?;
         self.look_at_pool(located.group, located.volume.id).await?;
         if made.is_err() {
-            self.settle_below(located.group).await; // What was to lie below is not needed.
+            self.reconcile_origins(located.group).await; // What was to lie below is not needed.
         }
         made?;
         self.event(&request.name, &format!("thin volume of {} made", format_size(bytes)));
@@ -253,7 +253,7 @@ impl Control {
         removed.await.map_err(failures::gone)??;
         self.forget_flattening(|place| place == (pool, number)).await;
         self.look_at_pool(located.group, located.pool()).await?;
-        self.settle_below(located.group).await;
+        self.reconcile_origins(located.group).await;
         self.event(&name.to_string(), "thin volume removed");
         Ok(Changed::Done(Empty {}))
     }

@@ -3,12 +3,12 @@
 //! The protocol, of which `election` is part (the invariants VERSION1 to VERSION3 are stated there):
 //! - A new version goes to every disk it counts on: written beside the newest slot and flushed, on all disks at once.
 //!   It is acknowledged when all are durable; so after a crash any one disk that was there knows it.
-//! - Before a group is used it is *settled*: disks that lag behind are brought forward, what was read is made durable,
+//! - Before a group is used it is *reconciled*: disks that lag behind are brought forward, what was read is made durable,
 //!   and a version that marks absent disks missing, and takes back those that returned, is acknowledged.
 //! - A disk joins with its ring and label written before the others hear of it, and leaves after they have.
 //!
 //! Invariants:
-//! - OPEN1. Nothing is written before [`OpenGroup::settle`], and no change made.
+//! - OPEN1. Nothing is written before [`OpenGroup::reconcile`], and no change made.
 //! - OPEN2. After a failure in the middle of a commit nobody knows which version will win: the group refuses further
 //!   changes until its disks are scanned again.
 //! - OPEN3. A disk is used once, belongs to the group unless it is leaving, and the group is what the version that counts says.
@@ -48,7 +48,7 @@ pub struct OpenGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Surveyed,
-    Settled,
+    Reconciled,
     /// OPEN2.
     Broken,
 }
@@ -159,7 +159,7 @@ impl OpenGroup {
         let (vg, sequence, text) = (group.id(), group.entry().sequence, group.text());
         let slot = Slot { vg, pv: Uuid::nil(), sequence, previous, ancestors: Vec::new(), text };
         let (members, stale, notes) = (Vec::new(), Vec::new(), Vec::new());
-        let (slot_now, state, undecided) = (slot.clone(), State::Settled, None);
+        let (slot_now, state, undecided) = (slot.clone(), State::Reconciled, None);
         let mut open = OpenGroup { group, slot: slot_now, members, stale, notes, state, undecided, arena };
         open.commit(open.group.clone(), slot, disks).await?;
         Ok(open)
@@ -175,9 +175,9 @@ impl OpenGroup {
         &self.notes
     }
 
-    /// Whether it was settled, and may be used.
-    pub fn is_settled(&self) -> bool {
-        self.state == State::Settled
+    /// Whether it was reconciled, and may be used.
+    pub fn is_reconciled(&self) -> bool {
+        self.state == State::Reconciled
     }
 
     /// The version that may count instead of [`OpenGroup::group`], after a commit that failed half way (OPEN2). The next scan
@@ -226,7 +226,7 @@ impl OpenGroup {
 
     /// Brings all disks to the state that was found, durably, and records which are missing and which are back. Only
     /// then may the group be used.
-    pub async fn settle(&mut self, absent: Absent, stamp: &Stamp) -> Result<(), CommitError> {
+    pub async fn reconcile(&mut self, absent: Absent, stamp: &Stamp) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
         let missing = self.newly_missing();
         // At least one usable disk holds the truth; else there is nobody to record the absence of the others.
@@ -241,7 +241,7 @@ impl OpenGroup {
         self.bring_forward().await?;
         self.mend_labels().await?;
         self.try_returned().await;
-        self.state = State::Settled;
+        self.state = State::Reconciled;
         if has(InjectedBug::ForgetMissing) {
             return Ok(());
         }
@@ -310,7 +310,7 @@ impl OpenGroup {
     /// Makes the change that `plan` describes. `joining` are the disks that it adds.
     pub async fn apply(&mut self, plan: Plan, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
-        assert_eq!(self.state, State::Settled, "OPEN1");
+        assert_eq!(self.state, State::Reconciled, "OPEN1");
         if plan.based_on != self.group.entry().sequence {
             return Err(CommitError::PlanOutdated { group: self.group.name().into() });
         }
@@ -321,7 +321,7 @@ impl OpenGroup {
     pub async fn dissolve(mut self) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
         assert!(
-            self.state == State::Settled && self.group.logical_volumes().is_empty(),
+            self.state == State::Reconciled && self.group.logical_volumes().is_empty(),
             "OPEN1; the group is empty"
         );
         let arena = self.arena.clone();
@@ -340,7 +340,7 @@ impl OpenGroup {
     async fn commit_next(&mut self, next: Group, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
         let numbers = self.members.iter().map(|member| member.sequence_max);
         let sequence = numbers.max().unwrap_or(0).max(self.slot.sequence) + 1; // VERSION3
-        assert_eq!(self.state, State::Settled, "OPEN1");
+        assert_eq!(self.state, State::Reconciled, "OPEN1");
         let next = next.numbered(sequence);
         let slot = self.slot.followed_by(sequence, next.text());
         self.commit(next, slot, joining).await
@@ -413,7 +413,7 @@ impl OpenGroup {
     fn refuse_if_broken(&self) -> Result<(), CommitError> {
         match self.state {
             State::Broken => Err(CommitError::Broken { group: self.group.name().into() }),
-            State::Surveyed | State::Settled => Ok(()),
+            State::Surveyed | State::Reconciled => Ok(()),
         }
     }
 

@@ -54,7 +54,7 @@ pub async fn rebuild(
     next.group.sequence = sequence + 1;
     next.group.changed = stamp.date;
     next.group.change.clone_from(&stamp.change);
-    next.snapshot_sets.clear(); // settled since, one way or the other
+    next.snapshot_sets.clear(); // resolved since, one way or the other
     next.jobs.clear(); // and so are they: what had begun, stores and pools know
     for pv in &mut next.physical_volumes {
         pv.missing = false;

@@ -122,7 +122,7 @@ fn noted(open: &OpenGroup, note: &Note) -> Finding {
         Note::LabelWorn { .. } => "label",
         _ => "description",
     };
-    // The others are what a crash or an absence leaves behind; the next start of a daemon settles them.
+    // The others are what a crash or an absence leaves behind; the next start of a daemon reconciles them.
     let is_damage = matches!(note, Note::Stale { .. });
     let message = format!("group {}: {note}", open.group().name());
     Finding { damage: is_damage, structure: structure.to_owned(), message, ..Finding::default() }

@@ -171,7 +171,7 @@ pub(super) async fn renew(
         shown.steps.extend(words);
         return Ok(Renewed::Planned(shown));
     }
-    open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
+    open.reconcile(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
     let opened = arrays::take(context, &table_of(&open, &pool)?, &open).await?;
     let device = opened.device.clone();
     let mut kept_as = None;

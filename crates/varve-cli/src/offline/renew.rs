@@ -29,7 +29,7 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let mut open = survey.groups.swap_remove(index);
     let stamp = Stamp { date: context.clock().date(), change: wish.command.clone() };
     if !wish.dry_run {
-        open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
+        open.reconcile(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
     }
     let old = store_device(context, &open, &volume, &store).await?;
     let salvage = match wish.text {

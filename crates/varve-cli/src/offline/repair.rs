@@ -77,7 +77,7 @@ async fn mend(context: &ShardContext, disks: Vec<Disk>) -> Result<Vec<String>, F
         if notes.is_empty() {
             continue;
         }
-        match open.settle(Absent::Refuse, &stamp).await {
+        match open.reconcile(Absent::Refuse, &stamp).await {
             Ok(()) => done.extend(notes),
             Err(error) => done.push(format!("not mended: {error}; name all disks of the group")),
         }
@@ -92,9 +92,9 @@ fn relabelling(disk: &Disk, found: &FoundLabel) -> String {
 
 /// What bringing the group's disks to one state mends.
 fn mendable(open: &OpenGroup) -> impl Iterator<Item = &Note> {
-    let settles =
+    let reconciles =
         |note: &&Note| matches!(note, Note::LabelWorn { .. } | Note::Behind { .. } | Note::Returned { .. });
-    open.notes().iter().filter(settles)
+    open.notes().iter().filter(reconciles)
 }
 
 fn unwritten(path: &std::path::Path, error: IoError) -> Failure {

@@ -53,12 +53,12 @@ fn an_interrupted_set_leaves_nothing_and_its_names_are_free() {
     world.start();
     assert_eq!(names(&world), all, "SETS2: what was acknowledged stays");
     assert_eq!(world.stop(), Some(0));
-    assert!(!world.ok("dump d1 d2 d3").contains("snapshot_set"), "nothing is left to settle");
+    assert!(!world.ok("dump d1 d2 d3").contains("snapshot_set"), "nothing is left to resolve");
     assert_eq!(world.data("check d1 d2 d3")["clean"], true);
 }
 
 #[test]
-fn a_set_is_settled_when_the_last_of_its_groups_is_here() {
+fn a_set_is_resolved_when_the_last_of_its_groups_is_here() {
     let mut world = furnished();
     assert_eq!(world.stop(), Some(0));
     world.start_with_fault("snapshot-set-made");

@@ -291,7 +291,7 @@ impl<'a> History<'a> {
             return;
         }
         daemon.idle().await; // HISTORY3
-        self.settle(&daemon).await;
+        self.resolve_models(&daemon).await;
         let steps = self.random.borrow_mut().below(STEPS_MAX);
         for _ in 0..steps {
             let step = self.random.borrow_mut().below(24);
@@ -316,20 +316,20 @@ impl<'a> History<'a> {
                     return;
                 }
                 daemon.idle().await;
-                self.settle(&daemon).await;
+                self.resolve_models(&daemon).await;
             }
         }
         if is_last || self.random.borrow_mut().chance(1, 4) {
             self.host.mappers.lose_connections(false);
             daemon.idle().await;
-            self.settle(&daemon).await;
+            self.resolve_models(&daemon).await;
             daemon.stop().await;
             model::stopped(&self.models.borrow());
         }
     }
 
     /// Finds out which of the models is true (HISTORY1, HISTORY2).
-    async fn settle(&self, daemon: &Daemon) {
+    async fn resolve_models(&self, daemon: &Daemon) {
         let shown = daemon.lists().await.expect("it runs");
         let mut models = self.models.borrow().clone();
         let wanted: Vec<Lists> = models.iter().map(Model::lists).collect();

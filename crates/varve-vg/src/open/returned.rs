@@ -29,12 +29,15 @@ impl OpenGroup {
     /// insists. [`PlanError::DiskNotFound`](crate::PlanError::DiskNotFound) if there is no such stale disk.
     pub async fn take_back(&mut self, pv: Uuid, stamp: &Stamp) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
-        assert_eq!(self.state, State::Settled, "OPEN1");
+        assert_eq!(self.state, State::Reconciled, "OPEN1");
         let Some(index) = self.stale.iter().position(|member| member.pv == pv) else {
             let group = self.group.name().into();
             return Err(CommitError::Plan(crate::PlanError::DiskNotFound { group, disk: pv.to_string() }));
         };
-        assert!(!self.group.counts_on(pv), "VERSION2: it was recorded as missing when the group was settled");
+        assert!(
+            !self.group.counts_on(pv),
+            "VERSION2: it was recorded as missing when the group was reconciled"
+        );
         let member = self.stale.swap_remove(index);
         self.members.push(member);
         self.assert_consistent();

@@ -119,7 +119,7 @@ impl Draft<'_> {
 
     pub(super) fn end_snapshots(&mut self, id: Uuid) -> Result<(), PlanError> {
         self.description.snapshot_sets.retain(|set| set.id != id);
-        self.step("write down that snapshots of one instant are settled".to_owned());
+        self.step("write down that snapshots of one instant are resolved".to_owned());
         Ok(())
     }
 

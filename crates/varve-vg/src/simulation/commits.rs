@@ -1,7 +1,7 @@
 //! Histories of changes with crashes at any step, on changing sets of disks.
 //!
 //! The oracle: after a crash the group is exactly the last acknowledged one or one whose commit was under way; once a
-//! boot has settled, it is that one and no other, whichever disks were there and whichever come back later.
+//! boot has reconciled, it is that one and no other, whichever disks were there and whichever come back later.
 
 use super::{Content, Lab, content, number_of, stamp};
 use crate::injected_bug::{InjectedBug, inject};
@@ -21,11 +21,11 @@ use varve_sim::{
 /// What may be read.
 struct Oracle {
     acknowledged: Content,
-    /// Of commits that a crash has cut off since the last boot that settled.
+    /// Of commits that a crash has cut off since the last boot that reconciled.
     under_way: Vec<Content>,
-    /// The disks of the last boot that settled: one of them must be there, or nobody can know the truth.
+    /// The disks of the last boot that reconciled: one of them must be there, or nobody can know the truth.
     holders: BTreeSet<usize>,
-    /// The boots since all disks were together and settled.
+    /// The boots since all disks were together and reconciled.
     boots: Vec<BTreeSet<usize>>,
     /// Disks that were replaced by an old image.
     stale: BTreeSet<usize>,
@@ -91,15 +91,15 @@ const USUAL: Habits = Habits { disks_min: 1, boots: (2, 9), images: 1, complete:
 /// Disks that are away for a boot and come back, while the group is changed without them.
 const ABSENCES: Habits =
     Habits { disks_min: 2, boots: (6, 14), images: 2, complete: 2, crashes: 2, faults: 0 };
-/// Disks that fail, are full or vanish for the rest of a boot, while the group is settled and changed.
+/// Disks that fail, are full or vanish for the rest of a boot, while the group is reconciled and changed.
 const FAILURES: Habits =
     Habits { disks_min: 1, boots: (3, 9), images: 1, complete: 3, crashes: 2, faults: 4 };
 
 /// How often the disks were found to have been used apart.
 static DIVERGENT: AtomicU64 = AtomicU64::new(0);
-/// How often a boot found the group and settled it.
-static SETTLED: AtomicU64 = AtomicU64::new(0);
-/// How often the group could not be settled, or not be changed, because a disk failed.
+/// How often a boot found the group and reconciled it.
+static RECONCILED: AtomicU64 = AtomicU64::new(0);
+/// How often the group could not be reconciled, or not be changed, because a disk failed.
 static FAILED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn history(seed: u64) {
@@ -236,7 +236,7 @@ impl Run {
         let Err(error) = done else { return true };
         assert!(self.is_faulty.get() && matches!(error, CommitError::Disks { .. }), "no faults: {error:?}");
         failed.fetch_add(1, Ordering::Relaxed);
-        let again = open.settle(Absent::Accept, &stamp("again")).await;
+        let again = open.reconcile(Absent::Accept, &stamp("again")).await;
         assert!(matches!(again, Err(CommitError::Broken { .. })), "OPEN2: {again:?}");
         false
     }
@@ -259,11 +259,11 @@ impl Run {
         if self.is_faulty.get() {
             self.let_fail(self.random_faults());
         }
-        let settled = open.settle(Absent::Accept, &stamp("activate")).await;
-        if !self.goes_on(&mut open, settled, &FAILED[0]).await {
+        let reconciled = open.reconcile(Absent::Accept, &stamp("activate")).await;
+        if !self.goes_on(&mut open, reconciled, &FAILED[0]).await {
             return true;
         }
-        self.settled(&open, present);
+        self.reconciled(&open, present);
         for _ in 0..self.below(5) {
             if !self.change(&mut open).await {
                 break;
@@ -281,8 +281,8 @@ impl Run {
         }
     }
 
-    fn settled(&self, open: &OpenGroup, present: &BTreeSet<usize>) {
-        SETTLED.fetch_add(1, Ordering::Relaxed);
+    fn reconciled(&self, open: &OpenGroup, present: &BTreeSet<usize>) {
+        RECONCILED.fetch_add(1, Ordering::Relaxed);
         let mut oracle = self.oracle.borrow_mut();
         oracle.acknowledge(content(open.group()));
         let counted: BTreeSet<usize> =
@@ -353,13 +353,13 @@ impl Run {
 #[test]
 fn group_commits_are_atomic() {
     run_seeds(test_name!("group_commits_are_atomic"), 4_000, history);
-    let (settled, divergent) = (SETTLED.load(Ordering::Relaxed), DIVERGENT.load(Ordering::Relaxed));
-    println!("{settled} boots settled, {divergent} refused because disks were used apart");
+    let (reconciled, divergent) = (RECONCILED.load(Ordering::Relaxed), DIVERGENT.load(Ordering::Relaxed));
+    println!("{reconciled} boots reconciled, {divergent} refused because disks were used apart");
     let arrays @ [whole, degraded, incomplete] = super::arrays::seen();
     println!(
         "{whole} times an array had all its members, {degraded} times all but one, {incomplete} times fewer"
     );
-    assert!(settled < 1000 || arrays.iter().all(|times| *times > 50), "{arrays:?}");
+    assert!(reconciled < 1000 || arrays.iter().all(|times| *times > 50), "{arrays:?}");
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn disks_that_fail_leave_the_old_version_or_the_new_one() {
     let name = test_name!("disks_that_fail_leave_the_old_version_or_the_new_one");
     run_seeds(name, 1_500, |seed| live(seed, FAILURES));
     let [settling, changing] = [&FAILED[0], &FAILED[1]].map(|number| number.load(Ordering::Relaxed));
-    println!("{settling} boots failed while the group was settled, {changing} while it was changed");
+    println!("{settling} boots failed while the group was reconciled, {changing} while it was changed");
     assert!(settling + changing < 100 || settling.min(changing) > 10, "{settling} and {changing}");
 }
 

@@ -39,8 +39,8 @@ impl Lab {
         survey.groups.remove(0)
     }
 
-    fn settle(&self, open: &mut OpenGroup, absent: Absent) -> Result<(), CommitError> {
-        self.world.run(open.settle(absent, &stamp("activate")))
+    fn reconcile(&self, open: &mut OpenGroup, absent: Absent) -> Result<(), CommitError> {
+        self.world.run(open.reconcile(absent, &stamp("activate")))
     }
 
     fn apply(&self, open: &mut OpenGroup, change: Change) {
@@ -145,7 +145,7 @@ fn a_damaged_copy_of_the_label_is_written_again_and_two_are_an_error() {
     lab.disks[0].poke(0, &[0; 512]);
     let mut open = lab.only_group([0]);
     assert_eq!(open.notes(), [Note::LabelWorn { path: "/dev/sd0".into() }]);
-    lab.settle(&mut open, Absent::Refuse).expect("no faults");
+    lab.reconcile(&mut open, Absent::Refuse).expect("no faults");
     assert!(lab.only_group([0]).notes().is_empty(), "mended");
     lab.disks[0].poke(512, &[1; 512]);
     lab.disks[0].poke(4096 + 512, &[1; 512]);
@@ -181,7 +181,7 @@ fn a_version_too_long_for_the_ring_of_a_disk_that_lags_behind_is_an_error() {
     let shorter = label(1, 9, Some(open.group().id()), RING);
     lab.world.run(write_label(&lab.disk(1).device, &shorter, &arena)).expect("no faults");
     let mut open = lab.only_group([0, 1]);
-    let refused = lab.settle(&mut open, Absent::Refuse);
+    let refused = lab.reconcile(&mut open, Absent::Refuse);
     assert!(matches!(refused, Err(CommitError::TextTooLong { .. })), "{refused:?}");
 }
 
@@ -229,7 +229,7 @@ fn a_disk_cut_short_is_named_and_not_used() {
     assert_eq!(survey.problems, [DiskProblem::Read { path: "/dev/sd1".into(), problem }]);
     let mut open = lab.only_group([0, 1]);
     assert_eq!(open.newly_missing(), [pv_id(1)]);
-    let refused = lab.settle(&mut open, Absent::Refuse);
+    let refused = lab.reconcile(&mut open, Absent::Refuse);
     let paths = vec!["/dev/sd1".to_owned()];
     assert_eq!(refused, Err(CommitError::Incomplete { group: "data".into(), paths }));
 }
@@ -248,7 +248,7 @@ fn a_disk_whose_label_and_description_disagree_is_not_used() {
     assert!(open.notes().contains(&Note::OtherShape { path: "/dev/sd1".into() }), "{:?}", open.notes());
     assert_eq!(open.newly_missing(), [pv_id(1)]);
     let mut alone = lab.only_group([1]);
-    let refused = lab.settle(&mut alone, Absent::Accept);
+    let refused = lab.reconcile(&mut alone, Absent::Accept);
     assert!(matches!(refused, Err(CommitError::Incomplete { .. })), "{refused:?}");
 }
 
@@ -285,14 +285,14 @@ fn an_old_image_of_a_disk_is_stale_and_not_used() {
     assert_eq!(content(found.group()), truth);
     let stale = Note::Stale { path: "/dev/sd1".into(), holds: 1, newest: 3 };
     assert!(found.notes().contains(&stale), "{:?}", found.notes());
-    assert!(lab.settle(&mut found, Absent::Refuse).is_err());
+    assert!(lab.reconcile(&mut found, Absent::Refuse).is_err());
     let mut found = lab.only_group([0, 1]);
-    lab.settle(&mut found, Absent::Accept).expect("no faults");
+    lab.reconcile(&mut found, Absent::Accept).expect("no faults");
     assert_eq!(content(found.group()), truth);
     assert_eq!(found.devices().keys().collect::<Vec<_>>(), [&PvName(0)]);
     let mut found = lab.only_group([0, 1]);
     assert!(found.returned().is_empty(), "a stale disk is not taken back by itself");
-    lab.settle(&mut found, Absent::Refuse).expect("no faults");
+    lab.reconcile(&mut found, Absent::Refuse).expect("no faults");
     lab.world.run(found.take_back(pv_id(1), &stamp("vg extend --yes"))).expect("somebody insists");
     assert_eq!(found.devices().len(), 2);
     let found = lab.only_group([0, 1]);
@@ -307,7 +307,7 @@ fn a_disk_that_was_away_comes_back_and_volumes_without_it_work_meanwhile() {
     lab.apply(&mut open, volume("b", 5));
     lab.apply(&mut open, volume("d", 5));
     let mut alone = lab.only_group([0]);
-    lab.settle(&mut alone, Absent::Accept).expect("no faults");
+    lab.reconcile(&mut alone, Absent::Accept).expect("no faults");
     let group = alone.group();
     assert!(table(group, group.lv("a").expect("made"), Parts::All).is_ok());
     let refused = table(group, group.lv("b").expect("made"), Parts::All).expect_err("its disk is away");
@@ -318,7 +318,7 @@ fn a_disk_that_was_away_comes_back_and_volumes_without_it_work_meanwhile() {
     let truth = content(alone.group());
     let mut both = lab.only_group([0, 1]);
     assert_eq!(both.returned(), [pv_id(1)]);
-    lab.settle(&mut both, Absent::Refuse).expect("no faults");
+    lab.reconcile(&mut both, Absent::Refuse).expect("no faults");
     assert_eq!(content(both.group()), truth, "the text that it holds itself is an old one");
     assert_eq!(both.devices().len(), 2);
     assert_eq!(both.group().usage().free, (EXTENTS - 5) * EXTENT, "what was freed meanwhile is free");
@@ -330,12 +330,12 @@ fn a_disk_that_comes_back_and_cannot_be_written_is_left_out() {
     let mut open = lab.world.run(lab.create());
     lab.apply(&mut open, volume("a", 2));
     let mut alone = lab.only_group([0]);
-    lab.settle(&mut alone, Absent::Accept).expect("no faults");
+    lab.reconcile(&mut alone, Absent::Accept).expect("no faults");
     lab.disks[1]
         .set_faults(FaultPlan { write_error: 1_000_000, ..FaultPlan::default() }, FaultBudget::unlimited());
     let mut both = lab.only_group([0, 1]);
     assert_eq!(both.returned(), [pv_id(1)]);
-    lab.settle(&mut both, Absent::Refuse).expect("the group does without it");
+    lab.reconcile(&mut both, Absent::Refuse).expect("the group does without it");
     assert!(!both.group().counts_on(pv_id(1)) && both.devices().len() == 1);
     lab.apply(&mut both, volume("b", 2));
     lab.apply(&mut both, Change::RemoveMissing { with_volumes: true });
@@ -348,7 +348,7 @@ fn halves_used_apart_are_refused_by_name() {
     lab.world.run(lab.create());
     for number in [0, 1] {
         let mut half = lab.only_group([number]);
-        lab.settle(&mut half, Absent::Accept).expect("no faults");
+        lab.reconcile(&mut half, Absent::Accept).expect("no faults");
     }
     let survey = lab.survey([0, 1]);
     let mut sides = match &survey.refused[0].problem {
@@ -365,7 +365,7 @@ fn a_disk_given_up_while_it_was_away_is_not_believed() {
     let lab = lab(2);
     lab.world.run(lab.create());
     let mut alone = lab.only_group([0]);
-    lab.settle(&mut alone, Absent::Accept).expect("no faults");
+    lab.reconcile(&mut alone, Absent::Accept).expect("no faults");
     lab.apply(&mut alone, Change::RemoveMissing { with_volumes: false });
     lab.apply(&mut alone, volume("a", 2));
     let found = lab.only_group([0, 1]);
@@ -388,7 +388,7 @@ fn two_groups_of_one_name_are_told_apart_by_id() {
     let mut survey = lab.survey([0, 1]);
     let twice = vec![("data".to_owned(), vec![Uuid::from_u128(1), Uuid::from_u128(2)])];
     assert_eq!(survey.names_twice(), twice);
-    lab.settle(&mut survey.groups[1], Absent::Refuse).expect("no faults");
+    lab.reconcile(&mut survey.groups[1], Absent::Refuse).expect("no faults");
     lab.apply(&mut survey.groups[1], Change::RenameGroup { to: "other".into() });
     assert!(lab.survey([0, 1]).names_twice().is_empty());
 }
@@ -420,7 +420,7 @@ fn a_failing_disk_stops_changes_until_the_next_scan() {
     assert!(open.group().lv("a").is_none() && open.undecided().is_some_and(|next| next.lv("a").is_some()));
     lab.disks[1].reappear();
     let mut found = lab.only_group([0, 1]);
-    lab.settle(&mut found, Absent::Refuse).expect("no faults");
+    lab.reconcile(&mut found, Absent::Refuse).expect("no faults");
     assert!(found.group().lv("a").is_some(), "what reached a disk counts");
     assert!(found.undecided().is_none(), "a scan decides");
     lab.apply(&mut found, volume("b", 1));

@@ -18,7 +18,7 @@ impl Lab {
             assert!(survey.problems.is_empty() && survey.refused.is_empty(), "{:?}", survey.refused);
             for open in &mut survey.groups {
                 assert!(open.newly_missing().is_empty(), "{:?}", open.notes());
-                open.settle(Absent::Refuse, &stamp("activate")).await.expect("no faults");
+                open.reconcile(Absent::Refuse, &stamp("activate")).await.expect("no faults");
             }
             survey
         })
