@@ -285,8 +285,8 @@ impl Control {
             None => Ok(known.group.conversion_of(volume).is_some_and(|entry| entry.switched)),
         })??;
         let Some(home) = self.home_of(volume) else { return Ok(()) };
-        let reconciled = home.volume(volume).settle_conversion(is_switched);
-        reconciled.await.map_err(failures::gone)
+        let finished = home.volume(volume).finish_conversion(is_switched);
+        finished.await.map_err(failures::gone)
     }
 
     fn conversion_of(&self, group: Uuid, volume: Uuid) -> Option<Conversion> {

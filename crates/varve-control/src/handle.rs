@@ -89,7 +89,7 @@ impl ControlHandle {
         let ControlOptions { is_ring, state_dir, cache, image_dirs, stop_timeout: stop_max, .. } = options;
         let lost_disks = LostDisks::new(options.spare_after);
         let (first, doors) = (shards[0].clone(), DoorResources::new(options.doors));
-        let started = first.settle(async move |context: Host| {
+        let started = first.spawn(async move |context: Host| {
             let (serving, served) = oneshot::channel();
             let spawner = context.spawner();
             let control = Rc::new_cyclic(|me| Control {

@@ -151,8 +151,8 @@ impl Jobs {
     pub fn cancel(&self, id: &str) -> Result<Job, Failure> {
         let entries = self.entries.borrow();
         let entry = id.parse().ok().and_then(|id: u64| entries.get(&id)).ok_or_else(|| missing(id))?;
-        let reconciled = !entry.cancellable || entry.progress.is_settled();
-        if is_ended(entry) || reconciled {
+        let is_final = !entry.cancellable || entry.progress.is_final();
+        if is_ended(entry) || is_final {
             let why = if is_ended(entry) { "has ended" } else { "cannot leave things as they were" };
             return Err(Failure::new(
                 Code::JobNotCancellable,
@@ -212,7 +212,7 @@ mod tests {
         let progress = jobs.start(2, &new(true));
         assert_eq!(jobs.cancel("1").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));
         assert!(jobs.cancel("2").is_ok() && progress.is_cancelled());
-        progress.settle();
+        progress.make_final();
         assert_eq!(jobs.cancel("2").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));
         jobs.finish(2, Err(Failure::new(Code::JobCancelled, "by a person")), 9);
         assert_eq!(jobs.show("2").map(|job| job.state), Ok(JobState::Cancelled));

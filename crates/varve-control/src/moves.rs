@@ -343,7 +343,7 @@ impl Control {
         })??;
         let Some((volume, is_switched, is_left)) = found else { return Ok(()) };
         let Some(home) = self.home_of(volume) else { return Ok(()) };
-        home.volume(volume).settle_move(from, is_switched, is_left).await.map_err(failures::gone)
+        home.volume(volume).finish_move(from, is_switched, is_left).await.map_err(failures::gone)
     }
 
     fn check_wanted(&self, job: &Started) -> Result<(), Stop> {

@@ -293,7 +293,7 @@ impl Control {
         let total = going.iter().map(size).sum();
         progress.report(0, total);
         self.begin(&going, None, progress).await?;
-        progress.settle();
+        progress.make_final();
         let mut before = 0;
         for part in &going {
             let (volume, targets, progress) = (part.volume, part.targets.clone(), Arc::clone(progress));

@@ -266,7 +266,7 @@ mod tests {
         for is_alone in [false, true] {
             let ((begun, has_begun), (release, hung)) = (channel(), channel::<()>());
             let path = path.clone();
-            let done = handles[0].settle(async move |host: Host| {
+            let done = handles[0].spawn(async move |host: Host| {
                 let work = move |files: &dyn Files| {
                     begun.send(()).expect("the test waits for it");
                     let _ = hung.recv_timeout(2 * LONG);

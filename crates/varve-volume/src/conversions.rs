@@ -20,7 +20,7 @@ use varve_vg::table::Table;
 pub type Part = (Uuid, Uuid, Table);
 
 /// Begins to convert `parts` of a volume or pool. Afterwards changes of what was copied reach both layouts. If that fails it is to
-/// be settled.
+/// be finished.
 pub async fn begin(
     context: &ShardContext,
     volume: Uuid,
@@ -101,7 +101,7 @@ pub async fn prepare(context: &ShardContext, volume: Uuid, wanted: &Wanted) -> R
 
 /// The new layout counts if it `is_switched`, else the old one. Afterwards nothing is under way to the other. Nothing happens if
 /// nothing is converted.
-pub async fn settle(context: &ShardContext, volume: Uuid, is_switched: bool) {
+pub async fn finish(context: &ShardContext, volume: Uuid, is_switched: bool) {
     let conversions = context.moves.trees.conversions(volume);
     if conversions.is_empty() {
         return;
@@ -109,7 +109,7 @@ pub async fn settle(context: &ShardContext, volume: Uuid, is_switched: bool) {
     for conversion in &conversions {
         if is_switched { conversion.moved.finish() } else { conversion.moved.abandon() }
     }
-    each_placement(context, volume, |_, placement| placement.settle(is_switched));
+    each_placement(context, volume, |_, placement| placement.finish(is_switched));
     for conversion in conversions {
         context.moves.trees.end(&conversion).await;
         let closed = match (is_switched, conversion.array) {

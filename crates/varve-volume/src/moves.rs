@@ -61,7 +61,7 @@ pub async fn prepare(
 
 /// The new place counts if it `is_switched`, else the old one. Afterwards nothing is under way to the other, and if nothing of the
 /// space `is_left` on the disk, no flush goes there. Nothing happens if nothing moves.
-pub async fn settle(context: &ShardContext, volume: Uuid, pv: PvName, is_switched: bool, is_left: bool) {
+pub async fn finish(context: &ShardContext, volume: Uuid, pv: PvName, is_switched: bool, is_left: bool) {
     let Some((run, moved)) = context.moves.step(volume, pv) else { return };
     if is_switched {
         moved.finish();
@@ -69,7 +69,7 @@ pub async fn settle(context: &ShardContext, volume: Uuid, pv: PvName, is_switche
         moved.abandon();
     }
     each_placement(context, volume, |id, placement| {
-        placement.settle(is_switched);
+        placement.finish(is_switched);
         if let Some(array) = placement.array() {
             context.arrays.set_disks(id, disks_of(array));
         }

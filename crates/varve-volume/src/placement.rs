@@ -32,7 +32,7 @@ impl Placement {
     }
 
     /// Its bytes lie where they were moved, or where they were.
-    pub(super) fn settle(&mut self, is_switched: bool) {
+    pub(super) fn finish(&mut self, is_switched: bool) {
         if let Some(moved) = self.moved.take().filter(|_| is_switched) {
             *self = *moved;
         }

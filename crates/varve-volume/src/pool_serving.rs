@@ -118,14 +118,14 @@ pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> R
     }
     open.close().await;
     // What is in the log need not be done again at the next start; without room for that it is.
-    let settled = match open.pool.checkpoint().await {
+    let committed = match open.pool.checkpoint().await {
         Err(PoolError::NoSpace) => open.pool.commit().await,
         other => other,
     };
     open.pool.drop_origins();
     let closed = context.arrays.close(open.id).await.map_err(|error| failures::io("the last flush", error));
     open.gate.close();
-    outcome.and(closed).and(settled.map_err(|error| failures::pool("the last commit", &error)))
+    outcome.and(closed).and(committed.map_err(|error| failures::pool("the last commit", &error)))
 }
 
 /// A pool on this shard.

@@ -8,7 +8,7 @@ pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
     cancelled: AtomicBool,
-    settled: AtomicBool,
+    is_final: AtomicBool,
 }
 
 impl Progress {
@@ -39,13 +39,13 @@ impl Progress {
     }
 
     /// From now on the work cannot leave things as they were.
-    pub fn settle(&self) {
-        self.settled.store(true, Ordering::Relaxed);
+    pub fn make_final(&self) {
+        self.is_final.store(true, Ordering::Relaxed);
     }
 
     /// Whether the work cannot leave things as they were any more.
-    pub fn is_settled(&self) -> bool {
-        self.settled.load(Ordering::Relaxed)
+    pub fn is_final(&self) -> bool {
+        self.is_final.load(Ordering::Relaxed)
     }
 
     /// Asks the work to end.

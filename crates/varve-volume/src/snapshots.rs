@@ -378,7 +378,7 @@ impl Family {
 }
 
 impl Family {
-    /// How many bytes of `size` of a removed snapshot are settled; none when all are.
+    /// How many bytes of `size` of a removed snapshot are reclaimed; none when all are.
     fn removed(&self, target: Target, size: u64) -> Option<u64> {
         if let Some(thin) = &self.thin {
             return thin.removed(target.number, size);

@@ -44,7 +44,7 @@ pub async fn release(
 ) -> Result<(), Failure> {
     let family = family(context, volume)?;
     if let Some(placement) = family.placement.borrow_mut().as_mut() {
-        placement.settle(is_split);
+        placement.finish(is_split);
     }
     let (gate, health) = (&family.gate, family.health());
     let owner = Owner { subject: volume, gate, health, accepts: Accepts::default() };

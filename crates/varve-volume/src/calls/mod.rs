@@ -53,8 +53,8 @@ impl ShardHandle {
         ExportCalls { shard: self, address: address.to_owned() }
     }
 
-    /// Lets something live on the shard beside the volumes: it is given the host, and reaches volumes by calls only.
-    pub fn settle<T, F, W>(&self, begin: W) -> Answer<T>
+    /// Starts something that lives on the shard beside the volumes: it is given the host, and reaches volumes by calls only.
+    pub fn spawn<T, F, W>(&self, begin: W) -> Answer<T>
     where
         W: FnOnce(Host) -> F + Send + 'static,
         F: Future<Output = T> + 'static,

@@ -25,10 +25,10 @@ impl VolumeCalls<'_> {
     }
 
     /// Leads requests to where the run that moves off `disk` is now, and no flush there unless something of its space `is_left`.
-    pub fn settle_move(&self, disk: PvName, is_switched: bool, is_left: bool) -> Answer<()> {
+    pub fn finish_move(&self, disk: PvName, is_switched: bool, is_left: bool) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            moves::settle(&here, id, disk, is_switched, is_left).await;
+            moves::finish(&here, id, disk, is_switched, is_left).await;
         })
     }
 
@@ -51,9 +51,9 @@ impl VolumeCalls<'_> {
     }
 
     /// Leads requests to the layout that counts.
-    pub fn settle_conversion(&self, is_switched: bool) -> Answer<()> {
+    pub fn finish_conversion(&self, is_switched: bool) -> Answer<()> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| conversions::settle(&here, id, is_switched).await)
+        self.shard.run(async move |here: ShardContext| conversions::finish(&here, id, is_switched).await)
     }
 
     /// Holds the requests of a mirror that is about to lose a member.
