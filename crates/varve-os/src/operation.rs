@@ -80,7 +80,7 @@ impl DiskOperation {
 
     /// Its answer has come, whether somebody waits for it or not: a failure whose consequences are unknown takes the disk
     /// out of use (DISKFILE2 of `disk_file.rs`), before anything that ran beside it is acknowledged (SYNC1 of `syncs.rs`).
-    pub(crate) fn settle(&mut self, answer: Answer) {
+    pub(crate) fn complete(&mut self, answer: Answer) {
         match (&self.action, answer) {
             (_, Err(Errno::INTR | Errno::AGAIN)) => {}
             (DiskAction::Flush, Err(errno)) => {

@@ -185,7 +185,7 @@ impl Reactor {
             Driver::Pool(pool) => pool.enter(wait, &mut self.flights.borrow_mut(), &mut finished),
         }
         for (key, answer) in finished.drain(..) {
-            self.settle(key, None, answer);
+            self.complete(key, None, answer);
         }
         self.finished.replace(finished);
     }
@@ -193,7 +193,7 @@ impl Reactor {
     /// Takes back what helpers have carried out.
     pub(crate) fn collect(&self) {
         for finished in self.done.collect() {
-            self.settle(finished.key, Some(Operation::Disk(finished.operation)), finished.answer);
+            self.complete(finished.key, Some(Operation::Disk(finished.operation)), finished.answer);
         }
     }
 
@@ -211,7 +211,7 @@ impl Reactor {
     }
 
     fn cancel(&self, key: usize) {
-        let settled = match &mut *self.driver.borrow_mut() {
+        let is_complete = match &mut *self.driver.borrow_mut() {
             Driver::Ring(ring) => {
                 ring.cancel(key);
                 false
@@ -221,12 +221,12 @@ impl Reactor {
                 true
             }
         };
-        if settled {
-            self.settle(key, None, Err(Errno::CANCELED));
+        if is_complete {
+            self.complete(key, None, Err(Errno::CANCELED));
         }
     }
 
-    fn settle(&self, key: usize, operation: Option<Operation>, answer: Answer) {
+    fn complete(&self, key: usize, operation: Option<Operation>, answer: Answer) {
         let mut flights = self.flights.borrow_mut();
         let flight = flights.get_mut(key).expect("URING3: a completion belongs to a flight");
         if let Some(operation) = operation {
@@ -236,7 +236,7 @@ impl Reactor {
         if let Some(Operation::Disk(operation)) = &mut flight.operation {
             self.disk_count.set(self.disk_count.get() - 1);
             self.launched.set(self.launched.get() - 1);
-            operation.settle(answer);
+            operation.complete(answer);
         }
         let lane = flight.lane.take();
         match std::mem::replace(&mut flight.state, FlightState::Finished(answer)) {
