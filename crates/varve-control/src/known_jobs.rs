@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 /// How a job that stands in a text is dealt with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum RecordState {
     /// A task works on it.
     Runs,
     /// It has ended for now.
@@ -19,7 +19,7 @@ pub(super) enum Standing {
 struct Record {
     /// Its groups; the first one decides.
     groups: Vec<Uuid>,
-    standing: Standing,
+    state: RecordState,
 }
 
 /// Jobs of this daemon that stand in texts, by their numbers.
@@ -31,30 +31,27 @@ pub(super) struct Records {
 impl Records {
     /// A task works on a job from now on.
     pub(super) fn insert(&self, id: u64, groups: Vec<Uuid>) {
-        let record = Record { groups, standing: Standing::Runs };
+        let record = Record { groups, state: RecordState::Runs };
         self.records.borrow_mut().insert(id, record);
     }
 
     /// How a job is dealt with of which `decider` decides.
-    pub(super) fn standing(&self, id: u64, decider: Uuid) -> Option<Standing> {
+    pub(super) fn state(&self, id: u64, decider: Uuid) -> Option<RecordState> {
         let records = self.records.borrow();
-        records
-            .get(&id)
-            .filter(|record| record.groups.first() == Some(&decider))
-            .map(|record| record.standing)
+        records.get(&id).filter(|record| record.groups.first() == Some(&decider)).map(|record| record.state)
     }
 
     /// Deals otherwise with a job; its groups.
-    pub(super) fn set(&self, id: u64, standing: Standing) -> Option<Vec<Uuid>> {
+    pub(super) fn set(&self, id: u64, state: RecordState) -> Option<Vec<Uuid>> {
         let mut records = self.records.borrow_mut();
         let record = records.get_mut(&id)?;
-        record.standing = standing;
+        record.state = state;
         Some(record.groups.clone())
     }
 
     /// Whether a job has ended, or is not known.
     pub(super) fn is_ended(&self, id: u64) -> bool {
-        self.records.borrow().get(&id).is_none_or(|record| record.standing == Standing::Ended)
+        self.records.borrow().get(&id).is_none_or(|record| record.state == RecordState::Ended)
     }
 
     /// Nothing is left to be done for a job.
@@ -65,7 +62,7 @@ impl Records {
     /// Jobs that have ended and are to be forgotten.
     pub(super) fn ended(&self) -> Vec<u64> {
         let records = self.records.borrow();
-        let ended = records.iter().filter(|(_, record)| record.standing == Standing::Ended);
+        let ended = records.iter().filter(|(_, record)| record.state == RecordState::Ended);
         ended.map(|(id, _)| *id).collect()
     }
 

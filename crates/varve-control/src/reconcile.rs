@@ -19,7 +19,7 @@ use varve_api::{Code, Failure};
 use varve_vg::Group;
 use varve_vg::model::{LogicalVolume, PvName};
 use varve_vg::tree::VolumeNode;
-use varve_volume::placement::Standing;
+use varve_volume::placement::PlacementState;
 use varve_volume::reconcile::Wanted;
 use varve_volume::spec::Disks;
 use varve_volume::{NoAnswer, ShardHandle};
@@ -62,11 +62,11 @@ impl Control {
     /// again by [`Control::activate_group`].
     pub(super) async fn reconcile(&self, group: Uuid) {
         let (mut grown, mut out) = (Vec::new(), Vec::new());
-        for (served, standing) in self.fenced(group).await {
-            match standing {
-                Standing::Same => {}
-                Standing::Changed => grown.push(served),
-                Standing::Fenced => out.push(served),
+        for (served, state) in self.fenced(group).await {
+            match state {
+                PlacementState::Same => {}
+                PlacementState::Changed => grown.push(served),
+                PlacementState::Fenced => out.push(served),
             }
         }
         let mut is_quiet = true;
@@ -122,8 +122,8 @@ impl Control {
     /// is not waited for those under way, so this may be called by who commits (CHANGE2 of `change.rs`), and until
     /// [`Control::reconcile`] nothing of the group is changed (RECONCILE2).
     pub(super) async fn fence_group(&self, group: Uuid) {
-        for (served, standing) in self.fenced(group).await {
-            if standing == Standing::Fenced {
+        for (served, state) in self.fenced(group).await {
+            if state == PlacementState::Fenced {
                 self.take_out_of_use(group, served.id, elsewhere());
                 self.set_draining(group, true);
             }
@@ -131,19 +131,19 @@ impl Control {
     }
 
     /// All that is served of a group, and how it stands to what it should be.
-    async fn fenced(&self, group: Uuid) -> Vec<(Served, Standing)> {
+    async fn fenced(&self, group: Uuid) -> Vec<(Served, PlacementState)> {
         let served = self.served(group);
-        let mut standings = BTreeMap::new();
+        let mut states = BTreeMap::new();
         for shard in &self.shards {
             let own = served.iter().filter(|served| served.home.index() == shard.index());
             let own: Vec<_> = own.map(|served| (served.id, served.versions.clone())).collect();
-            standings.extend(shard.fence(own).await.unwrap_or_default());
+            states.extend(shard.fence(own).await.unwrap_or_default());
         }
-        let standing = |served: Served| {
-            let standing = standings.get(&served.id).copied().unwrap_or(Standing::Same);
-            (served, standing)
+        let state = |served: Served| {
+            let state = states.get(&served.id).copied().unwrap_or(PlacementState::Same);
+            (served, state)
         };
-        served.into_iter().map(standing).collect()
+        served.into_iter().map(state).collect()
     }
 
     /// Closes the doors that lead nowhere since a volume or pool is out of use: all of one that the group has no more,

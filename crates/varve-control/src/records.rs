@@ -13,7 +13,7 @@ use super::Control;
 use super::groups::few;
 use super::jobs::command;
 use super::known_group::KnownGroup;
-use super::known_jobs::Standing;
+use super::known_jobs::RecordState;
 use crate::injected_bug::{InjectedBug, has};
 use std::collections::BTreeSet;
 use uuid::Uuid;
@@ -100,7 +100,7 @@ impl Control {
 
     /// A job has ended: takes it out of the texts. Where a text cannot be changed now that is done later.
     pub(super) async fn erase_job(&self, id: u64) {
-        let Some(groups) = self.records.set(id, Standing::Ended) else { return };
+        let Some(groups) = self.records.set(id, RecordState::Ended) else { return };
         if fault::lacks("job-erasure") {
             return;
         }
@@ -134,14 +134,14 @@ impl Control {
 
     /// A job ends for now (JOBRECORD2); whether it stands in a text.
     pub(super) fn let_wait(&self, id: u64) -> bool {
-        let groups = self.records.set(id, Standing::Waits).unwrap_or_default();
+        let groups = self.records.set(id, RecordState::Waits).unwrap_or_default();
         groups.into_iter().any(|group| self.stands_in(group, id))
     }
 
     /// Jobs that wait and whose work is meant have nothing to do any more.
     pub(super) async fn forget_waiting(&self, is_meant: impl Fn(&JobWork) -> bool) {
         for (id, decider) in self.jobs_in_texts() {
-            let waits = self.records.standing(id, decider) == Some(Standing::Waits);
+            let waits = self.records.state(id, decider) == Some(RecordState::Waits);
             let is_meant = |job: &RecordedJob| is_meant(&job.first().work);
             if waits && self.recorded(id, decider).as_ref().is_some_and(is_meant) {
                 self.erase_job(id).await;
@@ -152,11 +152,11 @@ impl Control {
     /// Works on the jobs that stand in texts, unless a task does (JOBRECORD2).
     pub(super) async fn go_on_jobs(&self) {
         for (id, decider) in self.jobs_in_texts() {
-            match self.records.standing(id, decider) {
+            match self.records.state(id, decider) {
                 _ if self.stopping.get() => return,
-                Some(Standing::Runs) => {}
-                Some(Standing::Ended) => self.erase_job(id).await,
-                Some(Standing::Waits) => self.try_again(id, decider).await,
+                Some(RecordState::Runs) => {}
+                Some(RecordState::Ended) => self.erase_job(id).await,
+                Some(RecordState::Waits) => self.try_again(id, decider).await,
                 None => self.take_up(id, decider).await,
             }
         }

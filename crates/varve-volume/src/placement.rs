@@ -44,12 +44,12 @@ impl Placement {
     }
 
     /// How `table`, on `disks`, differs from it, as far as `arrays` use it: a member that is away may be another one.
-    pub(super) fn compared(&self, table: &Table, disks: &Disks, arrays: &Arrays) -> Standing {
+    pub(super) fn compared(&self, table: &Table, disks: &Disks, arrays: &Arrays) -> PlacementState {
         let moved = self.moved.as_ref().map(|moved| moved.compared_alone(table, disks, arrays));
-        moved.into_iter().fold(self.compared_alone(table, disks, arrays), Standing::min)
+        moved.into_iter().fold(self.compared_alone(table, disks, arrays), PlacementState::min)
     }
 
-    fn compared_alone(&self, table: &Table, disks: &Disks, arrays: &Arrays) -> Standing {
+    fn compared_alone(&self, table: &Table, disks: &Disks, arrays: &Arrays) -> PlacementState {
         let now = Self::at(table, disks);
         let is_same = |(name, file)| now.disks.get(name).is_some_and(|now: &DiskRef| is_same_disk(now, file));
         let has_same_disks = self.disks.iter().all(is_same);
@@ -57,16 +57,16 @@ impl Placement {
         if !table.begins_with(&self.table, &arrays.away(&self.table))
             || !(has_same_disks || table.array().is_some())
         {
-            return Standing::Fenced;
+            return PlacementState::Fenced;
         }
         let is_as_before = *table == self.table && has_same_disks && now.disks.len() == self.disks.len();
-        if is_as_before { Standing::Same } else { Standing::Changed }
+        if is_as_before { PlacementState::Same } else { PlacementState::Changed }
     }
 }
 
 /// How what is served of a volume stands to what its group says; the worse is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum PlacementState {
     /// It is what its group says; or nothing is served of it.
     Same,
     /// Its group gives it more than is served, or other disks to the members of its array.

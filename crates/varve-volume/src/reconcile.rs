@@ -6,7 +6,7 @@ use super::ShardContext;
 use super::family::Family;
 use super::health::Health;
 use super::open_array::take_back_from;
-use super::placement::Standing;
+use super::placement::PlacementState;
 use super::spec::Disks;
 use crate::fault;
 use uuid::Uuid;
@@ -27,36 +27,36 @@ pub struct Wanted {
 
 /// Compares what is served of a volume or pool with all that may count; `None` among these is a version that has no such
 /// volume, or has it on missing disks. If it differs from one of them its gate is closed. Waits for nothing.
-pub fn fence(context: &ShardContext, volume: Uuid, versions: &[Option<Wanted>]) -> Standing {
-    let standing = |health: &Health, compared: &dyn Fn(&Wanted) -> Standing| {
-        let each = versions.iter().map(|wanted| wanted.as_ref().map_or(Standing::Fenced, compared));
+pub fn fence(context: &ShardContext, volume: Uuid, versions: &[Option<Wanted>]) -> PlacementState {
+    let state = |health: &Health, compared: &dyn Fn(&Wanted) -> PlacementState| {
+        let each = versions.iter().map(|wanted| wanted.as_ref().map_or(PlacementState::Fenced, compared));
         health.guard(|| {
             fault::panic_at(&volume.to_string(), "fence");
-            each.max().unwrap_or(Standing::Fenced)
+            each.max().unwrap_or(PlacementState::Fenced)
         })
     };
-    let (standing, gate) = if let Some(open) = context.pool(volume) {
+    let (state, gate) = if let Some(open) = context.pool(volume) {
         let compared = |wanted: &Wanted| {
             open.placement.borrow().compared(&wanted.node.table, &wanted.disks, &context.arrays)
         };
-        (standing(&open.health, &compared), open.gate.clone())
+        (state(&open.health, &compared), open.gate.clone())
     } else if let Some(family) = context.family(volume) {
-        (standing(family.health(), &|wanted| family.compared(wanted)), family.gate.clone())
+        (state(family.health(), &|wanted| family.compared(wanted)), family.gate.clone())
     } else {
-        return Standing::Same;
+        return PlacementState::Same;
     };
     context.done_with_all(); // Others are compared by the same work.
-    let Ok(standing) = standing else {
+    let Ok(state) = state else {
         gate.close();
-        return Standing::Same; // It has failed: nothing is served of it any more.
+        return PlacementState::Same; // It has failed: nothing is served of it any more.
     };
     if gate.is_closed() {
-        return Standing::Fenced;
+        return PlacementState::Fenced;
     }
-    if standing == Standing::Fenced {
+    if state == PlacementState::Fenced {
         gate.close();
     }
-    standing
+    state
 }
 
 /// Lets what is served of a volume or pool be as large as its group says, which is more than before.
@@ -112,22 +112,22 @@ pub async fn retire(context: &ShardContext, volume: Uuid) {
 
 impl Family {
     /// The stores are compared by what they are and where they lie.
-    fn compared(&self, wanted: &Wanted) -> Standing {
+    fn compared(&self, wanted: &Wanted) -> PlacementState {
         let Some(main) = self
             .placement
             .borrow()
             .as_ref()
             .map(|placement| placement.compared(&wanted.node.table, &wanted.disks, &self.host.arrays))
         else {
-            return Standing::Same; // Its pool is compared.
+            return PlacementState::Same; // Its pool is compared.
         };
         let stores = self.stores.borrow();
         if stores.len() != wanted.node.stores.len() {
-            return Standing::Fenced;
+            return PlacementState::Fenced;
         }
         let store = |known: &StoreNode| {
             let open = stores.iter().find(|open| open.id == known.id && open.kind == known.kind);
-            open.map_or(Standing::Fenced, |open| {
+            open.map_or(PlacementState::Fenced, |open| {
                 open.placement.borrow().compared(&known.table, &wanted.disks, &self.host.arrays)
             })
         };

@@ -23,7 +23,7 @@ use crate::host::Host;
 use crate::metadata;
 use crate::movable::MovingRun;
 use crate::moves as moving;
-use crate::placement::Standing;
+use crate::placement::PlacementState;
 use crate::quota::CacheQuota;
 use crate::reconcile::{self, Wanted};
 use crate::reopen;
@@ -92,7 +92,7 @@ impl ShardHandle {
     }
 
     /// Takes those of `served` out of use that are not served as all versions of them say; how each stands.
-    pub fn fence(&self, served: Vec<(Uuid, Vec<Option<Wanted>>)>) -> Answer<Vec<(Uuid, Standing)>> {
+    pub fn fence(&self, served: Vec<(Uuid, Vec<Option<Wanted>>)>) -> Answer<Vec<(Uuid, PlacementState)>> {
         self.run(async move |here: ShardContext| {
             let fence = |(id, versions): (Uuid, Vec<_>)| (id, reconcile::fence(&here, id, &versions));
             served.into_iter().map(fence).collect::<Vec<_>>()
