@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use varve_format::pdata::Block;
 use varve_format::thin::{
-    KEPT_LAYOUT, Kept, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT,
+    BACKUP_LAYOUT, BackupHeader, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT,
     Share, Superblock, VolumeRows,
 };
 use varve_fuzz::{block, field, seal_whole};
@@ -36,10 +36,10 @@ fn record(data: &[u8]) {
 /// A header with an index behind it.
 fn kept(data: &[u8]) {
     let mut bytes = data.to_vec();
-    bytes.resize(data.len().max(KEPT_LAYOUT.size).next_multiple_of(KEPT_LAYOUT.size), 0);
-    let _ = Kept::decode(&bytes);
-    seal_whole(&KEPT_LAYOUT, &mut bytes);
-    if let Ok(kept) = Kept::decode(&bytes) {
+    bytes.resize(data.len().max(BACKUP_LAYOUT.size).next_multiple_of(BACKUP_LAYOUT.size), 0);
+    let _ = BackupHeader::decode(&bytes);
+    seal_whole(&BACKUP_LAYOUT, &mut bytes);
+    if let Ok(kept) = BackupHeader::decode(&bytes) {
         assert!(kept.encode() == bytes, "what was kept has one form");
     }
 }

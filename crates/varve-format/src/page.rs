@@ -30,7 +30,7 @@ const TABLES: &[&Layout] = &[
     &thin::SHARE_LAYOUT,
     &thin::VOLUME_LAYOUT,
     &thin::ORIGIN_LAYOUT,
-    &thin::KEPT_LAYOUT,
+    &thin::BACKUP_LAYOUT,
     &array::SUPERBLOCK_LAYOUT,
     &array::MEMBER_LAYOUT,
     &array::RECORD_LAYOUT,

@@ -11,8 +11,8 @@ use varve_block::{Device, Extent};
 use varve_control::shown_plan;
 use varve_os::ShardContext;
 use varve_target::thin::{
-    KeptMetadata, PoolDamage, PoolError, PoolReport, Restored, check_pool, compare_volumes, dump_pool,
-    kept_pool, repair_pool, restore_pool,
+    MetadataBackup, PoolDamage, PoolError, PoolReport, Restored, backed_up_pool, check_pool, compare_volumes,
+    dump_pool, repair_pool, restore_pool,
 };
 use varve_vg::model::{LogicalVolume, Role, StorePolicy};
 use varve_vg::names::VolumeName;
@@ -125,7 +125,7 @@ pub(super) async fn dump(
         Role::Pool => device_of(context, &survey.groups[at], &volume).await?,
         Role::PoolBackup { .. } => {
             let backup = device_of(context, &survey.groups[at], &volume).await?;
-            kept_pool(&backup, &arena).await.map_err(|error| unreadable(name, &error))?
+            backed_up_pool(&backup, &arena).await.map_err(|error| unreadable(name, &error))?
         }
         Role::Volume | Role::StoreBackup { .. } => return Ok(None),
     };
@@ -154,7 +154,7 @@ pub(super) async fn renew(
             .await
             .map_or(Vec::new(), |report| losses(open.group().name(), &report)),
     };
-    let kept = KeptMetadata::find(&device, &arena, &clock).await.ok();
+    let kept = MetadataBackup::find(&device, &arena, &clock).await.ok();
     let group = open.group().name().to_owned();
     if wish.dry_run {
         let words = format!(
@@ -166,7 +166,7 @@ pub(super) async fn renew(
         let would = lost.iter().map(|loss| format!("would lose {}", loss.message));
         let words: Vec<String> = std::iter::once(words).chain(would).collect();
         let Some(kept) = kept else { return Ok(Renewed::Planned(ShownPlan::of_steps(words))) };
-        let (planned, _) = plan_kept(&open, &pool, &kept, &stamp)?;
+        let (planned, _) = plan_backup(&open, &pool, &kept, &stamp)?;
         let mut shown = shown_plan(&planned);
         shown.steps.extend(words);
         return Ok(Renewed::Planned(shown));
@@ -176,7 +176,7 @@ pub(super) async fn renew(
     let device = opened.device.clone();
     let mut kept_as = None;
     if let Some(kept) = kept {
-        let (planned, own) = plan_kept(&open, &pool, &kept, &stamp)?;
+        let (planned, own) = plan_backup(&open, &pool, &kept, &stamp)?;
         let volume = planned.after.lv(&own).cloned().expect("the plan makes this volume");
         let table = table(&planned.after, &volume, Parts::All).map_err(|error| arrays::incomplete(&error))?;
         let target = arrays::make(context, &table, &open).await?;
@@ -217,10 +217,10 @@ async fn carry_out(
 }
 
 /// A linear volume for the old metadata, and its name.
-fn plan_kept(
+fn plan_backup(
     open: &OpenGroup,
     pool: &LogicalVolume,
-    kept: &KeptMetadata,
+    kept: &MetadataBackup,
     stamp: &Stamp,
 ) -> Result<(Plan, String), Failure> {
     let name = kept_name(open.group(), pool);

@@ -5,15 +5,15 @@
 //! ([`Mapping`]), one that counts what several hold ([`Share`]) and one of the volumes themselves ([`VolumeRows`]). The
 //! superblock names the roots of a checkpoint; the log says what happened since.
 
-mod kept;
 mod mapping;
+mod metadata_backup;
 mod origin;
 mod record;
 mod superblock;
 mod volume;
 
-pub use kept::{KEPT_LAYOUT, Kept};
 pub use mapping::{MAPPING_LAYOUT, Mapping, SHARE_LAYOUT, Share};
+pub use metadata_backup::{BACKUP_LAYOUT, BackupHeader};
 pub use origin::{Backing, ORIGIN_LAYOUT, Origin};
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, change_length};
 pub use superblock::{

@@ -3,7 +3,9 @@
 use crate::common::{ID, fresh, open, read, remove_all, sound, volume, write};
 use varve_block::{Extent, KIB, MIB};
 use varve_sim::{CrashKind, Random, SimDisk, World};
-use varve_target::thin::{KeptMetadata, Pool, PoolFormat, check_pool, dump_pool, kept_pool, restore_pool};
+use varve_target::thin::{
+    MetadataBackup, Pool, PoolFormat, backed_up_pool, check_pool, dump_pool, restore_pool,
+};
 
 const PART: u64 = 4 * KIB;
 
@@ -132,9 +134,9 @@ fn what_is_put_aside_of_a_pool_is_a_sound_pool_whichever_place_of_a_page_counts(
                 pool.checkpoint().await.expect("no faults");
             }
             drop((pool, a));
-            let kept = KeptMetadata::find(&device, &arena, &clock).await.expect("sound");
+            let kept = MetadataBackup::find(&device, &arena, &clock).await.expect("sound");
             kept.copy(&device, &aside.device(&world), &arena).await.expect("no faults");
-            let again = kept_pool(&aside.device(&world), &arena).await.expect("it was put there");
+            let again = backed_up_pool(&aside.device(&world), &arena).await.expect("it was put there");
             let report = check_pool(&again, &arena, &clock).await.expect("a pool");
             assert!(report.is_sound(), "{checkpoints}: {report:#?}");
             assert_eq!(dump_pool(&again, &arena, &clock).await, dump_pool(&device, &arena, &clock).await);

@@ -1,7 +1,7 @@
 //! The metadata of a pool put aside, block by block, in a volume of its own: what a repair leaves of the old one.
 //!
 //! A header, then the index: the numbers of the blocks that were kept, 8 bytes each, rising, filled up with zeros to whole
-//! blocks; then these blocks, in the same order. The byte table is [`KEPT_LAYOUT`].
+//! blocks; then these blocks, in the same order. The byte table is [`BACKUP_LAYOUT`].
 //!
 //! Invariants:
 //! - BACKUP1. The checksum covers header and index.
@@ -25,7 +25,7 @@ const BLOCKS: Field = Field::new(40, 8, "blocks", "number of blocks that were ke
 const RESERVED: Field = Field::new(48, 4048, "reserved", "zero");
 
 /// The byte table of the header.
-pub const KEPT_LAYOUT: Layout = Layout::new(
+pub const BACKUP_LAYOUT: Layout = Layout::new(
     "Thin pool: kept metadata",
     "The first block of a volume to which a repair put the old metadata. The index of blocks follows, then the blocks.",
     SIZE,
@@ -34,7 +34,7 @@ pub const KEPT_LAYOUT: Layout = Layout::new(
 
 /// Which blocks of which pool were kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct BackupHeader {
     /// The pool.
     pub pool: Uuid,
     /// The first block behind the pool.
@@ -43,7 +43,7 @@ pub struct Kept {
     pub blocks: Vec<Block>,
 }
 
-impl Kept {
+impl BackupHeader {
     /// Bytes of a header and an index of so many blocks.
     pub const fn head_length(blocks: u64) -> u64 {
         SIZE as u64 + (blocks * 8).next_multiple_of(SIZE as u64)
@@ -78,7 +78,7 @@ impl Kept {
     }
 
     /// What header and index say.
-    pub fn decode(bytes: &[u8]) -> Result<Kept, PoolFormatError> {
+    pub fn decode(bytes: &[u8]) -> Result<BackupHeader, PoolFormatError> {
         let count = Self::count(bytes)?;
         let fits = count.checked_mul(8).is_some_and(|length| length <= (bytes.len() - SIZE) as u64);
         require(fits && bytes.len() as u64 == Self::head_length(count), "BACKUP1: the length of the index")?;
@@ -91,7 +91,7 @@ impl Kept {
             .chunks_exact(8)
             .map(|block| Block::new(u64::from_le_bytes(block.try_into().expect("8 bytes"))));
         let (pool, end_block) = (POOL.uuid(bytes), Block::new(END_BLOCK.u64(bytes)));
-        let kept = Kept { pool, end_block, blocks: blocks.collect() };
+        let kept = BackupHeader { pool, end_block, blocks: blocks.collect() };
         require(is_zero(&bytes[end..]), "bytes behind the index are not zero")?;
         require(kept.blocks.windows(2).all(|pair| pair[0] < pair[1]), "the numbers do not rise")?;
         require(kept.blocks.last().is_none_or(|last| *last < end_block), "a block lies behind the pool")?;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn golden_bytes_round_trip_and_damage() {
-        let kept = Kept {
+        let kept = BackupHeader {
             pool: Uuid::from_u128(9),
             end_block: Block::new(4096),
             blocks: [0, 1, 600].map(Block::new).to_vec(),
@@ -117,11 +117,11 @@ mod tests {
             (bytes[32..34].to_vec(), bytes[40], bytes[4096 + 16..4096 + 18].to_vec()),
             (vec![0, 16], 3, vec![88, 2])
         );
-        assert_eq!(Kept::decode(&bytes), Ok(kept));
+        assert_eq!(BackupHeader::decode(&bytes), Ok(kept));
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Kept::decode(&damaged).is_err(), "BACKUP1: bit {bit}");
+            assert!(BackupHeader::decode(&damaged).is_err(), "BACKUP1: bit {bit}");
         }
     }
 }

@@ -14,34 +14,34 @@ use varve_format::pdata::link::Link;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::pdata::{Block, BlockRun};
-use varve_format::thin::{Kept, PART_SIZE};
+use varve_format::thin::{BackupHeader, PART_SIZE};
 
 /// What would be put aside of the pool on `device`.
-pub struct KeptMetadata {
-    kept: Kept,
+pub struct MetadataBackup {
+    header: BackupHeader,
 }
 
-impl KeptMetadata {
+impl MetadataBackup {
     /// Finds out what belongs to the metadata of the pool on `device`.
-    pub async fn find(device: &Device, arena: &Arena, clock: &Clock) -> Result<KeptMetadata, PoolError> {
+    pub async fn find(device: &Device, arena: &Arena, clock: &Clock) -> Result<MetadataBackup, PoolError> {
         let (pool, _) = last_checkpoint(device, arena, clock).await?;
         let blocks = pool.metadata_blocks().await.into_iter().collect();
-        Ok(KeptMetadata { kept: Kept { pool: pool.id, end_block: pool.end_block.get(), blocks } })
+        Ok(MetadataBackup { header: BackupHeader { pool: pool.id, end_block: pool.end_block.get(), blocks } })
     }
 
     /// Bytes that it takes.
     pub fn length(&self) -> u64 {
-        let blocks = self.kept.blocks.len() as u64;
-        Kept::head_length(blocks) + blocks * PART_SIZE
+        let blocks = self.header.blocks.len() as u64;
+        BackupHeader::head_length(blocks) + blocks * PART_SIZE
     }
 
     /// Copies it from the pool on `from` to `to`, durably. Blocks that cannot be read become zeros.
     pub async fn copy(&self, from: &Device, to: &Device, arena: &Arena) -> Result<(), IoError> {
         assert!(to.shape().size >= self.length(), "there is room for it");
-        let head = self.kept.encode();
+        let head = self.header.encode();
         let mut at = head.len() as u64;
         to.write(0, arena.copy(&head), Durability::Volatile).await?;
-        for block in &self.kept.blocks {
+        for block in &self.header.blocks {
             let read = from.read(block.offset(), arena.take(index(PART_SIZE))).await;
             let content = read.unwrap_or_else(|_| arena.take_zeroed(index(PART_SIZE)));
             to.write(at, content.freeze(), Durability::Volatile).await?;
@@ -53,28 +53,28 @@ impl KeptMetadata {
 
 /// The pool whose metadata was put aside on `device`, without its data: for [`super::dump_pool`] and
 /// [`super::check_pool`].
-pub async fn kept_pool(device: &Device, arena: &Arena) -> Result<Device, PoolError> {
+pub async fn backed_up_pool(device: &Device, arena: &Arena) -> Result<Device, PoolError> {
     let header = device.read(0, arena.take(index(PART_SIZE))).await?;
-    let count = Kept::count(&header).map_err(PoolError::Format)?;
+    let count = BackupHeader::count(&header).map_err(PoolError::Format)?;
     let shorter = PoolError::Misfit("the volume is shorter than what was put aside in it");
     if count > device.shape().size / PART_SIZE {
         return Err(shorter);
     }
-    let length = Kept::head_length(count);
+    let length = BackupHeader::head_length(count);
     if length + count * PART_SIZE > device.shape().size {
         return Err(shorter);
     }
     assert!(length >= PART_SIZE, "a header is a block");
     let head = device.read(0, arena.take(index(length))).await?;
-    let kept = Kept::decode(&head).map_err(PoolError::Format)?;
-    Ok(Device::new(View { below: device.clone(), start: length, kept, arena: arena.clone() }))
+    let header = BackupHeader::decode(&head).map_err(PoolError::Format)?;
+    Ok(Device::new(View { below: device.clone(), start: length, header, arena: arena.clone() }))
 }
 
 struct View {
     below: Device,
     /// Where the blocks begin.
     start: u64,
-    kept: Kept,
+    header: BackupHeader,
     arena: Arena,
 }
 
@@ -85,7 +85,7 @@ impl View {
         for (block, piece) in extent.pieces(PART_SIZE) {
             let begin = index(piece.offset - offset);
             let part = &mut buffer[begin..begin + index(piece.length)];
-            match self.kept.blocks.binary_search(&Block::new(block)) {
+            match self.header.blocks.binary_search(&Block::new(block)) {
                 Err(_) => part.fill(0),
                 Ok(at) => {
                     let place = self.start + at as u64 * PART_SIZE;
@@ -99,7 +99,7 @@ impl View {
 
 impl BlockDevice for View {
     fn shape(&self) -> Shape {
-        let shape = Shape::new(self.kept.end_block.offset(), PART_SIZE as u32);
+        let shape = Shape::new(self.header.end_block.offset(), PART_SIZE as u32);
         Shape { access: Access::ReadOnly, ..shape }
     }
 
