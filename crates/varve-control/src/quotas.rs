@@ -3,8 +3,8 @@
 //! Invariants:
 //! - QUOTA1. The quotas of all stores and pools of a group are together its budget at most, unless there are so many that
 //!   each has only the least.
-//! - QUOTA2. What is about to be opened is counted before it is: the quotas of the others shrink by what it gets. So is all that may be opened
-//!   at the same time; what of that cannot be used then is left out again.
+//! - QUOTA2. What is about to be opened is counted before it is: the quotas of the others shrink by what it gets. So is all
+//!   that may be opened at the same time; what of that cannot be used then is left out again.
 
 use super::Control;
 use super::change::shown as shown_plan;

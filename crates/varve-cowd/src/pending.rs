@@ -25,14 +25,14 @@ struct Change {
 pub(crate) struct Pending {
     changes: BTreeMap<u64, Change>,
     /// Places that nothing leads to, and that are free after the next flush (COWD2).
-    given_up: Vec<u64>,
+    pending_free: Vec<u64>,
     /// Places of an earlier connection, by cluster, until it is known which of them hold.
     set_aside: BTreeMap<u64, u64>,
 }
 
 impl Pending {
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.given_up.is_empty()
+        self.changes.is_empty() && self.pending_free.is_empty()
     }
 
     pub(crate) fn get(&self, cluster: u64) -> Option<Place> {
@@ -64,7 +64,7 @@ impl Pending {
         if let Some(Change { place: Place::At(place), is_new: true, .. }) =
             self.changes.insert(cluster, change)
         {
-            self.given_up.push(place);
+            self.pending_free.push(place);
         }
     }
 
@@ -75,7 +75,7 @@ impl Pending {
         else {
             return;
         };
-        self.given_up.push(place);
+        self.pending_free.push(place);
         self.changes.remove(&cluster);
         if was_zero {
             self.zero(cluster);
@@ -106,7 +106,7 @@ impl Pending {
 
     /// All that holds was told.
     pub(crate) fn forget_set_aside(&mut self) {
-        self.given_up.extend(std::mem::take(&mut self.set_aside).into_values());
+        self.pending_free.extend(std::mem::take(&mut self.set_aside).into_values());
     }
 
     /// The changes, with those that follow each other on the disk and in the file as one: first byte, bytes, place.
@@ -125,11 +125,11 @@ impl Pending {
         runs
     }
 
-    /// The image leads to all places; those that were given up are returned.
+    /// The image leads to all places; those that were freed are returned.
     pub(crate) fn flushed(&mut self) -> Vec<u64> {
         assert!(self.set_aside.is_empty(), "COWD2: what holds of an earlier connection is known");
         self.changes.clear();
-        std::mem::take(&mut self.given_up)
+        std::mem::take(&mut self.pending_free)
     }
 }
 

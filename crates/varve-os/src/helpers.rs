@@ -60,7 +60,7 @@ impl Place {
 /// The helpers of all shards; threads start as they are needed, up to a limit.
 pub(crate) struct Helpers {
     state: Mutex<State>,
-    bell: Condvar,
+    notify: Condvar,
     share: usize,
 }
 
@@ -86,7 +86,7 @@ struct Queue {
 impl Helpers {
     /// Helpers of which one disk takes at most `share`.
     pub(crate) fn new(share: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), bell: Condvar::new(), share: share.max(1) })
+        Arc::new(Self { state: Mutex::default(), notify: Condvar::new(), share: share.max(1) })
     }
 
     /// Hands over a job that may have to wait for `place`.
@@ -103,7 +103,7 @@ impl Helpers {
             state.stopped = true;
             std::mem::take(&mut state.threads)
         };
-        self.bell.notify_all();
+        self.notify.notify_all();
         for thread in threads {
             let _ = thread.join();
         }
@@ -137,7 +137,7 @@ impl Helpers {
                 }
             }
         }
-        self.bell.notify_one();
+        self.notify.notify_one();
     }
 
     fn work(self: &Arc<Self>) {
@@ -170,7 +170,7 @@ impl Helpers {
                 state.running += 1;
                 self.make_ready(&mut state, place.clone());
                 if state.stopped {
-                    self.bell.notify_all(); // It may have been the last job for which others stayed.
+                    self.notify.notify_all(); // It may have been the last job for which others stayed.
                 }
                 return Some((place, job));
             }
@@ -178,7 +178,7 @@ impl Helpers {
                 return None;
             }
             state.idle += 1;
-            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.notify.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
         }
     }

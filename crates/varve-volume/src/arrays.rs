@@ -158,7 +158,7 @@ impl Arrays {
         }
     }
 
-    /// Lets go of the arrays of a volume or pool in which something has panicked: nothing of them is touched again.
+    /// Closes the arrays of a volume or pool in which something has panicked: nothing of them is touched again.
     pub(super) fn abandon(&self, subject: Uuid) {
         for open in self.take(|_, open| open.subject == subject) {
             open.tasks.iter().for_each(AbortHandle::abort);

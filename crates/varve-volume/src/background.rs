@@ -3,8 +3,8 @@
 //! Invariants:
 //! - BACKGROUND1. While a request of a client has arrived on the shard within the last tenth of a second, batches get at most an
 //!   eighth of its time; else all that is left over.
-//! - BACKGROUND2. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
-//!   Only who waits for something to happen is given up.
+//! - BACKGROUND2. Work that writes is never aborted half way: it is asked to stop, looks at that between two steps, and is waited for.
+//!   Only work that waits for something to happen is aborted.
 
 use super::health::Health;
 use super::host::Host;
@@ -156,7 +156,7 @@ impl Background {
                 let Some(rest) = step().await else { break };
                 stop.rest(worker, &clock, rest).await;
             }
-            drop(step); // What it holds is let go of before it counts as ended.
+            drop(step); // What it holds is released before it counts as ended.
             drop(guard);
         };
         let contained = self.health.contain(Box::pin(work));

@@ -47,7 +47,7 @@ pub enum VolumeEvent {
         /// The disks.
         disks: Vec<PvName>,
     },
-    /// Something in a volume or pool has panicked; its shard has let go of it.
+    /// Something in a volume or pool has panicked; its shard has closed it.
     Failed {
         /// The volume or pool.
         volume: Uuid,

@@ -148,7 +148,7 @@ async fn shared(device: &Device, extent: Extent, lies: Lies) -> Result<(Option<b
     Ok((Some(!is_one), write.length))
 }
 
-/// The first piece; the guard is let go of.
+/// The first piece; the guard is released.
 fn first_of(answer: MapAnswer) -> MapPiece {
     answer.pieces.into_iter().next().expect("MAP1: an answer has a piece")
 }

@@ -107,7 +107,7 @@ impl<T> Work<T> {
         self.used.0.borrow().iter().any(|seat| seat.health().is_failed())
     }
 
-    fn give_up(&mut self) -> Poll<Option<T>> {
+    fn abandon(&mut self) -> Poll<Option<T>> {
         drop_quietly(self.future.take());
         Poll::Ready(None)
     }
@@ -119,12 +119,12 @@ impl<T> Future for Work<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let this = &mut *self;
         if this.has_failed() {
-            return this.give_up();
+            return this.abandon();
         }
         let Some(future) = this.future.as_mut() else { return Poll::Ready(None) };
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Ready(answer)) => Poll::Ready(Some(answer)),
-            Ok(Poll::Pending) if this.has_failed() => this.give_up(),
+            Ok(Poll::Pending) if this.has_failed() => this.abandon(),
             Ok(Poll::Pending) => {
                 this.used.0.borrow_mut().iter_mut().for_each(|seat| seat.wait(context));
                 Poll::Pending
@@ -133,7 +133,7 @@ impl<T> Future for Work<T> {
             Err(payload) => {
                 let used: Vec<_> = this.used.0.borrow().iter().map(|seat| seat.health().clone()).collect();
                 used.iter().for_each(|health| health.fail(&*payload));
-                this.give_up()
+                this.abandon()
             }
         }
     }

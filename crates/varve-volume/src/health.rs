@@ -166,7 +166,7 @@ pub(super) struct Contained<'a, T> {
 }
 
 impl<T> Contained<'_, T> {
-    fn give_up(&mut self) -> Poll<Result<T, Panicked>> {
+    fn abandon(&mut self) -> Poll<Result<T, Panicked>> {
         drop_quietly(self.future.take());
         Poll::Ready(Err(Panicked))
     }
@@ -178,18 +178,18 @@ impl<T> Future for Contained<'_, T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Some(future) = this.future.as_mut().filter(|_| !this.seat.health.is_failed()) else {
-            return this.give_up(); // VOLHEALTH1
+            return this.abandon(); // VOLHEALTH1
         };
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Ready(outcome)) => Poll::Ready(Ok(outcome)),
-            Ok(Poll::Pending) if this.seat.health.is_failed() => this.give_up(),
+            Ok(Poll::Pending) if this.seat.health.is_failed() => this.abandon(),
             Ok(Poll::Pending) => {
                 this.seat.wait(context);
                 Poll::Pending
             }
             Err(payload) => {
                 this.seat.health.fail(&*payload);
-                this.give_up()
+                this.abandon()
             }
         }
     }

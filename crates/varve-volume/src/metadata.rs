@@ -59,7 +59,7 @@ impl Family {
         for store in stores {
             // One that was given back meanwhile is not written any more; others are not given back meanwhile.
             let Some(open) = self.open(store) else { continue };
-            let _guest = open.enter();
+            let _guard = open.enter();
             self.quota.get().give(&open.store).await; // Meanwhile it may have become another one.
         }
     }

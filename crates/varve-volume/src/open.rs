@@ -63,7 +63,7 @@ async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Heal
     Ok(())
 }
 
-/// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
+/// Closes a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
 pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     context.moves.forget(volume);
     let pool = context.state().pools.borrow_mut().remove(&volume);

@@ -68,7 +68,7 @@ impl Images {
         self.open.borrow().get(&id)?.failure()
     }
 
-    /// Lets go of the image of a volume in which something has panicked: nothing of it is touched again.
+    /// Closes the image of a volume in which something has panicked: nothing of it is touched again.
     pub(super) fn abandon(&self, id: Uuid) {
         drop_quietly(self.take(id));
     }

@@ -121,12 +121,12 @@ impl OpenPool {
         format!("{}/{name}", self.name.split('/').next().unwrap_or_default())
     }
 
-    /// Keeps the pool from being let go of while somebody works on all of it, who looks whether it is served still.
+    /// Keeps the pool from being closed while somebody works on all of it, who looks whether it is served still.
     pub(super) fn enter(&self) -> TrackerGuard {
         self.background.enter()
     }
 
-    /// Works no more; lets go of the pool as soon as nobody else holds it.
+    /// Works no more; closes the pool as soon as nobody else holds it.
     pub(super) async fn close(&self) {
         self.background.close().await;
     }

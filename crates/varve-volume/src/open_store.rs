@@ -51,7 +51,7 @@ pub struct StoreFacts {
     pub chunk_size: u64,
     /// Whether writes wait for space.
     pub is_paused: bool,
-    /// Snapshots that were let go for want of space.
+    /// Snapshots that were removed for want of space.
     pub dropped: u64,
     /// Writes that waited for space for too long.
     pub timed_out: u64,
@@ -86,12 +86,12 @@ impl OpenStore {
         open
     }
 
-    /// Keeps the store from being let go of while somebody works on it.
+    /// Keeps the store from being closed while somebody works on it.
     pub(super) fn enter(&self) -> TrackerGuard {
         self.background.enter()
     }
 
-    /// Works no more; lets go of the store as soon as nobody else holds it.
+    /// Works no more; closes the store as soon as nobody else holds it.
     pub(super) async fn close(&self) {
         self.background.close().await;
     }

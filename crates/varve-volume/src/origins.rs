@@ -26,7 +26,7 @@ use varve_target::thin::{Backing, Origin, PoolError, VolumeFlags, VolumeInfo};
 /// After a batch of copying it rests so many times as long as that took.
 const REST_FACTOR: u32 = 1;
 
-/// How long copying rests when the pool has no room, and how often in a row before it gives up.
+/// How long copying rests when the pool has no room, and how often in a row before it is aborted.
 const REST_FULL: Duration = Duration::from_millis(200);
 const RESTS_MAX: u32 = 300;
 

@@ -21,7 +21,7 @@ const REST_FACTOR: u32 = 9;
 /// Checks the last commit of a pool in batches, and tells how far it is.
 pub async fn check(context: &ShardContext, id: Uuid, progress: &Progress) -> Result<PoolReport, Failure> {
     let open = pool(context, id)?;
-    let _guest = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
+    let _guard = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
     let begun = Cell::new(context.clock().now());
     let (clock, begun) = (context.clock(), &begun);
     // It may have been closed and opened again: what is opened then is another one.

@@ -109,7 +109,7 @@ pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u
     }
 }
 
-/// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
+/// Closes a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
 pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> Result<(), Failure> {
     let mut outcome = Ok(());
     for family in context.state().take_families(open.id) {

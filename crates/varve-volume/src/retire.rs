@@ -29,7 +29,7 @@ pub async fn activate(context: &ShardContext, spec: &ActivationSpec) -> Result<(
     opened.unwrap_or_else(|_| Err(failures::failed(&spec.name, spec.node.is_pool(), &health.reason())))
 }
 
-/// Lets go of a volume or pool; everything that was acknowledged is durable afterwards. A panic meanwhile is an error.
+/// Closes a volume or pool; everything that was acknowledged is durable afterwards. A panic meanwhile is an error.
 pub async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let health = {
         let family = context.state().families.borrow().get(&volume).map(|family| family.health().clone());

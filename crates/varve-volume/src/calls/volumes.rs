@@ -85,13 +85,13 @@ impl VolumeCalls<'_> {
         self.shard.run(async move |here: ShardContext| reopen::is_failing(&here, id))
     }
 
-    /// Lets go of a volume or pool that was taken out of use.
+    /// Closes a volume or pool that was taken out of use.
     pub fn retire(&self) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| reconcile::retire(&here, id).await)
     }
 
-    /// Takes the volume or pool out of use at once and lets go of it.
+    /// Takes the volume or pool out of use at once and closes it.
     pub fn cut_off(&self) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
@@ -191,7 +191,7 @@ impl VolumeCalls<'_> {
         self.work_if_active(async move |family: Rc<Family>| family.add_store(&store, &disks).await)
     }
 
-    /// Lets go of a store that holds no snapshot.
+    /// Closes a store that holds no snapshot.
     pub fn remove_store(&self, store: Uuid) -> Answer<Option<Result<(), Failure>>> {
         self.work(async move |family: Rc<Family>| family.remove_store(store).await)
     }
