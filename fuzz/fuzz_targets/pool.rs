@@ -4,8 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use varve_format::pdata::Block;
 use varve_format::thin::{
-    BACKUP_LAYOUT, BackupHeader, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT,
-    Share, Superblock, VolumeRows,
+    BACKUP_LAYOUT, BackupHeader, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT,
+    SUPERBLOCK_LAYOUT, Share, Superblock, VolumeRows,
 };
 use varve_fuzz::{block, field, seal_whole};
 

@@ -15,7 +15,7 @@ pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
     }
 }
 
-/// Closes a volume, or of a pool with its volumes, while the requests of its doors wait.
+/// Closes a volume, or a pool with its volumes, while the requests of its doors wait.
 pub async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let families = context.state().take_families(volume);
     let mut held: Vec<(Uuid, Suspended)> = Vec::with_capacity(families.len());
