@@ -106,6 +106,7 @@ impl Pool {
         mapping: Mapping,
         targets: &mut Vec<(u64, u64, Target)>,
     ) -> Result<(), Stop> {
+        assert!(mapping.birth <= made, "RUNS3: no run is younger than its leaf");
         let lies = mapping.blocks().expect("MAPPING2: only zeros lie nowhere");
         let held = volume.held(&self.ref_counts, self.bounds());
         if mapping.birth > held.last_clone || self.has_bug(InjectedBug::OverwriteShared) {
