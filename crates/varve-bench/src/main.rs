@@ -16,6 +16,7 @@ mod options;
 mod peers;
 mod place;
 mod plot;
+mod relay;
 mod render;
 mod results;
 mod server;

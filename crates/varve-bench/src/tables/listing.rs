@@ -8,6 +8,7 @@ use crate::first_touch::Load;
 use crate::machine::{Machine, file_system};
 use crate::options::{Medium, Options};
 use crate::place::Place;
+use crate::relay::{TURN, beside_relay};
 use crate::results::ManagementPart;
 use crate::sheet::Sheet;
 use crate::stats::percentile;
@@ -60,9 +61,17 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         })?;
         let (beside, lists) = beside_writes(&mut client, || lists(&varve, count))?;
         let (alone, beside) = (percentile(&alone, 0.99), percentile(&beside, 0.99));
-        let name =
-            format!("write p99 while {count} thin snapshots are listed again and again, over that without");
-        part.record(&name, "x", Some(GOAL), beside / alone);
+        let name = format!("write p99 while {count} thin snapshots are listed again and again");
+        part.record(&format!("{name}, over that without"), "x", Some(GOAL), beside / alone);
+        let (busy, busy_beside) = on_a_busy_machine(&varve, &mut client, count)?;
+        let load = format!("two threads compute {} ms in turn", TURN.as_secs_f64() * 1e3);
+        part.record(&format!("write p99 while {load}, over that without"), "x", None, busy / alone);
+        part.record(
+            &format!("{name} and {load}, over that beside the threads alone"),
+            "x",
+            None,
+            busy_beside / busy,
+        );
         part.record("write p99 without lists", "ms", None, alone / 1e3);
         part.record(
             &format!("a list of {count} thin snapshots, median"),
@@ -75,6 +84,19 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     }
     drop(client);
     varve.stop()
+}
+
+/// The 99th percentile of writes beside a load of one processor by others, and beside that load and the lists: what of the
+/// latter is the daemon's, and not due to one processor less.
+fn on_a_busy_machine(varve: &Varve, client: &mut Client, count: u64) -> Result<(f64, f64), String> {
+    let (alone, ()) = beside_relay(|| {
+        beside_writes(client, || {
+            pause(ALONE);
+            Ok(())
+        })
+    })?;
+    let (beside, _) = beside_relay(|| beside_writes(client, || lists(varve, count)))?;
+    Ok((percentile(&alone, 0.99), percentile(&beside, 0.99)))
 }
 
 /// Lists the snapshots again and again for a while: milliseconds of each list.
