@@ -332,6 +332,6 @@ mod tests {
             background.close().await;
             (took.get(), clock.now().since(begun))
         });
-        assert!(whole >= took * (REST_FACTOR + 1), "BACKGROUND1: {took:?} of {whole:?}");
+        assert!(whole >= took * 5, "BACKGROUND1: {took:?} of {whole:?}");
     }
 }

@@ -334,7 +334,8 @@ async fn delete(
     Ok(Deletion { alone, beside, begun_ms, whole_ms })
 }
 
-/// Gives back in batches what removed snapshots alone had, with the rests that the daemon takes while requests keep arriving.
+/// Gives back in batches what removed snapshots alone had, with rests between them, as the daemon does while requests keep
+/// arriving; its rests are shorter.
 async fn reclaim(store: &Rc<SnapshotStore>, around: &Surroundings) -> Result<(), String> {
     loop {
         let began = around.clock.now();

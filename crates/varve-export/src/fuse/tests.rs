@@ -466,19 +466,24 @@ impl Drop for Mounted {
     /// A program that another test is starting has this one's open files until it executes: that keeps the file system busy.
     fn drop(&mut self) {
         let path = self.path.to_str().expect("a plain path");
-        let unmounted = (0..100).any(|_| {
-            let done = Command::new("umount").arg(path).status().expect("umount").success();
-            if !done {
-                std::thread::park_timeout(Duration::from_millis(50));
-            }
-            done
-        });
+        let unmounted = soon(|| Command::new("umount").arg(path).status().expect("umount").success());
         assert!(unmounted, "{path} stays mounted");
     }
 }
 
 fn file_content(number: u32) -> Vec<u8> {
     (0..number * 1013 % 200_000).map(|index| u8::try_from((index * 31 + number) % 256).unwrap()).collect()
+}
+
+/// Tries until it succeeds, for five seconds; whether it did.
+fn soon(succeeds: impl Fn() -> bool) -> bool {
+    (0..50).any(|_| {
+        let is_done = succeeds();
+        if !is_done {
+            std::thread::park_timeout(Duration::from_millis(100));
+        }
+        is_done
+    })
 }
 
 /// Makes a file system with `make` through a loop device, uses it, trims it, and checks it with `check`.
@@ -500,14 +505,10 @@ fn file_system_lives_on_the_door(make: &[&str], check: &[&str]) {
         std::fs::remove_file(mounted.path.join(number.to_string())).expect("remove");
     }
     // Blocks of removed files are free only once the journal says so, and the kernel has come to them.
-    let gave_back = (0..50).any(|_| {
+    let gave_back = soon(|| {
         sync();
         run("fstrim", &["--verbose", place.to_str().expect("a plain path")]);
-        let is_less = stage.memory.store().allocated_bytes() + 8 * MIB < full;
-        if !is_less {
-            std::thread::park_timeout(Duration::from_millis(100));
-        }
-        is_less
+        stage.memory.store().allocated_bytes() + 8 * MIB < full
     });
     assert!(gave_back, "fstrim gave space back: {full} -> {}", stage.memory.store().allocated_bytes());
     drop(mounted);
