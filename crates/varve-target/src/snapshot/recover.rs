@@ -29,6 +29,7 @@ use super::{
 };
 use crate::journal::{self, Latch, Newest, complete_pair, replay};
 use crate::pdata::{self, CachePolicy, MapOptions, Side};
+use futures_util::future::join3;
 use loaded::read_block;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -99,13 +100,6 @@ impl SnapshotStore {
         let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(fault)?;
         let log = log.extent();
         let (commit, ()) = blocks.freeze(|_| Ok(())).await.map_err(fault)?;
-        // Neither slot, nor the log, may show anything of before. Written, for a disk that takes zeros as a change of its
-        // allocation would have that to make durable, too.
-        for extent in [Extent::new(0, FIRST_ADDRESS), log] {
-            let zeros = arena.take_zeroed(index(extent.length)).freeze();
-            device.write(extent.offset, zeros, Durability::Volatile).await?;
-        }
-        blocks.write(&commit).await.map_err(fault)?;
         let superblock = Superblock {
             generation: commit.generation(),
             store: options.id,
@@ -122,9 +116,18 @@ impl SnapshotStore {
             epoch: 0,
             places: commit.places().to_vec(),
         };
+        // Neither slot, nor the log, may show anything of before. Written, for a disk that takes zeros as a change of its
+        // allocation would have that to make durable, too. All at once: nothing leads to the store before it is flushed.
+        let mut head = arena.take_zeroed(index(FIRST_ADDRESS));
         for (address, slot) in slots(&superblock, arena) {
-            device.write(address, slot, Durability::Volatile).await?; // PAIR4
+            head[index(address)..][..slot.len()].copy_from_slice(&slot); // PAIR4
         }
+        let empty = arena.take_zeroed(index(log.length)).freeze();
+        let head = device.write(0, head.freeze(), Durability::Volatile);
+        let log = device.write(log.offset, empty, Durability::Volatile);
+        let (head, log, map) = join3(head, log, blocks.write(&commit)).await;
+        map.map_err(fault)?;
+        head.and(log)?;
         device.flush().await?; // STOREOPEN4
         Ok(())
     }
