@@ -188,7 +188,7 @@ fn a_snapshot_that_a_table_names_too_early_is_noticed() {
 #[test]
 fn space_used_again_under_a_request_that_hangs_is_noticed() {
     static COUNTS: Stalls = Stalls::new();
-    noticed_after_many_crashes(InjectedBug::ReuseWhileRead, Kind::Stalls(&COUNTS), 130, (8, 13));
+    noticed_after_many_crashes(InjectedBug::ReuseWhileRead, Kind::Stalls(&COUNTS), 400, (8, 13));
 }
 
 #[test]
