@@ -208,17 +208,17 @@ impl Control {
         })
     }
 
-    /// Refuses a change to a volume that is exported; with `family` also if a snapshot of it is.
+    /// Refuses a change to a volume that is exported; with `and_snapshots` also if a snapshot of it is.
     pub(super) fn refuse_if_exported(
         &self,
         volume: Uuid,
         name: &VolumeName,
-        family: bool,
+        and_snapshots: bool,
     ) -> Result<(), Failure> {
         let exports = self.exports.borrow();
         // By identity: one volume may be named in several ways.
         let same = |export: &&KnownExport| {
-            export.remembered.volume == volume && (family || export.name.snapshot == name.snapshot)
+            export.remembered.volume == volume && (and_snapshots || export.name.snapshot == name.snapshot)
         };
         let ids: Vec<&str> =
             exports.values().filter(same).map(|export| export.remembered.id.as_str()).collect();

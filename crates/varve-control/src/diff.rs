@@ -24,7 +24,7 @@ impl Control {
                 self.diff_in_pool((&one, &from), (&other, &to)).await?
             }
             (None, None) if one.volume.id == other.volume.id => {
-                self.diff_in_family(&one, from.snapshot.clone(), to.snapshot.clone()).await?
+                self.diff_in_volume(&one, from.snapshot.clone(), to.snapshot.clone()).await?
             }
             (first, second) => return Err(apart(&from, &to, first.is_some() && second.is_some())),
         };
@@ -42,7 +42,7 @@ impl Control {
     }
 
     /// Two states of a volume that is not thin; which is the first does not matter.
-    async fn diff_in_family(
+    async fn diff_in_volume(
         &self,
         located: &Located,
         from: Option<String>,

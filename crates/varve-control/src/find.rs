@@ -145,7 +145,7 @@ impl Control {
 
     /// Like [`Control::find_volume`], for who asks for its snapshots, and for no byte of them: the pool of a thin volume
     /// knows them even if what they lie over is not there.
-    pub(super) fn find_family(&self, name: &VolumeName) -> Result<Located, Failure> {
+    pub(super) fn find_volume_for_snapshots(&self, name: &VolumeName) -> Result<Located, Failure> {
         let located = self.find_any_volume(name)?;
         if located.lacks_origin { Ok(located) } else { located.usable() }
     }

@@ -149,17 +149,17 @@ impl Control {
     /// Closes the doors that lead nowhere since a volume or pool is out of use: all of one that the group has no more,
     /// else those of snapshots, which are opened again when it is served again.
     pub(super) async fn close_lost_doors(&self, group: Uuid, volume: Uuid) {
-        let (is_known, family) = self
+        let (is_known, volumes) = self
             .with_group(group, |known| {
                 let thin = known.thin.get(&volume).into_iter().flatten().map(|thin| thin.id);
-                let family: Vec<Uuid> = thin.chain([volume]).collect();
-                (known.group.logical_volumes().iter().any(|entry| entry.id == volume), family)
+                let volumes: Vec<Uuid> = thin.chain([volume]).collect();
+                (known.group.logical_volumes().iter().any(|entry| entry.id == volume), volumes)
             })
             .unwrap_or((false, vec![volume]));
         let ids: Vec<String> = {
             let exports = self.exports.borrow();
             let is_lost = |export: &&KnownExport| {
-                family.contains(&export.remembered.volume) && (!is_known || export.name.snapshot.is_some())
+                volumes.contains(&export.remembered.volume) && (!is_known || export.name.snapshot.is_some())
             };
             exports.values().filter(is_lost).map(|export| export.remembered.id.clone()).collect()
         };

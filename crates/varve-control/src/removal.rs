@@ -179,7 +179,7 @@ impl Control {
             let range: SnapshotRange = text.parse().map_err(|error| failures::bad_name(&error))?;
             let volume =
                 VolumeName { group: range.group.clone(), volume: range.volume.clone(), snapshot: None };
-            let located = self.find_family(&volume)?;
+            let located = self.find_volume_for_snapshots(&volume)?;
             let known = match range.first == range.last {
                 true => self.facts_called(&located, std::slice::from_ref(&range.first)).await,
                 false => self.facts(&located).await,

@@ -8,7 +8,7 @@ use super::mappers::{shown_mapper, state_with_mapper};
 use super::policy::shown_policy;
 use varve_api::{Layout as ShownLayout, LogicalVolume as ShownVolume, Segment, SnapshotStore, ThinUse};
 use varve_vg::model::{self, LogicalVolume, Store};
-use varve_volume::family::FamilyFacts;
+use varve_volume::volume_stack::VolumeFacts;
 
 /// Where a volume or pool lies.
 pub(super) fn shown_segments(known: &KnownGroup, volume: &LogicalVolume) -> Vec<Segment> {
@@ -31,7 +31,7 @@ fn shown_areas(known: &KnownGroup, segment: &model::Segment) -> Vec<String> {
     segment.areas.iter().map(place).collect()
 }
 
-pub(super) fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> ShownVolume {
+pub(super) fn shown_volume(located: &Located, known: &KnownGroup, facts: &VolumeFacts) -> ShownVolume {
     let (volume, group) = (&located.volume, known.group.name());
     let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
     let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
@@ -95,7 +95,7 @@ fn shown_layout(located: &Located) -> ShownLayout {
     }
 }
 
-fn shown_store(located: &Located, facts: &FamilyFacts, store: &Store) -> SnapshotStore {
+fn shown_store(located: &Located, facts: &VolumeFacts, store: &Store) -> SnapshotStore {
     match facts.stores.iter().find(|facts| facts.id == store.id) {
         Some(facts) => SnapshotStore {
             size: facts.size,

@@ -12,7 +12,7 @@ impl Control {
     /// Lets snapshots be written, or no more.
     pub async fn change_snapshots(&self, request: SnapshotChange) -> Result<Changed<Vec<Snapshot>>, Failure> {
         let _lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
-        let batches = self.batches(&request.names, Control::find_family)?;
+        let batches = self.batches(&request.names, Control::find_volume_for_snapshots)?;
         for batch in &batches {
             self.refuse_access(batch, request.read_only).await?;
         }

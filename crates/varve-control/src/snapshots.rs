@@ -170,7 +170,7 @@ impl Control {
         held: bool,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
         let _lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
-        let batches = self.batches(&request.names, Control::find_family)?;
+        let batches = self.batches(&request.names, Control::find_volume_for_snapshots)?;
         for batch in &batches {
             for name in &batch.names {
                 let full = VolumeName { snapshot: Some(name.clone()), ..batch.volume.clone() };

@@ -181,8 +181,8 @@ fn a_volume_whose_last_flush_fails_is_served_again() {
         make_volume(&control, "data/a", None, None).await;
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let id = located.volume.id;
-        let broken = located.home.run_for_test(async move |context: ShardContext| match context.family(id) {
-            Some(family) => family.fail().await,
+        let broken = located.home.run_for_test(async move |context: ShardContext| match context.stack(id) {
+            Some(stack) => stack.fail().await,
             None => panic!("it is active"),
         });
         broken.await.expect("a shard");
@@ -272,13 +272,13 @@ fn of_two_divisions_that_overlap_the_later_one_counts_for_every_store() {
             let data = context.arena().take_zeroed(4096).freeze();
             let writes = (0..2000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
             assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
-            let usage = |store: &Uuid| context.family(id)?.open(*store).map(|open| open.store.cache_use());
+            let usage = |store: &Uuid| context.stack(id)?.open(*store).map(|open| open.store.cache_use());
             assert!(usage(&stores[0]).is_some_and(|usage| usage.dirty > 8), "more than may be");
             let quota = |cache_bytes| vec![(id, CacheQuota { cache_bytes, ..CacheQuota::default() })];
             // The first one has to write nodes before it is done with the first store.
             join(metadata::give(&context, quota(4096)), metadata::give(&context, quota(8 * MIB))).await;
             let budget =
-                |store: &Uuid| context.family(id)?.open(*store).map(|open| open.store.cache_use().budget);
+                |store: &Uuid| context.stack(id)?.open(*store).map(|open| open.store.cache_use().budget);
             stores.iter().map(budget).collect::<Vec<_>>()
         });
         let given = given.await.expect("a shard");
@@ -311,8 +311,8 @@ fn requests_go_on_while_many_snapshots_of_a_thin_volume_are_listed() {
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let id = located.volume.id;
         let listed = located.home.run_for_test(async move |here: ShardContext| {
-            let family = here.family(id).expect("it is active");
-            let (mut listing, mut steps) = (Box::pin(family.snapshots_counted()), 0);
+            let stack = here.stack(id).expect("it is active");
+            let (mut listing, mut steps) = (Box::pin(stack.snapshots_counted()), 0);
             let all = std::future::poll_fn(|context| {
                 steps += 1;
                 listing.as_mut().poll(context)
@@ -384,15 +384,15 @@ fn a_store_that_was_given_back_is_written_no_more() {
             let data = context.arena().take_zeroed(4096).freeze();
             let writes = (0..12000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
             assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
-            let family = context.family(id).expect("it is active");
-            let open = family.open(store).expect("it has a store");
+            let stack = context.stack(id).expect("it is active");
+            let open = stack.open(store).expect("it has a store");
             let one = open.store.list().remove(0).id;
             open.store.begin_removal(one).await.expect("it is there");
             let dirty = || open.store.cache_use().dirty;
             let (before, at_removal) = (dirty(), Cell::new(0));
             let quota = vec![(id, CacheQuota { cache_bytes: 4096, ..CacheQuota::default() })];
             let removal = async {
-                family.remove_store(store).await.expect("it is empty");
+                stack.remove_store(store).await.expect("it is empty");
                 at_removal.set(dirty());
             };
             join(metadata::give(&context, quota), removal).await;

@@ -22,8 +22,8 @@ use varve_vg::names::VolumeName;
 use varve_vg::size::{SizeArgument, parse_size};
 use varve_vg::tree::VolumeNode;
 use varve_vg::{Change, Group, Plan};
-use varve_volume::family::FamilyFacts;
 use varve_volume::open_array;
+use varve_volume::volume_stack::VolumeFacts;
 
 impl Control {
     /// All volumes, or those of one group.
@@ -328,9 +328,9 @@ impl Control {
         let deadline = self.context.clock().now().after(PROBE);
         let facts = match self.until(deadline, facts).await {
             Some(facts) => facts.unwrap_or_default(),
-            None => FamilyFacts { failure: Some(IoError::Gone), ..FamilyFacts::default() },
+            None => VolumeFacts { failure: Some(IoError::Gone), ..VolumeFacts::default() },
         };
-        let exports = self.exports_of_family(located.volume.id);
+        let exports = self.exports_of_volume(located.volume.id);
         let shown = self.with_group(located.group, |known| shown_volume(located, known, &facts));
         let mut shown = shown.expect("a located volume has a group");
         let origin = located.thin.as_ref().and_then(|thin| thin.origin);
@@ -345,7 +345,7 @@ impl Control {
     }
 
     /// Exports of a volume itself.
-    fn exports_of_family(&self, volume: Uuid) -> Vec<String> {
+    fn exports_of_volume(&self, volume: Uuid) -> Vec<String> {
         let exports = self.exports.borrow();
         let own = exports
             .values()

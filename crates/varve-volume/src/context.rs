@@ -3,11 +3,11 @@
 //! Invariant CONTEXT1: a shard's loop alone owns what lives there; it is made, used and dropped on the shard's thread, and goes
 //! with the loop, whoever has a context still.
 
-use super::family::Family;
 use super::health::{Health, Seat};
 use super::host::Host;
 use super::open_pool::OpenPool;
 use super::state::ShardState;
+use super::volume_stack::VolumeStack;
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
@@ -62,9 +62,9 @@ impl ShardContext {
     }
 
     /// The volume, if it is active on this shard.
-    pub fn family(&self, volume: Uuid) -> Option<Rc<Family>> {
-        let family = self.state().families.borrow().get(&volume).cloned();
-        family.filter(|family| self.is_usable(family.health()))
+    pub fn stack(&self, volume: Uuid) -> Option<Rc<VolumeStack>> {
+        let stack = self.state().stacks.borrow().get(&volume).cloned();
+        stack.filter(|stack| self.is_usable(stack.health()))
     }
 
     /// The pool, if it is active on this shard.

@@ -27,9 +27,9 @@ pub async fn begin(
     parts: Vec<Part>,
     disks: Disks,
 ) -> Result<(), Failure> {
-    let (gate, health) = match (context.pool(volume), context.family(volume)) {
+    let (gate, health) = match (context.pool(volume), context.stack(volume)) {
         (Some(open), _) => (open.gate.clone(), open.health.clone()),
-        (None, Some(family)) => (family.gate.clone(), family.health().clone()),
+        (None, Some(stack)) => (stack.gate.clone(), stack.health().clone()),
         (None, None) => return Err(out_of_use()),
     };
     let owner = Owner { subject: volume, gate: &gate, health: &health, accepts: Accepts::default() };
@@ -65,7 +65,7 @@ async fn begin_part(
 
 /// Copies the next `bytes`; how many are left.
 pub async fn copy(context: &ShardContext, volume: Uuid, bytes: u64) -> Result<u64, Failure> {
-    let _in_use = (context.pool(volume), context.family(volume)); // A panic is the volume's.
+    let _in_use = (context.pool(volume), context.stack(volume)); // A panic is the volume's.
     let conversions = context.moves.trees.conversions(volume);
     let left = || conversions.iter().map(|conversion| conversion.moved.left()).sum::<u64>();
     let end = left().saturating_sub(bytes);

@@ -4,8 +4,8 @@
 //! as soon as the volume is led there.
 
 use crate::failures;
-use crate::family::Family;
 use crate::movable::Moves;
+use crate::volume_stack::VolumeStack;
 use varve_api::Failure;
 use varve_block::{Access, Device, Extent, IoError, Location, MapAnswer, MapIntent, MapPiece, yield_now};
 use varve_target::snapshot::StoreError;
@@ -46,7 +46,7 @@ pub struct Extents {
     pub found: Vec<VolumeExtent>,
 }
 
-impl Family {
+impl VolumeStack {
     /// Where the beginning of what `wanted` has of the volume, or of one of its snapshots, lies.
     pub async fn extents(&self, snapshot: Option<&str>, wanted: Extent) -> Result<Extents, Failure> {
         let device = self.bare(snapshot)?;

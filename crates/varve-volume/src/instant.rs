@@ -5,9 +5,9 @@
 //! - INSTANTPART2. What takes long, the wait for others who do something to the volume as a whole, comes before it is frozen.
 
 use crate::barrier::Barrier;
-use crate::family::Family;
 use crate::open_store::OpenStore;
 use crate::snapshots::new_snapshot;
+use crate::volume_stack::VolumeStack;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -30,14 +30,14 @@ pub struct NewSnapshots {
 pub(crate) async fn make_of_one(
     clock: &Clock,
     volume: Uuid,
-    family: &Family,
+    stack: &VolumeStack,
     new: &NewSnapshots,
     mut barrier: Barrier,
 ) -> Result<(), (StoreError, u64)> {
     let missing = || (StoreError::NotFound, 0);
     let opened: Option<Vec<Rc<OpenStore>>> = match &new.stores[..] {
-        [] => family.dependent().map(|open| vec![open]),
-        stores => stores.iter().map(|store| family.open(*store)).collect(),
+        [] => stack.dependent().map(|open| vec![open]),
+        stores => stores.iter().map(|store| stack.open(*store)).collect(),
     };
     let opened = opened.ok_or_else(missing)?;
     let seen = opened.iter().map(|open| open.store.usage().size).sum();

@@ -15,7 +15,6 @@ pub mod events;
 pub mod export_target;
 pub mod extents;
 pub mod failures;
-pub mod family;
 pub mod fault;
 mod gate;
 pub mod growth;
@@ -65,6 +64,7 @@ pub mod thin_volumes;
 mod top;
 pub mod traffic;
 mod trees;
+pub mod volume_stack;
 pub mod world;
 
 pub use calls::{ArrayCalls, Difference, ExportCalls, NewExport, NewSnapshots, PoolCalls, VolumeCalls};

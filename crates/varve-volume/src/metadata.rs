@@ -1,9 +1,9 @@
 //! How stores and pools of this shard keep their metadata: each has a quota of its group's budget.
 
 use super::ShardContext;
-use super::family::Family;
 use super::open_pool::OpenPool;
 use super::quota::CacheQuota;
+use super::volume_stack::VolumeStack;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::MetadataMemory;
@@ -32,8 +32,8 @@ pub async fn give(context: &ShardContext, quotas: Vec<(Uuid, CacheQuota)>) {
             pool.pool.set_metadata_order(quota.order);
             pool.pool.set_cache(quota.cache_bytes, quota.policy);
         }
-        if let Some(family) = context.family(volume) {
-            family.set_quota(quota).await;
+        if let Some(stack) = context.stack(volume) {
+            stack.set_quota(quota).await;
         }
         context.done_with_all();
     }
@@ -43,14 +43,14 @@ pub async fn give(context: &ShardContext, quotas: Vec<(Uuid, CacheQuota)>) {
 pub fn figures(context: &ShardContext, volumes: &[Uuid]) -> MetadataMemory {
     let one = |volume: &Uuid| {
         let pool = context.pool(*volume).map(|pool: Rc<OpenPool>| memory(pool.pool.cache_use()));
-        let of_family = context.family(*volume).map(|family| family.memory());
+        let of_stack = context.stack(*volume).map(|stack| stack.memory());
         context.done_with_all();
-        sum(pool.unwrap_or_default(), of_family.unwrap_or_default())
+        sum(pool.unwrap_or_default(), of_stack.unwrap_or_default())
     };
     volumes.iter().map(one).fold(MetadataMemory::default(), sum)
 }
 
-impl Family {
+impl VolumeStack {
     async fn set_quota(&self, quota: CacheQuota) {
         if self.quota.replace(quota) == quota {
             return;

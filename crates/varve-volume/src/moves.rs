@@ -17,7 +17,7 @@ use varve_vg::model::PvName;
 
 /// Begins to move a run. Afterwards every change of it reaches both places.
 pub async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure> {
-    let _in_use = (context.pool(run.volume), context.family(run.volume)); // A panic is the volume's.
+    let _in_use = (context.pool(run.volume), context.stack(run.volume)); // A panic is the volume's.
     let moves = &context.moves;
     let (old, new) = (context.disk(&run.old.1), context.disk(&run.new.1));
     let (extent, target) = (run.old.2, Extent::new(run.new.2, run.old.2.length));
@@ -37,7 +37,7 @@ pub async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure
 
 /// Copies the next `bytes` of the run; how many are left.
 pub async fn copy(context: &ShardContext, volume: Uuid, pv: PvName, bytes: u64) -> Result<u64, Failure> {
-    let _in_use = (context.pool(volume), context.family(volume));
+    let _in_use = (context.pool(volume), context.stack(volume));
     let (_, moved) = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
     moved.copy(&context.arena(), bytes).await.map_err(failure)?;
     Ok(moved.left())
@@ -92,9 +92,9 @@ pub(super) fn each_placement(context: &ShardContext, volume: Uuid, change: impl 
     if let Some(pool) = context.pool(volume) {
         change(volume, &mut pool.placement.borrow_mut());
     }
-    if let Some(family) = context.family(volume) {
-        family.placement.borrow_mut().iter_mut().for_each(|placement| change(volume, placement));
-        for store in family.stores.borrow().iter() {
+    if let Some(stack) = context.stack(volume) {
+        stack.placement.borrow_mut().iter_mut().for_each(|placement| change(volume, placement));
+        for store in stack.stores.borrow().iter() {
             change(store.id, &mut store.placement.borrow_mut());
         }
     }

@@ -1,11 +1,11 @@
 //! Takes volumes into use on their shard, and out of use.
 
-use super::family::Family;
 use super::gate::Gate;
 use super::health::Health;
 use super::host::Host;
 use super::open_array::{Owner, device_of, make};
 use super::spec::{ActivationSpec, Disks, MapperDevice};
+use super::volume_stack::VolumeStack;
 use super::{ShardContext, images, pool_serving, reconcile};
 use crate::failures;
 use crate::fault;
@@ -49,16 +49,16 @@ async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Heal
     let base = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
     let base = fault::with_injected_bug(base, &spec.name);
     let top = context.state().top(spec.node.id, &base);
-    let family = Family::thick(spec, (gate, base), top, context, health);
+    let stack = VolumeStack::thick(spec, (gate, base), top, context, health);
     for store in &spec.node.stores {
-        let options = family.quota.get().store_options();
-        if let Err(failure) = family.open_store(store, &spec.disks, options).await {
-            family.close().await;
+        let options = stack.quota.get().store_options();
+        if let Err(failure) = stack.open_store(store, &spec.disks, options).await {
+            stack.close().await;
             return Err(failure);
         }
     }
-    family.turn_top().await?;
-    let replaced = context.state().families.borrow_mut().insert(spec.node.id, family);
+    stack.turn_top().await?;
+    let replaced = context.state().stacks.borrow_mut().insert(spec.node.id, stack);
     assert!(replaced.is_none(), "a volume is activated once");
     Ok(())
 }
@@ -70,12 +70,12 @@ pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Fa
     if let Some(pool) = pool {
         return pool_serving::deactivate(context, &pool).await;
     }
-    let family = context.state().families.borrow_mut().remove(&volume);
-    match family {
-        Some(family) => {
-            let flushed = family.flush().await;
-            family.close().await;
-            family.gate.close();
+    let stack = context.state().stacks.borrow_mut().remove(&volume);
+    match stack {
+        Some(stack) => {
+            let flushed = stack.flush().await;
+            stack.close().await;
+            stack.gate.close();
             flushed.map_err(|error| failures::io("the last flush", error))
         }
         None => Ok(()),
@@ -84,10 +84,10 @@ pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Fa
 
 /// A device for one door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
 pub fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
-    let family = context.family(volume)?;
+    let stack = context.stack(volume)?;
     match snapshot {
-        None => Some(family.door()),
-        Some(name) => family.view(name).ok(),
+        None => Some(stack.door()),
+        Some(name) => stack.view(name).ok(),
     }
 }
 

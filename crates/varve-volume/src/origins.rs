@@ -105,7 +105,7 @@ pub async fn over(context: &ShardContext, pool: Uuid) -> Result<Vec<Origin>, Fai
 /// Snapshots of a volume, or in a pool, that others are said to lie over.
 pub fn bases(context: &ShardContext, owner: Uuid) -> Vec<Target> {
     let Some(open) = context.pool(owner) else {
-        return context.family(owner).map(|family| family.bases()).unwrap_or_default();
+        return context.stack(owner).map(|stack| stack.bases()).unwrap_or_default();
     };
     let list = open.pool.list().into_iter();
     let noted = list.filter(|volume| volume.flags.has(VolumeFlags::BASE));
@@ -123,8 +123,8 @@ pub async fn set_base(
         let noted = open.pool.set_base(target.number, is_base).await;
         return noted.map_err(|error| failures::pool("its origin", &error));
     }
-    let noted = match context.family(owner) {
-        Some(family) => family.set_base(target, is_base).await,
+    let noted = match context.stack(owner) {
+        Some(stack) => stack.set_base(target, is_base).await,
         None => Err(StoreError::NotFound),
     };
     noted.map_err(|error| failures::store("its origin", &error))
@@ -135,10 +135,10 @@ pub fn name(context: &ShardContext, owner: Uuid, origin: &Origin) -> Option<Stri
     let Backing::Snapshot { store, number, created } = origin.backing else { return None };
     if let Some(open) = context.pool(store) {
         let volume = open.pool.info(number).filter(|volume| is_origin(volume, created))?;
-        let family = volume.snapshot_of.and_then(|of| open.pool.info(of));
-        return Some(own_name(&volume, family.as_slice()));
+        let parent = volume.snapshot_of.and_then(|of| open.pool.info(of));
+        return Some(own_name(&volume, parent.as_slice()));
     }
-    let descriptor = context.family(owner)?.open(store)?.store.descriptor(number).ok()?;
+    let descriptor = context.stack(owner)?.open(store)?.store.descriptor(number).ok()?;
     Some(descriptor.name)
 }
 
@@ -172,12 +172,12 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
             open.health.clone(),
         )));
     }
-    let family = context.family(owner).ok_or_else(lost)?;
-    let descriptor = family.open(store).ok_or_else(lost)?.store.descriptor(number).map_err(|_| lost())?;
+    let stack = context.stack(owner).ok_or_else(lost)?;
+    let descriptor = stack.open(store).ok_or_else(lost)?.store.descriptor(number).map_err(|_| lost())?;
     if descriptor.created.0 != created || !descriptor.read_only {
         return Err(lost()); // ORIGINS1
     }
-    let view = family.view(&descriptor.name).map_err(|error| failures::store("its origin", &error))?;
+    let view = stack.view(&descriptor.name).map_err(|error| failures::store("its origin", &error))?;
     Ok(read_only(view))
 }
 

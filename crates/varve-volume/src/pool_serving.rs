@@ -4,7 +4,6 @@
 //! there is of it all the same, and removes it and its snapshots; requests to it fail.
 
 use super::ShardContext;
-use super::family::Family;
 use super::gate::Gate;
 use super::health::Health;
 use super::host::Host;
@@ -13,6 +12,7 @@ use super::open_pool::OpenPool;
 use super::placement::Placement;
 use super::spec::{ActivationSpec, Disks};
 use super::thin::{Thin, is_volume, volume_id};
+use super::volume_stack::VolumeStack;
 use crate::failures;
 use crate::fault;
 use std::cell::Cell;
@@ -82,9 +82,9 @@ pub(super) async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u
     let thin = Thin { open: Rc::clone(open), number, lacks_origin: Cell::new(lacks_origin) };
     let id = volume_id(open.id, number);
     let top = context.state().top(id, &base);
-    let family = Family::thin(id, thin, base, top, context);
-    family.turn_top().await?;
-    let replaced = context.state().families.borrow_mut().insert(id, family);
+    let stack = VolumeStack::thin(id, thin, base, top, context);
+    stack.turn_top().await?;
+    let replaced = context.state().stacks.borrow_mut().insert(id, stack);
     assert!(replaced.is_none(), "THINVOL1: a volume is served once");
     Ok(())
 }
@@ -96,12 +96,12 @@ fn nowhere() -> Device {
 
 /// Serves a volume of a pool if it can be used now: one that is new, or whose origin was missing (POOLSERVE1).
 pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
-    let Some(family) = context.family(volume_id(open.id, number)) else {
+    let Some(stack) = context.stack(volume_id(open.id, number)) else {
         return enter(open, context, number).await;
     };
-    match (open.pool.volume(number), &family.thin) {
+    match (open.pool.volume(number), &stack.thin) {
         (Ok(base), Some(thin)) if thin.lacks_origin.get() => {
-            family.lead_to(base).await?;
+            stack.lead_to(base).await?;
             thin.lacks_origin.set(false);
             Ok(())
         }
@@ -112,8 +112,8 @@ pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u
 /// Closes a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
 pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> Result<(), Failure> {
     let mut outcome = Ok(());
-    for family in context.state().take_families(open.id) {
-        let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
+    for stack in context.state().take_stacks(open.id) {
+        let flushed = stack.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }
     open.close().await;

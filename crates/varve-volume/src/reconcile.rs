@@ -3,11 +3,11 @@
 //! What differs is served no more: its gate is closed (VOLGATE1 of `gate.rs`).
 
 use super::ShardContext;
-use super::family::Family;
 use super::health::Health;
 use super::open_array::take_back_from;
 use super::placement::PlacementState;
 use super::spec::Disks;
+use super::volume_stack::VolumeStack;
 use crate::fault;
 use uuid::Uuid;
 use varve_block::IoError;
@@ -40,8 +40,8 @@ pub fn fence(context: &ShardContext, volume: Uuid, versions: &[Option<Wanted>]) 
             open.placement.borrow().compared(&wanted.node.table, &wanted.disks, &context.arrays)
         };
         (state(&open.health, &compared), open.gate.clone())
-    } else if let Some(family) = context.family(volume) {
-        (state(family.health(), &|wanted| family.compared(wanted)), family.gate.clone())
+    } else if let Some(stack) = context.stack(volume) {
+        (state(stack.health(), &|wanted| stack.compared(wanted)), stack.gate.clone())
     } else {
         return PlacementState::Same;
     };
@@ -64,19 +64,19 @@ pub async fn grow(context: &ShardContext, volume: Uuid, wanted: &Wanted) -> Resu
     if let Some(open) = context.pool(volume) {
         return open.grown(&wanted.node.table, &wanted.disks).await;
     }
-    let Some(family) = context.family(volume) else { return Ok(()) };
-    family.resize(&wanted.node.table, &wanted.disks).await?;
+    let Some(stack) = context.stack(volume) else { return Ok(()) };
+    stack.resize(&wanted.node.table, &wanted.disks).await?;
     for store in &wanted.node.stores {
-        family.grow_store(store.id, &store.table, &wanted.disks).await?;
+        stack.grow_store(store.id, &store.table, &wanted.disks).await?;
     }
     Ok(())
 }
 
 /// Members of the arrays of a volume or pool that lie on `disk` and are away catch up, as far as it is in use.
 pub async fn take_back(context: &ShardContext, volume: Uuid, wanted: &Wanted, disk: PvName) {
-    let gate = match (context.pool(volume), context.family(volume)) {
+    let gate = match (context.pool(volume), context.stack(volume)) {
         (Some(open), _) => open.gate.clone(),
-        (None, Some(family)) => family.gate.clone(),
+        (None, Some(stack)) => stack.gate.clone(),
         (None, None) => return,
     };
     let tables =
@@ -91,17 +91,17 @@ pub async fn take_back(context: &ShardContext, volume: Uuid, wanted: &Wanted, di
 pub async fn retire(context: &ShardContext, volume: Uuid) {
     context.moves.forget(volume);
     let pool = context.state().pools.borrow_mut().remove(&volume);
-    let families = context.state().take_families(volume);
+    let stacks = context.state().take_stacks(volume);
     if let Some(open) = &pool {
         context.using(&open.health); // SHARDCALL1 of `handle.rs`: a panic is this pool's.
         open.gate.close();
         open.pool.set_when_full(WhenFull::Error);
     }
-    for family in families {
-        context.using(family.health());
+    for stack in stacks {
+        context.using(stack.health());
         fault::panic_at(&volume.to_string(), "retire");
-        family.gate.close();
-        family.shut().await;
+        stack.gate.close();
+        stack.shut().await;
     }
     if let Some(open) = pool {
         open.close().await;
@@ -110,7 +110,7 @@ pub async fn retire(context: &ShardContext, volume: Uuid) {
     }
 }
 
-impl Family {
+impl VolumeStack {
     /// The stores are compared by what they are and where they lie.
     fn compared(&self, wanted: &Wanted) -> PlacementState {
         let Some(main) = self

@@ -1,8 +1,8 @@
 //! Volumes and pools that are opened anew: their doors wait, led to errors, until they lead to something again.
 
 use super::ShardContext;
-use super::family::Family;
 use super::open;
+use super::volume_stack::VolumeStack;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Device, IoError, Suspended};
@@ -11,29 +11,29 @@ use varve_block::{Device, IoError, Suspended};
 pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
     match context.pool(volume) {
         Some(open) => open.failure().is_some(),
-        None => context.family(volume).is_some_and(|family| family.failure().is_some()),
+        None => context.stack(volume).is_some_and(|stack| stack.failure().is_some()),
     }
 }
 
 /// Closes a volume, or a pool with its volumes, while the requests of its doors wait.
 pub async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
-    let families = context.state().take_families(volume);
-    let mut held: Vec<(Uuid, Suspended)> = Vec::with_capacity(families.len());
-    for family in &families {
-        held.push((family.id(), family.top().suspend().await));
+    let stacks = context.state().take_stacks(volume);
+    let mut held: Vec<(Uuid, Suspended)> = Vec::with_capacity(stacks.len());
+    for stack in &stacks {
+        held.push((stack.id(), stack.top().suspend().await));
     }
     // The last flush goes past the doors.
-    for family in &families {
-        let last: Device = family.top().current();
+    for stack in &stacks {
+        let last: Device = stack.top().current();
         if last.flush().await.is_err() {
-            family.note_loss();
+            stack.note_loss();
         }
     }
-    for ((_, suspended), family) in held.iter().zip(&families) {
-        family.lead_to_error(suspended, IoError::Medium);
+    for ((_, suspended), stack) in held.iter().zip(&stacks) {
+        stack.lead_to_error(suspended, IoError::Medium);
     }
-    for family in families {
-        family.close().await;
+    for stack in stacks {
+        stack.close().await;
     }
     context.state().held.borrow_mut().extend(held);
     open::close(context, volume).await // A pool, without its volumes.
@@ -45,7 +45,7 @@ pub fn resume_all(context: &ShardContext) {
     drop(held);
 }
 
-impl Family {
+impl VolumeStack {
     /// The pool of a thin volume.
     pub(super) fn pool(&self) -> Option<Uuid> {
         self.thin.as_ref().map(|thin| thin.open.id)

@@ -32,13 +32,13 @@ pub async fn activate(context: &ShardContext, spec: &ActivationSpec) -> Result<(
 /// Closes a volume or pool; everything that was acknowledged is durable afterwards. A panic meanwhile is an error.
 pub async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let health = {
-        let family = context.state().families.borrow().get(&volume).map(|family| family.health().clone());
-        family.or_else(|| context.state().pools.borrow().get(&volume).map(|pool| pool.health.clone()))
+        let stack = context.state().stacks.borrow().get(&volume).map(|stack| stack.health().clone());
+        stack.or_else(|| context.state().pools.borrow().get(&volume).map(|pool| pool.health.clone()))
     };
     let members: Vec<Uuid> = {
         let state = context.state();
-        let families = state.families.borrow();
-        families.values().filter(|family| family.pool() == Some(volume)).map(|family| family.id()).collect()
+        let stacks = state.stacks.borrow();
+        stacks.values().filter(|stack| stack.pool() == Some(volume)).map(|stack| stack.id()).collect()
     };
     let ended = match &health {
         Some(health) => health.contain(Box::pin(open::close(context, volume))).await,
@@ -57,18 +57,18 @@ pub async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(), Fail
 /// get errors from then on.
 async fn retire(context: &ShardContext, subject: Uuid) {
     context.moves.forget(subject);
-    let families = context.state().take_families(subject);
+    let stacks = context.state().take_stacks(subject);
     let pool = context.state().pools.borrow_mut().remove(&subject);
-    join_all(families.iter().map(async |family| {
-        let suspended = family.top().suspend().await;
-        let broken = family.top().current();
-        family.lead_to_error(&suspended, IoError::Medium);
-        family.note_loss();
+    join_all(stacks.iter().map(async |stack| {
+        let suspended = stack.top().suspend().await;
+        let broken = stack.top().current();
+        stack.lead_to_error(&suspended, IoError::Medium);
+        stack.note_loss();
         drop_quietly(broken);
     }))
     .await;
     context.arrays.abandon(subject);
     context.images.abandon(subject);
     context.mappers.close(subject);
-    drop_quietly((families, pool));
+    drop_quietly((stacks, pool));
 }

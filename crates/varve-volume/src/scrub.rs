@@ -69,7 +69,7 @@ pub async fn scrub(
 /// The arrays of a volume or pool that is in use, its own last.
 fn arrays(context: &ShardContext, subject: Uuid, name: &str) -> Result<Vec<(Uuid, Rc<Array>)>, Failure> {
     // What works with them belongs to the volume: a panic takes it out of use.
-    if context.family(subject).is_none() && context.pool(subject).is_none() {
+    if context.stack(subject).is_none() && context.pool(subject).is_none() {
         return Err(Failure::new(Code::VolumeUnusable, format!("{name} is not in use now")));
     }
     let mut arrays = context.arrays.of(subject);

@@ -1,11 +1,11 @@
 //! The snapshots of a volume on its shard: found by name in whichever store has them, used, compared, removed.
 
 use super::barrier::Barrier;
-use super::family::Family;
 use super::open_store::OpenStore;
 use super::retry_on_no_space::retry_on_no_space;
 use super::snapshot_facts::{Leaving, RollbackPoint, SnapshotFacts, Target};
 use super::thin::Thin;
+use super::volume_stack::VolumeStack;
 use crate::failures;
 use crate::progress::Progress;
 use futures_util::future::{Either, select};
@@ -23,7 +23,7 @@ const WAIT_CHECK: Duration = Duration::from_millis(50);
 /// How often the progress of removals is told.
 const TICK: Duration = Duration::from_millis(2);
 
-impl Family {
+impl VolumeStack {
     /// Makes snapshots of a thin volume, as [`Thin::make_snapshots`].
     pub async fn make_thin_snapshots(
         &self,
@@ -218,7 +218,7 @@ impl Family {
     }
 
     /// Makes the volume show what a snapshot shows, unless that has happened since `point` was taken. A store that has no
-    /// room grows. What is left to do is for [`Family::finish_rollback`].
+    /// room grows. What is left to do is for [`VolumeStack::finish_rollback`].
     pub async fn begin_rollback(&self, point: RollbackPoint) -> Result<(), Failure> {
         if let Some(thin) = &self.thin {
             return self.roll_back_thin(thin, point).await;
@@ -238,7 +238,7 @@ impl Family {
         }
     }
 
-    /// Begins a rollback while no write smaller than a block lies between its read and its write (FAMILY4). `NoSpace` if one
+    /// Begins a rollback while no write smaller than a block lies between its read and its write (STACK4). `NoSpace` if one
     /// that does waits for space in a store.
     async fn begin_rollback_between_merges(&self, open: &OpenStore, number: u64) -> Result<(), StoreError> {
         let (mut exchange, clock) = (self.shown.exchange(), self.host.clock());
@@ -377,7 +377,7 @@ impl Family {
     }
 }
 
-impl Family {
+impl VolumeStack {
     /// How many bytes of `size` of a removed snapshot are reclaimed; none when all are.
     fn removed(&self, target: Target, size: u64) -> Option<u64> {
         if let Some(thin) = &self.thin {

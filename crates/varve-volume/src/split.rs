@@ -3,11 +3,11 @@
 //! Invariant SPLIT1: between the last flush of all copies and the moment when it is known what the text says, nothing is written.
 
 use super::ShardContext;
-use super::family::Family;
 use super::open_array::{Owner, inside};
 use super::reconcile::Wanted;
 use super::spec::Accepts;
 use super::trees::as_fine_as;
+use super::volume_stack::VolumeStack;
 use crate::failures;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -19,13 +19,13 @@ use varve_target::array::{ArrayStatus, MemberState};
 /// Holds back the requests of a mirror, all copies of which are equal and durable then, and closes it. Afterwards it may lie as
 /// `wanted` says, too. If this fails, the mirror goes on.
 pub async fn hold(context: &ShardContext, volume: Uuid, wanted: &Wanted) -> Result<(), Failure> {
-    let family = family(context, volume)?;
+    let stack = stack(context, volume)?;
     let array = context.arrays.get(volume).ok_or_else(out_of_use)?;
     check_equal(&array.status())?;
     let suspended = context.moves.trees.suspend(volume).await;
     array.device().flush().await.map_err(|error| failures::io("the mirror", error))?;
     check_equal(&array.status())?;
-    if let Some(placement) = family.placement.borrow_mut().as_mut() {
+    if let Some(placement) = stack.placement.borrow_mut().as_mut() {
         placement.prepare(&wanted.node.table, &wanted.disks);
     }
     context.moves.trees.hold(volume, suspended);
@@ -42,11 +42,11 @@ pub async fn release(
     is_split: bool,
     wanted: &Wanted,
 ) -> Result<(), Failure> {
-    let family = family(context, volume)?;
-    if let Some(placement) = family.placement.borrow_mut().as_mut() {
+    let stack = stack(context, volume)?;
+    if let Some(placement) = stack.placement.borrow_mut().as_mut() {
         placement.finish(is_split);
     }
-    let (gate, health) = (&family.gate, family.health());
+    let (gate, health) = (&stack.gate, stack.health());
     let owner = Owner { subject: volume, gate, health, accepts: Accepts::default() };
     let opened = inside(context, owner, (volume, None), &wanted.node.table, &wanted.disks).await;
     let before = context.moves.trees.inside(volume);
@@ -54,8 +54,8 @@ pub async fn release(
     // TREES4: a copy alone has sectors.
     let fine = |new: &Device| as_fine_as(block_size, new.clone(), &context.arena());
     let inside = opened.as_ref().map(fine).unwrap_or_else(|_| {
-        family.gate.close();
-        let shape = family.door().shape();
+        stack.gate.close();
+        let shape = stack.door().shape();
         Device::new(ErrorTarget::new(shape.size, 1, IoError::Gone))
     });
     context.moves.trees.release(volume, &inside);
@@ -72,8 +72,8 @@ fn check_equal(status: &ArrayStatus) -> Result<(), Failure> {
         .help("varve array show VG/LV; try again when all are in sync"))
 }
 
-fn family(context: &ShardContext, volume: Uuid) -> Result<Rc<Family>, Failure> {
-    context.family(volume).ok_or_else(out_of_use)
+fn stack(context: &ShardContext, volume: Uuid) -> Result<Rc<VolumeStack>, Failure> {
+    context.stack(volume).ok_or_else(out_of_use)
 }
 
 fn out_of_use() -> Failure {

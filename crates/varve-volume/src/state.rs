@@ -1,9 +1,9 @@
 //! The things of one shard: volumes and pools in use, where their doors lead, and listening sockets.
 
-use super::family::Family;
 use super::nbd::NbdSocket;
 use super::open_pool::OpenPool;
 use super::top::Top;
+use super::volume_stack::VolumeStack;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use varve_export::nbd::Activity;
 #[derive(Default)]
 pub struct ShardState {
     /// Volumes, by identity.
-    pub families: RefCell<BTreeMap<Uuid, Rc<Family>>>,
+    pub stacks: RefCell<BTreeMap<Uuid, Rc<VolumeStack>>>,
     /// Thin pools, by identity.
     pub pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
     /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
@@ -30,10 +30,10 @@ pub struct ShardState {
 
 impl ShardState {
     /// Takes away a volume, or all volumes of a pool: they are served no more.
-    pub fn take_families(&self, subject: Uuid) -> Vec<Rc<Family>> {
-        let is_of = |family: &Rc<Family>| family.id() == subject || family.pool() == Some(subject);
-        let mut families = self.families.borrow_mut();
-        families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
+    pub fn take_stacks(&self, subject: Uuid) -> Vec<Rc<VolumeStack>> {
+        let is_of = |stack: &Rc<VolumeStack>| stack.id() == subject || stack.pool() == Some(subject);
+        let mut stacks = self.stacks.borrow_mut();
+        stacks.extract_if(.., |_, stack| is_of(stack)).map(|(_, stack)| stack).collect()
     }
 
     /// Where the doors of a volume lead: to `base` if it is new.

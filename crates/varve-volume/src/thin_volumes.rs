@@ -25,7 +25,7 @@ pub fn look(context: &ShardContext, id: Uuid) -> Result<(PoolFacts, Vec<ThinVolu
         bytes: volume.bytes,
         created: volume.created,
         origin: volume.origin,
-        is_served: context.family(volume_id(id, volume.id)).is_some_and(|family| !family.lacks_origin()),
+        is_served: context.stack(volume_id(id, volume.id)).is_some_and(|stack| !stack.lacks_origin()),
     });
     Ok((open.facts(), volumes.collect()))
 }
@@ -73,7 +73,7 @@ pub async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(),
     }
     open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
     // Only now: a volume that is still there is served.
-    context.state().families.borrow_mut().remove(&volume_id(id, number));
+    context.state().stacks.borrow_mut().remove(&volume_id(id, number));
     context.state().tops.borrow_mut().remove(&volume_id(id, number));
     open.reclaim();
     Ok(())

@@ -32,9 +32,9 @@ fn a_rollback_begins_before_or_after_a_write_smaller_than_a_block_not_within() {
             // Its block is read from the disk; the task goes on with it only when it is polled again.
             let mut ragged = device.write(0, context.arena().copy(&[0x11; 100]), Durability::Volatile);
             assert!(futures_util::poll!(&mut ragged).is_pending());
-            let family = context.family(id).expect("it is active");
-            let point = family.rollback_point("one").expect("it is there");
-            let rollback = pin!(family.begin_rollback(point));
+            let stack = context.stack(id).expect("it is active");
+            let point = stack.rollback_point("one").expect("it is there");
+            let rollback = pin!(stack.begin_rollback(point));
             match select(rollback, pin!(context.clock().sleep(LOOK))).await {
                 Either::Left((begun, _)) => {
                     begun.expect("there is space");
@@ -46,12 +46,12 @@ fn a_rollback_begins_before_or_after_a_write_smaller_than_a_block_not_within() {
                     begun.expect("there is space");
                 }
             }
-            family.finish_rollback(&varve_target::snapshot::Progress::default()).await.expect("space");
+            stack.finish_rollback(&varve_target::snapshot::Progress::default()).await.expect("space");
             let now = device.read(0, context.arena().take(4096)).await.expect("the disk is good");
             (now[0], now[300])
         });
         let (written, beside) = order.await.expect("a shard");
-        assert_eq!(beside, 0xaa, "FAMILY4: no request wrote this byte after the rollback");
+        assert_eq!(beside, 0xaa, "STACK4: no request wrote this byte after the rollback");
         assert!(
             [0x11, 0xaa].contains(&written),
             "the write counts before the rollback or after it: {written:x}"

@@ -49,11 +49,11 @@ fn writes_smaller_than_a_block_through_two_doors_keep_each_other() {
                 assert!(join_all(writes).await.iter().all(Result::is_ok), "no faults");
                 let read = doors[0].read(0, context.arena().take(4096)).await.expect("no faults");
                 for (written, number) in read.chunks(100).zip(1..=32_u8) {
-                    assert!(written.iter().all(|byte| *byte == number), "FAMILY1: {snapshot:?}, {number}");
+                    assert!(written.iter().all(|byte| *byte == number), "STACK1: {snapshot:?}, {number}");
                 }
             }
         });
-        kept.await.expect("FAMILY1");
+        kept.await.expect("STACK1");
     });
 }
 
@@ -70,7 +70,7 @@ fn each_store_of_a_volume_keeps_what_is_written_over() {
                 assert_eq!(
                     shown(&control, &format!("data/a@s{before}")).await,
                     before,
-                    "FAMILY2: of {number}"
+                    "STACK2: of {number}"
                 );
             }
         }
@@ -118,7 +118,7 @@ fn a_volume_is_not_frozen_while_another_one_of_its_set_is_waited_for() {
         make_set(&control, &["data/a@one", "data/b@one"], None).await;
         let (home, id) = home(&control, "data/b");
         let held = home.run_for_test(async move |context: ShardContext| {
-            let open = context.family(id).and_then(|family| family.dependent()).expect("it has a store");
+            let open = context.stack(id).and_then(|stack| stack.dependent()).expect("it has a store");
             let _claimed = open.store.claim().await.expect("nobody has claimed it");
             context.clock().sleep(2 * LONG).await;
         });

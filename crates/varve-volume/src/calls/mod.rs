@@ -87,7 +87,7 @@ impl ShardHandle {
     pub fn fail_waiting(&self) -> Answer<()> {
         self.run(async move |here: ShardContext| {
             here.state().pools.borrow().values().for_each(|pool| pool.let_writes_fail(true));
-            here.state().families.borrow().values().for_each(|family| family.let_writes_fail(true));
+            here.state().stacks.borrow().values().for_each(|stack| stack.let_writes_fail(true));
         })
     }
 

@@ -3,10 +3,10 @@
 use super::volumes::VolumeCalls;
 use crate::context::ShardContext;
 use crate::failures;
-use crate::family::Family;
 use crate::handle::Answer;
 use crate::progress::Progress;
 use crate::snapshot_facts::RollbackPoint;
+use crate::volume_stack::VolumeStack;
 use futures_util::future::{Either, select};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ const TICK: Duration = Duration::from_millis(2);
 impl VolumeCalls<'_> {
     /// The snapshot for good, and what tells whether the rollback to it has happened.
     pub fn rollback_point(&self, snapshot: String) -> Answer<Result<RollbackPoint, Failure>> {
-        self.work_if_active(async move |family: Rc<Family>| {
-            family.rollback_point(&snapshot).map_err(|error| failures::store("the rollback", &error))
+        self.work_if_active(async move |stack: Rc<VolumeStack>| {
+            stack.rollback_point(&snapshot).map_err(|error| failures::store("the rollback", &error))
         })
     }
 
     /// Whether one is under way; none if the volume is not active.
     pub fn is_rolling_back(&self) -> Answer<Option<bool>> {
-        self.ask(Family::is_rolling_back)
+        self.ask(VolumeStack::is_rolling_back)
     }
 
     /// Lets the volume show what the snapshot shows, unless it does since `point` was taken.
@@ -37,9 +37,9 @@ impl VolumeCalls<'_> {
         point: RollbackPoint,
         progress: Arc<Progress>,
     ) -> Answer<Result<(), Failure>> {
-        self.work_if_active(async move |family: Rc<Family>| {
-            family.begin_rollback(point).await?;
-            if let Some((done, total)) = family.rollback_progress() {
+        self.work_if_active(async move |stack: Rc<VolumeStack>| {
+            stack.begin_rollback(point).await?;
+            if let Some((done, total)) = stack.rollback_progress() {
                 progress.report(done, total);
             }
             Ok(())
@@ -49,16 +49,16 @@ impl VolumeCalls<'_> {
     /// Finishes the rollback that is under way, if one is, and tells how far it is.
     pub fn finish_rollback(&self, progress: Arc<Progress>) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| match here.family(id) {
-            Some(family) => finish(&here.clock(), &family, &progress).await,
+        self.shard.run(async move |here: ShardContext| match here.stack(id) {
+            Some(stack) => finish(&here.clock(), &stack, &progress).await,
             None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active").help("varve lv list")),
         })
     }
 }
 
-async fn finish(clock: &Clock, family: &Family, progress: &Progress) -> Result<(), Failure> {
+async fn finish(clock: &Clock, stack: &VolumeStack, progress: &Progress) -> Result<(), Failure> {
     let copied = Copied::default();
-    let mut work = Box::pin(family.finish_rollback(&copied));
+    let mut work = Box::pin(stack.finish_rollback(&copied));
     loop {
         match select(work, clock.sleep(TICK)).await {
             Either::Left((result, _)) => {

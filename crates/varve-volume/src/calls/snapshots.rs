@@ -4,11 +4,11 @@ use super::volumes::VolumeCalls;
 use crate::barrier::Barrier;
 use crate::context::ShardContext;
 use crate::extents::Extents;
-use crate::family::Family;
 use crate::handle::Answer;
 use crate::instant::{self, NewSnapshots};
 use crate::progress::Progress;
 use crate::snapshot_facts::{Leaving, SnapshotFacts, Target};
+use crate::volume_stack::VolumeStack;
 use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -22,22 +22,22 @@ pub type Difference = (Vec<Extent>, bool);
 impl VolumeCalls<'_> {
     /// All snapshots, the oldest first; how much they use is not counted. None if the volume is not active.
     pub fn snapshots(&self) -> Answer<Option<Vec<SnapshotFacts>>> {
-        self.ask(Family::snapshots)
+        self.ask(VolumeStack::snapshots)
     }
 
     /// The snapshots with these names.
     pub fn snapshots_called(&self, names: Vec<String>) -> Answer<Option<Vec<SnapshotFacts>>> {
-        self.ask(move |family| family.snapshots_called(&names))
+        self.ask(move |stack| stack.snapshots_called(&names))
     }
 
     /// All snapshots with what each uses.
     pub fn snapshots_counted(&self) -> Answer<Option<Vec<SnapshotFacts>>> {
-        self.work(async move |family: Rc<Family>| family.snapshots_counted().await)
+        self.work(async move |stack: Rc<VolumeStack>| stack.snapshots_counted().await)
     }
 
     /// Whether there is a snapshot of this name.
     pub fn has_snapshot(&self, name: String) -> Answer<Option<bool>> {
-        self.ask(move |family| family.has_snapshot(&name))
+        self.ask(move |stack| stack.has_snapshot(&name))
     }
 
     /// Changes whether snapshots can be written, and whether they are kept from removal.
@@ -47,9 +47,9 @@ impl VolumeCalls<'_> {
         read_only: Option<bool>,
         held: Option<bool>,
     ) -> Answer<Option<Result<(), StoreError>>> {
-        self.work(async move |family: Rc<Family>| {
+        self.work(async move |stack: Rc<VolumeStack>| {
             for name in names {
-                family.set_flags(&name, read_only, held).await?;
+                stack.set_flags(&name, read_only, held).await?;
             }
             Ok(())
         })
@@ -57,7 +57,7 @@ impl VolumeCalls<'_> {
 
     /// Where a snapshot and another one, or the volume, differ.
     pub fn diff(&self, from: String, to: Option<String>) -> Answer<Option<Result<Difference, StoreError>>> {
-        self.work(async move |family: Rc<Family>| family.diff(&from, to.as_deref()).await)
+        self.work(async move |stack: Rc<VolumeStack>| stack.diff(&from, to.as_deref()).await)
     }
 
     /// Where the beginning of `wanted` of the volume, or of a snapshot, lies.
@@ -66,7 +66,7 @@ impl VolumeCalls<'_> {
         snapshot: Option<String>,
         wanted: Extent,
     ) -> Answer<Option<Result<Extents, Failure>>> {
-        self.work(async move |family: Rc<Family>| family.extents(snapshot.as_deref(), wanted).await)
+        self.work(async move |stack: Rc<VolumeStack>| stack.extents(snapshot.as_deref(), wanted).await)
     }
 
     /// Makes snapshots when all volumes of `barrier` are frozen, or none; an error comes with the size of the store.
@@ -76,22 +76,22 @@ impl VolumeCalls<'_> {
         barrier: Barrier,
     ) -> Answer<Result<(), (StoreError, u64)>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| match here.family(id) {
+        self.shard.run(async move |here: ShardContext| match here.stack(id) {
             Some(thin) if thin.is_thin() => {
                 let made = thin.make_thin_snapshots(&new.names, new.of.as_deref(), new.read_only, barrier);
                 made.await.map_err(|error| (error, 0))
             }
-            Some(family) => instant::make_of_one(&here.clock(), id, &family, &new, barrier).await,
+            Some(stack) => instant::make_of_one(&here.clock(), id, &stack, &new, barrier).await,
             None => Err((StoreError::NotFound, 0)),
         })
     }
 
     /// Removes what was made of snapshots that cannot be made as a whole.
     pub fn take_back_snapshots(&self, names: Vec<String>) -> Answer<Option<()>> {
-        self.work(async move |family: Rc<Family>| {
-            let made = family.snapshots().into_iter().filter(|facts| names.contains(&facts.name));
+        self.work(async move |stack: Rc<VolumeStack>| {
+            let made = stack.snapshots().into_iter().filter(|facts| names.contains(&facts.name));
             for facts in made {
-                let _ = family.remove_snapshot(facts.target).await;
+                let _ = stack.remove_snapshot(facts.target).await;
             }
         })
     }
@@ -103,14 +103,14 @@ impl VolumeCalls<'_> {
         after: u64,
         names: Vec<String>,
     ) -> Answer<Option<Result<Vec<String>, StoreError>>> {
-        self.work(async move |family: Rc<Family>| {
+        self.work(async move |stack: Rc<VolumeStack>| {
             let mut gone = Vec::new();
-            for facts in family.snapshots() {
+            for facts in stack.snapshots() {
                 let is_meant = facts.target.store == store && facts.target.number > after;
                 if !is_meant || !names.contains(&facts.name) {
                     continue;
                 }
-                match family.remove_snapshot(facts.target).await {
+                match stack.remove_snapshot(facts.target).await {
                     Ok(()) | Err(StoreError::NotFound) => gone.push(facts.name),
                     Err(error) => return Err(error),
                 }
@@ -121,12 +121,12 @@ impl VolumeCalls<'_> {
 
     /// Begins to remove a snapshot.
     pub fn remove_snapshot(&self, target: Target) -> Answer<Option<Result<(), StoreError>>> {
-        self.work(async move |family: Rc<Family>| family.remove_snapshot(target).await)
+        self.work(async move |stack: Rc<VolumeStack>| stack.remove_snapshot(target).await)
     }
 
     /// Bytes that are free when these are removed.
     pub fn removals_free(&self, targets: Vec<Target>) -> Answer<Option<Result<u64, StoreError>>> {
-        self.work(async move |family: Rc<Family>| family.removals_free(&targets).await)
+        self.work(async move |stack: Rc<VolumeStack>| stack.removals_free(&targets).await)
     }
 
     /// Follows what removed snapshots leave behind until all is sorted out; `before` bytes were so already.
@@ -136,19 +136,19 @@ impl VolumeCalls<'_> {
         before: u64,
         progress: Arc<Progress>,
     ) -> Answer<Option<Result<(), StoreError>>> {
-        self.work(async move |family: Rc<Family>| {
+        self.work(async move |stack: Rc<VolumeStack>| {
             // In a store that is given back nothing has to be sorted out.
-            let empty = family.empty_stores();
+            let empty = stack.empty_stores();
             let kept: Vec<_> =
                 targets.iter().filter(|(target, _)| !empty.contains(&target.store)).copied().collect();
             let sorted = targets.iter().map(|(_, size)| size).sum::<u64>()
                 - kept.iter().map(|(_, size)| size).sum::<u64>();
-            family.follow_removals(&kept, before + sorted, &progress).await
+            stack.follow_removals(&kept, before + sorted, &progress).await
         })
     }
 
     /// Snapshots that are being removed, and whether a store holds none at all.
     pub fn leaving(&self) -> Answer<Option<(Vec<Leaving>, bool)>> {
-        self.ask(|family| (family.leaving(), !family.empty_stores().is_empty()))
+        self.ask(|stack| (stack.leaving(), !stack.empty_stores().is_empty()))
     }
 }

@@ -1,7 +1,6 @@
 //! Calls that concern a volume as a whole: whether it is in use, its size, its stores, its image, its array.
 
 use crate::context::ShardContext;
-use crate::family::{Family, FamilyFacts};
 use crate::handle::{Answer, ShardHandle};
 use crate::image_jobs::{self, Below, ImageWork};
 use crate::mappers::MapperFacts;
@@ -11,6 +10,7 @@ use crate::reconcile::{self, Wanted};
 use crate::scrub::{self, Scrubbed};
 use crate::snapshot_facts::Target;
 use crate::spec::{ActivationSpec, Disks};
+use crate::volume_stack::{VolumeFacts, VolumeStack};
 use crate::{failures, open, reopen, retire};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,22 +33,22 @@ impl VolumeCalls<'_> {
     /// Asks the volume, if it is active.
     pub(super) fn ask<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&Family) -> T + Send + 'static,
+        ask: impl FnOnce(&VolumeStack) -> T + Send + 'static,
     ) -> Answer<Option<T>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| here.family(id).map(|family| ask(&family)))
+        self.shard.run(async move |here: ShardContext| here.stack(id).map(|stack| ask(&stack)))
     }
 
     /// Does `work` on the volume, if it is active.
     pub(super) fn work<T, F, W>(&self, work: W) -> Answer<Option<T>>
     where
-        W: FnOnce(Rc<Family>) -> F + Send + 'static,
+        W: FnOnce(Rc<VolumeStack>) -> F + Send + 'static,
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| match here.family(id) {
-            Some(family) => Some(work(family).await),
+        self.shard.run(async move |here: ShardContext| match here.stack(id) {
+            Some(stack) => Some(work(stack).await),
             None => None,
         })
     }
@@ -56,13 +56,13 @@ impl VolumeCalls<'_> {
     /// Does `work` on the volume, or says that it is not active.
     pub(super) fn work_if_active<T, F, W>(&self, work: W) -> Answer<Result<T, Failure>>
     where
-        W: FnOnce(Rc<Family>) -> F + Send + 'static,
+        W: FnOnce(Rc<VolumeStack>) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + 'static,
         T: Send + 'static,
     {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| match here.family(id) {
-            Some(family) => work(family).await,
+        self.shard.run(async move |here: ShardContext| match here.stack(id) {
+            Some(stack) => work(stack).await,
             None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active").help("varve lv list")),
         })
     }
@@ -123,24 +123,24 @@ impl VolumeCalls<'_> {
     }
 
     /// What is told of the volume.
-    pub fn facts(&self) -> Answer<FamilyFacts> {
+    pub fn facts(&self) -> Answer<VolumeFacts> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| match here.family(id) {
-            Some(family) => family.facts().await,
-            None => FamilyFacts::default(),
+        self.shard.run(async move |here: ShardContext| match here.stack(id) {
+            Some(stack) => stack.facts().await,
+            None => VolumeFacts::default(),
         })
     }
 
     /// Bytes; none if it is not active.
     pub fn size(&self) -> Answer<Option<u64>> {
-        self.ask(Family::size)
+        self.ask(VolumeStack::size)
     }
 
     /// Makes all durable that was written; nothing if it is not active.
     pub fn flush(&self) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| match here.family(id) {
-            Some(family) => family.flush().await.map_err(|error| failures::io("the flush", error)),
+        self.shard.run(async move |here: ShardContext| match here.stack(id) {
+            Some(stack) => stack.flush().await.map_err(|error| failures::io("the flush", error)),
             None => Ok(()),
         })
     }
@@ -149,8 +149,8 @@ impl VolumeCalls<'_> {
     pub fn set_policy(&self, policy: StorePolicy) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            if let Some(family) = here.family(id) {
-                family.set_policy(policy);
+            if let Some(stack) = here.stack(id) {
+                stack.set_policy(policy);
             }
             if let Some(pool) = here.pool(id) {
                 pool.set_policy(policy);
@@ -160,15 +160,15 @@ impl VolumeCalls<'_> {
 
     /// Lets requests of the volume that wait for space fail, or wait again.
     pub fn let_writes_fail(&self, fail: bool) -> Answer<Option<()>> {
-        self.ask(move |family| family.let_writes_fail(fail))
+        self.ask(move |stack| stack.let_writes_fail(fail))
     }
 
     /// Tells the stores of the volume, or the pool, that the group has space.
     pub fn group_has_space(&self) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            if let Some(family) = here.family(id) {
-                family.group_has_space();
+            if let Some(stack) = here.stack(id) {
+                stack.group_has_space();
             }
             if let Some(pool) = here.pool(id) {
                 pool.group_has_space();
@@ -178,22 +178,22 @@ impl VolumeCalls<'_> {
 
     /// Whether writes wait for space for its snapshots; not if it is not active.
     pub fn is_paused(&self) -> Answer<Option<bool>> {
-        self.ask(Family::is_paused)
+        self.ask(VolumeStack::is_paused)
     }
 
     /// Its stores that hold no snapshot.
     pub fn empty_stores(&self) -> Answer<Option<Vec<Uuid>>> {
-        self.ask(Family::empty_stores)
+        self.ask(VolumeStack::empty_stores)
     }
 
     /// Opens a new store.
     pub fn add_store(&self, store: StoreNode, disks: Disks) -> Answer<Result<(), Failure>> {
-        self.work_if_active(async move |family: Rc<Family>| family.add_store(&store, &disks).await)
+        self.work_if_active(async move |stack: Rc<VolumeStack>| stack.add_store(&store, &disks).await)
     }
 
     /// Closes a store that holds no snapshot.
     pub fn remove_store(&self, store: Uuid) -> Answer<Option<Result<(), Failure>>> {
-        self.work(async move |family: Rc<Family>| family.remove_store(store).await)
+        self.work(async move |stack: Rc<VolumeStack>| stack.remove_store(store).await)
     }
 
     /// Lets a store of the volume, or the pool itself, be as large as `spec` says.
@@ -203,8 +203,8 @@ impl VolumeCalls<'_> {
             if let Some(pool) = here.pool(id) {
                 return pool.grown(&spec.node.table, &spec.disks).await;
             }
-            match (here.family(id), spec.node.store(store)) {
-                (Some(family), Some(known)) => family.grow_store(store, &known.table, &spec.disks).await,
+            match (here.stack(id), spec.node.store(store)) {
+                (Some(stack), Some(known)) => stack.grow_store(store, &known.table, &spec.disks).await,
                 _ => Ok(()),
             }
         })
@@ -214,7 +214,7 @@ impl VolumeCalls<'_> {
     pub fn grow_dependent(&self, seen: u64) -> Answer<bool> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            match here.family(id).and_then(|family| family.dependent()) {
+            match here.stack(id).and_then(|stack| stack.dependent()) {
                 Some(open) => open.grow(seen).await,
                 None => false,
             }
@@ -223,7 +223,7 @@ impl VolumeCalls<'_> {
 
     /// Gives a thin volume another size.
     pub fn resize_thin(&self, bytes: u64) -> Answer<Result<(), Failure>> {
-        self.work_if_active(async move |family: Rc<Family>| family.resize_thin(bytes).await)
+        self.work_if_active(async move |stack: Rc<VolumeStack>| stack.resize_thin(bytes).await)
     }
 
     /// Snapshots of the volume, or of the pool's volumes, that others lie over.

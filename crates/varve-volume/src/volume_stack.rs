@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants:
-//! - FAMILY1. All doors of a volume or snapshot go through one unaligned-I/O adapter, so that ragged edges exclude each other.
-//! - FAMILY2. While there is a store, nobody but the stores touches the base.
-//! - FAMILY3. At most one store is that of the dependent snapshots.
-//! - FAMILY4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
+//! - STACK1. All doors of a volume or snapshot go through one unaligned-I/O adapter, so that ragged edges exclude each other.
+//! - STACK2. While there is a store, nobody but the stores touches the base.
+//! - STACK3. At most one store is that of the dependent snapshots.
+//! - STACK4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
 //!   while the adapter merges nothing.
 //!
 //! What is done with snapshots is in `snapshots.rs`, what a store does by itself in `open_store.rs`.
@@ -50,7 +50,7 @@ use varve_vg::tree::StoreNode;
 const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A volume in use.
-pub struct Family {
+pub struct VolumeStack {
     id: Uuid,
     pub(super) host: Host,
     health: Health,
@@ -60,7 +60,7 @@ pub struct Family {
     pub(super) quota: Cell<CacheQuota>,
     /// Where its doors lead.
     top: Top,
-    /// Held alone while a rollback begins (FAMILY4).
+    /// Held alone while a rollback begins (STACK4).
     pub(super) shown: Shown,
     /// Below its stores and its base, unless it is a thin volume.
     pub(super) gate: Gate,
@@ -68,7 +68,7 @@ pub struct Family {
     pub(super) placement: RefCell<Option<Placement>>,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
-    /// Devices of snapshots in use, by their stores and numbers (FAMILY1).
+    /// Devices of snapshots in use, by their stores and numbers (STACK1).
     pub(super) views: RefCell<BTreeMap<(Uuid, u64), Device>>,
     /// Where it is in its pool, if it is a thin volume.
     pub(super) thin: Option<Thin>,
@@ -78,7 +78,7 @@ pub struct Family {
 
 /// What a volume is like now.
 #[derive(Default)]
-pub struct FamilyFacts {
+pub struct VolumeFacts {
     /// What was done through it.
     pub traffic: Traffic,
     /// Snapshots that there are.
@@ -95,7 +95,7 @@ pub struct FamilyFacts {
     pub failure: Option<IoError>,
 }
 
-impl Family {
+impl VolumeStack {
     /// A volume whose bytes lie at `base`, behind `gate`, where `spec` says; without its stores as yet.
     pub(super) fn thick(
         spec: &ActivationSpec,
@@ -208,7 +208,7 @@ impl Family {
         }
     }
 
-    /// What doors see of `device` (FAMILY1, FAMILY4), a part of the volume: what panics there takes the volume out of use.
+    /// What doors see of `device` (STACK1, STACK4), a part of the volume: what panics there takes the volume out of use.
     fn contained(&self, device: Device) -> Device {
         let adapter = accept_unaligned_shown(device, self.host.arena(), self.shown.clone());
         counted(adapter, self.counters.clone(), self.health.clone())
@@ -266,7 +266,7 @@ impl Family {
         options: StoreOptions,
     ) -> Result<(), Failure> {
         let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
-        assert!(!dependent || spec.kind == StoreKind::Independent, "FAMILY3");
+        assert!(!dependent || spec.kind == StoreKind::Independent, "STACK3");
         let device = self.device_of(spec.id, &spec.table, disks).await?;
         let (arena, clock) = (self.host.arena(), self.host.clock());
         let base = self.base.borrow().clone();
@@ -333,7 +333,7 @@ impl Family {
 
     /// Puts the store that was made just now, where the spec says, between the volume and its doors.
     pub async fn add_store(&self, spec: &StoreNode, disks: &Disks) -> Result<(), Failure> {
-        // FAMILY2: nothing may reach the base from the moment at which the store looks at it.
+        // STACK2: nothing may reach the base from the moment at which the store looks at it.
         let suspended = self.top.switch.suspend().await;
         let options = StoreOptions { is_new: true, ..self.quota.get().store_options() };
         self.open_store(spec, disks, options).await?;
@@ -421,13 +421,13 @@ impl Family {
     }
 
     /// What the volume is like now.
-    pub async fn facts(&self) -> FamilyFacts {
+    pub async fn facts(&self) -> VolumeFacts {
         let thin = match &self.thin {
             Some(thin) => Some(thin.facts().await),
             None => None,
         };
         let stores = self.stores.borrow();
-        FamilyFacts {
+        VolumeFacts {
             traffic: self.counters.now(),
             snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
