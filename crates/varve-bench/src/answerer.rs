@@ -1,5 +1,5 @@
-//! The other side of a socket, in a process of its own: a mapper, somebody who sends back what comes, and the door in front of an
-//! image. The benchmark starts itself again with a hidden word for that.
+//! The other side of a socket, in a process of its own: a mapper, an echo server, and the door in front of an image. The
+//! benchmark starts itself again with a hidden word for that.
 
 use clap::Subcommand;
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ pub(crate) const MESSAGE: usize = 64;
 /// What is said when an image is served.
 const READY: &str = "ready";
 
-/// Who answers.
+/// What answers.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Answerer {
     /// A mapper whose volume is the device that it was given, asked for each range anew.

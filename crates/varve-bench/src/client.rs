@@ -1,4 +1,4 @@
-//! A plain NBD client that does what no general load generator can be told: it writes a given list of places once, times
+//! A plain NBD client that does what no general load generator can do: it writes a given list of places once, times
 //! single requests beside a flood, and floods.
 
 use crate::first_touch::Load;
@@ -23,7 +23,7 @@ pub(crate) struct Client {
     input: Vec<u8>,
     next_cookie: u64,
     noise: Vec<u8>,
-    /// What nobody wants to see is received here.
+    /// What is not looked at is received here.
     scratch: Vec<u8>,
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The folder in a place where a filesystem is mounted; whoever cleans up unmounts it.
+/// The folder in a place where a filesystem is mounted; the cleanup unmounts it.
 pub(crate) const MOUNT: &str = "mounted";
 
 /// Where distributions put programs, those of the administrator, too.

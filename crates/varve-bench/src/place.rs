@@ -3,7 +3,7 @@
 //! Invariants:
 //! - PLACE1. The directory is removed when the measurement ends, in whatever way: a keeper, a shell that no signal from a
 //!   terminal reaches, waits for the end of this process and removes it then.
-//! - PLACE2. Whoever uses a directory holds the lock on the file `owner` in it; so a directory whose lock is free was left
+//! - PLACE2. A process that uses a directory holds the lock on the file `owner` in it; so a directory whose lock is free was left
 //!   behind, and may be removed.
 
 use rustix::fs::{FlockOperation, flock};
@@ -108,7 +108,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // PLACE1: the keeper reads the end of this pipe, also when nobody comes here.
+        // PLACE1: the keeper reads the end of this pipe, also when this does not run.
         drop(self.keeper.stdin.take());
         if self.keeper.wait().is_err() || self.directory.exists() {
             eprintln!("{} could not be removed", self.directory.display());
@@ -116,7 +116,7 @@ impl Drop for Place {
     }
 }
 
-/// Removes the directories under `parent` that nobody uses any more (PLACE2), and says so.
+/// Removes the directories under `parent` that are not in use any more (PLACE2), and says so.
 fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {

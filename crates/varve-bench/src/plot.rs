@@ -22,7 +22,7 @@ pub(crate) struct Bar {
     pub(crate) others: Vec<f64>,
 }
 
-/// Bars from left to right, one below the other. `note` says what the ratio is to, `others` who the others are.
+/// Bars from left to right, one below the other. `note` says what the ratio is to, `others` what the others are.
 pub(crate) fn bars(title: &str, note: &str, others: Option<&str>, rows: &[Bar]) -> String {
     let longest = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
     let (left, right, top, pitch) = ((longest as f64 * 7.0).max(265.0), 40.0, 66.0, 26.0);

@@ -101,10 +101,10 @@ pub(crate) struct ThinRow {
     pub(crate) rivals: Vec<ThinRival>,
 }
 
-/// Somebody else under the same load, in the same state.
+/// A rival under the same load, in the same state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ThinRival {
-    /// Who.
+    /// Its name.
     pub(crate) name: String,
     /// Bytes a second, one a round.
     pub(crate) rounds: Vec<f64>,
@@ -154,7 +154,7 @@ pub(crate) struct NbdPart {
 pub(crate) struct NbdRow {
     /// The load.
     pub(crate) work: Work,
-    /// Everybody's figures.
+    /// The figures of all contenders.
     pub(crate) contenders: Vec<Contender>,
 }
 
@@ -394,7 +394,7 @@ impl Results {
     pub(crate) fn store(&self, path: &Path) -> Result<(), String> {
         let mut text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
         text.push('\n');
-        // Beside it first: whoever is killed while writing has lost nothing.
+        // Beside it first: a process that is killed while writing has lost nothing.
         let beside = path.with_extension("new");
         path.parent()
             .map_or(Ok(()), fs::create_dir_all)

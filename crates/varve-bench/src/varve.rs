@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The volume group of every measurement.
 const GROUP: &str = "bench";
 
-/// How long the last user of an export may take to let go of it, in turns of `PAUSE`.
+/// How long the last user of an export may take to close it, in turns of `PAUSE`.
 const PAUSES_MAX: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -158,7 +158,7 @@ impl Varve {
         Ok(socket)
     }
 
-    /// Ends the export of a volume as soon as nobody uses it any more: the kernel lets go of a filesystem's device late.
+    /// Ends the export of a volume as soon as it is not in use any more: the kernel releases a filesystem's device late.
     pub(crate) fn end_export(&self, name: &str) -> Result<(), String> {
         let mut left = PAUSES_MAX;
         while let Err(reason) = self.call(&["export", "remove", &volume(name), "--yes"]) {

@@ -7,7 +7,7 @@ use crate::stats::{Summary, ratio};
 /// Throughput of first touches with so many dependent snapshots over that with one, at least.
 pub(crate) const SNAPSHOT_GOALS: [(u32, f64); 2] = [(16, 0.98), (1024, 0.95)];
 /// Throughput of first touches on the model disk over that without snapshots, at least, by the size of a write; the
-/// limit of whoever copies is 1/3, and less than a chunk is copied for a small write.
+/// limit with copying is 1/3, and less than a chunk is copied for a small write.
 pub(crate) const COST_GOALS: [(&str, f64); 3] =
     [("sequential 1 MiB", 0.32), ("random 64 KiB", 0.30), ("random 4 KiB", 0.42)];
 /// Throughput of writes to preserved chunks over that without snapshots, at least.

@@ -26,7 +26,7 @@ const CLASSES: usize = 12;
 /// A run of memory that an arena hands out.
 ///
 /// # Safety
-/// `base` must point to `length` initialised bytes, aligned to 4096, that nobody else touches and that stay valid
+/// `base` must point to `length` initialised bytes, aligned to 4096, that nothing else touches and that stay valid
 /// until the value is dropped.
 pub unsafe trait Memory: Send + Sync {
     /// The first byte.
@@ -71,7 +71,7 @@ unsafe impl Memory for HeapMemory {
 }
 // SAFETY: a plain allocation without thread affinity, never reached through a shared reference here.
 unsafe impl Send for HeapMemory {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for HeapMemory {}
 
 /// How much of an arena is in use, in bytes.
@@ -216,9 +216,9 @@ enum Home {
     Heap { _memory: HeapMemory, arena: Arc<ArenaInner> },
 }
 
-// SAFETY: a chunk is only a place; who may touch which bytes is settled by BUFFER1.
+// SAFETY: a chunk is only a place; access to its bytes is settled by BUFFER1.
 unsafe impl Send for Chunk {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Chunk {}
 
 impl Drop for Chunk {
@@ -287,7 +287,7 @@ impl Buffer {
         *self = whole;
     }
 
-    /// Gives up the bytes from `length` on.
+    /// Drops the bytes from `length` on.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
@@ -370,7 +370,7 @@ impl Bytes {
 impl Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: BUFFER1 and BUFFER2: nobody can change these bytes, and the chunk keeps them alive.
+        // SAFETY: BUFFER1 and BUFFER2: these bytes cannot change, and the chunk keeps them alive.
         unsafe { slice::from_raw_parts(pointer(self.chunk.as_deref(), self.start).as_ptr(), self.length) }
     }
 }

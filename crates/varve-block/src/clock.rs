@@ -66,7 +66,7 @@ impl Clock {
     }
 }
 
-/// Runs `work`, but gives up (`None`) after `limit`.
+/// Runs `work`, but drops it and returns `None` after `limit`.
 pub async fn timeout<T>(clock: &Clock, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     use futures_util::future::{Either, select};
     let work = std::pin::pin!(work);

@@ -28,14 +28,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// What somebody who asks where bytes lie is about to do with them.
+/// What the caller of [`BlockDevice::map`] is about to do with the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapIntent {
     /// To know what lies where: whether there are holes is asked of the leaves, too.
     Inspect,
     /// To read them.
     Read,
-    /// To overwrite them where they lie. What nobody else holds leads on; a request must be sent for the rest.
+    /// To overwrite them in place. Bytes that are not shared lead on; a request must be sent for the rest.
     Overwrite,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Completion<'a> {
     pub fn pending(future: impl Future<Output = Outcome> + 'a) -> Self {
         Completion::Pending(Box::pin(future))
     }
-    /// The same request, with `kept` held until it is done.
+    /// This request, with `kept` held until it is done.
     pub fn keeping<T: 'a>(self, kept: T) -> Self {
         match self {
             ready @ Completion::Ready(_) => ready,
@@ -289,7 +289,7 @@ impl Device {
         self.submit(Io::Zero { extent, options })
     }
 
-    /// Gives up the content of `extent`.
+    /// Discards the content of `extent`.
     pub fn discard(&self, extent: Extent) -> Completion<'_> {
         self.submit(Io::Discard { extent })
     }

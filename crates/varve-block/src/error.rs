@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a request failed. Details for people are traced where the failure is found.
+/// Why a request failed. The details are logged where the failure is found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IoError {
     /// The medium could not read or write it.

@@ -1,30 +1,30 @@
-//! Events that may come by the thousand: the first is told at once, the others as a count now and then.
+//! Events that may come by the thousand: the first is reported at once, the others as a count now and then.
 //!
-//! Invariant EVENT1: every event is told of, alone or in the count of one exactly; those after the last one told are left for
-//! [`EventLimit::take_rest`].
+//! Invariant EVENT1: every event is reported, alone or in the count of exactly one other; those after the last one reported are
+//! left for [`EventLimit::take_rest`].
 
 use crate::clock::Moment;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Decides which events are written. Shared by threads; costs an event that is not written two atomic operations.
+/// Decides which events are reported. Shared by threads; an event that is not reported costs two atomic operations.
 #[derive(Debug)]
 pub struct EventLimit {
     interval: Duration,
-    /// When the next one is told, in nanoseconds.
+    /// When the next event may be reported, in nanoseconds.
     due: AtomicU64,
-    /// Events since the last one that was told.
+    /// Events since the last one that was reported.
     untold: AtomicU64,
     total: AtomicU64,
 }
 
 impl EventLimit {
-    /// Tells of one event per `interval` at most.
+    /// Reports one event per `interval` at most.
     pub const fn new(interval: Duration) -> Self {
         Self { interval, due: AtomicU64::new(0), untold: AtomicU64::new(0), total: AtomicU64::new(0) }
     }
 
-    /// An event has happened. If it is to be told of: the number of those before it that were not.
+    /// Counts an event. If it is to be reported: the number of events before it that were not.
     pub fn note(&self, now: Moment) -> Option<u64> {
         self.total.fetch_add(1, Ordering::Relaxed);
         self.untold.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +36,7 @@ impl EventLimit {
         is_told.then(|| self.untold.swap(0, Ordering::Relaxed).saturating_sub(1))
     }
 
-    /// The number of events that were not told of; they count as told now.
+    /// The number of events that were not reported; they count as reported now.
     pub fn take_rest(&self) -> u64 {
         self.untold.swap(0, Ordering::Relaxed)
     }

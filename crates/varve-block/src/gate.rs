@@ -1,4 +1,4 @@
-//! A barrier that requests pass and that can be closed: who closes it waits until none is inside.
+//! A barrier that requests pass and that can be closed, to wait until none is inside.
 
 use crate::tracker::{Tracker, TrackerGuard};
 
@@ -10,7 +10,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Whether nobody has closed it.
+    /// Whether no guard of [`Gate::close`] is alive.
     pub fn is_open(&self) -> bool {
         self.closed.is_empty()
     }
@@ -20,7 +20,7 @@ impl Gate {
         self.is_open().then(|| self.inside.enter())
     }
 
-    /// Goes in when the gate is open, in the order of those who wait.
+    /// Goes in when the gate is open, in the order of arrival.
     pub async fn enter(&self) -> TrackerGuard {
         if !self.is_open() {
             self.closed.empty().await;
@@ -38,12 +38,12 @@ impl Gate {
         self.inside.count()
     }
 
-    /// Whether nobody is inside.
+    /// Whether none is inside.
     pub fn is_empty(&self) -> bool {
         self.inside.is_empty()
     }
 
-    /// Waits until nobody is inside.
+    /// Waits until none is inside.
     pub async fn drained(&self) {
         self.inside.empty().await;
     }

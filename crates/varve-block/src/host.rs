@@ -22,7 +22,7 @@ pub struct DiskOptions {
     pub cache: CacheMode,
     /// Never write.
     pub read_only: bool,
-    /// Take no lock: for looking at disks that somebody else may hold. Implies `read_only`.
+    /// Take no lock: for inspecting disks that may be in use elsewhere. Implies `read_only`.
     pub unlocked: bool,
     /// Make a sparse file of this many bytes; it must not exist yet.
     pub create_size: Option<u64>,
@@ -51,7 +51,7 @@ pub enum OpenError {
     Exists(PathBuf),
     /// The process may not.
     Permission(PathBuf),
-    /// Somebody else uses it.
+    /// It is in use elsewhere.
     InUse(PathBuf),
     /// It lies on a read-only medium.
     ReadOnly(PathBuf),
@@ -157,7 +157,7 @@ impl Display for DiskState {
     }
 }
 
-/// Who is at the other end.
+/// The process at the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
     /// The number of its process.
@@ -169,7 +169,7 @@ pub struct Peer {
 /// Why there is no connection to a program.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// There is no socket, or nobody listens at it.
+    /// There is no socket, or it has no listener.
     NobodyListens(PathBuf),
     /// The program takes no more connections now.
     Busy(PathBuf),

@@ -60,7 +60,7 @@ pub enum Io {
     /// The content of the extent is no longer needed; it may read as anything that was ever written there by
     /// this volume's owner, or zeros.
     Discard {
-        /// What is given up.
+        /// The bytes that are no longer needed.
         extent: Extent,
     },
     /// Every write that was acknowledged before this was submitted survives a crash once this is acknowledged.
@@ -86,7 +86,7 @@ impl Io {
         matches!(self, Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. })
     }
 
-    /// The same request at another place.
+    /// This request at another place.
     pub fn at(mut self, new_offset: u64) -> Io {
         match &mut self {
             Io::Read { offset, .. } | Io::Write { offset, .. } => *offset = new_offset,

@@ -6,7 +6,7 @@
 //! engine runs in the real world (`varve-os`) and in a simulated one (`varve-sim`).
 //!
 //! Tasks of one thread wait for each other by [`Notify`] (a condition becomes true), [`Tracker`] (all that is counted has
-//! ended) and [`Gate`] (nobody goes in until it opens).
+//! ended) and [`Gate`] (no task goes in until it opens).
 
 mod buffer;
 mod clock;

@@ -54,7 +54,7 @@ impl RangeLock {
         Self::default()
     }
 
-    /// Waits for `extent`. Dropping the future gives up the place in the queue.
+    /// Waits for `extent`. Dropping the future abandons its place in the queue.
     pub fn lock(&self, extent: Extent, mode: LockMode) -> RangeWait {
         RangeWait { guard: Some(self.enqueue(extent, mode)) }
     }

@@ -6,13 +6,13 @@
 //! Contract:
 //! - MAP1. An answer covers the beginning of what was asked without a gap, at least one byte and no more than was asked; no piece
 //!   is empty, and each lies inside the device that it names.
-//! - MAP2. Whoever holds the guard of an answer is a request under way on the device that was asked, from the question on. What such
-//!   a request could do, the holder may do where the pieces lead: read the bytes, or overwrite them as a volatile write, which a
-//!   flush of the device that was asked makes durable. Whatever waits for requests under way waits for the guard. Bytes that
-//!   are moved by several answers are several requests: between two of them a volume may be rolled back.
+//! - MAP2. The holder of the guard of an answer counts as a request under way on the device that was asked, from the question
+//!   on. What such a request could do, the holder may do where the pieces lead: read the bytes, or overwrite them as a volatile
+//!   write, which a flush of the device that was asked makes durable. Whatever waits for requests under way waits for the guard.
+//!   Bytes that are moved by several answers are several requests: between two of them a volume may be rolled back.
 //! - MAP3. An answer for a reader or a writer either leads on, as a whole, or says that requests must be sent, and then has no guard.
-//!   Nobody sends a request to a device, or asks it again, with a guard of it in hand: the request may wait for what waits
-//!   for the guard.
+//!   No caller sends a request to a device, or asks it again, while it holds a guard of it: the request may wait for what
+//!   waits for the guard.
 
 use crate::device::{Device, Location, MapAnswer, MapFuture, MapGuard, MapIntent, MapPiece};
 use crate::error::IoError;
@@ -36,7 +36,7 @@ impl MapPiece {
         Self { length, location: Location::Sent, holds: None }
     }
 
-    /// The same piece, of which is known what it holds.
+    /// This piece, of which is known what it holds.
     #[must_use]
     pub fn holding(self, allocation: Allocation) -> Self {
         Self { holds: Some(allocation), ..self }
@@ -82,7 +82,7 @@ impl MapGuard {
         Self(vec![Box::new(kept)])
     }
 
-    /// Both. What is held later is let go first.
+    /// Both. `later` is released first.
     #[must_use]
     pub fn and(self, mut later: MapGuard) -> Self {
         later.0.extend(self.0);
@@ -101,7 +101,7 @@ impl MapAnswer {
         Self { pieces: vec![piece], guard }
     }
 
-    /// The same bytes of `device`, from `offset` on.
+    /// `length` bytes of `device`, from `offset` on.
     pub fn through(device: &Device, offset: u64, length: u64) -> Self {
         Self::new(MapPiece::on(device, offset, length), MapGuard::none())
     }
@@ -111,7 +111,8 @@ impl MapAnswer {
         Self::new(MapPiece::sent(length), MapGuard::none())
     }
 
-    /// The answer of a device that must see every request on its way to the same place of `device`: only who inspects is led on.
+    /// The answer of a device that must see every request on its way to the same place of `device`: only
+    /// [`MapIntent::Inspect`] is led on.
     pub fn in_front(device: &Device, extent: Extent, intent: MapIntent) -> Self {
         match intent {
             MapIntent::Inspect => Self::through(device, extent.offset, extent.length),

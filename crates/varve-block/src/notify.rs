@@ -1,4 +1,4 @@
-//! Tasks of one thread that wait for a condition, woken by whoever makes it true.
+//! Tasks of one thread that wait for a condition, woken by the code that makes it true.
 //!
 //! Invariants:
 //! - NOTIFY1. A condition that was true when [`Notify::notify_all`] was called is seen by every task that waits for it: it is

@@ -1,4 +1,4 @@
-//! A device whose changes stay in memory: for whoever may only look, and uses code that writes.
+//! A device whose changes stay in memory: code that writes can run on a device that may only be read.
 //!
 //! Invariant OVERLAY1: no change reaches the device below, and what was changed reads as it was changed.
 

@@ -58,7 +58,7 @@ pub trait ByteStream {
     /// Ends both directions; transfers under way finish with an error.
     fn close(&self);
 
-    /// Who is at the other end, for logs.
+    /// Describes the other end, for logs.
     fn peer(&self) -> String;
 }
 

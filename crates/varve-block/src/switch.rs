@@ -1,7 +1,7 @@
 //! A device whose inside can be exchanged while it is in use: how a volume grows or gets its first snapshot.
 //!
 //! Invariants:
-//! - SWITCH1. While suspended no request is inside, nor anybody who holds a guard of what it led to; new ones wait at the gate in
+//! - SWITCH1. While suspended no request is inside, and no guard of its map answers is held; new requests wait at the gate in
 //!   the order in which they came.
 //! - SWITCH2. A request that waited while the device shrank below it is answered `Gone`, and reaches nothing.
 

@@ -3,8 +3,8 @@
 //! Invariant UNALIGNED1: while an edge block is read, merged and written, no other change touches it; so changes take the
 //! lock on the whole blocks that they touch, and only reads go past it.
 //! Invariant UNALIGNED2: what the device shows is not exchanged between the read and the write of an edge block: a merge holds
-//! the [`Shown`] lock shared from before its read until after its write, and whoever makes the device show something
-//! else (a rollback) holds it alone meanwhile. Otherwise bytes of before would be written over those of after.
+//! the [`Shown`] lock shared from before its read until after its write, and an operation that makes the device show
+//! something else (a rollback) holds it exclusively meanwhile. Otherwise old bytes would overwrite the new ones.
 //! Invariant UNALIGNED3: a discard reaches whole blocks only; one that holds none does nothing.
 
 use crate::buffer::Arena;
@@ -43,7 +43,7 @@ pub fn accept_unaligned(device: Device, arena: Arena) -> Device {
     accept_unaligned_shown(device, arena, Shown::default())
 }
 
-/// Like [`accept_unaligned`], for a device that may be made to show something else by whoever holds `shown` alone
+/// Like [`accept_unaligned`], for a device that may be made to show something else under an exclusive hold of `shown`
 /// (UNALIGNED2).
 pub fn accept_unaligned_shown(device: Device, arena: Arena, shown: Shown) -> Device {
     if device.shape().block_size == 1 {
@@ -153,7 +153,7 @@ impl Unaligned {
 }
 
 impl Unaligned {
-    /// Whole blocks lead to the device itself; whoever overwrites them keeps merges out meanwhile (UNALIGNED1).
+    /// Whole blocks lead to the device itself; an overwrite of them keeps merges out meanwhile (UNALIGNED1).
     async fn lead(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
         if intent == MapIntent::Inspect {
             return Ok(MapAnswer::through(&self.device, extent.offset, extent.length));
@@ -186,7 +186,7 @@ impl BlockDevice for Unaligned {
             io @ (Io::Flush | Io::Read { .. }) if aligned => self.device.submit(io),
             Io::Read { offset, buffer } => Completion::pending(self.read(offset, buffer)),
             io if aligned && self.lock.is_idle() => {
-                // The common case: nobody merges, so the change only has to keep later merges out.
+                // The common case: no merge is under way, so the change only has to keep later ones out.
                 let guard = self.lock.try_lock(io.extent(), LockMode::Exclusive);
                 self.device.submit(io).keeping(guard)
             }

@@ -1,4 +1,4 @@
-//! What a command ends with, and how it is printed: JSON for programs, text for people.
+//! What a command ends with, and how it is printed: JSON for programs, text for users.
 
 use serde::Serialize;
 use std::io::Write;
@@ -12,13 +12,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// `data` for programs, `text` for people (lines, with or without the last newline).
+    /// `data` for programs, `text` for users (lines, with or without the last newline).
     pub(crate) fn new(data: &impl Serialize, text: impl Into<String>) -> Self {
         let json = serde_json::to_string(&Envelope::data(data)).expect("the nouns are plain data");
         Self { json, text: text.into(), exit: Exit::Ok }
     }
 
-    /// Prints nothing for people.
+    /// Prints nothing for users.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self { exit, ..Self::new(&Empty {}, "") }
     }
@@ -51,7 +51,7 @@ pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> Exit {
     }
 }
 
-/// Prints one of several answers of a command; whether anybody reads on.
+/// Prints one of several answers of a command. Whether the output still has a reader.
 pub(crate) fn print_line(answer: &Answer, json: bool) -> bool {
     write_line(&mut std::io::stdout().lock(), if json { &answer.json } else { &answer.text })
 }

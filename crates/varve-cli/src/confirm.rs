@@ -3,12 +3,12 @@
 use std::io::{BufRead, IsTerminal, Write};
 use varve_api::{Code, Failure, Plan};
 
-/// Whether somebody is there to be asked.
+/// Whether there is a user to be asked.
 pub(crate) fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// The refusal where nobody can be asked.
+/// The refusal where there is no user to be asked.
 pub(crate) fn declined(what: &str) -> Failure {
     Failure::new(Code::Declined, format!("{what} destroys something, and nobody is there to be asked"))
         .help("add --yes (-y) to go ahead, or --dry-run (-n) to see what would happen")

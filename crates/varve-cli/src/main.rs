@@ -1,4 +1,4 @@
-//! Words for people: the varve command.
+//! The varve command line.
 
 mod answer;
 mod client;

@@ -1,4 +1,4 @@
-//! Where the daemon's socket and state are when nobody says so.
+//! Where the daemon's socket and state are by default.
 
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use varve_api::{Exit, Failure};
 use varve_daemon::{Config, IoMode, LogForm};
 
-/// Runs the daemon until it is told to end.
+/// Runs the daemon until it ends.
 pub(crate) fn run(options: DaemonOptions, socket: Option<PathBuf>) -> Result<Answer, Failure> {
     let config = Config {
         state: places::daemon_state(options.state)?,

@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use varve_api::{Code, Failure, Job, JobState, Plan};
 
-/// The daemon, and how to talk to the person.
+/// The daemon, and how to talk to the user.
 pub(crate) struct Session {
     client: Client,
     json: bool,
@@ -45,7 +45,7 @@ impl Session {
         self.client.call(Method::POST, path, None::<&()>).await
     }
 
-    /// Tells people what the plan of a change warns of, before it is carried out.
+    /// Prints what the plan of a change warns of, before it is carried out.
     pub(crate) async fn warn_of<R: Serialize>(&self, call: &Call<'_, R>) {
         if call.dry_run {
             return; // The plan is shown.
@@ -56,7 +56,7 @@ impl Session {
         plan.steps.iter().filter(is_warning).for_each(|warning| eprintln!("{warning}"));
     }
 
-    /// Carries out a change, or shows its plan; `text` tells people what was done.
+    /// Carries out a change, or shows its plan; `text` tells users what was done.
     pub(crate) async fn change<R: Serialize, T: DeserializeOwned + Serialize>(
         &self,
         call: Call<'_, R>,
@@ -96,7 +96,7 @@ impl Session {
         !self.json && confirm::can_ask()
     }
 
-    /// Starts a job and waits for it if that is wanted; `text` tells people what was done.
+    /// Starts a job and waits for it if that is wanted; `text` tells users what was done.
     pub(crate) async fn job<R: Serialize>(
         &self,
         call: Call<'_, R>,
@@ -106,7 +106,7 @@ impl Session {
         self.job_told(call, waiting, |_| text.to_owned()).await
     }
 
-    /// Like [`Session::job`]; `text` tells people how the job has ended.
+    /// Like [`Session::job`]; `text` tells users how the job has ended.
     pub(crate) async fn job_told<R: Serialize>(
         &self,
         call: Call<'_, R>,

@@ -1,4 +1,4 @@
-//! Aligned columns and plans, for people.
+//! Aligned columns and plans, for users.
 
 use crate::units;
 use std::fmt::Write;

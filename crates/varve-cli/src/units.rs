@@ -1,4 +1,4 @@
-//! Bytes and dates as people read them.
+//! Bytes and dates as users read them.
 
 use varve_block::UnixTime;
 

@@ -1,7 +1,7 @@
 //! Requests that outlive a panic: their futures are dropped, and the kernel carries them out all the same.
 //!
-//! Invariant ABANDONED1: a volume is taken into use, and extents of one that was let go of are given to others, only when no request
-//! is under way on the disks of its group of which nobody awaits the answer any more.
+//! Invariant ABANDONED1: a volume is taken into use, and extents of a released one are given to others, only when no request
+//! whose answer no task awaits any more is under way on the disks of its group.
 
 use super::Control;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Volumes taken into use and let go of: each on one shard, the shards filled evenly.
+//! Volumes taken into use and released: each on one shard, the shards filled evenly.
 
 use super::Control;
 use super::find::Located;
@@ -89,7 +89,7 @@ impl Control {
         activated
     }
 
-    /// Lets go of every volume of a group.
+    /// Releases every volume of a group.
     pub(super) async fn deactivate_group(&self, group: Uuid) -> Result<(), Failure> {
         let homes: Vec<(Uuid, ShardHandle)> = self.with_group(group, |known| {
             let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
@@ -97,7 +97,7 @@ impl Control {
             let mapped = known.mapped();
             let mut homes: Vec<_> =
                 known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect();
-            // What lies over something goes before it.
+            // What is backed by something goes before it.
             homes.sort_by_key(|(id, _)| (!mapped.contains(id), !pools.contains(id)));
             homes
         })?;
@@ -107,7 +107,7 @@ impl Control {
         Ok(())
     }
 
-    /// Lets go of one volume. An error says that something of it may not be durable; it is not in use any more then either.
+    /// Releases one volume. An error says that something of it may not be durable; it is not in use any more then either.
     pub(super) async fn deactivate(
         &self,
         group: Uuid,
@@ -186,7 +186,7 @@ impl Control {
         }
     }
 
-    /// Forgets homes of volumes that their group has given up.
+    /// Forgets homes of volumes that their group does not have any more.
     pub(super) fn forget_lost_homes(&self, group: Uuid) {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             let volumes: Vec<Uuid> = known.group.logical_volumes().iter().map(|volume| volume.id).collect();

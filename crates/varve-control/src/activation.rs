@@ -28,7 +28,7 @@ const DEACTIVATED: &str = "deactivated";
 const REASON_MAX: usize = 500;
 
 impl Control {
-    /// OUTOFUSE1: something in a volume or pool panicked; its shard has let go of it.
+    /// OUTOFUSE1: something in a volume or pool panicked; its shard has released it.
     pub(super) async fn note_failed(&self, volume: Uuid, reason: &str) {
         let reason = &one_line(reason);
         let subject = self.subject(volume);
@@ -290,7 +290,7 @@ impl Control {
         }
     }
 
-    /// Pools in use of which a volume lies over a snapshot of one of `entries`, and the name of the first such volume.
+    /// Pools in use of which a volume is backed by one of `entries` or a snapshot of it, and the name of the first such volume.
     pub(super) async fn pools_over(
         &self,
         group: Uuid,

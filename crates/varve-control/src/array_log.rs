@@ -1,7 +1,7 @@
 //! The log of an array put on a disk, on another one, or back on its members.
 //!
-//! Invariant LOGCHANGE1: the extents of a log are given up after the array has it on its members, so the array must be in use: it alone
-//! knows whether records that count lie there. If its volume is not, that is refused with the reason why not.
+//! Invariant LOGCHANGE1: the extents of a log are freed after the array has it on its members, so the array must be in use: it
+//! alone knows whether records that count lie there. If its volume is not, that is refused with the reason why not.
 
 use super::Control;
 use super::arrays::KnownArray;

@@ -1,4 +1,4 @@
-//! What the arrays of a volume or pool declare: the words of people and programs, and the group's.
+//! What the arrays of a volume or pool declare: in the words of requests, and in the group's.
 
 use super::Control;
 use super::change::shown;

@@ -1,8 +1,8 @@
 //! Arrays: how their members do; members taken out of use, and others put in their places.
 //!
 //! Invariants:
-//! - DETACH1. No member is given up whose array would lose data by that, as the array itself says: so it must be in use.
-//! - DETACH2. A member is away, and nothing of it is used any more, before the extents on its disk are given up.
+//! - DETACH1. No member is detached whose array would lose data by that, as the array itself says: so it must be in use.
+//! - DETACH2. A member is away, and nothing of it is used any more, before the extents on its disk are freed.
 
 use super::Control;
 use super::change::shown;
@@ -147,7 +147,7 @@ impl Control {
         self.show_arrays(text).await.map(Changed::Done)
     }
 
-    /// The members of a volume's arrays on a disk, one at least, each of which may be given up (DETACH1).
+    /// The members of a volume's arrays on a disk, one at least, each of which may be detached (DETACH1).
     pub(super) async fn members_at(
         &self,
         text: &str,
@@ -239,8 +239,8 @@ impl Control {
     }
 
     /// The disks that have failed, so that they are to be recorded as missing: a commit reaches all disks of the group that are not.
-    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be given up. `is_away`: an array does without
-    /// its member there.
+    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be detached. `is_away`: an array does
+    /// without its member there.
     fn disks_to_mark(
         &self,
         group: Uuid,
@@ -290,7 +290,7 @@ impl Control {
         Ok(())
     }
 
-    /// The members on `disk` of the arrays of volumes that are meant, each of which may be given up (DETACH1).
+    /// The members on `disk` of the arrays of volumes that are meant, each of which may be detached (DETACH1).
     async fn members_on(
         &self,
         group: Uuid,

@@ -1,11 +1,12 @@
-//! Which snapshots others lie over: noted with them, for as long as that is so.
+//! Snapshots that are external origins: each carries a note of that, for as long as it is one.
 //!
-//! The note is not the hold that people put on a snapshot: it goes by itself with the last that lies over it.
+//! The note is not the hold that users put on a snapshot: it goes by itself when nothing is backed by the snapshot any more.
 //!
 //! Invariants:
-//! - BASES1. A snapshot is noted before anything lies over it; so no store drops it, and only what is noted or held has to
-//!   be asked whether anything lies over it.
-//! - BASES2. A note goes only when every pool of the group says that nothing lies over the snapshot, nor would after a crash.
+//! - BASES1. A snapshot is noted before anything is backed by it; so no store drops it, and only what is noted or held has to
+//!   be asked whether anything is backed by it.
+//! - BASES2. A note goes only when every pool of the group says that nothing is backed by the snapshot, nor would be after
+//!   a crash.
 
 use super::Control;
 use super::known_group::KnownGroup;
@@ -18,8 +19,8 @@ use varve_volume::ShardHandle;
 use varve_volume::snapshot_facts::Target;
 
 impl Control {
-    /// Brings the notes of a group to what `wanted` says, which is all that is lain over now, as far as its pools are
-    /// here. Whoever calls this has the lock of the group.
+    /// Brings the notes of a group to what `wanted` says, which is all origins of now, as far as its pools are
+    /// here. The caller has the lock of the group.
     pub(super) async fn reconcile_bases(
         &self,
         group: Uuid,
@@ -68,7 +69,7 @@ impl Control {
         }
     }
 
-    /// BASES1: others are about to lie over a snapshot.
+    /// BASES1: a snapshot is about to become an origin.
     pub(super) fn expect_base(&self, group: Uuid, target: Target) {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.bases.insert(target);

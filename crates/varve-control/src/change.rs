@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - CHANGE1. Planning and committing happen under one hold of `commits`, so no plan is outdated.
-//! - CHANGE2. Nobody waits for a volume's requests while holding `commits`: those may wait for their store to grow, which
+//! - CHANGE2. No task waits for a volume's requests while it holds `commits`: those may wait for their store to grow, which
 //!   is a commit.
 
 use super::Control;
@@ -24,7 +24,7 @@ pub(super) struct Commits<'a> {
 }
 
 impl Control {
-    /// Waits for the right to plan and commit changes of a group (CHANGE1). To be given up before anything waits for a volume
+    /// Waits for the right to plan and commit changes of a group (CHANGE1). To be released before anything waits for a volume
     /// (CHANGE2).
     pub(super) async fn commits(&self, group: Uuid) -> Commits<'_> {
         Commits { control: self, _guard: self.locks.commits(group).await }
@@ -82,7 +82,7 @@ impl Commits<'_> {
             control.warn(&name, &format!("{percent} % of the group are taken, {free} are free"));
         }
         if after.free > before.free {
-            control.fence_group(group).await; // Before anybody is given what was freed.
+            control.fence_group(group).await; // Before what was freed is given away again.
         }
         if control.quotas(group) != quotas {
             control.set_quotas_soon(group);
@@ -105,7 +105,7 @@ impl Commits<'_> {
     }
 }
 
-/// How much of a group is taken, in percent, if a change has taken it to one of the levels that are told.
+/// How much of a group is taken, in percent, if a change has taken it to one of the levels that are reported.
 fn level_reached(before: GroupUse, after: GroupUse) -> Option<u64> {
     let size = |usage: GroupUse| usage.size - usage.spare;
     let percent = |usage| (size(usage) - usage.free).saturating_mul(100) / size(usage).max(1);
@@ -113,7 +113,7 @@ fn level_reached(before: GroupUse, after: GroupUse) -> Option<u64> {
     (level(after) > level(before)).then(|| percent(after))
 }
 
-/// A plan, as people and programs are shown it.
+/// A plan, as it is shown to users and programs.
 pub fn shown(plan: &Plan) -> ShownPlan {
     ShownPlan {
         dry_run: true,

@@ -1,11 +1,11 @@
-//! Extents that a volume gains: what others wrote there is cleared before anybody sees it.
+//! Extents that a volume gains: what others wrote there is cleared before any client sees it.
 //!
 //! Where the disks clear extents at no cost that is done before the change counts. Elsewhere the group's text says from
 //! which extent on the volume is still to be cleared, and a job writes zeros; what lies before that extent is served
-//! meanwhile. The job is not remembered anywhere else: whoever finds the mark begins it again, from that extent on.
+//! meanwhile. The job is not remembered anywhere else: the control begins it again where it finds the mark, from that extent on.
 //!
 //! Invariants:
-//! - CLEARING1. No byte of an extent is served before it was cleared since the volume has it, unless somebody asked for that.
+//! - CLEARING1. No byte of an extent is served before it was cleared since the volume has it, unless a user asked for that.
 //! - CLEARING2. The mark is taken away after the zeros are durable.
 
 use super::Control;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_vg::model::ImageFormat;
 
-/// An image that is written because what lies over it is given to it.
+/// A backing image that is written because its overlay image is committed into it.
 #[derive(Clone)]
 pub(super) struct Base {
     pub(super) path: String,

@@ -141,7 +141,7 @@ impl Control {
         id
     }
 
-    /// Tries until the volume is converted, or somebody or an error ends it.
+    /// Retries until the volume is converted, or a command or an error ends it.
     async fn convert(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Failure> {
         let (mut ending, mut is_switched) = (None, false);
         loop {

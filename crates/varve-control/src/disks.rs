@@ -1,4 +1,4 @@
-//! Disks: labelled, listed, taken into use, given up.
+//! Disks: labelled, listed, taken into use, removed.
 //!
 //! Invariants:
 //! - DISKS1. No disk is written before it is locked and was looked at.

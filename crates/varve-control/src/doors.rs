@@ -1,6 +1,6 @@
 //! Doors of exports: sockets and files opened, led to another size, closed.
 //!
-//! Invariant DOORS1: when a door is closed it serves nobody, and nothing that came through it is in flight.
+//! Invariant DOORS1: when a door is closed it serves no client, and nothing that came through it is in flight.
 
 use super::Control;
 use super::address::Address;
@@ -28,7 +28,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 const MOUNT_MAX: Duration = Duration::from_secs(30);
 
 impl Control {
-    /// Closes every door, whoever is behind it; what is in flight is finished, unless that lasts longer than until
+    /// Closes every door, whatever clients it has; what is in flight is finished, unless that lasts longer than until
     /// `deadline`.
     pub(super) async fn close_exports(&self, deadline: Moment) {
         let ids: Vec<String> = self.exports.borrow().keys().cloned().collect();

@@ -21,7 +21,7 @@ impl Events {
         self.keep(time, subject, message);
     }
 
-    /// Something happened that somebody should look at.
+    /// Something happened that needs attention.
     pub(crate) fn warn(&self, time: u64, subject: &str, message: &str) {
         tracing::warn!(subject, "{message}");
         self.keep(time, subject, message);

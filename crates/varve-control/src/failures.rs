@@ -35,7 +35,7 @@ pub(crate) fn internal(words: &str) -> Failure {
         .help("varve status; report this with the daemon's log")
 }
 
-/// A volume that is to be flattened lies over nothing.
+/// A volume that is to be flattened or committed has no backing.
 pub(crate) fn over_nothing(name: &VolumeName) -> Failure {
     let message = format!("{name} lies over nothing");
     Failure::new(Code::Usage, message).help(format!("varve lv show {}", name.origin()))

@@ -24,7 +24,7 @@ pub(super) struct Located {
     pub(super) unusable: Option<Failure>,
     /// What its pool says of it, if it is thin. Then its group says nothing.
     pub(super) thin: Option<ThinVolume>,
-    /// Whether it cannot be used only because what it lies over is not there.
+    /// Whether it cannot be used only because its origin is not there.
     pub(super) lacks_origin: bool,
 }
 
@@ -143,8 +143,8 @@ impl Control {
         self.find_any_volume(name)?.usable()
     }
 
-    /// Like [`Control::find_volume`], for who asks for its snapshots, and for no byte of them: the pool of a thin volume
-    /// knows them even if what they lie over is not there.
+    /// Like [`Control::find_volume`], for requests about its snapshots that read no byte of them: the pool of a thin volume
+    /// knows them even if their origin is not there.
     pub(super) fn find_volume_for_snapshots(&self, name: &VolumeName) -> Result<Located, Failure> {
         let located = self.find_any_volume(name)?;
         if located.lacks_origin { Ok(located) } else { located.usable() }

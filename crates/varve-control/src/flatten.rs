@@ -1,4 +1,4 @@
-//! The job that makes a volume need what it lies over no more.
+//! The job that makes a volume need its backing no more.
 //!
 //! Invariants:
 //! - FLATTENJOB1. It can be taken up again after a restart: the text has the volume's number, and what was copied is not
@@ -22,8 +22,8 @@ use varve_volume::image_jobs::ImageWork;
 use varve_volume::origins::Gone;
 
 impl Control {
-    /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool, or what a volume in an image shows of what
-    /// lies below the image into that; the answer is a job.
+    /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool, or what a volume in an image shows of
+    /// the backing images into its image; the answer is a job.
     pub async fn flatten_volume(&self, text: &str, request: Flatten) -> Result<Changed<Job>, Failure> {
         let lock = self.lock_of(text).await?;
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
@@ -102,7 +102,7 @@ impl Control {
         self.forget_waiting(is_meant).await;
     }
 
-    /// Learns anew what is in a pool, and lets go of what nothing lies over any more.
+    /// Learns anew what is in a pool, and releases origins that nothing is backed by any more.
     async fn look_again(&self, pool: Uuid) {
         let group = {
             let groups = self.groups.borrow();

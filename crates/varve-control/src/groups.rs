@@ -135,7 +135,7 @@ impl Control {
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
-    /// Gives up an empty group.
+    /// Removes an empty group.
     pub async fn remove_group(&self, name: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
         let _lock = self.lock_of(name).await?;
         let id = self.find_group(name)?;

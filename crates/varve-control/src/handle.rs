@@ -25,14 +25,14 @@ use varve_volume::{Host, NoAnswer, ShardHandle};
 /// A command.
 type Call = Box<dyn FnOnce(Rc<Control>) -> LocalFuture<'static, ()> + Send>;
 
-/// What a control is told when it begins.
+/// What a control is passed when it begins.
 #[derive(Clone, Debug)]
 pub struct ControlOptions {
     /// Whether requests go through a ring of the kernel.
     pub is_ring: bool,
     /// Where the host keeps what is remembered.
     pub state_dir: PathBuf,
-    /// How disks are reached that are not told otherwise.
+    /// How disks are reached for which nothing else is given.
     pub cache: Cache,
     /// Folders in which the backing files of images may lie.
     pub image_dirs: Vec<PathBuf>,
@@ -159,7 +159,7 @@ impl ControlHandle {
         let _ = select_all(self.shards.iter().map(ShardHandle::ended)).await;
     }
 
-    /// Closes every export, makes every volume durable, lets go of every disk. An error tells what went wrong in the
+    /// Closes every export, makes every volume durable, releases every disk. An error tells what went wrong in the
     /// daemon's life, or could not be made durable. Nothing happens if it has stopped already.
     pub async fn stop(&self) -> Result<(), Failure> {
         if self.has_stopped.load(Ordering::Acquire) {

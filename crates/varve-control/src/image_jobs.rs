@@ -1,5 +1,5 @@
-//! The jobs on images in which volumes lie, while the volumes are used. A volume that is flattened needs what lies below its image no
-//! more; what an image is given that another one lies over is decided in `image_commit.rs`.
+//! The jobs on images in which volumes lie, while the volumes are used. A volume that is flattened needs the backing images
+//! of its image no more; what a commit writes into a backing image is decided in `image_commit.rs`.
 //!
 //! Invariants:
 //! - IMAGEJOB1. A job goes on after a restart, from the beginning of its image: what is done is passed over. It goes on only if the
@@ -32,7 +32,7 @@ fn work_of(work: &JobWork) -> Option<(ImageWork, Uuid, &str)> {
 }
 
 impl Control {
-    /// What lies below the image of a volume, if there is such a thing and no internal snapshot needs it as it is.
+    /// The backing image of a volume's image, if there is one and no internal snapshot needs it as it is.
     pub(super) async fn below_image(&self, located: &Located, name: &VolumeName) -> Result<Below, Failure> {
         if let Some(failure) = &located.unusable {
             return Err(failure.clone());
@@ -52,7 +52,7 @@ impl Control {
         Ok(below)
     }
 
-    /// Bytes of a volume, if it lies in an image and lies over another one with it.
+    /// Bytes of a volume, if it lies in an image that has a backing image.
     pub(super) async fn image_to_flatten(
         &self,
         located: &Located,

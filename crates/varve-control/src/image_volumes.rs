@@ -1,8 +1,8 @@
 //! Volumes that lie in disk images: made, opened, grown.
 //!
 //! Invariants:
-//! - IMAGEVOL1. What a volume's image holds is as large as the group's text says, or the volume is not used: others may have given it another
-//!   size.
+//! - IMAGEVOL1. What a volume's image holds is as large as the group's text says, or the volume is not used: other
+//!   programs may have given it another size.
 //! - IMAGEVOL2. An image in which a volume lies is opened for nothing else, and no physical volume is one.
 
 use super::Control;
@@ -171,7 +171,7 @@ impl Control {
         Ok(image)
     }
 
-    /// Grows a volume in an image, and the image. One that others have made larger is taken as it is.
+    /// Grows a volume in an image, and the image. One that other programs have made larger is taken as it is.
     pub(super) async fn extend_image(
         &self,
         name: &VolumeName,
@@ -221,8 +221,8 @@ impl Control {
         grown.map_err(|failure| failure.help("varve image info FILE says what the image is like"))
     }
 
-    /// Lets go of a volume, and before of all that lies over it: of pools with volumes over its snapshots, and of the volume whose
-    /// mapper has it as a device. The requests of their doors wait meanwhile. Whether the volume was closed in order.
+    /// Releases a volume, and before it all that is backed by it: pools with volumes backed by it or its snapshots, and the
+    /// volume whose mapper has it as a device. Requests of their doors wait meanwhile. Whether the volume was closed in order.
     pub(super) async fn set_volume_aside(&self, located: &Located, why: &str) -> bool {
         let (volume, mut is_closed) = (located.volume.id, false);
         if located.unusable.is_some() {

@@ -1,13 +1,13 @@
-//! Disk images that thin volumes lie over: files or disks of the host that are read, and must not change. Those in which volumes lie
-//! are in `image_volumes.rs`.
+//! Disk images that are origins of thin volumes: files or disks of the host that are read, and must not change. Those in which
+//! volumes lie are in `image_volumes.rs`.
 //!
 //! Invariants:
-//! - IMAGES1. An image stands in the group's text from before a volume lies over it, until none does, or would after a crash.
-//! - IMAGES2. Nothing is read from an image that is not what it was when a volume was first made over it: as long, and not
+//! - IMAGES1. An image stands in the group's text from before a volume is backed by it, until none is, or would be after a crash.
+//! - IMAGES2. Nothing is read from an image that is not what it was when a volume was first backed by it: as long, and not
 //!   written since, as far as its file system says.
 //! - IMAGES3. What an image holds does not decide how it is read. It is raw unless it was said to be qcow2; what begins as one of
 //!   another format is refused unless its format was said.
-//! - IMAGES4. Nothing of the host is opened because a group's text names it: somebody at this host has named it for that group,
+//! - IMAGES4. Nothing of the host is opened because a group's text names it: a user at this host has named it for that group,
 //!   or has agreed to it. Every opening is an event. The sockets of mappers are agreed to in the same way.
 
 use super::Control;
@@ -77,7 +77,7 @@ impl KnownGroup {
 }
 
 impl Control {
-    /// What a request names as that over which its volume is to lie.
+    /// The origin that a request names for its volume.
     pub(super) async fn find_below(
         &self,
         request: &VolumeCreate,
@@ -94,7 +94,7 @@ impl Control {
             }
             (None, Some(path)) => {
                 if !request.dry_run {
-                    self.reconcile_origins(group).await; // A file that was replaced may be one that nobody needs any more.
+                    self.reconcile_origins(group).await; // A file that was replaced may be one that is not needed any more.
                 }
                 self.find_image(path, request, group).await.map(Some)
             }
@@ -106,7 +106,7 @@ impl Control {
     }
 
     /// BELOW1 of `origins.rs` and IMAGES1: sees to it that what was chosen stays as it is, and says how a volume of `bytes` bytes
-    /// lies over it.
+    /// is backed by it.
     pub(super) async fn protect_below(
         &self,
         chosen: Chosen,
@@ -133,7 +133,7 @@ impl Control {
         }
     }
 
-    /// The image at `path`, if a volume can be made over it.
+    /// The image at `path`, if a volume can be backed by it.
     async fn find_image(&self, path: &str, request: &VolumeCreate, group: Uuid) -> Result<Chosen, Failure> {
         let (format, snapshot) = (request.format.as_deref(), request.image_snapshot.as_deref());
         let Some(read_as) = format.map_or(Some(ImageFormat::Raw), ImageFormat::named) else {
@@ -198,7 +198,7 @@ impl Control {
         Ok(find_image_format(&head))
     }
 
-    /// The image that volumes lie over, open and compared (IMAGES2), if it is an image.
+    /// The image that is an origin, opened and compared (IMAGES2), if the origin is an image.
     pub(super) async fn image_below(&self, group: Uuid, origin: &Origin) -> Result<Option<Image>, Failure> {
         let Some(known) = self.image_of(group, origin) else { return Ok(None) };
         if !self.is_agreed(group, &known.path) {
@@ -225,7 +225,7 @@ impl Control {
         if is_new { self.save().await } else { Ok(()) }
     }
 
-    /// The images and mappers that the texts of all groups name, and that nobody has agreed to: group, its name, path or address.
+    /// The images and mappers that the texts of all groups name, and that are not agreed to: group, its name, path or address.
     pub(super) fn images_not_agreed(&self) -> Vec<(Uuid, String, String)> {
         let groups = self.groups.borrow();
         let images = groups.iter().flat_map(|(id, known)| {
@@ -265,14 +265,14 @@ impl Control {
         groups.iter().flat_map(of).collect()
     }
 
-    /// What the group's text says of the image that volumes lie over, if it is one.
+    /// What the group's text says of the image that is an origin, if the origin is one.
     pub(super) fn image_of(&self, group: Uuid, origin: &Origin) -> Option<Entry> {
         let Backing::Image { id } = origin.backing else { return None };
         self.with_group(group, |known| known.image(id).cloned()).ok().flatten()
     }
 
-    /// IMAGES1: forgets images of which `wanted`, which is all that anything of the group lies over, says nothing. To be called
-    /// by whoever changes something (CONTROL1).
+    /// IMAGES1: forgets images that are not in `wanted`, which is all origins of the group. To be called by a change, under its
+    /// lock (CONTROL1).
     pub(super) async fn reconcile_images(&self, group: Uuid, wanted: &[Origin]) -> Result<(), Failure> {
         let images = self.with_group(group, |known| known.group.images().to_vec())?;
         let needed: BTreeSet<Uuid> = wanted.iter().map(|origin| origin.backing.id()).collect();
@@ -323,7 +323,7 @@ fn refuse_changed(known: &Entry, found: &Entry) -> Result<(), Failure> {
     }
 }
 
-/// Why a volume is not made over an image that cannot be opened.
+/// Why a volume cannot be backed by an image that cannot be opened.
 pub(super) fn unopened(failure: Failure, path: &str) -> Failure {
     match failure.code {
         Code::DiskNotFound => failure.help(format!("look where the daemon runs: ls -l {path}")),
@@ -341,7 +341,7 @@ pub(super) fn not_agreed(path: &str) -> Failure {
         .help(format!("look at {path}; if it is what you expect: varve pv scan --trust-images"))
 }
 
-/// Why volumes over an image that cannot be opened are not served.
+/// Why volumes backed by an image that cannot be opened are not served.
 fn lost(failure: &Failure, path: &str) -> Failure {
     if failure.code == Code::ImageNotTrusted {
         return failure.clone();

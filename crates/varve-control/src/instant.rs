@@ -3,8 +3,8 @@
 //! Invariants:
 //! - INSTANT1. The snapshots of one command show one instant: every volume is frozen before the first is made.
 //! - INSTANT2. If one of them cannot be made, none is left.
-//! - INSTANT3. What takes long comes before the first volume is frozen: flushes, and the wait for others who do something to
-//!   one of them as a whole, or walk through all of it.
+//! - INSTANT3. What takes long comes before the first volume is frozen: flushes, and the wait for other tasks that do something
+//!   to one of them as a whole, or walk through all of it.
 
 use super::Control;
 use super::snapshots::Batch;

@@ -1,4 +1,4 @@
-//! Work that goes on after its command returned: who does what, how far it is, how it ended.
+//! Work that goes on after its command returned: what it does, how far it is, how it ended.
 //!
 //! Invariant JOBLIST1: a job that has ended never changes again.
 
@@ -98,7 +98,7 @@ impl Jobs {
         }
     }
 
-    /// Ends a job; those who wait for it go on.
+    /// Ends a job; the tasks that wait for it go on.
     pub(crate) fn finish(&self, id: u64, result: Result<(), Failure>, now: u64) {
         let waiting = {
             let mut entries = self.entries.borrow_mut();

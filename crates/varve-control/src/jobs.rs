@@ -1,7 +1,7 @@
 //! Jobs of the control: started, shown, ended, taken up again. Those that go on after a restart stand in texts (`records.rs`).
 //!
 //! Invariant JOBS1: a volume is rolled back by at most one job. Meanwhile snapshots of it are made, held and removed as
-//! ever, except the one that it is rolled back to; other changes to it are refused. Removals keep nobody from anything.
+//! ever, except the one that it is rolled back to; other changes to it are refused. Removals block nothing.
 //!
 //! Invariant JOBS2: a disk that is missing ends no move and no conversion before the time for which it may be slow to appear has passed;
 //! meanwhile the job says which disk that is, and what ends the wait.

@@ -30,11 +30,11 @@ pub(super) struct KnownGroup {
     pub(super) homes: BTreeMap<Uuid, Home>,
     /// What its pools said last of their volumes.
     pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
-    /// What volumes lie over that is not there, and why.
+    /// Origins of volumes that are not there, and why.
     pub(super) missing_origins: Vec<(Backing, Failure)>,
     /// Volumes and pools that were closed while pools went on that may hold their snapshots as external origins.
     pub(super) closed: BTreeSet<Uuid>,
-    /// Snapshots that others lie over, as far as that is known.
+    /// Snapshots that are origins, as far as that is known.
     pub(super) bases: BTreeSet<Target>,
 }
 

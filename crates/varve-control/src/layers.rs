@@ -1,7 +1,8 @@
-//! Images opened with all that they lie over.
+//! Images opened with all their backing images.
 //!
 //! Invariants:
-//! - LAYERS1. A backing file that an image names is opened only if it lies in a folder that the daemon was told of, wherever links lead.
+//! - LAYERS1. A backing file that an image names is opened only if it lies in a folder that the daemon was
+//!   started with, wherever links lead.
 //! - LAYERS2. A chain of backing files ends, and is no longer than [`LAYERS_MAX`].
 
 use super::Control;
@@ -21,7 +22,7 @@ pub(super) struct OpenedImage {
     pub(super) image: Image,
     /// Bytes of the file.
     pub(super) length: u64,
-    /// When it, or what it lies over, was last written, in nanoseconds since 1970, as far as file systems say.
+    /// When it, or any of its backing images, was last written, in nanoseconds since 1970, as far as file systems say.
     pub(super) modified_ns: Option<u64>,
     /// None of a raw image.
     pub(super) header: Option<Header>,
@@ -38,7 +39,7 @@ impl OpenedImage {
 }
 
 impl Control {
-    /// Opens the image at `path`, so that nobody writes it, and what it lies over.
+    /// Opens the image at `path`, so that no process writes it, and its backing images.
     pub(super) async fn open_image_to_read(
         &self,
         path: &Path,
@@ -49,7 +50,7 @@ impl Control {
         self.with_layers(top, modified_ns, device).await
     }
 
-    /// Opens the image at `path`, to be written by this daemon alone, and what it lies over, to be read.
+    /// Opens the image at `path`, to be written by this daemon alone, and its backing images, to be read.
     pub(super) async fn open_image_to_write(
         &self,
         path: &Path,
@@ -107,7 +108,7 @@ impl Control {
         header.map_err(|error| layer.failed(&error))
     }
 
-    /// What lies below an image, and when each of it was last written.
+    /// The backing images of an image, and when each was last written.
     async fn open_below(
         &self,
         top: &Layer,
@@ -179,7 +180,7 @@ impl Control {
         Ok(Layer { file, tail: Vec::new().into(), format })
     }
 
-    /// Opens one file, so that nobody writes it; when that was done last.
+    /// Opens one file, so that no process writes it; when it was last written.
     async fn open_layer(&self, path: &Path, format: ImageFormat) -> Result<(Layer, Option<u64>), Failure> {
         self.refuse_own_export(path).await?;
         let options = DiskOptions { read_only: true, ..options(self.cache) };

@@ -1,8 +1,8 @@
-//! Images in which volumes with snapshots lie, while these are not in use: others may write them then.
+//! Images in which volumes with snapshots lie, while these are not in use: other programs may write them then.
 //!
 //! Invariants:
-//! - LEFT1. What such a volume's snapshots share with the image is where it was when the volume was let go of. An image that was written
-//!   since is not used. After a crash, or without its state directory, the daemon does not know, and uses it.
+//! - LEFT1. What such a volume's snapshots share with the image is where it was when the volume was released. An image that was
+//!   written since is not used. After a crash, or without its state directory, the daemon does not know, and uses it.
 //! - LEFT2. What is remembered of an image is forgotten, durably, before the daemon writes it.
 
 use super::Control;
@@ -21,7 +21,7 @@ fn shared_image(volume: &LogicalVolume) -> Option<&str> {
 }
 
 impl Control {
-    /// LEFT1: remembers when the images of volumes that were let go of were written last.
+    /// LEFT1: remembers when the images of released volumes were last written.
     pub(super) async fn remember_left(&self, closed: &[Uuid]) {
         let shared: Vec<(Uuid, String)> = {
             let groups = self.groups.borrow();

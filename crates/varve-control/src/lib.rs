@@ -141,7 +141,7 @@ pub struct Control {
     image_dirs: Vec<PathBuf>,
     started: Cell<u64>,
     stopping: Cell<bool>,
-    /// Disks whose silence was told of.
+    /// Stalled disks that a warning has named.
     stalled: RefCell<BTreeSet<PathBuf>>,
     /// Dropped, it ends the watch over the disks.
     watching: RefCell<Vec<oneshot::Sender<()>>>,
@@ -252,7 +252,7 @@ impl Control {
         saved.map_err(|error| state_unusable(&self.state_dir, &error))
     }
 
-    /// Like [`Control::save`], where a failure must not undo what was done: it is told in the log.
+    /// Like [`Control::save`], where a failure must not undo what was done: it is logged.
     async fn save_or_warn(&self) {
         if let Err(failure) = self.save().await {
             tracing::warn!(%failure, "what is remembered could not be written; after a restart use varve pv scan");
@@ -264,7 +264,7 @@ impl Control {
         self.events.record(self.now(), subject, message);
     }
 
-    /// Something happened that somebody should look at.
+    /// Something happened that needs attention.
     pub fn warn(&self, subject: &str, message: &str) {
         self.events.warn(self.now(), subject, message);
     }

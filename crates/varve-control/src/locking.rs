@@ -1,9 +1,9 @@
-//! Who may change what: the disks and groups as a whole, the exports, and each group have a lock of their own, so that a
+//! Locks of changes: the disks and groups as a whole, the exports, and each group have a lock of their own, so that a
 //! command on one group does not wait for a disk of another.
 //!
 //! Invariants:
 //! - LOCKING1. Of several groups the locks are taken in the order of their identities, before that of the exports.
-//! - LOCKING2. Who waits for requests of clients to end, or for space, holds no lock.
+//! - LOCKING2. A task that waits for requests of clients to end, or for space, holds no lock.
 
 use super::known_group::KnownGroup;
 use super::locks::{Claim, Guard, Held, of};
@@ -61,7 +61,7 @@ impl Control {
         Held(guards)
     }
 
-    /// The right to change every group whose disks answer and whom no command holds for long, and to commit it; and all
+    /// The right to change every group whose disks answer and which no command holds for long, and to commit it; and all
     /// disks of the others. A group that a change has reached in part is reconciled without its silent disks.
     pub(super) async fn lock_answering(&self) -> (Vec<Held>, Vec<Guard>, BTreeSet<PathBuf>) {
         let probe = self.context.clock().now().after(PROBE);
@@ -92,7 +92,7 @@ impl Control {
         (locks, commits, silent)
     }
 
-    /// Nobody else may take these disks into a group meanwhile.
+    /// Claims these disks: no other command takes them into a group meanwhile.
     pub(super) fn claim_all(&self, paths: &[String]) -> Result<Vec<Claim<'_>>, Failure> {
         let paths: BTreeSet<&String> = paths.iter().collect();
         paths.into_iter().map(|path| self.locks.claim(path)).collect()

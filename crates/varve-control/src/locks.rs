@@ -54,7 +54,7 @@ impl Locks {
         self.growing.borrow_mut().entry(group).or_default().clone()
     }
 
-    /// Nobody else may use `what` meanwhile.
+    /// Claims `what`: no other command uses it meanwhile.
     pub(super) fn claim(&self, what: &str) -> Result<Claim<'_>, Failure> {
         if self.claimed.borrow_mut().insert(what.to_owned()) {
             return Ok(Claim { locks: self, what: what.to_owned() });

@@ -1,6 +1,6 @@
-//! Disks taken out of a group, lost ones above all; and whom that leaves without what they lie over.
+//! Disks taken out of a group, lost ones above all; and what loses its origin by that.
 //!
-//! Invariant LOST1: whoever gives up what others lie over is told who they are, and what is to be done with them.
+//! Invariant LOST1: a command that abandons what others are backed by names them, and says what is to be done with them.
 
 use super::Control;
 use super::change::{Commits, shown};
@@ -69,10 +69,10 @@ impl Control {
         ))
     }
 
-    /// `VG/LV` and `VG/LV@SNAP` of all that lies over what goes with the missing disks, though its own pool stays.
+    /// `VG/LV` and `VG/LV@SNAP` of all whose origin goes with the missing disks, though their own pool stays.
     async fn left_without_origin(&self, group: Uuid, commits: &Commits<'_>) -> Result<Vec<String>, Failure> {
         let change = Change::RemoveMissing { with_volumes: true };
-        // A change that cannot be made leaves nobody without anything.
+        // A change that cannot be made takes no origin away.
         let Ok(planned) = commits.plan(group, change, "vg reduce --missing") else { return Ok(Vec::new()) };
         let mut above = Vec::new();
         for (pool, home) in self.with_group(group, KnownGroup::pools_in_use)? {
@@ -87,7 +87,7 @@ impl Control {
 }
 
 impl KnownGroup {
-    /// Volumes that cannot be used because what they lie over is not there, if there are any.
+    /// Volumes that cannot be used because their origin is not there, if there are any.
     pub(super) fn missing_origins_in_words(&self) -> Option<String> {
         let lacking = self.thin_volumes().filter(|thin| !thin.is_served);
         let names: Vec<String> = lacking.map(|thin| format!("{}/{}", self.group.name(), thin.name)).collect();
@@ -103,7 +103,7 @@ fn has(group: &Group, id: Uuid) -> bool {
         || group.images().iter().any(|image| image.id == id)
 }
 
-/// Those of `above` that lie over something that `after` has not, or over one of them.
+/// Those of `above` whose origin `after` does not have, or is one of them.
 fn lost(above: Vec<Above>, after: &Group) -> Vec<Above> {
     let (mut lost, mut rest): (Vec<Above>, Vec<Above>) =
         above.into_iter().partition(|one| !has(after, one.origin.backing.id()));
@@ -121,7 +121,7 @@ fn lost(above: Vec<Above>, after: &Group) -> Vec<Above> {
     }
 }
 
-/// Who is left, and the next command: snapshots go before their volumes.
+/// What is left without its origin, and the next command: snapshots go before their volumes.
 fn in_words(left: &[String]) -> Option<String> {
     let next = match left.iter().find(|name| name.contains('@')) {
         Some(snapshot) => format!("varve snap remove {snapshot}"),

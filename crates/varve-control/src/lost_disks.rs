@@ -36,7 +36,7 @@ impl LostDisks {
         Self { after, disks: RefCell::default() }
     }
 
-    /// For how long a disk may be missing before it is replaced, or given up.
+    /// For how long a disk may be missing before a spare replaces it, or jobs stop waiting for it.
     pub(super) fn after(&self) -> Duration {
         self.after
     }
@@ -56,7 +56,7 @@ impl LostDisks {
         self.disks.borrow().get(&disk).is_some_and(|lost| lost.is_ejected)
     }
 
-    /// `lost` are all disks with members of arrays that are missing, as each is told, or were ejected. Those of which spares are to
+    /// `lost` are all disks with members of arrays that are missing (`true`), or were ejected. Those of which spares are to
     /// take the places now.
     pub(super) fn due(&self, lost: &[(Uuid, bool)], now: Moment) -> Vec<Uuid> {
         let mut disks = self.disks.borrow_mut();

@@ -1,10 +1,10 @@
-//! Volumes that programs map: where each program is asked, that somebody at this host agreed to it, and how it does.
+//! Volumes that programs map: where each program is asked, that a user at this host agreed to it, and how it does.
 //!
 //! Invariants:
-//! - CONTROLMAPPER1. The daemon connects to a socket that a group's text names only after somebody at this host has named it for that
-//!   group, or has agreed to it; each connection is an event.
-//! - CONTROLMAPPER2. A volume that is a device of a mapper is served to nobody else. The mapped volume is taken into use after all of its
-//!   devices, and goes before them.
+//! - CONTROLMAPPER1. The daemon connects to a socket that a group's text names only after a user at this host has named it for
+//!   that group, or has agreed to it; each connection is an event.
+//! - CONTROLMAPPER2. A volume that is a device of a mapper is served to no other client. The mapped volume is taken into use
+//!   after all of its devices, and goes before them.
 
 use super::Control;
 use super::find::Located;
@@ -203,7 +203,7 @@ impl Control {
         }
     }
 
-    /// CONTROLMAPPER1: somebody at this host has named the mapper of a new volume, if it has one.
+    /// CONTROLMAPPER1: a user at this host has named the mapper of a new volume, if it has one.
     pub(super) async fn agree_to_mapper(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {
         match mapper_address(volume) {
             Some(address) => self.agree_to_image(group, &address).await,
@@ -223,7 +223,7 @@ fn over_idle_devices(known: &KnownGroup) -> Vec<(Uuid, Uuid, ShardHandle)> {
     lost.collect()
 }
 
-/// Refuses to give a volume another size whose mapper is away: it has to be told.
+/// Refuses to resize a volume whose mapper is away: the mapper has to be notified.
 pub(super) async fn refuse_absent_mapper(name: &str, located: &Located) -> Result<(), Failure> {
     let volume = located.volume.id;
     let facts = located.home.volume(volume).mapper_facts().await;

@@ -101,7 +101,7 @@ impl Control {
         id
     }
 
-    /// Tries until nothing is left, or somebody or an error ends it.
+    /// Retries until nothing is left, or a command or an error ends it.
     async fn empty(&self, group: Uuid, from: PvName, job: &Started) -> Result<(), Failure> {
         let total = self.left_on(group, from);
         let mut ending = None;

@@ -1,11 +1,11 @@
-//! What thin volumes lie over: chosen when they are made, found again at every start, kept as long as anybody needs it.
+//! Origins of thin volumes: chosen when a volume is made, found again at every start, kept as long as anything needs them.
 //!
 //! Invariants:
-//! - BELOW1. An origin is a read-only snapshot of the same group, and is noted as one from before anything lies over it until
-//!   nothing does any more (`bases.rs`). Or it is a read-only volume of the group, or a disk image (`images.rs`).
-//! - BELOW2. A snapshot is not removed while anything lies over it, or would after a crash; a read-only volume is neither
+//! - BELOW1. An origin is a read-only snapshot of the same group, and is noted as one from before anything is backed by it until
+//!   nothing is any more (`bases.rs`). Or it is a read-only volume of the group, or a disk image (`images.rs`).
+//! - BELOW2. A snapshot is not removed while anything is backed by it, or would be after a crash; a read-only volume is neither
 //!   removed, nor made smaller, nor rolled back.
-//! - BELOW3. A volume is served only when all that it lies over is; until then it says why it is not.
+//! - BELOW3. A volume is served only when all that it is backed by is; until then it says why it is not.
 
 use super::Control;
 use super::find::Located;
@@ -22,11 +22,11 @@ use varve_volume::origins::{Below, Place};
 use varve_volume::snapshot_facts::Target;
 use varve_volume::thin::ThinVolume;
 
-/// A snapshot, or a read-only volume, over which a volume is to be made.
+/// A snapshot, or a read-only volume, that is to be the origin of a new volume.
 pub(super) struct Base {
     /// `VG/LV@SNAP`, or `VG/LV`.
     pub(super) name: VolumeName,
-    /// Who it is; all of it shows.
+    /// Its identity; all of it shows.
     pub(super) origin: Origin,
     /// Where it lives.
     pub(super) place: Place,
@@ -56,7 +56,7 @@ impl KnownGroup {
         }
     }
 
-    /// The volume or pool that has an origin, unless the group has given it up.
+    /// The volume or pool that holds an origin, unless the group has it no more.
     fn owner_of(&self, origin: &Origin) -> Option<&LogicalVolume> {
         let (mut volumes, id) = (self.group.logical_volumes().iter(), origin.backing.id());
         volumes.find(|volume| volume.id == id || volume.stores().any(|store| store.id == id))
@@ -97,7 +97,7 @@ impl KnownGroup {
 }
 
 impl Control {
-    /// The snapshot `text`, if a volume of the group `group` can lie over it.
+    /// The snapshot or read-only volume `text`, if a volume of the group `group` can be backed by it.
     pub(super) async fn find_base(&self, text: &str, group: Uuid) -> Result<Base, Failure> {
         let asked: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         if asked.snapshot.is_none() {
@@ -144,7 +144,7 @@ impl Control {
         Some(Base { name: name.clone(), origin, place, group, is_noted: true }) // No snapshot, so no note.
     }
 
-    /// BELOW2: refuses to change a read-only volume over which something lies.
+    /// BELOW2: refuses to change a read-only volume that something is backed by.
     pub(super) async fn refuse_read_only_origin(
         &self,
         located: &Located,
@@ -168,8 +168,8 @@ impl Control {
         Ok(())
     }
 
-    /// Lets go of what nothing lies over any more, if the group has anything that others lie over. To be called by whoever
-    /// has the lock of the group.
+    /// Releases origins that nothing is backed by any more, if the group has any origins. The caller has the lock of the
+    /// group.
     pub(super) async fn reconcile_origins(&self, group: Uuid) {
         let has_any = |known: &KnownGroup| !known.bases.is_empty() || !known.group.images().is_empty();
         if self.with_group(group, has_any).unwrap_or_default() {
@@ -177,7 +177,7 @@ impl Control {
         }
     }
 
-    /// The same, whatever is known of the group: notes that are missing are made, too.
+    /// Like [`Control::reconcile_origins`], whatever is known of the group: notes that are missing are made, too.
     pub(super) async fn reconcile_all_origins(&self, group: Uuid) {
         if let Err(failure) = self.try_reconcile_origins(group).await {
             tracing::warn!(%group, %failure, "what nothing lies over any more may be kept until the next start");
@@ -200,8 +200,8 @@ impl Control {
         if are_all_here { self.reconcile_images(group, &wanted).await } else { Ok(()) }
     }
 
-    /// BELOW3: leads the volumes of all pools of a group to what they lie over, as far as that is there. One may lie over a
-    /// snapshot of another that lies over something itself.
+    /// BELOW3: leads the volumes of all pools of a group to their origins, as far as those are there. An origin may be a
+    /// snapshot of a volume that has an origin itself.
     pub(super) async fn attach_origins(&self, group: Uuid) {
         let Ok(pools) = self.with_group(group, KnownGroup::pools_in_use) else { return };
         loop {
@@ -248,7 +248,7 @@ impl Control {
         attached.await.map_err(failures::gone)?
     }
 
-    /// BELOW2: refuses to give up something over which a volume lies.
+    /// BELOW2: refuses a change of `below` while a volume is backed by it.
     pub(super) async fn refuse_origin(&self, group: Uuid, below: Backing, name: &str) -> Result<(), Failure> {
         let (pools, all) = self.with_group(group, |known| {
             let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
@@ -272,8 +272,7 @@ impl Control {
         Ok(())
     }
 
-    /// `VG/LV@SNAP` of what a volume lies over, `VG/LV` of a read-only volume, the path of an image; its number if it is
-    /// not there.
+    /// `VG/LV@SNAP` of an origin, `VG/LV` of a read-only volume, the path of an image; its number if it is not there.
     pub(super) async fn origin_name(&self, group: Uuid, origin: Origin) -> String {
         let unknown = match origin.backing {
             Backing::Image { id } => {

@@ -11,7 +11,7 @@ use varve_volume::world::Files;
 
 /// How long a call may take before it is answered in its place. It goes on, and its result is dropped.
 const CALL_MAX: Duration = Duration::from_secs(5);
-/// Most calls at one time, those that nobody waits for any more included.
+/// Most calls at one time, those that no task waits for any more included.
 const CALLS_MAX: usize = 64;
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! What a volume declares for its snapshot stores: the words of people and programs, and the group's.
+//! What a volume declares for its snapshot stores: in the words of requests, and in the group's.
 
 use super::Control;
 use super::change::shown;
@@ -75,7 +75,7 @@ impl Control {
     ) -> Result<Option<Plan>, Failure> {
         let id = located.volume.id;
         let commits = self.commits(located.group).await;
-        // As the group says it is now: somebody may have changed it since it was found.
+        // As the group says it is now: it may have changed since it was found.
         let (_, entry) = self.entry_of(id)?;
         let policy = changed(entry.store_policy.unwrap_or_default(), words)?;
         let (volume, title) = (entry.name.clone(), format!("policy of {} changed", entry.name));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use varve_api::{Code, Failure, Job};
 use varve_target::thin::PoolReport;
 
-/// So many findings are told one by one.
+/// So many findings are reported one by one.
 const TOLD_MAX: usize = 20;
 
 impl Control {

@@ -1,6 +1,6 @@
 //! Thin pools: made, listed, extended, changed, removed.
 //!
-//! Whoever makes a pool larger or changes its policy does not wait for the lock of the group: others may have it who wait
+//! A command that makes a pool larger or changes its policy does not wait for the lock of the group: its holder may wait
 //! for writes that wait for this (SNAPSTORE1 of `store.rs`).
 
 use super::Control;
@@ -144,7 +144,7 @@ impl Control {
         }
     }
 
-    /// Gives a pool another name; nobody below knows it by that.
+    /// Gives a pool another name, which no layer below uses.
     pub async fn rename_pool(&self, text: &str, request: Rename) -> Result<Changed<ShownPool>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
@@ -174,7 +174,7 @@ impl Control {
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
         let id = located.volume.id;
-        // What cannot be opened cannot be asked: whoever removes it knows that.
+        // A pool that cannot be opened cannot be asked: the user who removes it knows that.
         if located.unusable.is_none() {
             self.look_at_pool(located.group, id).await?;
         }

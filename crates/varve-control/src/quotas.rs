@@ -188,7 +188,7 @@ fn bad_cache(message: &str) -> Failure {
         .help("--cache 64M or --cache 8K-per-GiB; how disks are reached is --disk-cache direct|buffered")
 }
 
-/// How everybody works, but for how much he may keep.
+/// What the quotas of a group have in common: all but the bytes.
 fn usual(metadata: Metadata) -> CacheQuota {
     let Metadata { cache_policy: policy, order, .. } = metadata;
     CacheQuota { policy, order, ..CacheQuota::default() }

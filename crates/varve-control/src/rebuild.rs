@@ -108,7 +108,7 @@ impl Control {
         Ok(None)
     }
 
-    /// A pool cannot be opened whose own metadata lies where nobody knows what is there: its loss is accepted while it is taken into use.
+    /// A pool whose own metadata lies in regions of unknown content cannot be opened: their loss is accepted on activation.
     async fn accept_and_activate(
         &self,
         text: &str,

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - RECONCILE1. A volume is served as every version of its group says that may count, or it is out of use and says why.
-//! - RECONCILE2. No extent is given to anybody as long as a volume that is out of use may still have requests under way to it.
+//! - RECONCILE2. No extent is given away as long as a volume that is out of use may still have requests under way to it.
 
 use super::Control;
 use super::known_export::{KnownExport, Open};
@@ -118,8 +118,8 @@ impl Control {
         }
     }
 
-    /// Takes the volumes of a group out of use that are not served as they should be. Their requests fail from now on; it
-    /// is not waited for those under way, so this may be called by who commits (CHANGE2 of `change.rs`), and until
+    /// Takes the volumes of a group out of use that are not served as they should be. Their requests fail from now on;
+    /// those under way are not waited for, so a task that commits may call this (CHANGE2 of `change.rs`), and until
     /// [`Control::reconcile`] nothing of the group is changed (RECONCILE2).
     pub(super) async fn fence_group(&self, group: Uuid) {
         for (served, state) in self.fenced(group).await {
@@ -221,7 +221,7 @@ impl Control {
         self.warn(&subject, &format!("taken out of use: {}", reason.message));
     }
 
-    /// A volume is as large as its group says, and whoever uses it sees that.
+    /// A volume is as large as its group says, and its clients see that.
     async fn grow_served(&self, group: Uuid, served: Served) {
         let (id, wanted) = (served.id, served.versions.into_iter().flatten().next());
         let Some(wanted) = wanted else { return };

@@ -41,14 +41,14 @@ pub struct Remembered {
     pub(crate) disks: Vec<RememberedDisk>,
     #[serde(default)]
     pub(crate) exports: Vec<RememberedExport>,
-    /// Disk images that may be opened: somebody at this host has named each for its group, or has agreed to it. A file from
+    /// Disk images that may be opened: a user at this host has named each for its group, or has agreed to it. A file from
     /// before there was such a list has none: what is served at its first start is agreed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) images: Option<BTreeSet<(Uuid, String)>>,
     /// Volumes and pools that failed, and why, as far as their groups do not say so themselves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) out_of_use: BTreeMap<Uuid, String>,
-    /// When the images of volumes with snapshots were last written, in nanoseconds since 1970, as their volumes were let go of.
+    /// When the images of volumes with snapshots were last written, in nanoseconds since 1970, as their volumes were released.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) left_images: BTreeMap<Uuid, u64>,
     /// What the last scrub of a volume or pool has found.

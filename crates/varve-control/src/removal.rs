@@ -1,4 +1,4 @@
-//! The jobs that remove snapshots: gone at once as far as anybody can see, given back bit by bit.
+//! The jobs that remove snapshots: invisible at once, their space given back bit by bit.
 //!
 //! Invariants:
 //! - REMOVAL1. A removal is taken up again after a restart: what stands of it in the text are numbers that no other snapshot ever
@@ -60,7 +60,7 @@ impl Control {
         }
         for (batch, snapshots) in batches.iter().zip(&removable) {
             if snapshots.iter().any(|facts| facts.is_base) {
-                self.reconcile_all_origins(batch.located.group).await; // What lay over it has just gone (BELOW2).
+                self.reconcile_all_origins(batch.located.group).await; // What was backed by it has just gone (BELOW2).
             }
         }
         let going = batches.iter().zip(&removable).map(|(batch, snapshots)| Going {
@@ -317,7 +317,7 @@ impl Control {
         Ok(())
     }
 
-    /// Snapshots in pools have gone: what they lay over may be free now.
+    /// Snapshots in pools have gone: their origins may be released now.
     async fn reconcile_origins_of_removed(&self, going: &[Going]) {
         let stores: BTreeSet<Uuid> =
             going.iter().flat_map(|part| &part.targets).map(|(target, _)| target.store).collect();

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - REOPEN1. While something is opened anew the requests of its doors wait; they reach the new one, or fail if there is none.
-//! - REOPEN2. A disk is opened anew only when nothing of its group uses it any more: neither a volume nor what lies over its
+//! - REOPEN2. A disk is opened anew only when nothing of its group uses it any more: neither a volume nor what is backed by its
 //!   snapshots.
 
 use super::known_disk::KnownDisk;
@@ -17,7 +17,7 @@ use varve_block::host::DiskState;
 use varve_vg::size::format_size;
 
 impl Control {
-    /// Lets go of everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
+    /// Releases everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
     /// that follows takes them into use again; then [`Control::lead_doors`].
     pub(super) async fn reopen_failed(&self) -> Vec<Uuid> {
         let (locks, commits, silent) = self.lock_answering().await;
@@ -123,7 +123,7 @@ impl Control {
         }
     }
 
-    /// REOPEN2; the caller may commit changes of the group. Until it is surveyed again nobody may.
+    /// REOPEN2; the caller may commit changes of the group. Until it is surveyed again no task may.
     fn close_group(&self, group: Uuid) {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.open = None;

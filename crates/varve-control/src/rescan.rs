@@ -133,8 +133,8 @@ impl Control {
         vanished
     }
 
-    /// Lets go of the disks in trouble, so that they are opened and read anew; their paths. Of several with one label,
-    /// none is looked at unless one was named: nobody knows which is the right one.
+    /// Releases the disks in trouble, so that they are opened and read anew; their paths. Of several with one label,
+    /// none is looked at unless one was named: it is unknown which is the right one.
     fn set_aside(&self, paths: &[PathBuf], named: bool, vanished: &[PathBuf]) -> Vec<PathBuf> {
         let mut disks = self.disks.borrow_mut();
         let aside = |path: &Path, known: &KnownDisk| match &known.problem {

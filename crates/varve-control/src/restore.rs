@@ -140,7 +140,7 @@ impl Control {
         Ok(lost)
     }
 
-    /// The thin volumes of a pool, for people.
+    /// The thin volumes of a pool, in words.
     fn volumes_in(&self, group: Uuid, pool: Uuid) -> String {
         let names = self.with_group(group, |known| {
             let own = known.thin.get(&pool).into_iter().flatten();

@@ -23,7 +23,7 @@ use varve_volume::fault;
 use varve_volume::progress::Progress as JobProgress;
 use varve_volume::snapshot_facts::{RollbackPoint, Target};
 
-/// How often progress is told.
+/// How often progress is polled.
 const TICK: Duration = Duration::from_millis(2);
 /// How long a rollback rests after an error: at first, and at most.
 const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
@@ -154,7 +154,7 @@ impl Control {
         });
     }
 
-    /// What a thin volume lies over may be another snapshot after its rollback.
+    /// The origin of a thin volume may be another snapshot after its rollback.
     async fn learn_of_rollback(&self, group: Uuid, pool: Option<Uuid>) {
         if let Some(pool) = pool
             && let Err(failure) = self.look_at_pool(group, pool).await
@@ -254,7 +254,7 @@ impl Control {
         });
     }
 
-    /// Who would see a rollback happen.
+    /// The exports whose clients would see a rollback, in words.
     fn clients_of(&self, name: &VolumeName) -> Vec<String> {
         let warning = |id: String| format!("would change what the clients of export {id} see");
         self.exports_of(&name.origin()).into_iter().map(warning).collect()

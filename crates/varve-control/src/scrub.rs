@@ -42,7 +42,7 @@ impl Control {
             return Err(Failure::new(Code::VolumeBusy, message).help(format!("varve job wait {}", job.id)));
         }
         let number = self.next_job();
-        // SCRUBJOB1: it is not remembered, and keeps nobody from a change.
+        // SCRUBJOB1: it is not remembered, and blocks no change.
         let started = self.register_job(number, SCRUB, &subject, "bytes", &[], self.now());
         let progress = Arc::clone(&started.progress);
         let me = self.weak();

@@ -1,4 +1,4 @@
-//! A volume as people and programs are shown it.
+//! A volume as it is shown to users and programs.
 
 use super::activation::state_of;
 use super::find::Located;

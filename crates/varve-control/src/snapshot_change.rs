@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - SNAPCHANGE1. The access of a snapshot changes only while no export shows it: each export keeps the access that it began with.
-//! - SNAPCHANGE2. A snapshot that is held, or that others lie over, stays read-only.
+//! - SNAPCHANGE2. A snapshot that is held, or that others are backed by, stays read-only.
 
 use super::Control;
 use super::snapshots::{Batch, snapshot_name};

@@ -179,7 +179,7 @@ impl Control {
             if !held {
                 for facts in self.facts_called(&batch.located, &batch.names).await {
                     let full = batch.full(&facts.name);
-                    // What is held beside that may be let go of.
+                    // A hold on a snapshot that is an origin may be released.
                     if !(facts.held && facts.is_base) {
                         self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // BELOW2 of `origins.rs`
                     }
@@ -294,7 +294,7 @@ impl Control {
         located.home.volume(located.volume.id).snapshots().await.ok().flatten().unwrap_or_default()
     }
 
-    /// The same, of the snapshots with these names alone.
+    /// Like [`Control::facts`], of the snapshots with these names alone.
     pub(super) async fn facts_called(&self, located: &Located, names: &[String]) -> Vec<SnapshotFacts> {
         let facts = located.home.volume(located.volume.id).snapshots_called(names.to_vec());
         facts.await.ok().flatten().unwrap_or_default()
@@ -364,7 +364,7 @@ pub(super) fn snapshot_name(text: &str) -> Result<VolumeName, Failure> {
     }
 }
 
-/// The size of a `unit`, a chunk or a block, as somebody gives it.
+/// The size of a `unit`, a chunk or a block, as a request gives it.
 pub(super) fn unit_size(text: &str, unit: &str) -> Result<u64, Failure> {
     let size = parse_size(text).map_err(|error| failures::bad_size(&error))?;
     if size.is_power_of_two() && (4 * KIB..=MIB).contains(&size) {

@@ -115,7 +115,7 @@ impl Control {
         groups.iter().find(|(_, known)| has_both(known)).map(|(id, _)| *id)
     }
 
-    /// The disks of a group with members of arrays that are missing, as each is told, or were ejected.
+    /// The disks of a group with members of arrays that are missing (`true`), or were ejected.
     fn lost_of(&self, known: &KnownGroup) -> Vec<(Uuid, bool)> {
         let disks = known.group.physical_volumes().iter().map(|disk| (disk, is_missing(known, disk)));
         let lost = disks.filter(|(disk, is_missing)| *is_missing || self.lost_disks.is_ejected(disk.id));

@@ -11,7 +11,7 @@ use varve_vg::Change;
 use varve_vg::plan::ConversionStep;
 
 impl Control {
-    /// Lets a copy of a mirror go as a volume that has the content of one instant.
+    /// Splits a copy of a mirror off as a volume that has the content of one instant.
     pub async fn split_volume(&self, text: &str, request: Split) -> Result<Changed<LogicalVolume>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;

@@ -1,4 +1,4 @@
-//! Disks that lost what they had acknowledged to their group: not used, and taken back only because somebody insists.
+//! Disks that lost what they had acknowledged to their group: not used, and taken back only because a user insists.
 
 use super::Control;
 use super::known_group::KnownGroup;

@@ -57,8 +57,8 @@ impl Control {
         self.limits.put_on(file, self.context.disk(file), world, tell)
     }
 
-    /// A change that could not be made durable. Of a disk that has not answered in time the user is told so: for the group it counts
-    /// as gone, but it is there.
+    /// The failure of a change that could not be made durable. Of a disk that has not answered in time it says so: for the
+    /// group it counts as gone, but it is there.
     pub(super) fn commit_failure(&self, error: &CommitError) -> Failure {
         let CommitError::Disks { group, disks } = error else { return failures::commit(error) };
         let known = self.disks.borrow();
@@ -91,7 +91,7 @@ impl Control {
             .help("look at the disk and its cables; try again when it answers")
     }
 
-    /// The same of what is done to several disks.
+    /// Like [`Control::unless_silent`], of what is done to several disks.
     pub(super) fn unless_one_is_silent(&self, disks: &Disks, failure: Failure) -> Failure {
         disks.values().fold(failure, |failure, file| self.unless_silent(file, failure))
     }

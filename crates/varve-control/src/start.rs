@@ -1,4 +1,4 @@
-//! From a cold start to serving, and back: disks found, groups reconciled, volumes and exports there; then all let go.
+//! From a cold start to serving, and back: disks found, groups reconciled, volumes and exports there; then all released.
 //!
 //! Invariant START1: a disk that is there and does not take its group's description counts as missing, if the others can: what lies on
 //! arrays is served, and what lies there alone could not be used before, either.

@@ -35,7 +35,7 @@ impl Stages {
 }
 
 impl Control {
-    /// Closes every export, makes every volume durable, lets go of everything; notes what could not be done.
+    /// Closes every export, makes every volume durable, releases everything; notes what could not be done.
     pub(super) async fn stop(&self) {
         self.stopping.set(true);
         let stages = Stages::of(self.context.clock().now(), self.stop_max); // STOP3

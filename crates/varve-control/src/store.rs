@@ -4,8 +4,8 @@
 //! A new store has a tenth of its volume, at least 64 MiB, at most what is free. It grows as the volume's policy says,
 //! by at least 64 MiB if there is so much.
 //!
-//! Invariant SNAPSTORE1: while writes of a volume wait for space nobody waits for them with the lock of the group in hand: what
-//! gives them space is such a change.
+//! Invariant SNAPSTORE1: while writes of a volume wait for space no task waits for them with the lock of the group: what gives
+//! them space is a change under that lock.
 
 use super::Control;
 use super::change::{Commits, shown};
@@ -36,7 +36,7 @@ impl Control {
         self.name_of(volume).map_or_else(|| volume.to_string(), |(group, name)| format!("{group}/{name}"))
     }
 
-    /// A store of a volume has let a snapshot go, for want of space.
+    /// A store of a volume has dropped a snapshot, for want of space.
     pub(super) async fn snapshot_dropped(&self, volume: Uuid, store: Uuid, snapshot: &str) {
         let subject = self.subject(volume);
         let policy = "its store was full, and the volume's policy is drop-oldest";

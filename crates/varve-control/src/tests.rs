@@ -49,7 +49,7 @@ where
     with_disks(1, "600M", async |control, _| work(control).await);
 }
 
-/// Runs `work` beside a control with the group `data` on so many disks, whose paths it is told, too.
+/// Runs `work` beside a control with the group `data` on `count` disks, whose paths it receives, too.
 fn with_disks<W>(count: usize, size: &str, work: W)
 where
     W: AsyncFnOnce(Rc<Control>, Vec<String>) + Send + 'static,

@@ -139,7 +139,7 @@ impl Control {
         let made = made.await.map_err(failures::gone)?;
         self.look_at_pool(located.group, located.volume.id).await?;
         if made.is_err() {
-            self.reconcile_origins(located.group).await; // What was to lie below is not needed.
+            self.reconcile_origins(located.group).await; // What was to be its origin is not needed.
         }
         made?;
         self.event(&request.name, &format!("thin volume of {} made", format_size(bytes)));
@@ -231,7 +231,7 @@ impl Control {
         self.show_volume(&to.to_string()).await.map(Changed::Done)
     }
 
-    /// Removes a thin volume that nobody uses and that has no snapshots.
+    /// Removes a thin volume that is not in use and has no snapshots.
     pub(super) async fn remove_thin(
         &self,
         name: &VolumeName,

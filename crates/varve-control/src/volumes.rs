@@ -156,7 +156,7 @@ impl Control {
         extended
     }
 
-    /// Shrinks a volume that nobody uses.
+    /// Shrinks a volume that is not in use.
     pub async fn reduce_volume(&self, text: &str, request: Resize) -> Result<Changed<ShownVolume>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
@@ -206,7 +206,7 @@ impl Control {
         self.show_volume(&to.to_string()).await.map(Changed::Done)
     }
 
-    /// Removes a volume that nobody uses.
+    /// Removes a volume that is not in use.
     pub async fn remove_volume(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
@@ -229,7 +229,7 @@ impl Control {
         self.commit_removal(commits, planned, &located).await
     }
 
-    /// Lets go of a volume or pool, then makes the change that removes it; if that fails it is served again.
+    /// Releases a volume or pool, then makes the change that removes it; if that fails it is served again.
     pub(super) async fn commit_removal(
         &self,
         commits: Commits<'_>,
@@ -279,7 +279,7 @@ impl Control {
         Ok(whole.expect("the volume itself is removed"))
     }
 
-    /// Commits a volume's new size, and lets everybody see it who uses the volume.
+    /// Commits a volume's new size, and shows it to all clients of the volume.
     async fn commit_size(
         &self,
         commits: Commits<'_>,
@@ -324,7 +324,7 @@ impl Control {
     async fn shown_volume(&self, located: &Located) -> ShownVolume {
         let volume = located.volume.id;
         let facts = located.home.volume(volume).facts();
-        // A disk that does not answer keeps nobody from hearing of the others.
+        // A disk that does not answer must not keep the other volumes from being shown.
         let deadline = self.context.clock().now().after(PROBE);
         let facts = match self.until(deadline, facts).await {
             Some(facts) => facts.unwrap_or_default(),

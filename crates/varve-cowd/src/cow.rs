@@ -11,7 +11,7 @@ use varve_block::{align_down, align_up};
 use varve_mapper::wire::{self, Access, EXTENTS_MAX, Extent, Hello, Intent, Welcome};
 use varve_mapper::{Mapper, Session};
 
-/// The most extents that are told before they are asked for.
+/// The most extents that are sent before they are asked for.
 const PRIMED_MAX: usize = 1 << 16;
 
 /// What a mapper of an image is to do.
@@ -19,7 +19,7 @@ const PRIMED_MAX: usize = 1 << 16;
 pub struct Settings {
     /// The image.
     pub path: PathBuf,
-    /// Whether an engine is told at once where the image's data lies.
+    /// Whether an engine receives at once where the image's data lies.
     pub primes: bool,
     /// Answers to reads reach at least so many bytes further than what was asked.
     pub read_ahead: u64,
@@ -28,7 +28,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of the image at `path`; nothing is told unasked, and the cache has 4 MiB.
+    /// Of the image at `path`; nothing is sent unasked, and the cache has 4 MiB.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), primes: false, read_ahead: 0, cache_bytes: 4 << 20 }
     }

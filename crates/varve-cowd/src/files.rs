@@ -50,7 +50,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// The file, opened once more: who gets this handle does not get the locks.
+    /// The file, opened once more: the new handle does not hold the locks.
     pub(crate) fn open_again(&self, to_write: bool) -> io::Result<File> {
         File::options().read(true).write(to_write).open(&self.path)
     }

@@ -82,7 +82,7 @@ impl Pending {
         }
     }
 
-    /// A connection has ended; what it left holds only if it is told again.
+    /// A connection has ended; what it left holds only if it is reported again.
     pub(crate) fn set_aside(&mut self) {
         for (cluster, change) in std::mem::take(&mut self.changes) {
             if let Change { place: Place::At(place), is_new: true, .. } = change {
@@ -104,7 +104,7 @@ impl Pending {
         true
     }
 
-    /// All that holds was told.
+    /// All that holds was reported.
     pub(crate) fn forget_set_aside(&mut self) {
         self.pending_free.extend(std::mem::take(&mut self.set_aside).into_values());
     }

@@ -1,4 +1,4 @@
-//! What a daemon is told when it starts.
+//! The settings with which a daemon starts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum IoMode {
 /// Form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LogForm {
-    /// For people; coloured on a terminal.
+    /// For users; coloured on a terminal.
     #[default]
     Text,
     /// One JSON object a line.
@@ -34,15 +34,15 @@ pub struct Config {
     pub state: PathBuf,
     /// Where the HTTP interface listens.
     pub socket: PathBuf,
-    /// Where it listens too, without any question of who comes.
+    /// Where it listens too, without authentication.
     pub http: Option<SocketAddr>,
     /// Threads that serve volumes; the number of cores if not given.
     pub shards: Option<usize>,
     /// How requests reach the kernel.
     pub io: IoMode,
-    /// How disks are reached that are not told otherwise.
+    /// How disks are reached that have no setting of their own.
     pub cache: Cache,
-    /// Bytes for requests in flight and for the buffers of those who send them.
+    /// Bytes for requests in flight and for the buffers of the clients that send them.
     pub memory: usize,
     /// NBD connections at a time; an export may have half of them.
     pub connections: usize,

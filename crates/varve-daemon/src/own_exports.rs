@@ -1,6 +1,6 @@
 //! Disks that this daemon would serve to itself: files of its own exports, and what lies on them.
 //!
-//! Such a disk cannot be let go of in any order: its last writes would need the export that was closed before, and a
+//! No order of closing works for such a disk: its last writes would need the export that was closed before, and a
 //! request to it may need the very thread that waits for it.
 //!
 //! What is found here is refused by `control/disks.rs` (OWNEXPORT1).

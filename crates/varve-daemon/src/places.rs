@@ -3,7 +3,7 @@
 //! Others may write where these files are (a socket in `/tmp`), and may have left something there that leads elsewhere.
 //!
 //! Invariants:
-//! - PLACES1. Only a socket file is removed, only if nobody listens at it, and only while its lock is held.
+//! - PLACES1. Only a socket file is removed, only if no process listens at it, and only while its lock is held.
 //! - PLACES2. No symbolic link is followed in the last part of a name, and no file is changed that is not a lock of ours.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -81,7 +81,7 @@ fn lock_file(path: &Path, what: &str) -> Result<File, Failure> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(another(what)),
         Err(error) => return Err(state_unusable(path, &error.into())),
     }
-    // For people. Always of one length, so that nothing has to be cut off.
+    // For administrators. Always of one length, so that nothing has to be cut off.
     let _ =
         file.write_all_at(format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1).as_bytes(), 0);
     Ok(file)

@@ -16,7 +16,7 @@ use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
 use varve_volume::world::{DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World};
 use varve_volume::{EventReceiver, ShardHandle, event_channel, shard_channel};
 
-/// Who may connect to a Unix socket.
+/// Permissions of a Unix socket: its owner may connect.
 const SOCKET_MODE: u32 = 0o600;
 
 /// The files of this host.
@@ -91,7 +91,7 @@ impl Files for RealFiles {
         check_file(path).map(drop)
     }
 
-    /// Where nobody but the owner may be let in, for the owner alone.
+    /// Where only the owner may be let in, for the owner alone.
     fn mount(
         &self,
         portal: &Portal,

@@ -42,7 +42,7 @@ impl Signals {
     }
 }
 
-/// Serves until a signal comes or a shard breaks; then sets the `deadline` of the stop, and lets go of everything.
+/// Serves until a signal comes or a shard breaks; then sets the `deadline` of the stop, and releases everything.
 pub(crate) async fn serve(
     config: &Config,
     control: &ControlHandle,
@@ -111,7 +111,7 @@ async fn open(
     Ok(servers)
 }
 
-/// Tells whoever started the daemon that it serves.
+/// Reports on standard output, and to systemd, that the daemon serves.
 fn announce(config: &Config) {
     tracing::info!(socket = %config.socket.display(), state = %config.state.display(), "ready");
     let mut out = std::io::stdout().lock();

@@ -82,12 +82,12 @@ impl Budget {
         Some(Reservation { budget: self.clone(), bytes })
     }
 
-    /// Takes `bytes` if they are free and nobody waits.
+    /// Takes `bytes` if they are free and nothing waits for bytes.
     pub(crate) fn try_take(&self, bytes: u64) -> bool {
         self.inner.waiting.load(SeqCst) == 0 && self.inner.try_add(bytes)
     }
 
-    /// Whether somebody waits for bytes.
+    /// Whether anything waits for bytes.
     pub(crate) fn is_short(&self) -> bool {
         self.inner.waiting.load(SeqCst) > 0
     }

@@ -79,7 +79,7 @@ impl FuseDoor {
         self.shared.counters()
     }
 
-    /// Whether requests are served: `false` after [`FuseDoor::close`], or when somebody else unmounted the file.
+    /// Whether requests are served: `false` after [`FuseDoor::close`], or when another process unmounted the file.
     pub fn is_serving(&self) -> bool {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
@@ -104,7 +104,7 @@ impl FuseDoor {
         Ok(())
     }
 
-    /// Unmounts even when the file is open; whoever has it open gets errors from now on.
+    /// Unmounts even when the file is open; programs that have it open get errors from now on.
     pub fn detach(&mut self) {
         if self.close().is_ok() {
             return;

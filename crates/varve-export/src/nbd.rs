@@ -10,7 +10,7 @@
 //! - NBD1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
 //!   client does.
 //! - NBD2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: bytes
-//!   are had before a buffer is taken, and until then the socket is not read. Who waits for bytes gets them in turn,
+//!   are had before a buffer is taken, and until then the socket is not read. Tasks that wait for bytes get them in turn,
 //!   and a client that has begun a message and does not go on is left ([`Limits::progress`]), so none starves.
 //! - NBD3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
 //! - NBD4. No request reaches the device that is outside of it or was not offered.

@@ -1,4 +1,4 @@
-//! The NBD door behind a real socket, judged by the clients that people use: libnbd's tools, QEMU's, and fio.
+//! The NBD door behind a real socket, judged by clients in common use: libnbd's tools, QEMU's, and fio.
 //!
 //! They are in Debian's packages `libnbd-bin`, `qemu-utils` and `fio`; without them these tests fail.
 

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Largest request that the kernel may send.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that the kernel may have on their way: beyond it, even those who could wait elsewhere would wait in it.
+/// Requests that the kernel may have on their way: beyond it, even callers that could wait elsewhere would wait in it.
 const BACKGROUND_MAX: u16 = 1024;
 
 /// A request that waits.

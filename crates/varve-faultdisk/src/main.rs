@@ -1,4 +1,4 @@
-//! A disk for tests, served through FUSE: one file that stalls, fails, shrinks, fills and forgets when it is told.
+//! A disk for tests, served through FUSE: one file that stalls, fails, shrinks, fills and forgets on order.
 //!
 //! The file is mounted on a file, as Varve's own exports are; its content lies in another file. Orders come as
 //! lines over a control socket; each is answered with a line that begins with `ok` or `error`.
@@ -69,7 +69,7 @@ fn serve(file: &str, content: &str, socket: &str, buffered: bool) -> std::io::Re
     let outcome = take_orders(&shared, socket);
     shared.release();
     let unmounted = rustix::mount::unmount(Path::new(file), rustix::mount::UnmountFlags::DETACH);
-    // Its threads end with the process: the kernel may keep them for as long as somebody has the file open.
+    // Its threads end with the process: the kernel may keep them for as long as a process has the file open.
     std::mem::forget(session);
     outcome.and(unmounted.map_err(Into::into))
 }

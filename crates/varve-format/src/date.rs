@@ -1,4 +1,4 @@
-//! Dates as people and texts write them: `2026-11-21T11:46:28Z` (RFC 3339, UTC, whole seconds).
+//! Dates as users and texts write them: `2026-11-21T11:46:28Z` (RFC 3339, UTC, whole seconds).
 //!
 //! The calendar arithmetic follows Howard Hinnant, "chrono-compatible low-level date algorithms".
 

@@ -19,7 +19,7 @@ pub struct Field {
     pub size: usize,
     /// Its name.
     pub name: &'static str,
-    /// What it means, for people.
+    /// What it means, in words.
     pub meaning: &'static str,
 }
 

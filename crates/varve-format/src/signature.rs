@@ -13,7 +13,7 @@ pub const TAIL_LENGTH: u64 = MIB;
 /// What was found on a disk, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// What it is, for people.
+    /// What it is, as shown to users.
     pub name: &'static str,
     /// First byte of the magic number on the disk.
     pub offset: u64,

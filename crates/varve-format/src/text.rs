@@ -106,7 +106,7 @@ pub struct Description {
     /// Snapshots that are being made together, and do not count before their set is gone from here.
     #[serde(default, rename = "snapshot_set", skip_serializing_if = "Vec::is_empty")]
     pub snapshot_sets: Vec<SnapshotSetEntry>,
-    /// Disk images that volumes of its pools lie over.
+    /// Disk images that back volumes of its pools.
     #[serde(default, rename = "image", skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageEntry>,
     /// Disks that are being emptied.
@@ -138,7 +138,7 @@ pub struct GroupEntry {
     /// When this version was made.
     #[serde(with = "date_text")]
     pub changed: UnixTime,
-    /// What made this version, for people.
+    /// What made this version, as shown to users.
     pub change: String,
     /// How the metadata of its exception stores and pools is kept; the program's defaults if nothing was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,7 +219,7 @@ pub struct PhysicalVolumeEntry {
     pub data_offset: u64,
     /// Number of extents.
     pub extents: u64,
-    /// Where it was last seen; a hint for people.
+    /// Where it was last seen; a hint for users.
     pub path: String,
     /// Whether the group was changed while it was absent. What such a disk says of the group is not believed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -323,7 +323,7 @@ pub enum Discards {
     /// It is free in the pool.
     #[default]
     Keep,
-    /// And the disks are told of blocks that nobody needs any more.
+    /// And the disks receive discards for blocks that are not needed any more.
     PassDown,
 }
 

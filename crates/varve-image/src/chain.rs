@@ -63,8 +63,8 @@ pub enum ChainError<E> {
     },
 }
 
-/// Opens `selected` and what lies below it: the image itself first. `open` makes a device of a path, to read, whose file nobody
-/// writes meanwhile.
+/// Opens `selected` and what lies below it: the image itself first. `open` makes a device of a path, to read, whose file is not
+/// written meanwhile.
 pub async fn open_chain<E>(
     open: &mut dyn FnMut(&Path) -> Result<Device, E>,
     arena: &Arena,

@@ -69,7 +69,7 @@ impl Engine {
         self.welcome
     }
 
-    /// What holds although it was not flushed: to be told to the next connection.
+    /// What holds although it was not flushed: to be reported to the next connection.
     pub fn held(&self) -> &[Extent] {
         &self.held
     }

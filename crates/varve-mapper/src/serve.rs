@@ -182,7 +182,7 @@ impl Input {
             }
             session.send_output()?;
             let length = match (&session.stream).read(&mut self.bytes) {
-                // An engine that leaves does not read to the end what was told unasked.
+                // An engine that leaves does not read to the end what was sent unasked.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
                 length => length?,
             };

@@ -90,7 +90,7 @@ pub enum Place {
     },
     /// Nowhere: they are zeros. For reads only.
     Zero,
-    /// Nobody knows: requests for it fail.
+    /// Unknown: requests for it fail.
     Error,
     /// On a device, once the engine has copied them there, but for what the request writes itself. In the answer to a request to
     /// write only, and overlapping it.
@@ -237,7 +237,7 @@ pub enum ToEngine {
         /// Whether extents for writes may lie there.
         is_writable: bool,
     },
-    /// The answer to a request, or, with number 0, what nobody has asked for yet.
+    /// The answer to a request, or, with number 0, what was not asked for yet.
     Mapped(Vec<Extent>),
     /// Forget answers for this range. Answered by [`ToMapper::Invalidated`].
     Invalidate {

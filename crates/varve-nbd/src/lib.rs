@@ -1,6 +1,6 @@
 //! The NBD protocol alone, client and server: codec and state machines, no I/O.
 //!
-//! Bytes go in, structures and bytes to send come out; who moves them is somebody else's business, so that doors,
+//! Bytes go in, structures and bytes to send come out; the caller moves them, so that doors,
 //! remote disks, the simulator and a fuzzer all drive the same code. Source: `doc/proto.md` of the NBD project.
 //!
 //! - [`server::Handshake`] answers the options of a client until it says which export it wants;

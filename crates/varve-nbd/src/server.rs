@@ -32,7 +32,7 @@ pub struct Offer {
     pub block_sizes: BlockSizes,
     /// Its own name, whatever it was asked for by.
     pub name: String,
-    /// A line for people; may be empty.
+    /// A line for users; may be empty.
     pub description: String,
 }
 
@@ -41,7 +41,7 @@ pub struct Offer {
 pub struct Listed {
     /// Its name.
     pub name: String,
-    /// A line for people; may be empty.
+    /// A line for users; may be empty.
     pub description: String,
 }
 

@@ -108,7 +108,7 @@ pub mod info {
     pub const EXPORT: u16 = 0;
     /// Its own name.
     pub const NAME: u16 = 1;
-    /// A line for people.
+    /// A line for users.
     pub const DESCRIPTION: u16 = 2;
     /// Block sizes.
     pub const BLOCK_SIZE: u16 = 3;

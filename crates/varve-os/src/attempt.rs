@@ -126,7 +126,7 @@ pub(crate) fn allocate(disk: &DiskFile, mode: FallocateFlags, extent: Extent) ->
     .map(|()| 0)
 }
 
-/// Gives up an extent of a block device; waits.
+/// Discards an extent of a block device; waits.
 pub(crate) fn discard(disk: &DiskFile, extent: Extent) -> Result<usize, Errno> {
     #[cfg(test)]
     disk.tap.meet(Call::Discard { extent })?;
@@ -171,7 +171,7 @@ pub(crate) fn status(disk: &DiskFile, extent: Extent) -> Result<Vec<StatusRun>, 
         }
         let hole = match rustix::fs::seek(disk, SeekFrom::Hole(at)) {
             Ok(hole) => hole.min(extent.end()),
-            // Somebody cut the file short in between: the rest is a hole.
+            // The file was cut short in between: the rest is a hole.
             Err(Errno::NXIO) => continue,
             Err(errno) => return Err(error_of(errno)),
         };
@@ -192,7 +192,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// What the engine is told.
+/// The error that the engine receives.
 pub(crate) fn error_of(errno: Errno) -> IoError {
     match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => IoError::NoSpace,

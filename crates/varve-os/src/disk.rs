@@ -6,7 +6,7 @@
 //! - DISK2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
 //! - DISK3. A disk that is out of use (DISKFILE2 of `disk_file.rs`, HEALTH1 of `disk_file/state.rs`) is neither written nor flushed.
 //! - DISK4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
-//!   lack of space is told as such, and what fails afterwards takes the disk out of use.
+//!   lack of space is reported as such, and what fails afterwards takes the disk out of use.
 
 use crate::attempt::{self, Attempt, error_of};
 use crate::clock;
@@ -198,8 +198,8 @@ impl Disk {
         }
     }
 
-    /// Waits until it is known whether another operation beside this one was told of pages of this one that were lost
-    /// (SYNC1 of `syncs.rs`).
+    /// Waits until it is known whether lost pages of this operation were reported to another one beside it (SYNC1 of
+    /// `syncs.rs`).
     async fn await_report(&self) -> Result<(), IoError> {
         if let Some(others) = self.file.syncs.others() {
             let _ = others.await;
@@ -231,7 +231,7 @@ impl Disk {
         }
     }
 
-    /// Carries out a flush, for all who wait for it.
+    /// Carries out a flush, for all flushes that wait for it.
     async fn lead_flush(&self, lead: Lead<'_>, mut under_way: OperationFuture) -> Outcome {
         while let (_, Err(Errno::INTR | Errno::AGAIN)) = under_way.await {
             under_way = self.start(DiskAction::Flush);

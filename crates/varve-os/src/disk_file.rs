@@ -1,4 +1,4 @@
-//! A regular file or block device, opened so that nobody else uses it as a disk, with what it can do.
+//! A regular file or block device, opened so that no other user has it as a disk, with what it can do.
 //!
 //! Invariants:
 //! - DISKFILE1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well. Files that other
@@ -325,7 +325,7 @@ fn open_file(path: &Path, kind: DiskKind, options: DiskOptions) -> Result<(File,
     Ok((file, CacheMode::Buffered))
 }
 
-/// DISKFILE1: writers exclude everybody, readers exclude writers, those who only look take nothing.
+/// DISKFILE1: writers take an exclusive lock, readers a shared one, and unlocked disks none.
 fn lock(file: &File, options: DiskOptions) -> Result<(), Errno> {
     if options.unlocked {
         return Ok(());
@@ -346,13 +346,13 @@ fn file_system(file: &File) -> Option<u64> {
 /// Whether space can be given back, and zeros written without moving data.
 fn can_punch(file: &File, kind: DiskKind, size: u64) -> bool {
     match kind {
-        // Beyond the end of a file there is nothing to lose; that it was written would be told all the same.
+        // Beyond the end of a file there is nothing to lose; but its modification time changes, and is restored.
         DiskKind::File => {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let written = file.metadata().and_then(|metadata| metadata.modified());
             let can_punch = rustix::fs::fallocate(file, mode, size.next_multiple_of(4096), 4096).is_ok();
             if can_punch && let Ok(written) = written {
-                let _ = file.set_modified(written); // Who may write a file need not own it.
+                let _ = file.set_modified(written); // A writer of a file need not own it.
             }
             can_punch
         }

@@ -31,7 +31,7 @@ pub(crate) struct Visit {
 }
 
 impl Doorway {
-    /// Lets go of all devices; requests that were not begun, and those that come later, are answered `Gone`.
+    /// Releases all devices; requests that were not begun, and those that come later, are answered `Gone`.
     pub(crate) fn close(&self) {
         let (devices, visits) = (self.devices.take(), self.visits.take());
         drop((devices, visits));

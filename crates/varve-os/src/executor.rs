@@ -78,7 +78,7 @@ impl Queue {
         self.ready.borrow().is_empty() && self.yielded.borrow().is_empty()
     }
 
-    /// Begins a new turn for those who have ended theirs (TASK2).
+    /// Begins a new turn for the tasks that have ended theirs (TASK2).
     pub(crate) fn next_turn(&self) {
         let mut yielded = self.yielded.borrow_mut();
         if !yielded.is_empty() {

@@ -60,7 +60,7 @@ impl ShardContext {
 }
 
 impl FileStream {
-    /// Who is at the other end.
+    /// The process at the other end.
     pub fn peer(&self) -> Peer {
         self.peer
     }

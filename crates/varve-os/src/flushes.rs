@@ -1,15 +1,15 @@
 //! One flush of a disk at a time: those that come meanwhile share the next one.
 //!
 //! Invariants:
-//! - FLUSH1. At most one flush is under way, so that the one that is told of a lost write has poisoned the disk before
-//!   another can hear that all is well (DISKFILE2 of `disk_file.rs`). Only a leader whose future is dropped breaks this, when its
-//!   shard ends or its volume panics; on a buffered disk SYNC1 of `syncs.rs` holds all the same.
+//! - FLUSH1. At most one flush is under way, so that the one to which a lost write is reported has poisoned the disk before
+//!   another can succeed (DISKFILE2 of `disk_file.rs`). Only a leader whose future is dropped breaks this, when its shard ends
+//!   or its volume panics; on a buffered disk SYNC1 of `syncs.rs` still holds.
 //! - FLUSH2. A flush that is answered was covered by one that began after it was asked for.
 
 use futures_channel::oneshot::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Told to one who waits.
+/// What a waiting flush is notified of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// Carry out the next flush, for the others too.
@@ -18,7 +18,7 @@ pub(crate) enum Turn {
     Covered,
 }
 
-/// Who flushes a disk, and who waits.
+/// The flush under way on a disk, and the flushes that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
     state: Mutex<State>,
@@ -46,7 +46,7 @@ impl Flushes {
         Some(receiver)
     }
 
-    /// The leader's flush has ended, well or not: its followers are answered, one of those who waited leads.
+    /// The leader's flush has ended, well or not: its followers are answered, and one of the waiting flushes leads.
     fn finish(&self) {
         let mut state = self.state();
         let followers = std::mem::take(&mut state.followers);
@@ -72,7 +72,7 @@ impl Flushes {
 }
 
 impl State {
-    /// Makes the first who still waits the leader, and the others its followers.
+    /// Makes the first flush that still waits the leader, and the others its followers.
     fn hand_on(&mut self) {
         self.under_way = false;
         let mut waiting = std::mem::take(&mut self.waiting).into_iter();

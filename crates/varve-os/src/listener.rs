@@ -35,7 +35,7 @@ struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have put another file in its place.
+        // Another file may be in its place by now.
         let same = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
         if same {
@@ -66,7 +66,7 @@ impl Listener {
 }
 
 impl ShardContext {
-    /// Listens on a Unix socket with permissions `mode`. A socket file that nobody listens on any more is replaced.
+    /// Listens on a Unix socket with permissions `mode`. A socket file without a listener is replaced.
     pub fn listen_unix(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<Listener> {
         let path = path.as_ref();
         remove_stale(path)?;
@@ -115,7 +115,7 @@ impl ShardContext {
     }
 }
 
-/// Removes a socket file that nobody listens on.
+/// Removes a socket file without a listener.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) {

@@ -59,7 +59,7 @@ pub(crate) enum DiskAction {
     Flush,
     /// Change allocation.
     Allocate { mode: FallocateFlags, extent: Extent },
-    /// Give up an extent of a block device.
+    /// Discard an extent of a block device.
     Discard { extent: Extent },
 }
 
@@ -78,7 +78,7 @@ impl DiskOperation {
         &self.disk
     }
 
-    /// Its answer has come, whether somebody waits for it or not: a failure whose consequences are unknown takes the disk
+    /// Its answer has come, whether a task waits for it or not: a failure whose consequences are unknown takes the disk
     /// out of use (DISKFILE2 of `disk_file.rs`), before anything that ran beside it is acknowledged (SYNC1 of `syncs.rs`).
     pub(crate) fn complete(&mut self, answer: Answer) {
         match (&self.action, answer) {
@@ -171,7 +171,7 @@ impl SocketAction {
         }
     }
 
-    /// Frees what an answer that nobody waits for any more has brought.
+    /// Frees what an answer that no task waits for any more has brought.
     pub(crate) fn discard_answer(&self, answer: Answer) {
         if let (SocketAction::Accept, Ok(descriptor)) = (self, answer) {
             drop(sys::own(descriptor_of(descriptor)));

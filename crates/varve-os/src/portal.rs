@@ -77,7 +77,7 @@ impl BlockDevice for Imported {
         })
     }
 
-    /// Where the bytes lie only the other shard can use; what they hold is told.
+    /// A location is of use on the other shard only, so only the allocation of the bytes is answered.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         if intent != MapIntent::Inspect {
             return MapAnswer::sent(extent.length).ready();

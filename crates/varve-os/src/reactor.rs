@@ -269,7 +269,7 @@ fn forget_answer(operation: Option<&Operation>, answer: Answer) {
     }
 }
 
-/// Waits for an operation. Dropped early it gives up the answer: a disk operation still runs to its end, one on a
+/// Waits for an operation. Dropped early it abandons the answer: a disk operation still runs to its end, one on a
 /// socket is cancelled (and may have moved bytes, so that the connection is of no use any more).
 pub(crate) struct OperationFuture {
     reactor: Rc<Reactor>,

@@ -2,8 +2,8 @@
 //!
 //! The contract on memory and cancellation:
 //! - URING1. An entry points only at memory owned by its operation, which stays in the table of flights, at a stable
-//!   address, until the terminal completion has been reaped. Nobody else touches that memory meanwhile.
-//! - URING2. Whoever drops the future of an operation gives up the answer, not the memory: the flight becomes an orphan,
+//!   address, until the terminal completion has been reaped. Nothing else touches that memory meanwhile.
+//! - URING2. Dropping the future of an operation abandons the answer, not the memory: the flight becomes an orphan,
 //!   and the table frees it at its terminal completion.
 //! - URING3. A key is free for a new flight only after the completion of the old one was reaped, and entries reach the
 //!   kernel in the order in which they were queued; so a cancellation never meets a later flight of the same key.
@@ -69,7 +69,7 @@ impl Ring {
         let ring = build()?;
         require(&ring)?;
         // A disk that does not answer keeps as many workers as its lane has operations (LANE1 of `lane.rs`); the kernel's own
-        // limit is four for a processor. A kernel that cannot be told keeps that.
+        // limit is four for a processor. A kernel without this setting keeps that.
         let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         let region = register(&ring, arena);
         let mut ring = Self {
@@ -193,7 +193,7 @@ impl Ring {
             }
             // Full: hand over what is there. If the kernel is busy the entry waits in the backlog.
             let _ = self.ring.submit();
-            // SAFETY: as above.
+            // SAFETY: URING1, as for the first push.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }

@@ -86,7 +86,7 @@ impl Core {
         }))
     }
 
-    /// Runs until the shard is told to end, or one of its tasks panics. Says once through `quiet` that it drained. Whether
+    /// Runs until the shard is asked to end, or one of its tasks panics. Says once through `quiet` that it drained. Whether
     /// no task has panicked.
     pub(crate) fn run(self: &Rc<Self>, quiet: &Sender<()>) -> bool {
         let context = ShardContext { core: Rc::clone(self) };
@@ -207,7 +207,7 @@ impl Core {
         self.calls.notify().awake();
     }
 
-    /// Drops all tasks, and waits until the kernel and the helpers have let go of all memory (URING4 of `ring.rs`).
+    /// Drops all tasks, and waits until the kernel and the helpers have released all memory (URING4 of `ring.rs`).
     fn wind_up(&self, context: &ShardContext) {
         self.queue.drop_tasks();
         self.doorway.close();

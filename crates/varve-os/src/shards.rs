@@ -179,7 +179,7 @@ impl ShardHandle {
         let _ = self.call(move |context| {
             let future = work(context.clone());
             context.core.queue.spawn(async move {
-                // What the work held is let go of before anybody hears that it is done.
+                // What the work held is released before its answer is sent.
                 let answer = future.await;
                 let _ = sender.send(answer);
             });
@@ -198,7 +198,7 @@ impl ShardHandle {
         let _ = self.call(move |context| {
             let future = work(context.clone());
             context.core.queue.spawn(async move {
-                // What the work held is let go of before anybody hears that it is done.
+                // What the work held is released before its answer is sent.
                 let answer = future.await;
                 let _ = sender.send(answer);
             });

@@ -134,7 +134,7 @@ fn tune_tcp(socket: &OwnedFd) {
     }
 }
 
-/// Who is at the other end, for logs; TCP is tuned, too.
+/// Describes the other end, for logs; TCP is tuned, too.
 fn peer_of(socket: &OwnedFd) -> String {
     match rustix::net::getpeername(socket.as_fd()) {
         Ok(Some(address)) if is_inet(&address) => {

@@ -1,7 +1,7 @@
-//! Who of several operations that make pages durable hears of pages that were lost.
+//! Which of several operations that make pages durable receives the report of lost pages.
 //!
 //! The kernel reports a lost page once a descriptor: to whichever flush or durable write asks first, and the others
-//! hear that all is well, also the one that wrote that page.
+//! succeed, also the one that wrote that page.
 //!
 //! Invariant SYNC1: a flush or durable write of a buffered disk is acknowledged only after the answers of all that were
 //! under way beside it are known; the one with the report has taken the disk out of use by then (DISKFILE2 of `disk_file.rs`).

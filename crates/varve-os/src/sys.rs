@@ -59,12 +59,12 @@ impl Drop for Mapping {
     }
 }
 
-// SAFETY: the mapping is plain memory without thread affinity; who touches which bytes is the arena's concern.
+// SAFETY: the mapping is plain memory without thread affinity; access to its bytes is the arena's concern.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Mapping {}
 
-/// Locks one byte for reading, for as long as this open file description lives: nobody locks it for writing then.
+/// Locks one byte for reading, for as long as this open file description lives: no other can lock it for writing then.
 pub(crate) fn lock_byte(file: &File, offset: i64) -> Result<(), Errno> {
     file_lock(file, libc::F_OFD_SETLK, libc::F_RDLCK, offset).map(drop)
 }
@@ -106,7 +106,7 @@ pub(crate) fn block_device_read_only(file: &File) -> Result<bool, Errno> {
     Ok(flag != 0)
 }
 
-/// Gives up an extent of a block device; waits.
+/// Discards an extent of a block device; waits.
 pub(crate) fn block_device_discard(file: &File, extent: Extent) -> Result<(), Errno> {
     let range = [extent.offset, extent.length];
     // SAFETY: BLKDISCARD reads two u64 through the pointer, which is valid for the call.
@@ -121,7 +121,7 @@ pub(crate) fn block_device_drop_cache(file: &File) -> Result<(), Errno> {
 
 /// Takes over a descriptor that the kernel has just made for us.
 pub(crate) fn own(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: called only with a descriptor that an accept has just returned and that nobody else knows.
+    // SAFETY: called only with a descriptor that an accept has just returned and that has no other owner.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 

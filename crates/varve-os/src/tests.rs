@@ -51,7 +51,7 @@ fn places() -> [Place; 3] {
     ]
 }
 
-/// Opens a disk that was closed a moment ago: the kernel lets go of it when its last request is freed, and processes that
+/// Opens a disk that was closed a moment ago: the kernel releases it when its last request is freed, and processes that
 /// other tests start hold it until they run their program.
 pub(crate) fn open_again(path: &Path, options: DiskOptions) -> Arc<DiskFile> {
     for _ in 0..1000 {

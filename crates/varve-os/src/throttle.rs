@@ -73,7 +73,7 @@ impl BlockDevice for Throttled {
         })
     }
 
-    /// Whoever moved bytes himself would pass unthrottled.
+    /// A caller that moved the bytes itself would pass unthrottled.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         MapAnswer::in_front(&self.device, extent, intent).ready()
     }

@@ -1,4 +1,4 @@
-//! Who sleeps until when: an ordered map of deadlines and wakers.
+//! The sleeping tasks: an ordered map of deadlines and wakers.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

@@ -117,7 +117,7 @@ impl BlockDevice for InFront {
         })
     }
 
-    /// Whoever moved bytes himself could not be held.
+    /// A caller that moved the bytes itself could not be held back.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         MapAnswer::in_front(&self.inner.device, extent, intent).ready()
     }

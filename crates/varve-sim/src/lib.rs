@@ -1,7 +1,7 @@
 //! The simulated world: disks with caches that crash, a clock that jumps, a seeded executor, the oracle.
 //!
 //! A test makes a [`World`] from a seed and a [`SimDisk`], builds the product's own code on the disk's device, and
-//! runs it; everything that is left to chance (who goes first, how long a request takes, when the power fails, which
+//! runs it; everything that is left to chance (which task runs first, how long a request takes, when the power fails, which
 //! versions of a sector survive) follows from the seed.
 //!
 //! ```

@@ -66,12 +66,12 @@ impl Load {
         Self { direction, order, request_bytes: 64 << 10, depth: 8, count }
     }
 
-    /// The same load with reads.
+    /// This load with reads.
     pub const fn reading(self) -> Self {
         Self { direction: Direction::Read, ..self }
     }
 
-    /// The same load with a flush after each write.
+    /// This load with a flush after each write.
     pub const fn flushing(self) -> Self {
         Self { direction: Direction::WriteAndFlush, ..self }
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - SIMSTREAM1. What was sent arrives in order and once, in pieces of any size; what was sent before the end arrives before it.
-//! - SIMSTREAM2. After the end, whoever made it, every send fails, and every receive does once it has what arrived before.
+//! - SIMSTREAM2. After the end, whatever caused it, every send fails, and every receive does once it has what arrived before.
 
 use crate::random::Random;
 use crate::world::World;

@@ -1,7 +1,7 @@
 //! A run of bytes on its way to another place, while requests for it go on.
 //!
-//! [`Move`] is a device that stands in for the run. Who moves copies it in pieces ([`Move::copy`]), prepares the new place
-//! ([`Move::prepare`]), records durably that it counts, and then says so ([`Move::finish`]).
+//! [`Move`] is a device that stands in for the run. Its owner copies the run in pieces ([`Move::copy`]), prepares the new
+//! place ([`Move::prepare`]), records durably that it counts, and then says so ([`Move::finish`]).
 //!
 //! ```text
 //! Copying ── prepare ──► Prepared ── finish ──► Moved
@@ -14,7 +14,7 @@
 //!   copied yet is changed in the old place alone. While it is being copied, an error of either place abandons the move, and the old
 //!   place alone answers; once it is prepared, it is the answer. A discard of what was copied does nothing, because the two places
 //!   could read differently after it.
-//! - MOVE3. Changes hold their blocks alone, and copying holds its pieces alone: both places hear of changes in one order.
+//! - MOVE3. Changes hold their blocks alone, and copying holds its pieces alone: both places receive changes in one order.
 //! - MOVE4. A move is prepared when every piece of it was copied and the new place has flushed since.
 
 mod copy;
@@ -39,7 +39,7 @@ pub enum MoveState {
     Prepared,
     /// The new place counts.
     Moved,
-    /// The old place counts and hears of changes alone.
+    /// The old place counts, and it alone receives changes.
     Abandoned(MoveError),
 }
 
@@ -105,7 +105,7 @@ impl Move {
         Device::new(MovingRun(Rc::clone(self)))
     }
 
-    /// The same, with a fault.
+    /// This move, with a fault.
     #[doc(hidden)]
     #[must_use]
     pub fn with_bug(self, bug: Option<InjectedBug>) -> Self {
@@ -268,8 +268,8 @@ impl BlockDevice for MovingRun {
         }
     }
 
-    /// Reads go to the place that counts. As long as there are two, both must hear of a change (MOVE2). Whoever holds the guard of
-    /// the disk as its volume sees it keeps the run from being led elsewhere, and from moving again.
+    /// Reads go to the place that counts. As long as there are two, both must receive a change (MOVE2). A guard of the disk, as
+    /// its volume sees it, keeps the run from being led elsewhere, and from moving again.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         let has_two = matches!(self.0.state(), MoveState::Copying | MoveState::Prepared);
         if intent == MapIntent::Overwrite && has_two {

@@ -1,4 +1,4 @@
-//! Tables by a number that nobody chooses to make it collide: of a block, of a region.
+//! Tables by a number that is never chosen to make it collide: of a block, of a region.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

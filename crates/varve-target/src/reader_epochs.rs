@@ -1,5 +1,5 @@
-//! Reader epochs: who reads now is told from who comes later, so that what was freed is used again when the last of before
-//! has ended.
+//! Reader epochs: they distinguish present readers from later ones, so that what was freed is reused when the last of the
+//! present ones has ended.
 //!
 //! Invariants:
 //! - EPOCH1. Numbers of epochs rise; the guards of an epoch are counted, and the oldest epoch that is kept has some or is the
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use varve_block::Notify;
 
-/// The epochs of those who read one thing. Cloning shares them.
+/// The epochs of the readers of one thing. Cloning shares them.
 #[derive(Clone, Default)]
 pub(crate) struct ReaderEpochs {
     inner: Rc<Inner>,
@@ -30,7 +30,7 @@ struct Inner {
     awaited: Cell<Option<u64>>,
 }
 
-/// Held by whoever reads.
+/// Held by a reader.
 pub struct EpochGuard {
     inner: Rc<Inner>,
     epoch: u64,
@@ -42,7 +42,7 @@ impl ReaderEpochs {
         EpochGuard { inner: Rc::clone(&self.inner), epoch: self.inner.epoch() }
     }
 
-    /// Everybody who is under way now is of an epoch below this (EPOCH2).
+    /// Every reader that is under way now is of an epoch below this (EPOCH2).
     pub(crate) fn mark(&self) -> u64 {
         self.inner.assert_consistent();
         let present = self.inner.present.replace(0);
@@ -56,17 +56,17 @@ impl ReaderEpochs {
         self.inner.oldest.get() >= mark
     }
 
-    /// Waits for everybody who was under way at `mark`.
+    /// Waits until every reader that was under way at `mark` has ended.
     pub(crate) async fn ended(&self, mark: u64) {
         self.inner.ended.until(|| self.have_ended(mark)).await;
     }
 
-    /// Has `listener` called whenever those have ended who are awaited.
+    /// Has `listener` called whenever the awaited readers have ended.
     pub(crate) fn listen(&self, listener: Rc<dyn Fn()>) {
         self.inner.listener.replace(Some(listener));
     }
 
-    /// The listener is to hear of the end of those who were under way at `mark`, and of nobody else's.
+    /// The listener is to be called when the readers that were under way at `mark` have ended, and for no others.
     pub(crate) fn listen_for(&self, mark: Option<u64>) {
         self.inner.awaited.set(mark);
     }

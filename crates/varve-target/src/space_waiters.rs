@@ -1,9 +1,9 @@
-//! Waiters for space in a store or pool that is full, what is declared for that, and what the owner is to be told.
+//! Waiters for space in a store or pool that is full, the policy for that, and the events for the owner.
 //!
 //! Invariants:
 //! - WAITERS1. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
 //!   the attempt is compared.
-//! - WAITERS2. The owner is told when the first begins to wait, and when the last waits no more, however that ends.
+//! - WAITERS2. The owner is notified when the first waiter begins to wait, and when the last waits no more, however that ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use varve_block::{Clock, IoError, Moment, Notify, timeout};
 /// How many events wait for a listener; then the oldest are dropped.
 const EVENTS_MAX: usize = 256;
 
-/// What the owner of a store or pool should hear of.
+/// An event for the owner of a store or pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceEvent<D> {
     /// A write waits for room, the first one.
@@ -65,14 +65,14 @@ impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
         self.policy.get()
     }
 
-    /// Declares another policy. Those who wait try again, and then meet it.
+    /// Declares another policy. The waiters try again, and then meet it.
     pub(crate) fn set_policy(&self, policy: P) {
         if self.policy.replace(policy) != policy {
             self.notify();
         }
     }
 
-    /// Whether anybody waits.
+    /// Whether there are waiters.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.get() > 0
     }
@@ -93,7 +93,7 @@ impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
         self.arrivals.get() != state.arrivals
     }
 
-    /// Waits until room comes; at most `limit` in all for one who waits again and again.
+    /// Waits until room comes; at most `limit` in all for a waiter that waits again and again.
     pub(crate) async fn wait(
         &self,
         clock: &Clock,
@@ -116,7 +116,7 @@ impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
         self.waiting.until(|| self.was_notified(state)).await;
     }
 
-    /// Something has happened that the owner should hear of.
+    /// Notifies the owner of an event.
     pub(crate) fn tell(&self, event: SpaceEvent<D>) {
         match event {
             SpaceEvent::Resumed => tracing::info!("{} has room again", self.vessel),
@@ -132,18 +132,18 @@ impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
         self.listening.notify_all();
     }
 
-    /// Events are bounded, and nobody has seen room come that has not come.
+    /// Events are bounded.
     fn assert_consistent(&self) {
         assert!(self.events.borrow().len() <= EVENTS_MAX, "WAITERS2: what nobody asks for is bounded");
     }
 
-    /// Completes when something has happened; what nobody asks for is kept, up to a bound.
+    /// Completes when something has happened; events that are not asked for are kept, up to a bound.
     pub(crate) async fn next_event(&self) -> SpaceEvent<D> {
         self.listening.next(|| self.events.borrow_mut().pop_front()).await
     }
 }
 
-/// One more that waits; tells when it is the first, and on drop when it was the last (WAITERS2).
+/// One more waiter; notifies the owner when it is the first, and on drop when it was the last (WAITERS2).
 struct Paused<'a, P: Copy + PartialEq, D: Debug>(&'a SpaceWaiters<P, D>);
 
 impl<'a, P: Copy + PartialEq, D: Debug> Paused<'a, P, D> {

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - METADATA1. A disk has at any moment a whole label: its copies are written one after the other, with a flush between.
-//! - METADATA2. A slot is written where it does not touch the newest one, and is durable before anybody relies on it.
+//! - METADATA2. A slot is written where it does not touch the newest one, and is durable before anything relies on it.
 
 use crate::injected_bug::{InjectedBug, has};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RingContent, 
 /// A disk and where it was found.
 #[derive(Clone)]
 pub struct Disk {
-    /// Its path, for people.
+    /// Its path, as shown to users.
     pub path: String,
     /// The disk.
     pub device: Device,

@@ -2,7 +2,7 @@
 //!
 //! Every version names the one before it, and every disk's ring keeps the last ones; so the versions form a tree. A
 //! version is *acknowledged* once every disk that it counts on holds it. A disk may lag behind by a crash in the middle
-//! of a commit, or because it was away; it may hold a version that nobody else has, because the crash came after it
+//! of a commit, or because it was away; it may hold a version that no other disk has, because the crash came after it
 //! alone was written; or because it was used alone, elsewhere.
 //!
 //! Invariants of the protocol, on which the election rests:
@@ -45,9 +45,9 @@ pub enum ReplicaState {
     Behind,
     /// It was marked missing, and holds all that it had acknowledged; it can be taken back.
     Returned,
-    /// It has lost versions that it had acknowledged, or nobody can tell: ELECT5. It is not used.
+    /// It has lost versions that it had acknowledged, or may have: ELECT5. It is not used.
     Stale,
-    /// The group gave it up.
+    /// It was removed from the group.
     Removed,
 }
 
@@ -75,7 +75,7 @@ pub enum Undecided {
     Contradiction(&'static str),
 }
 
-/// Numbers from here on are no work of ours: nobody makes so many changes.
+/// Numbers from here on are not ours: no group changes so many times.
 const SEQUENCE_END: u64 = 1 << 62;
 
 /// Finds the version that counts.
@@ -149,7 +149,7 @@ impl<'a> Tree<'a> {
             candidates.iter().filter(|other| other.0 != one.0).all(|other| self.unacknowledged(one, other))
         };
         if candidates.iter().all(|candidate| unacknowledged(candidate)) {
-            // ELECT3: none of them was acknowledged, so any of them will do; all disks must choose the same.
+            // ELECT3: none of them was acknowledged, so any will do; all disks must lead to the same choice.
             let number = |head: &Uuid| self.slots.get(head).map_or(0, |slot| slot.sequence);
             let chosen = candidates.iter().map(|(head, _)| *head).max_by_key(|head| (number(head), *head));
             return chosen.ok_or(Undecided::Nothing);

@@ -16,7 +16,7 @@ pub struct Version {
     pub id: Uuid,
     /// When it was made.
     pub date: UnixTime,
-    /// What made it, for people.
+    /// What made it, as shown to users.
     pub change: String,
     /// All that it says: what `vg backup` saves and `vg restore` takes.
     pub text: String,

@@ -102,7 +102,7 @@ impl Group {
         &self.description.snapshot_sets
     }
 
-    /// Disk images that volumes of its pools lie over.
+    /// Disk images that back volumes of its pools.
     pub fn images(&self) -> &[Image] {
         &self.description.images
     }

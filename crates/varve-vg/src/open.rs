@@ -1,4 +1,4 @@
-//! A group with its disks: brought to one state, changed atomically, given up.
+//! A group with its disks: brought to one state, changed atomically, dissolved.
 //!
 //! The protocol, of which `election` is part (the invariants VERSION1 to VERSION3 are stated there):
 //! - A new version goes to every disk it counts on: written beside the newest slot and flushed, on all disks at once.
@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //! - OPEN1. Nothing is written before [`OpenGroup::reconcile`], and no change made.
-//! - OPEN2. After a failure in the middle of a commit nobody knows which version will win: the group refuses further
-//!   changes until its disks are scanned again.
+//! - OPEN2. After a failure in the middle of a commit it is unknown which version will win: the group refuses further changes
+//!   until its disks are scanned again.
 //! - OPEN3. A disk is used once, belongs to the group unless it is leaving, and the group is what the version that counts says.
 
 mod messages;
@@ -170,7 +170,7 @@ impl OpenGroup {
         &self.group
     }
 
-    /// What people should know about the disks, as found when they were scanned.
+    /// What users should know about the disks, as found when they were scanned.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -229,7 +229,7 @@ impl OpenGroup {
     pub async fn reconcile(&mut self, absent: Absent, stamp: &Stamp) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
         let missing = self.newly_missing();
-        // At least one usable disk holds the truth; else there is nobody to record the absence of the others.
+        // At least one usable disk holds the truth; else no disk can record the absence of the others.
         let nobody = self.with(ReplicaState::Current).next().is_none();
         if nobody || (absent == Absent::Refuse && !missing.is_empty()) {
             let path = |id: &Uuid| self.group.pv_by_id(*id).map_or_else(String::new, |pv| pv.path.clone());
@@ -259,7 +259,7 @@ impl OpenGroup {
         Ok(())
     }
 
-    /// Disks that lag behind and hold a version that was given up, of a number as high as that which counts (VERSION3).
+    /// Disks that lag behind and hold an abandoned version, of a number as high as that which counts (VERSION3).
     /// They are left out of one version and taken back by the next.
     fn with_newer_slots(&self) -> impl Iterator<Item = &Member> {
         self.with(ReplicaState::Behind).filter(|member| member.sequence_max >= self.slot.sequence)
@@ -317,7 +317,7 @@ impl OpenGroup {
         self.commit_next(plan.after, joining).await
     }
 
-    /// Gives up the group: its disks belong to none afterwards. It has no volumes.
+    /// Dissolves the group: its disks belong to none afterwards. It has no volumes.
     pub async fn dissolve(mut self) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
         assert!(

@@ -55,7 +55,7 @@ use varve_block::{UnixTime, align_down};
 pub struct Stamp {
     /// When.
     pub date: UnixTime,
-    /// What, for people: the command.
+    /// What, as shown to users: the command.
     pub change: String,
 }
 
@@ -77,7 +77,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What would be done, in lines for people.
+    /// What would be done, in lines for users.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let steps = self.steps.iter().map(|step| format!("would {step}"));
         steps.chain(self.warnings.iter().map(|warning| format!("warning: {warning}")))

@@ -1,4 +1,4 @@
-//! Sizes as people write them (`10G`, `10GB`, `+2G`, `50%FREE`) and as they read them (`10.0 GiB`).
+//! Sizes as users write them (`10G`, `10GB`, `+2G`, `50%FREE`) and as they read them (`10.0 GiB`).
 
 /// A size argument of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     }
 }
 
-/// The size for people: `0 B`, `512 B`, `1.5 KiB`, `10.0 GiB`. Rounded to a tenth, half up.
+/// The size as users read it: `0 B`, `512 B`, `1.5 KiB`, `10.0 GiB`. Rounded to a tenth, half up.
 pub fn format_size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");

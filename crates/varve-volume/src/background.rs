@@ -24,7 +24,7 @@ const REST_MIN: Duration = Duration::from_micros(200);
 const REST_MAX: Duration = Duration::from_secs(1);
 /// Batches rest so many times as long as they took, as long as requests arrive (BACKGROUND1).
 const REST_FACTOR: u32 = 4;
-/// So long after the last request nobody is waited for any more (BACKGROUND1).
+/// So long after the last request batches no longer rest for requests (BACKGROUND1).
 const QUIET: Duration = Duration::from_millis(100);
 /// How long they rest when one found no room.
 const REST_FULL: Duration = Duration::from_millis(100);
@@ -165,7 +165,7 @@ impl Background {
         });
     }
 
-    /// Counts somebody who works on the same thing and looks himself whether he is to end (BACKGROUND2).
+    /// Counts a task that does the same kind of work and checks by itself whether it is to end (BACKGROUND2).
     pub(super) fn enter(&self) -> TrackerGuard {
         self.workers.enter()
     }

@@ -1,6 +1,6 @@
-//! Several who do the same thing at one instant, step by step: nobody takes the next step before all have taken this one.
+//! Several tasks that do the same thing at one instant, in steps: none takes the next step before all have taken this one.
 //!
-//! Invariant BARRIER1: if one of them does not come, nobody goes on.
+//! Invariant BARRIER1: if one of them does not come, none goes on.
 
 use futures_channel::oneshot::{Receiver, Sender, channel};
 use futures_util::future::join_all;
@@ -9,10 +9,10 @@ use varve_target::snapshot::StoreError;
 /// One of them, with as many steps as were agreed upon.
 pub struct Barrier(std::vec::IntoIter<(Sender<()>, Receiver<()>)>);
 
-/// Who tells them when all are there. Nobody goes on when it is dropped.
+/// Releases the members from a step when all have come to it. None goes on when it is dropped.
 pub struct Caller(Vec<Vec<(Sender<()>, Receiver<()>)>>);
 
-/// `members` who take `steps` steps.
+/// `members` barriers, of `steps` steps each.
 pub fn barriers(members: usize, steps: usize) -> (Vec<Barrier>, Caller) {
     let mut all = Vec::with_capacity(members);
     let mut caller: Vec<Vec<_>> = (0..steps).map(|_| Vec::with_capacity(members)).collect();

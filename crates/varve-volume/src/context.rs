@@ -1,7 +1,7 @@
 //! What code on a shard is given: its world, the volumes that live there, and the way up to the control.
 //!
 //! Invariant CONTEXT1: a shard's loop alone owns what lives there; it is made, used and dropped on the shard's thread, and goes
-//! with the loop, whoever has a context still.
+//! with the loop, even if a context is still held somewhere.
 
 use super::health::{Health, Seat};
 use super::host::Host;

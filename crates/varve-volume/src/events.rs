@@ -1,4 +1,4 @@
-//! What volumes tell the control. Who hears it stands above, and is not known here.
+//! Events that volumes send to the control. What receives them is a layer above, and is not known here.
 
 use futures_channel::{mpsc, oneshot};
 use uuid::Uuid;
@@ -70,7 +70,7 @@ pub fn event_channel() -> (EventSender, EventReceiver) {
 }
 
 impl EventSender {
-    /// Sends an event. When the control has ended nobody hears it, and an answer that was asked for never comes.
+    /// Sends an event. When the control has ended the event is lost, and an answer that was asked for never comes.
     pub(super) fn send(&self, event: VolumeEvent) {
         let _ = self.0.unbounded_send(event);
     }

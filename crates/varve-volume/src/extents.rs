@@ -1,7 +1,7 @@
 //! Which bytes of a volume lie where: a walk down its trees, by the map.
 //!
-//! Invariant EXTENTS1: extents follow each other without a gap, and none is empty. Where a run moves, the place that counts is told
-//! as soon as the volume is led there.
+//! Invariant EXTENTS1: extents follow each other without a gap, and none is empty. Where a run moves, the place that counts is
+//! reported as soon as the volume is led there.
 
 use crate::failures;
 use crate::movable::Moves;
@@ -34,7 +34,7 @@ pub struct VolumeExtent {
     pub extent: Extent,
     /// Where they lie.
     pub lies: Lies,
-    /// Whether somebody else holds them too; not known of what may not be written, or lies on no disk.
+    /// Whether they are shared with another owner; unknown for what may not be written, or lies on no disk.
     pub is_shared: Option<bool>,
 }
 
@@ -130,7 +130,7 @@ async fn down(moves: &Moves, top: &Device, asked: Extent) -> Result<(Lies, u64),
     }
 }
 
-/// Whether somebody else holds what lies there: then a write is not led to where a read is.
+/// Whether what lies there is shared with another owner: then a write is not led to where a read is.
 async fn shared(device: &Device, extent: Extent, lies: Lies) -> Result<(Option<bool>, u64), IoError> {
     if !matches!(lies, Lies::On(..)) || device.shape().access == Access::ReadOnly {
         return Ok((None, extent.length));

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - VOLGATE1. Below all that is served of a volume, its stores included, stands the volume's gate. Behind a closed gate
-//!   nothing of it reaches a disk any more, whoever asks.
+//!   nothing of it reaches a disk any more, whatever sends it.
 //! - VOLGATE2. A gate that was closed stays closed: a volume that is used again is opened anew, behind another gate.
 
 use std::cell::Cell;
@@ -51,7 +51,7 @@ impl BlockDevice for Guarded {
         self.device.submit(io.into_io())
     }
 
-    /// VOLGATE1: whoever moved bytes himself would not see that the gate is closed.
+    /// VOLGATE1: a caller that moved the bytes itself would not see that the gate is closed.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         if self.gate.is_closed() {
             return Box::pin(std::future::ready(Err(IoError::Gone)));

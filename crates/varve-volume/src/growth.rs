@@ -2,7 +2,7 @@
 //! of writes when there is none, and its owner hears of what happens.
 //!
 //! Invariants:
-//! - GROWTH1. At most one request for growth of a vessel is under way; who comes meanwhile shares its result.
+//! - GROWTH1. At most one request for growth of a vessel is under way; a caller that comes meanwhile shares its result.
 //! - GROWTH2. What is declared for a full vessel is done only when it cannot grow; until then changes wait.
 
 use super::events::VolumeEvent;
@@ -26,7 +26,7 @@ const TURN: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_secs(3600);
 /// The least time that a change waits while its vessel is being extended.
 const GROWTH_MIN: Duration = Duration::from_secs(60);
-/// A vessel that cannot grow is told of when so much of it is taken, in percent.
+/// Percentages of use at which a warning is sent for a vessel that cannot grow.
 pub const LEVELS: [u64; 3] = [80, 90, 95];
 
 /// What fills: a snapshot store or a pool.
@@ -41,11 +41,11 @@ pub(super) trait Vessel {
     fn declare(&self, when_full: WhenFull, timeout: Duration);
     /// Completes when at least so much is taken, in percent.
     fn filled(&self, percent: u64) -> LocalBoxFuture<'_, ()>;
-    /// What people call it and what waits for it.
+    /// What messages call it and what waits for it.
     fn words(&self) -> Words;
 }
 
-/// The words in which people are told of a vessel.
+/// The words that messages use for a vessel.
 #[derive(Clone, Copy)]
 pub(super) struct Words {
     /// What is full.
@@ -73,7 +73,7 @@ pub(super) struct Growth<V> {
     /// Whether something has changed since [`Growth::watch`] looked.
     is_changed: Cell<bool>,
     changed: Notify,
-    /// Whether it was told that changes wait.
+    /// Whether it was reported that changes wait.
     pause_told: Cell<bool>,
     timeout_told: Cell<bool>,
     timed_out: Cell<u64>,
@@ -153,7 +153,7 @@ impl<V: Vessel> Growth<V> {
         }
         let _turn = self.growing.lock().await;
         if self.vessel.size() > seen {
-            return true; // GROWTH1: somebody else has asked
+            return true; // GROWTH1: another caller has asked
         }
         let (volume, store) = (self.volume, self.store);
         let (answer, answered) = oneshot::channel();
@@ -207,7 +207,7 @@ impl<V: Vessel> Growth<V> {
         }
     }
 
-    /// Tells of a level that was reached and cannot be left by growing; which one was told last.
+    /// Reports a level that was reached and cannot be left by growing. Returns the level that was reported last.
     fn tell_level(&self, size: u64, percent: u64, told: u64) -> u64 {
         /// A level counts as left when so much less is taken.
         const MARGIN: u64 = 3;
@@ -254,7 +254,7 @@ impl<V: Vessel> Growth<V> {
         self.tell(format!("{changes} waited in vain and failed"));
     }
 
-    /// Tells people something about the volume.
+    /// Sends a warning about the volume.
     pub(super) fn tell(&self, message: String) {
         self.host.tell(VolumeEvent::Warning { volume: self.volume, message });
     }

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - VOLHEALTH1. No future of a volume is polled after a panic in that volume.
-//! - VOLHEALTH2. Who waits for a volume in which something panics is woken, and gets an error.
+//! - VOLHEALTH2. A future that waits for a volume in which something panics is woken, and gets an error.
 //! - VOLHEALTH3. A volume fails once; its control hears of it once.
 
 use std::any::Any;
@@ -112,7 +112,7 @@ pub(super) fn drop_quietly<T>(broken: T) {
     }
 }
 
-/// A place among those who are woken when the volume fails.
+/// A place among the wakers that are called when the volume fails.
 pub(super) struct Seat {
     health: Health,
     slot: Option<usize>,

@@ -1,4 +1,4 @@
-//! Disk images on a shard: what they hold as devices, with all that they lie over; those in which volumes lie, written.
+//! Disk images on a shard: what they hold as devices, with all their backing images; those in which volumes lie, written.
 //!
 //! Invariants:
 //! - IMAGE1 of `open_images.rs`.
@@ -115,7 +115,7 @@ fn padded(device: Device, tail: Arc<[u8]>) -> Device {
     Device::new(Padded::new(device, tail, block_size))
 }
 
-/// Makes an image durable that nobody writes any more, and cuts its file where it ends (IMAGE2).
+/// Makes an image durable that is not written any more, and cuts its file where it ends (IMAGE2).
 async fn finish(host: &Host, image: &qcow2::Image, file: &DiskRef) -> Result<(), Failure> {
     let failed = |error| failures::io("the last flush of the image", error);
     image.close().await.map_err(failed)?;
@@ -129,7 +129,7 @@ async fn set_length(host: &Host, file: &DiskRef, bytes: u64) -> Result<(), Failu
     let (path, file) = (file.path().to_owned(), Arc::clone(file));
     let work = move |_: &dyn crate::world::Files| {
         let done = file.set_length(bytes);
-        drop(file); // Who hears the answer may open it anew.
+        drop(file); // A task that receives the answer may open it anew.
         let _ = sender.send(done);
     };
     host.world.work_at(&path, Box::new(work));

@@ -2,7 +2,7 @@
 //!
 //! Invariants (of the command as a whole: `varve-control/src/instant.rs`):
 //! - INSTANTPART1. If one snapshot of the volume cannot be made, none is left.
-//! - INSTANTPART2. What takes long, the wait for others who do something to the volume as a whole, comes before it is frozen.
+//! - INSTANTPART2. What takes long, the wait for other tasks that work on the volume as a whole, comes before it is frozen.
 
 use crate::barrier::Barrier;
 use crate::open_store::OpenStore;

@@ -15,7 +15,7 @@ pub struct Layer {
     pub format: ImageFormat,
 }
 
-/// A disk image that is open, with all that it lies over.
+/// A disk image that is open, with all its backing images.
 #[derive(Clone)]
 pub struct Image {
     /// The image itself.

@@ -1,7 +1,7 @@
 //! Doors learn of writes that were lost below them.
 //!
 //! A volume that is opened anew, after a disk or something in it has failed, may have lost writes that were acknowledged
-//! and not flushed. Whoever made them has been promised nothing yet, but counts on his next flush.
+//! and not flushed. Their writer has been promised nothing yet, but counts on its next flush.
 //!
 //! Invariant LOSSES1: after what served a volume was taken away without a last flush, the next flush of each of its doors fails,
 //! once.

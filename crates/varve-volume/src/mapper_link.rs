@@ -33,11 +33,11 @@ struct State {
     volume: Uuid,
     gate: Gate,
     socket: PathBuf,
-    /// Who was at the other end of the last connection.
+    /// The program at the other end of the last connection.
     peer: Cell<Option<Peer>>,
     /// Why there is no connection, if one was refused.
     refusal: Rc<RefCell<Option<String>>>,
-    /// What was told last of a mapper that is away.
+    /// What was reported last of a mapper that is away.
     told: RefCell<Option<String>>,
 }
 

@@ -52,7 +52,7 @@ impl DoorResources {
 
 /// What an export leads to.
 pub trait ExportTarget {
-    /// What it is, for people.
+    /// What it is, as shown to users.
     fn description(&self) -> &'static str;
     /// Whether clients may not write.
     fn is_read_only(&self) -> bool;

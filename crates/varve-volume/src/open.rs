@@ -30,7 +30,7 @@ pub(super) async fn open(
     };
     if opened.is_err() {
         reconcile::retire(context, id).await;
-        let _closed = context.arrays.close(id).await; // Why it cannot be used is told already.
+        let _closed = context.arrays.close(id).await; // Why it cannot be used is reported already.
         let _closed = images::close(context, id).await;
         context.mappers.close(id);
     }
@@ -91,7 +91,7 @@ pub fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> O
     }
 }
 
-/// Makes an empty store where `table` says, which nobody uses yet.
+/// Makes an empty store where `table` says; it is not in use yet.
 pub async fn format_store(
     host: &Host,
     table: &Table,

@@ -6,7 +6,7 @@
 //! - OPENARRAY2. What lies on an array is opened when regions can be read that come back by themselves: a pool whose own are among them
 //!   could not be opened, and its array would be closed before the member that has them is caught up.
 //! - OPENARRAY3. What an array gains reads the same on all its members where their disks can be cleared at once: what others wrote there
-//!   before would be told by a scrub as members that do not fit each other.
+//!   before would be reported by a scrub as members that do not match.
 
 use super::arrays::{MemberDisks, OpenArray};
 use super::clear::clear_fast;
@@ -115,7 +115,7 @@ fn image_of(host: &Host, target: &ImageTarget, size: u64) -> Result<Option<(Uuid
     Ok(Some((target.id, device)))
 }
 
-/// Makes something new where `table` says, which nobody uses yet.
+/// Makes something new where `table` says; it is not in use yet.
 pub(super) async fn make<T>(
     host: &Host,
     table: &Table,
@@ -366,7 +366,7 @@ async fn watch(host: Host, subject: Uuid, disks: MemberDisks, array: Rc<Array>) 
     }
 }
 
-/// What is told of a log disk that has the log no more, or again.
+/// The message about a log disk that has the log no more, or again.
 fn log_news(disks: &[PvName], log: LogDiskStatus) -> String {
     let disks: Vec<String> = disks.iter().map(PvName::to_string).collect();
     let disk = disks.join(", ");
@@ -379,7 +379,7 @@ fn log_news(disks: &[PvName], log: LogDiskStatus) -> String {
     }
 }
 
-/// What is told of a member that has another state.
+/// The message about a member that has another state.
 fn news(disks: &[PvName], place: usize, member: &MemberStatus) -> String {
     let disks: Vec<String> = disks.iter().map(PvName::to_string).collect();
     let disk = disks.join(", ");

@@ -1,7 +1,7 @@
 //! The images of a shard in which volumes lie, while they are open.
 //!
-//! Invariant IMAGE1: an image in which a volume lies is open once, for writing, and nobody else has it open meanwhile who asks for
-//! locks.
+//! Invariant IMAGE1: an image in which a volume lies is open once, for writing; meanwhile no other program that asks for locks
+//! has it open.
 
 use super::health::drop_quietly;
 use crate::world::DiskRef;

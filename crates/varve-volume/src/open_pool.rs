@@ -121,12 +121,12 @@ impl OpenPool {
         format!("{}/{name}", self.name.split('/').next().unwrap_or_default())
     }
 
-    /// Keeps the pool from being closed while somebody works on all of it, who looks whether it is served still.
+    /// Keeps the pool from being closed during a task on all of it that checks by itself whether the pool is still served.
     pub(super) fn enter(&self) -> TrackerGuard {
         self.background.enter()
     }
 
-    /// Works no more; closes the pool as soon as nobody else holds it.
+    /// Works no more; closes the pool as soon as no other task holds it.
     pub(super) async fn close(&self) {
         self.background.close().await;
     }

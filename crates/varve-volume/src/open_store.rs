@@ -86,12 +86,12 @@ impl OpenStore {
         open
     }
 
-    /// Keeps the store from being closed while somebody works on it.
+    /// Keeps the store from being closed while a task works on it.
     pub(super) fn enter(&self) -> TrackerGuard {
         self.background.enter()
     }
 
-    /// Works no more; closes the store as soon as nobody else holds it.
+    /// Works no more; closes the store as soon as no other task holds it.
     pub(super) async fn close(&self) {
         self.background.close().await;
     }

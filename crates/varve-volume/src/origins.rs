@@ -1,8 +1,8 @@
-//! What thin volumes lie over, on the shards: found where it lives, attached where the pool is, copied when a volume is to
-//! need it no more.
+//! External origins of thin volumes on the shards: found where the origin lives, attached where the pool is, copied when a volume
+//! is to need its origin no more.
 //!
 //! Invariant ORIGINS1: an origin is a read-only snapshot with the number and the date that the pool remembers, or a read-only
-//! volume, or an image that was compared; so nobody ever sees what another one holds.
+//! volume, or an image that was compared; so no volume ever shows what another one holds.
 
 use super::background::rest_after;
 use super::layers::Image;
@@ -48,13 +48,13 @@ pub enum Below {
     Image(Image),
 }
 
-/// What volumes of a pool lie over that cannot be used yet.
+/// Origins of volumes of a pool that cannot be used yet.
 pub fn missing(context: &ShardContext, pool: Uuid) -> Vec<Origin> {
     context.pool(pool).map(|open| open.pool.missing_origins()).unwrap_or_default()
 }
 
-/// What lies over something: `LV` or `LV@SNAP` each. Whoever has let go of it in memory only would need it again after a
-/// crash: that is made durable first.
+/// What is backed by `below`: `LV` or `LV@SNAP` each. A volume released from it in memory only would need it again after a crash:
+/// the release is made durable first.
 pub async fn above(context: &ShardContext, pool: Uuid, below: Backing) -> Result<Vec<String>, Failure> {
     let open = pool_serving::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
@@ -64,7 +64,7 @@ pub async fn above(context: &ShardContext, pool: Uuid, below: Backing) -> Result
     Ok(list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect())
 }
 
-/// Something that lies over an origin.
+/// Something that has an origin.
 pub struct Above {
     /// Its pool, and its number there.
     pub pool: Uuid,
@@ -72,11 +72,11 @@ pub struct Above {
     pub number: u64,
     /// `LV` or `LV@SNAP`.
     pub name: String,
-    /// What it lies over.
+    /// Its origin.
     pub origin: Origin,
 }
 
-/// Everything in a pool that lies over anything.
+/// Everything in a pool that has an origin.
 pub fn above_all(context: &ShardContext, pool: Uuid) -> Vec<Above> {
     let Some(open) = context.pool(pool) else { return Vec::new() };
     let list = open.pool.list();
@@ -95,14 +95,14 @@ fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
     format!("{of}@{}", volume.name)
 }
 
-/// What anything in a pool lies over, or would after a crash.
+/// Every origin of something in a pool, or that would be one after a crash.
 pub async fn over(context: &ShardContext, pool: Uuid) -> Result<Vec<Origin>, Failure> {
     let open = pool_serving::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     Ok(open.pool.origins())
 }
 
-/// Snapshots of a volume, or in a pool, that others are said to lie over.
+/// Snapshots of a volume, or in a pool, that are marked as origins.
 pub fn bases(context: &ShardContext, owner: Uuid) -> Vec<Target> {
     let Some(open) = context.pool(owner) else {
         return context.stack(owner).map(|stack| stack.bases()).unwrap_or_default();
@@ -112,7 +112,7 @@ pub fn bases(context: &ShardContext, owner: Uuid) -> Vec<Target> {
     noted.map(|volume| Target { store: owner, number: volume.id }).collect()
 }
 
-/// Notes whether others lie over a snapshot of a volume, or in a pool.
+/// Marks a snapshot of a volume, or in a pool, as an origin of others, or removes the mark.
 pub async fn set_base(
     context: &ShardContext,
     owner: Uuid,
@@ -198,7 +198,7 @@ pub(super) async fn reach(context: &ShardContext, below: &Below, origin: &Origin
     Ok(context.import(&portal))
 }
 
-/// Leads all volumes of a pool that lie over `origin` to it, and serves them.
+/// Attaches `origin` to all volumes of a pool that are backed by it, and serves them.
 pub async fn attach(context: &ShardContext, pool: Uuid, origin: Origin, below: Below) -> Result<(), Failure> {
     let device = reach(context, &below, &origin).await?;
     attach_device(context, pool, origin, &device).await
@@ -219,7 +219,7 @@ pub(super) async fn attach_device(
     Ok(())
 }
 
-/// The number of a volume of a pool, or of a snapshot of it, and what that lies over.
+/// The number of a volume of a pool, or of a snapshot of it, and its origin.
 pub fn lies_over(
     context: &ShardContext,
     pool: Uuid,

@@ -21,7 +21,7 @@ const REST_FACTOR: u32 = 9;
 /// Checks the last commit of a pool in batches, and tells how far it is.
 pub async fn check(context: &ShardContext, id: Uuid, progress: &Progress) -> Result<PoolReport, Failure> {
     let open = pool(context, id)?;
-    let _guard = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
+    let _guard = open.enter(); // It makes checkpoints: not beside another task that has opened the pool again.
     let begun = Cell::new(context.clock().now());
     let (clock, begun) = (context.clock(), &begun);
     // It may have been closed and opened again: what is opened then is another one.
@@ -30,7 +30,7 @@ pub async fn check(context: &ShardContext, id: Uuid, progress: &Progress) -> Res
         let clock = clock.clone();
         Box::pin(async move {
             if progress.is_cancelled() || !is_served() {
-                return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
+                return Err(PoolError::Io(IoError::Gone)); // Reported as cancelled below.
             }
             let (steps, time) = CHECK_BATCH;
             if done.is_multiple_of(steps) || clock.now().since(begun.get()) >= time {

@@ -89,7 +89,7 @@ pub(super) async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u
     Ok(())
 }
 
-/// What stands in the place of a volume whose origin is missing (POOLSERVE1): nobody can open it, and every request to it fails.
+/// Stands in for a volume whose origin is missing (POOLSERVE1): it cannot be opened, and every request to it fails.
 fn nowhere() -> Device {
     Device::new(ErrorTarget::new(UNIT, BLOCK_SIZE, IoError::Gone))
 }
@@ -109,7 +109,7 @@ pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u
     }
 }
 
-/// Closes a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
+/// Closes a pool whose volumes are not in use any more; everything that was acknowledged is durable afterwards.
 pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> Result<(), Failure> {
     let mut outcome = Ok(());
     for stack in context.state().take_stacks(open.id) {

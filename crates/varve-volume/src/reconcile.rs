@@ -137,7 +137,7 @@ impl VolumeStack {
     /// Answers `Gone` from now on; its top is kept for when the volume is used again.
     async fn shut(&self) {
         for open in self.stores.borrow().iter() {
-            open.store.set_full_policy(FullPolicy::Error); // Nobody waits for space any more.
+            open.store.set_full_policy(FullPolicy::Error); // No request waits for space any more.
         }
         self.host.mappers.let_fail(self.id(), true);
         let suspended = self.top().suspend().await;

@@ -12,7 +12,7 @@ use varve_target::array::{Array, MemberState, ScrubError, ScrubOptions, ScrubRep
 pub struct Scrubbed {
     /// What was found.
     pub report: ScrubReport,
-    /// Where members did not fit each other, as far as it is told one by one.
+    /// Where members did not match, as far as it is reported place by place.
     pub places: Vec<String>,
     /// Why it has not compared everything, if so.
     pub outcome: Result<(), Failure>,

@@ -1,4 +1,4 @@
-//! What is told of snapshots, and what names one for good.
+//! What is reported of snapshots, and what identifies one for good.
 
 use uuid::Uuid;
 use varve_target::thin::Backing;
@@ -18,7 +18,7 @@ pub struct SnapshotFacts {
     pub read_only: bool,
     /// Whether it is kept from removal.
     pub held: bool,
-    /// Whether others lie over it.
+    /// Whether it is marked as an origin of others.
     pub is_base: bool,
     /// Whether the volume is being rolled back to it.
     pub is_merging: bool,
@@ -40,7 +40,7 @@ pub struct Target {
 }
 
 impl SnapshotFacts {
-    /// The snapshot as something that volumes lie over.
+    /// The snapshot as the backing of volumes.
     pub const fn backing(&self) -> Backing {
         let Target { store, number } = self.target;
         Backing::Snapshot { store, number, created: self.created }

@@ -20,7 +20,7 @@ use varve_target::thin::PoolError;
 const GROWTHS_MAX: u32 = 4;
 /// How often it is asked whether merges that are waited for wait for space.
 const WAIT_CHECK: Duration = Duration::from_millis(50);
-/// How often the progress of removals is told.
+/// How often the progress of removals is reported.
 const TICK: Duration = Duration::from_millis(2);
 
 impl VolumeStack {
@@ -150,7 +150,7 @@ impl VolumeStack {
         if read_only.is_some() {
             let view = self.view(name)?;
             view.flush().await?;
-            // Its device has the access of before; the next one who asks for it gets another.
+            // Its device has the access of before; the next caller that asks for it gets another.
             self.views.borrow_mut().retain(|_, known| !known.is_same(&view));
         }
         if let Some(thin) = &self.thin {
@@ -168,7 +168,7 @@ impl VolumeStack {
         }
     }
 
-    /// Snapshots of the volume's stores that others are said to lie over.
+    /// Snapshots of the volume's stores that are marked as origins.
     pub(super) fn bases(&self) -> Vec<Target> {
         let stores = self.stores.borrow();
         let bases = stores.iter().flat_map(|open| {
@@ -178,7 +178,7 @@ impl VolumeStack {
         bases.collect()
     }
 
-    /// Notes whether others lie over a snapshot of the volume's stores.
+    /// Marks a snapshot of the volume's stores as an origin of others, or removes the mark.
     pub(super) async fn set_base(&self, target: Target, is_base: bool) -> Result<(), StoreError> {
         let open = self.open(target.store).ok_or(StoreError::NotFound)?;
         loop {
@@ -296,7 +296,7 @@ impl VolumeStack {
         self.change_thin(change, failed).await
     }
 
-    /// Removes a snapshot, as far as anybody can see; its space comes back bit by bit.
+    /// Removes a snapshot from view at once; its space is freed bit by bit.
     pub async fn remove_snapshot(&self, target: Target) -> Result<(), StoreError> {
         if let Some(thin) = &self.thin {
             thin.remove_snapshot(target.number).await?;

@@ -35,7 +35,7 @@ pub struct ActivationSpec {
 /// A volume of the group that a mapper may name.
 #[derive(Clone)]
 pub struct MapperDevice {
-    /// What the mapper is told that it is: its identity.
+    /// The identity that is passed to the mapper.
     pub name: String,
     /// The way to it.
     pub portal: Portal,
@@ -46,6 +46,6 @@ pub struct MapperDevice {
 pub struct Accepts {
     /// That members are missing that may know better: they do not.
     pub missing: bool,
-    /// That regions are lost which nobody can know without a member that is missing.
+    /// That regions are lost whose content is unknown without a member that is missing.
     pub stale: bool,
 }

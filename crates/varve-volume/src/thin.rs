@@ -47,7 +47,7 @@ pub struct ThinVolume {
 pub(super) struct Thin {
     pub(super) open: Rc<OpenPool>,
     pub(super) number: u64,
-    /// Whether what it lies over is not there (POOLSERVE1).
+    /// Whether its origin is not there (POOLSERVE1).
     pub(super) lacks_origin: Cell<bool>,
 }
 
@@ -166,7 +166,7 @@ impl Thin {
     /// The volume becomes what a snapshot shows, in its own size, by one commit.
     pub(super) async fn roll_back(&self, snapshot: u64, bytes: u64) -> Result<(), PoolError> {
         let rolled_back = self.pool().roll_back_in_size(self.number, snapshot, bytes).await;
-        self.open.reclaim(); // Whatever came of it: there may be a copy that nobody needs.
+        self.open.reclaim(); // Whether it succeeded or not: there may be a copy that is not needed.
         rolled_back
     }
 

@@ -63,7 +63,7 @@ pub async fn rename(context: &ShardContext, id: Uuid, number: u64, name: &str) -
     pool(context, id)?.pool.rename(number, name).await.map_err(|error| failures::pool(name, &error))
 }
 
-/// Removes a volume of a pool, as far as anybody can see; its space comes back bit by bit.
+/// Removes a volume of a pool from view at once; its space is freed bit by bit.
 pub async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(), Failure> {
     let open = pool(context, id)?;
     if open.pool.count_snapshots(number) > 0 {

@@ -126,7 +126,7 @@ impl BlockDevice for Counted {
         }
     }
 
-    /// What the volume holds, found where a panic is the volume's. Whoever moved bytes himself would not be counted.
+    /// What the volume holds, found where a panic is the volume's. A caller that moved the bytes itself would not be counted.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         if intent != MapIntent::Inspect {
             return MapAnswer::sent(extent.length).ready();

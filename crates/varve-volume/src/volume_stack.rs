@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - STACK1. All doors of a volume or snapshot go through one unaligned-I/O adapter, so that ragged edges exclude each other.
-//! - STACK2. While there is a store, nobody but the stores touches the base.
+//! - STACK2. While there is a store, only the stores touch the base.
 //! - STACK3. At most one store is that of the dependent snapshots.
 //! - STACK4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
 //!   while the adapter merges nothing.
@@ -150,7 +150,7 @@ impl VolumeStack {
         self.thin.is_some()
     }
 
-    /// Whether it is a thin volume, and what it lies over is not there (POOLSERVE1 of `pool_serving.rs`).
+    /// Whether it is a thin volume whose origin is not there (POOLSERVE1 of `pool_serving.rs`).
     pub(super) fn lacks_origin(&self) -> bool {
         self.thin.as_ref().is_some_and(|thin| thin.lacks_origin.get())
     }
@@ -349,7 +349,7 @@ impl VolumeStack {
             return Err(Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots"));
         }
         self.views.borrow_mut().retain(|(store, _), _| *store != id);
-        // First, so that nobody begins to work on it while it is waited for those who do.
+        // First, so that no task begins to work on it while those that do are waited for.
         self.stores.borrow_mut().retain(|open| open.id != id);
         open.close().await;
         let closed = self.host.arrays.close_one(id).await;
@@ -370,7 +370,7 @@ impl VolumeStack {
     /// The volume lies where `table` says now.
     pub async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let (base, suspended) = if table.mapper().is_some() {
-            // A mapper has one connection, with one size: what it knows is durable before it is told another one.
+            // A mapper has one connection, with one size: what it knows is durable before it receives another one.
             let suspended = self.top.switch.suspend().await;
             let base = self.base.borrow().clone();
             base.flush().await.map_err(|error| failures::io("its mapper", error))?;
@@ -441,7 +441,7 @@ impl VolumeStack {
     /// Makes everything that was acknowledged durable.
     pub async fn flush(&self) -> Result<(), IoError> {
         if self.lacks_origin() {
-            return Ok(()); // Nobody could write to it.
+            return Ok(()); // It could not be written to.
         }
         let views: Vec<Device> = self.views.borrow().values().cloned().collect();
         for view in views {

@@ -35,7 +35,7 @@ pub trait OpenDisk: Send + Sync {
     fn silence(&self) -> Duration;
     /// What was counted of its requests.
     fn counters(&self) -> DiskCounters;
-    /// Whether requests are under way of which nobody awaits the answer any more.
+    /// Whether requests are under way whose answer no task awaits any more.
     fn has_abandoned(&self) -> bool;
     /// Itself, for the world that opened it.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
@@ -49,7 +49,7 @@ pub fn is_same_disk(one: &DiskRef, other: &DiskRef) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
-/// An image that is open, and that nobody else is to write.
+/// An image that is open, and that no other program is to write.
 pub struct OpenImage {
     /// The image.
     pub disk: DiskRef,
@@ -74,9 +74,9 @@ pub trait Files: Send + Sync {
     fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
     /// Opens an image that is not to be written.
     fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError>;
-    /// Opens an image that nobody else is to use, to be written.
+    /// Opens an image to write it; no other program is to use it.
     fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
-    /// When the file at `path` was last written, in nanoseconds since 1970; of a block device nobody knows.
+    /// When the file at `path` was last written, in nanoseconds since 1970; unknown for a block device.
     fn modified_ns(&self, path: &Path) -> Option<u64>;
     /// Where `path` leads: absolute, without links.
     fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
@@ -112,9 +112,9 @@ pub trait FileDoor: Send {
     fn is_serving(&self) -> bool;
     /// What was done through it.
     fn counters(&self) -> FuseCounters;
-    /// Unmounts it, whoever has it open.
+    /// Unmounts it, even if it is open.
     fn detach(&mut self);
-    /// Unmounts it, unless somebody has it open.
+    /// Unmounts it, unless it is open.
     fn close(&mut self) -> Result<(), FuseError>;
 }
 
@@ -130,7 +130,7 @@ pub enum LinkEnd {
     /// It was closed, or broke.
     #[error("the connection was lost")]
     Lost,
-    /// The program passed a file that is no disk, or that somebody uses.
+    /// The program passed a file that is no disk, or that is in use.
     #[error("it passed a file that cannot be used: {0}")]
     Refused(OpenError),
     /// The program passed a file that lies on an export of this daemon.
@@ -143,7 +143,7 @@ pub type WithFiles = (Vec<u8>, Vec<DiskRef>);
 
 /// A connection to a program that may pass open files.
 pub trait FileLink {
-    /// Who is at the other end.
+    /// The program at the other end.
     fn peer(&self) -> Peer;
     /// Sends bytes after those that were sent before.
     fn send(&self, bytes: Vec<u8>) -> LocalFuture<'_, Result<(), LinkEnd>>;

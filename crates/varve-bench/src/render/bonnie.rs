@@ -1,4 +1,4 @@
-//! The loads of bonnie under snapshots, beside what was told of them in 2006.
+//! The loads of bonnie under snapshots, beside the figures reported in 2006.
 
 use super::machine_line;
 use crate::plot::{Curve, curves};

@@ -1,4 +1,4 @@
-//! The first table: verdicts, everybody's figures, and a picture for each medium.
+//! The first table: verdicts, the figures of all contenders, and a picture for each medium.
 
 use super::machine_line;
 use crate::plot::{Bar, bars};
@@ -138,7 +138,7 @@ fn standing(row: &NbdRow, contender: &Contender) -> String {
     }
 }
 
-/// Who could not be measured, and why.
+/// Which contenders could not be measured, and why.
 fn absences(part: &NbdPart) -> String {
     let mut reasons: Vec<String> = part
         .rows

@@ -1,4 +1,4 @@
-//! What copy-on-write overlays cost whole pieces of work, beside what was told of them in 2006.
+//! What copy-on-write overlays cost whole pieces of work, beside the figures reported in 2006.
 
 use super::machine_line;
 use crate::results::{OverlayPart, OverlayRow, Results};

@@ -34,7 +34,7 @@ pub(super) enum LogUse {
     Warm,
     /// Regions are clean again after this time without a write, and are marked anew.
     Released(Duration),
-    /// Nothing is marked: after a crash nobody would know where members differ. Only to see what the log costs.
+    /// Nothing is marked: after a crash it would be unknown where members differ. Only to see what the log costs.
     Off,
 }
 

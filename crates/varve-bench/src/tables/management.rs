@@ -209,7 +209,7 @@ pub(super) fn in_background<T: 'static>(
     context.spawner().spawn(async move {
         let outcome = work(around).await;
         stop.set(true);
-        // Whoever waits for it may have failed.
+        // The waiting task may have failed.
         let _ = sender.send(outcome);
     });
     receiver

@@ -1,8 +1,7 @@
 //! The first table: NBD over a Unix socket on a linear volume, beside other servers on a file of the same file system.
 //!
 //! All servers run from the beginning to the end, each in front of its own fully written file. For each load
-//! everybody is warmed up, then everybody is measured in turn, round after round, beginning with another one each
-//! time.
+//! all of them are warmed up, then all are measured in turn, round after round, beginning with another one each time.
 
 use crate::cpu;
 use crate::fio::{Endpoint, Job};
@@ -22,19 +21,19 @@ use std::time::Duration;
 
 /// What a physical volume needs beside its volumes: the label, the metadata and a part of an extent.
 const GROUP_OVERHEAD: u64 = 16 << 20;
-/// How long everybody is warmed up for each load.
+/// How long each contender is warmed up for each load.
 const WARM_UP: Duration = Duration::from_millis(700);
 /// How long a server may take to wait for the child that served a connection.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Somebody who is measured.
+/// A contender that is measured.
 struct Runner {
     name: String,
     role: Role,
     state: Result<Ready, String>,
 }
 
-/// Somebody who can be measured.
+/// A contender that can be measured.
 struct Ready {
     endpoint: Endpoint,
     backing: PathBuf,
@@ -67,7 +66,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     Ok(())
 }
 
-/// Starts everybody in front of files that were filled in turns, in a place that lasts as long as they do.
+/// Starts all contenders in front of files that were filled in turns, in a place that lasts as long as they do.
 fn start(options: &Options, medium: Medium) -> Result<(Place, Vec<Runner>), String> {
     let (parent, size) = (options.directory(medium), options.size(medium));
     let cache = medium.cache();
@@ -113,7 +112,7 @@ fn start_peer(peer: Peer, cache: Cache, place: &Place, file: &Path, size: u64) -
     Ok(Ready { endpoint, backing: file.to_owned(), pid, _server: Some(server), varve: None })
 }
 
-/// Writes everything once through the door, so that nobody is measured on holes.
+/// Writes everything once through the door, so that no contender is measured on holes.
 fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {
     let work = Work::sequential(true, 1024, 8, 1);
     Job { endpoint, work: &work, size, duration: None, flush: true }.run().map(drop)
@@ -181,7 +180,7 @@ fn settle(backing: &Path) -> Result<(), String> {
     File::open(backing).map_err(complain)?.sync_all().map_err(complain)
 }
 
-/// A line for whoever watches.
+/// The outcome in a line, printed while the measurement goes on.
 fn tell(row: &NbdRow) -> String {
     let verdict = crate::verdict::judge(row);
     let told = verdict.peer.map_or("no comparison".to_owned(), |peer| {

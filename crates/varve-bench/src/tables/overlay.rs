@@ -26,7 +26,7 @@ const POOL_BYTES: u64 = 256 << 20;
 /// What a physical volume needs beside its volumes.
 const GROUP_OVERHEAD: u64 = 64 << 20;
 
-/// What lies over the image, or is a copy of it.
+/// What is backed by the image, or is a copy of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Disk {
     /// A linear volume with a copy.
@@ -140,7 +140,7 @@ impl Bench {
         make(&image)?;
         let size = fs::metadata(&image).map_err(|error| format!("the image: {error}"))?.len();
         let file = place.file("disk", group)?;
-        // Images are reached as the daemon's disks are unless told otherwise, and lie over each other.
+        // Images are reached as the daemon's disks are by default, and back each other.
         let alike = if medium.cache() == Cache::Buffered { "buffered" } else { "direct" };
         let folder = place.path().to_string_lossy();
         let alike = ["--cache", alike, "--image-dir", &folder];

@@ -49,7 +49,7 @@ pub(crate) struct Plan {
 
 /// A volume that was built.
 pub(crate) struct Volume {
-    /// The origin for everybody's use.
+    /// The origin, for any use.
     pub(crate) front: Device,
     /// The stores; one, one for each snapshot, or none.
     pub(crate) stores: Vec<Rc<SnapshotStore>>,

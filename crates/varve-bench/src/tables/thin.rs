@@ -165,7 +165,7 @@ impl Bench {
         Ok(sides)
     }
 
-    /// Bytes a second of somebody else.
+    /// Bytes a second of a rival.
     fn rival_round(&self, rival: Rival, state: State, work: &Work) -> Result<f64, String> {
         let (server, endpoint) = self.rivals.start(rival, state, |endpoint| fill(endpoint, self.region))?;
         let speed = self.run(&endpoint, work)?;

@@ -36,7 +36,7 @@ const MKFS: [&str; 5] = ["mkfs.xfs", "-q", "-f", "-m", "reflink=1"];
 /// Bytes that XFS wants for itself.
 const XFS_OVERHEAD: u64 = 512 << 20;
 
-/// Who is measured beside us.
+/// What is measured beside Varve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rival {
     /// A raw file, written in full: the thick one of the others.

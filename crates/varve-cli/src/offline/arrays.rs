@@ -1,8 +1,9 @@
 //! Mirrors and ddraid on disks that no daemon holds: looked at, read, and written where something on them is made anew.
 //!
 //! Invariants:
-//! - LOOKARRAY1. Who only looks writes nothing: what taking an array into use writes, and what reading it mends, stays in memory.
-//! - LOOKARRAY2. An array that was opened for a change is closed before its disks are let go of: then nothing of it is dirty.
+//! - LOOKARRAY1. A command that only looks writes nothing: what taking an array into use writes, and what reading it mends, stays
+//!   in memory.
+//! - LOOKARRAY2. An array that was opened for a change is closed before its disks are released: then nothing of it is dirty.
 
 use super::disks::Disks;
 use std::collections::BTreeMap;
@@ -67,12 +68,12 @@ pub(super) async fn look(context: &ShardContext, table: &Table, open: &OpenGroup
     open_on(context, table, &disks).await
 }
 
-/// What lies at `table`, to be read and written; whoever has it closes it (LOOKARRAY2).
+/// What lies at `table`, to be read and written; the caller closes it (LOOKARRAY2).
 pub(super) async fn take(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, Failure> {
     open_on(context, table, &open.devices()).await
 }
 
-/// Something new at `table`, in extents that nobody owned, to be written (LOOKARRAY2).
+/// Something new at `table`, in extents that had no owner, to be written (LOOKARRAY2).
 pub(super) async fn make(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, Failure> {
     let disks = open.devices();
     if let Some(target) = table.array() {

@@ -228,7 +228,7 @@ fn remark(structure: &str, message: String) -> Finding {
     Finding { damage: false, structure: structure.to_owned(), message, ..Finding::default() }
 }
 
-/// What a check found, for people.
+/// What a check found, as shown to users.
 pub(super) fn text(check: &Check) -> String {
     let mut text = String::new();
     let line = |text: &mut String, finding: &Finding| {

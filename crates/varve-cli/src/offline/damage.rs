@@ -1,9 +1,9 @@
-//! What damage means for people: which volume, which snapshots, which bytes.
+//! What damage means for users: which volume, which snapshots, which bytes.
 //!
 //! Invariants:
-//! - DAMAGE1. Whoever reads a damaged place is named: the snapshot for which it was preserved or to which it was written, and
+//! - DAMAGE1. Every reader of a damaged place is named: the snapshot for which it was preserved or to which it was written, and
 //!   every older one that finds it there.
-//! - DAMAGE2. Nobody else is named.
+//! - DAMAGE2. Nothing else is named.
 
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Finding};
@@ -14,9 +14,9 @@ use varve_vg::size::format_size;
 
 /// How much is read as one.
 const PIECE_BYTES: u64 = 1 << 20;
-/// How much is given up when it cannot be read.
+/// How much counts as lost when it cannot be read.
 const PART_BYTES: u64 = 4096;
-/// As many ranges are told to people; programs get all of them.
+/// At most so many ranges are listed for users; programs get all of them.
 const TOLD_MAX: usize = 4;
 
 /// Content of a store: whose it is, which bytes of it, where it lies.
@@ -44,7 +44,7 @@ pub(super) struct Contents {
     target: Option<u64>,
 }
 
-/// Bytes that somebody cannot read.
+/// Bytes that a snapshot or the volume cannot read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loss {
     /// The snapshot; the volume itself if none.
@@ -83,7 +83,7 @@ impl Contents {
         self.preserved.iter().chain(&self.written)
     }
 
-    /// Who loses what when `places` of the store cannot be read.
+    /// What each snapshot, and the volume, loses when `places` of the store cannot be read.
     pub(super) fn losses(&self, places: &[Extent]) -> Vec<Loss> {
         let mut lost: BTreeMap<u64, Vec<Extent>> = BTreeMap::new();
         let gone = |mapping: &Mapping| {
@@ -112,7 +112,7 @@ impl Contents {
         told.map(|(name, _, extents)| Loss { snapshot: name.cloned(), extents }).collect()
     }
 
-    /// DAMAGE1: who finds what was preserved for `owner` in `bytes`, and which of these bytes.
+    /// DAMAGE1: which snapshots find what was preserved for `owner` in `bytes`, and which of these bytes.
     fn readers(&self, owner: u64, bytes: Extent) -> Vec<(u64, Vec<Extent>)> {
         let mut left = vec![bytes];
         let mut readers = Vec::new();

@@ -18,7 +18,7 @@ pub(super) type Disks = BTreeMap<PvName, Device>;
 
 /// How long a lock is waited for: the kernel takes the rings of a killed daemon apart a moment after that has ended.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
-/// After how long people are told that a disk does not answer.
+/// After how long users are warned that a disk does not answer.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -54,8 +54,9 @@ pub(super) fn with_disks<T: Send + 'static>(
     })
 }
 
-/// Tells people of disks that do not answer. They are waited for: a tool that took a late answer for none would count what it cannot read
-/// as lost, and may write what is left. A disk that tries to read a bad sector again and again may hold the only copy.
+/// Warns users of disks that do not answer. Such a disk is waited for: a tool that took a late answer for none would count what
+/// it cannot read as lost, and may write what is left. A disk that tries to read a bad sector again and again may hold the only
+/// copy.
 async fn tell_of_silence(context: &ShardContext, files: &[(String, Arc<DiskFile>)]) -> Infallible {
     let mut told = BTreeSet::new();
     loop {

@@ -49,7 +49,7 @@ fn table_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Table, Failure> 
     table(open.group(), volume, Parts::All).map_err(|error| arrays::incomplete(&error))
 }
 
-/// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
+/// What a walk through a thin pool finds: the last commit, what it leads to, and which volumes hold it.
 pub(super) async fn findings(
     context: &ShardContext,
     open: &OpenGroup,
@@ -239,7 +239,7 @@ fn plan_backup(
     Ok((planned, name))
 }
 
-/// In which bytes two volumes of one pool differ. A pool that cannot be read is told of only if no other one holds both.
+/// In which bytes two volumes of one pool differ. A pool that cannot be read is reported only if no other one holds both.
 pub(super) async fn delta(
     context: &ShardContext,
     disks: Vec<Disk>,

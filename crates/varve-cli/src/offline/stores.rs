@@ -1,4 +1,4 @@
-//! The snapshot stores of a group, as people name them.
+//! The snapshot stores of a group, as users name them.
 
 use super::arrays::{incomplete, look};
 use varve_api::{Code, Failure};

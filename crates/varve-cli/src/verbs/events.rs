@@ -38,7 +38,7 @@ fn last(events: &[Event]) -> u64 {
     events.last().map_or(0, |event| event.number)
 }
 
-/// What happened, for people.
+/// What happened, as shown to users.
 pub(super) fn table(events: &[Event]) -> String {
     let mut table = Table::new(&["TIME (UTC)", "ABOUT", "WHAT"]);
     for event in events {

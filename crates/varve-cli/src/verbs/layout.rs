@@ -10,7 +10,7 @@ use crate::units::size;
 use hyper::Method;
 use varve_api::{Array, ArrayPolicyWords, Code, Convert, Failure, Layout};
 
-/// Runs of regions that are told one by one.
+/// Runs of regions that are listed one by one.
 const RUNS_MAX: usize = 16;
 
 /// The layout that options name.

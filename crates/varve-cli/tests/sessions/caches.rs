@@ -20,7 +20,7 @@ fn memory(world: &World, name: &str) -> u64 {
     number(&metadata(world)["memory"], name)
 }
 
-/// Asks until it is so; a pool gives up what is not written yet with its next commit.
+/// Asks until it is so; a pool frees metadata that is not written yet with its next commit.
 fn soon(what: &str, is_so: impl Fn() -> bool) {
     for _ in 0..600 {
         if is_so() {

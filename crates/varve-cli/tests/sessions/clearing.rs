@@ -70,7 +70,7 @@ fn a_new_volume_shows_nothing_that_another_one_wrote_there() {
     world.ok("vg backup data text");
     let text = std::fs::read_to_string(world.path("text")).expect("a backup");
     assert!(!text.contains("uncleared"), "{text}");
-    // Who asks for it gets what is there.
+    // With `--no-zero` a volume shows what is there.
     world.ok("lv create data/raw --size 16M --no-zero");
     let raw = with_client(&world, "data/raw", Client::read_all);
     assert!(
@@ -137,7 +137,7 @@ fn arrays_and_pools_on_them_read_as_zeros_wherever_others_wrote() {
         wait_until_clear(&world, "data/a");
         with_client(&world, "data/a", |client| check_pieces(client, 16 << 20));
         world.ok("lv remove data/a -y");
-        // More than is cleared while somebody waits.
+        // More than is cleared while a command waits.
         world.ok(&format!("pool create data/p --size 160M {layout}"));
         world.ok("lv create data/t --pool p --size 1G");
         with_client(&world, "data/t", |client| check_pieces(client, 16 << 20));

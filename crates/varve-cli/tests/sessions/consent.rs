@@ -54,7 +54,7 @@ fn an_image_that_a_foreign_disk_names_is_opened_only_when_somebody_agrees() {
         "active",
         "the pool and its other volumes are served"
     );
-    // Who scans without a word about images has not agreed.
+    // A scan without a word about images is no consent.
     host.ok("pv scan");
     assert_eq!(host.stop(), Some(0));
     host.start();

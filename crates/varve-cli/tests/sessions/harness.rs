@@ -157,7 +157,7 @@ impl World {
         envelope["data"].take()
     }
 
-    /// Runs a command that must fail with `exit` and `code`, for people and in JSON; its message and help.
+    /// Runs a command that must fail with `exit` and `code`, in text and in JSON; its message and help.
     pub(crate) fn refused(&self, words: &str, exit: i32, code: &str) -> String {
         let ended = self.run(words);
         assert_eq!(ended.exit, exit, "varve {words}: {}{}", ended.stdout, ended.stderr);
@@ -169,7 +169,7 @@ impl World {
         ended.stderr
     }
 
-    /// Lets a disk take no writes, or take them again. Even who has it open is refused.
+    /// Lets a disk take no writes, or take them again. Even a process that has it open is refused.
     pub(crate) fn set_refusing(&self, disk: &str, is_refusing: bool) {
         let flag = if is_refusing { "+i" } else { "-i" };
         let done = Command::new("chattr").arg(flag).arg(self.path(disk)).status().expect("chattr is there");

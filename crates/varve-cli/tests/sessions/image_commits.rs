@@ -21,7 +21,7 @@ fn committing_an_image_is_killed_ended_and_given_again_under_a_client() {
     let mut world = World::with_group();
     let mut model = content(3, LONG);
     fs::create_dir_all(world.path("images")).expect("a folder");
-    // Shorter than what lies over it.
+    // Shorter than the image that is backed by it.
     fs::write(world.path("images/base"), vec![7; 1 << 20]).expect("written");
     fs::write(world.path("full"), &model).expect("written");
     qemu(&world, "qemu-img convert -f raw -O qcow2 full images/top");

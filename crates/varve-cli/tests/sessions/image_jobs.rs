@@ -45,7 +45,7 @@ pub(crate) fn copying(world: &World) -> String {
     }
 }
 
-/// QEMU finds nothing in an image but clusters that nobody needs, which a daemon that is killed may leave.
+/// QEMU finds nothing in an image but clusters that are not needed, which a daemon that is killed may leave.
 pub(crate) fn is_sound(world: &World, image: &str) {
     let check = Command::new("qemu-img").args(["check", "-U", "-f", "qcow2"]).arg(world.path(image)).output();
     let check = check.expect("qemu-img");

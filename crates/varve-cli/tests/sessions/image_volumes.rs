@@ -366,7 +366,7 @@ fn backing_files_are_opened_in_folders_that_the_daemon_was_told_of() {
     world.ok(&make);
     assert!(read(&world, "data/v") == model);
     scribble(&world, "data/v", &mut model, 6);
-    // What lies below is read by others, too, and written by nobody.
+    // The images below are read by other volumes, too, and written by none.
     world.ok("pool create data/p --size 100M");
     world.ok("lv create data/t --pool p --image images/2 --format qcow2");
     assert_eq!(read(&world, "data/t").len(), SIZE);
@@ -431,7 +431,7 @@ fn an_image_that_a_text_from_elsewhere_names_is_opened_after_consent_only() {
     assert!(world.ok("pv scan --trust-images -n").contains("other"));
     world.ok("pv scan --trust-images");
     assert_eq!(read(&world, "data/v")[..4096], [8; 4096]);
-    // A closed image is anybody's.
+    // A closed image may be used by any program.
     world.ok("lv deactivate data/v");
     qemu(&world, "qemu-io -f qcow2 -c write~-q~-P~9~0~4k other");
     world.ok("lv activate data/v");

@@ -196,7 +196,7 @@ fn only_a_raw_image_that_is_there_and_as_it_was_is_an_origin() {
     let refused = world.refused("lv create data/b --pool p --image gold", 2, "V0316");
     assert!(refused.contains("was written at"), "ORIGINS1: {refused}");
     world.ok("lv remove data/a -y");
-    world.ok("lv create data/b --pool p --image gold"); // Nobody needs what it was before.
+    world.ok("lv create data/b --pool p --image gold"); // What it was before is not needed.
 }
 
 #[test]

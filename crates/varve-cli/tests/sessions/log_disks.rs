@@ -1,4 +1,4 @@
-//! Arrays whose log lies on a disk of its own: it is lost, comes back, is replaced and given up, under clients.
+//! Arrays whose log lies on a disk of its own: it is lost, comes back, is replaced and removed, under clients.
 #![expect(clippy::disallowed_methods, reason = "the real program is tested, in real time")]
 
 use crate::client::Client;
@@ -104,7 +104,7 @@ fn a_log_disk_may_be_lost_with_the_power_and_return() {
     assert!(!world.ok("lv list").contains("degraded"));
     [1, 3, 5].into_iter().for_each(|round| check(&world, round));
 
-    // Without a data member nobody can do without it.
+    // Without a data member the array cannot do without its log.
     world.kill();
     for disk in ["d1", "d5"] {
         std::fs::rename(world.path(disk), world.path(&format!("{disk}.gone"))).expect("moved away");

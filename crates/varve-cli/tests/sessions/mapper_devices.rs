@@ -1,4 +1,4 @@
-//! Volumes of a group that a mapper may name: used through it, through stops, kills and moves, and by nobody else.
+//! Volumes of a group that a mapper may name: used through it, through stops, kills and moves, and by nothing else.
 #![expect(clippy::disallowed_methods, reason = "a mapper serves in a thread of its own")]
 
 use crate::client::Client;
@@ -85,7 +85,7 @@ fn a_mapped_volume_lies_on_volumes_of_its_group() {
     assert_eq!(world.stop(), Some(0), "it goes before its devices");
     world.start();
     assert!(client(&world).read_all() == now, "after a stop");
-    // What lies on them is theirs when nobody maps it any more.
+    // What lies on them belongs to them when no mapper maps it any more.
     world.ok("export remove m.sock -y");
     world.ok("lv remove data/m -y");
     world.ok("export create data/b --nbd unix:b.sock");

@@ -202,7 +202,7 @@ fn a_store_on_a_mirror_of_which_a_disk_is_gone_is_made_anew_from_the_other_copy(
     let rest = rest.join(" ");
     let refused = world.refused(&format!("repair {rest} --store data/m -y"), 1, "V0205");
     assert!(refused.contains(gone), "{refused}");
-    // A daemon records that the disk is missing, and does without the copy there once it is told that this one counts.
+    // A daemon records that the disk is missing, and does without the copy there once a user accepts that this one counts.
     world.start();
     world.refused("lv activate data/m", 7, "V0307");
     assert_eq!(world.stop(), Some(0));

@@ -1,11 +1,11 @@
-//! What thin volumes lie over: lost for good, away for a while, needed no more.
+//! External origins of thin volumes: lost for good, away for a while, needed no more.
 
 use crate::client::Client;
 use crate::harness::World;
 use serde_json::json;
 
-/// The volume of the origin and its store are on the small disk, the pool is on the large one; its volume `v` lies over
-/// the snapshot.
+/// The volume of the origin and its store are on the small disk, the pool is on the large one; its volume `v` is backed by the
+/// snapshot.
 fn over_gold() -> World {
     let world = World::started();
     world.ok("pv create small --size 100M");
@@ -132,7 +132,7 @@ fn a_flattening_is_forgotten_with_its_volume() {
     assert_eq!(world.data("job list"), json!([]));
 }
 
-/// Whether people hold the origin, and whether it is noted as one.
+/// Whether users hold the origin, and whether it is marked as one.
 fn kept(world: &World) -> (bool, bool) {
     let shown = world.data("snap list data/base");
     let is = |what: &str| shown[0][what].as_bool().expect("yes or no");
@@ -156,7 +156,7 @@ fn an_origin_is_kept_as_long_as_anything_lies_over_it_and_no_longer() {
     world.ok("snap remove data/v@one -y --wait");
     assert_eq!(kept(&world), (false, false));
 
-    // What people hold is theirs, whatever lies over it.
+    // Users set and release holds, whatever is backed by the snapshot.
     world.ok("lv create data/w --pool p --origin data/base@gold");
     world.ok("snap hold data/base@gold");
     world.ok("snap release data/base@gold");

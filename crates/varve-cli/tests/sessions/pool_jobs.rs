@@ -52,7 +52,7 @@ fn dead_at(place: &str, make: &str) -> World {
     world
 }
 
-/// The state directory is lost; whoever starts the next daemon shows it its disks.
+/// The state directory is lost; the next daemon is shown its disks by a scan.
 fn start_without_state(world: &mut World) {
     std::fs::remove_dir_all(world.path("state")).expect("there is one");
     world.start();

@@ -56,7 +56,7 @@ fn a_pool_that_has_grown_since_a_backup_keeps_its_extents_and_its_volumes() {
     );
     assert_eq!(world.data("pool show data/p")["size"].as_u64(), Some(160 * MIB));
     assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
-    // Nobody is given what the pool holds.
+    // What the pool holds is given to no other volume.
     world.ok("lv create data/more --size 100%FREE");
     fill(&world, "data/more", 8 * MIB, 1);
     assert!(holds(&world, "data/thin", 100 * MIB, 9));

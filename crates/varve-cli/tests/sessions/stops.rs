@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Less than the writes would wait, and enough for a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 
-/// A volume of which writes wait for space, for ten minutes, behind an export; who writes.
+/// A volume of which writes wait for space, for ten minutes, behind an export; the thread that writes.
 fn with_waiting_writes() -> (World, JoinHandle<Result<(), u32>>) {
     let world = World::started();
     world.ok("pv create d1 --size 200M");

@@ -33,7 +33,7 @@ pub(super) struct RunningJob {
 }
 
 impl RunningJob {
-    /// Whether it has ended: a crash may come before its client is told.
+    /// Whether it has ended: a crash may come before its client is notified.
     pub(super) fn has_ended(&mut self) -> bool {
         self.ended.try_recv() == Ok(Some(()))
     }
@@ -124,12 +124,12 @@ impl Daemon {
             clock.sleep(LOOK).await;
         };
         let (unused, problems): (Vec<_>, Vec<_>) = {
-            // What was to become the disk of a group when the crash came is nobody's: its label may be torn, or say too much.
+            // What was to become the disk of a group when the crash came is in no group: its label may be torn, or say too much.
             let groups = self.lists().await.expect("it runs").groups;
             let is_used = |path: &str| groups.values().any(|(disks, _)| disks.contains(path));
             problems.into_iter().partition(|problem| disk_of(problem).is_some_and(|path| !is_used(path)))
         };
-        // A member that has failed is away until its disk is opened anew; its array serves all the same.
+        // A member that has failed is away until its disk is opened anew; its array still serves.
         let is_degraded = |problem: &String| problem.contains("is degraded: members of its array: ");
         assert!(problems.iter().all(is_degraded), "everything is well: {problems:?}");
         for path in unused.iter().filter_map(|problem| disk_of(problem)) {
@@ -175,7 +175,7 @@ impl Daemon {
         self.handle.call(async move |control| control.scan_disks(scan).await.map(drop)).await
     }
 
-    /// Has a group give up the disks that are missing.
+    /// Takes the disks that are missing out of a group.
     pub(super) async fn reduce_missing(&self, group: String) -> Result<(), Failure> {
         let request = GroupReduce { missing: true, ..GroupReduce::default() };
         self.handle.call(async move |control| control.reduce_group(&group, request).await.map(drop)).await

@@ -140,7 +140,7 @@ struct SimOpenDisk {
     entry: Entry,
     /// Processes that had ended when it was opened.
     process: u64,
-    /// Whether nobody else may use it meanwhile.
+    /// Whether it is opened exclusively.
     is_alone: bool,
     has_lost_writes: AtomicBool,
     /// Requests that failed.
@@ -283,12 +283,12 @@ impl Files for SimFilesRef {
     }
 }
 
-/// The raw image that an image lies over, if it lies over one.
+/// The raw backing image of an image, if it has one.
 pub(crate) fn base_of(image: &str) -> String {
     format!("{image}-base")
 }
 
-/// The image over a raw image that is made for it.
+/// The image whose backing image a raw image is made to be.
 pub(crate) fn image_over(base: &str) -> Option<&str> {
     base.strip_suffix("-base")
 }
@@ -409,7 +409,7 @@ impl Host {
         self.files.set_length(path, end);
     }
 
-    /// Makes the raw image that an image lies over.
+    /// Makes the raw backing image of an image.
     fn make_base(&self, path: &str, size: u64, number: u16) {
         let room = size.next_multiple_of(u64::from(self.block_size));
         let disk = self.disk(self.files.table().add(Path::new(path), room, size, true));
@@ -419,7 +419,7 @@ impl Host {
         }
     }
 
-    /// Whether an image lies over another one.
+    /// Whether an image has a backing image.
     pub(crate) async fn lies_over(&self, image: &str) -> bool {
         let header = read_header(self.disk_at(image).device(&self.world), self.world.arena()).await;
         header.is_ok_and(|header| header.backing.is_some())

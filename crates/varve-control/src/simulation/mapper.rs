@@ -54,7 +54,7 @@ impl Mappers {
         self.changed.notify_all();
     }
 
-    /// Whether nobody listens at `path`.
+    /// Whether no program listens at `path`.
     pub(super) fn is_gone(&self, path: &Path) -> bool {
         self.gone.borrow().contains(path)
     }

@@ -160,7 +160,7 @@ enum Event {
 }
 
 const EVENTS: usize = Event::Exchanged as usize + 1;
-/// How they are told.
+/// How they are reported.
 const EVENT_WORDS: [(Event, &str); EVENTS] = [
     (Event::Vanished, "disks of arrays vanished"),
     (Event::Failed, "failed"),
@@ -189,9 +189,9 @@ enum Kind {
     Plain,
     /// Jobs that take long, on slow disks.
     Jobs,
-    /// Disks that are in trouble again and again, just when there is much that was not flushed, and nobody uses it meanwhile.
+    /// Disks that are in trouble again and again, just when there is much that was not flushed, and are not used meanwhile.
     Troubles,
-    /// Disks that go away and are given up, and come back when nobody counts on them any more.
+    /// Disks that go away, are taken out of their group, and come back when no group counts on them any more.
     Away,
     /// Mirrors and ddraid of which disks fail, one at a time, while they are used, rebuilt, scrubbed and converted.
     Arrays,
@@ -215,7 +215,7 @@ struct History<'a> {
     job: RefCell<Option<RunningJob>>,
     trouble: RefCell<Option<Trouble>>,
     life: Cell<usize>,
-    /// The state directory was lost, and nobody has shown the daemon its disks since.
+    /// The state directory was lost, and the daemon was not shown its disks since.
     is_new_host: Cell<bool>,
     kind: Kind,
     /// Clients that stay connected to volumes, while these keep their names and sizes.
@@ -360,7 +360,7 @@ impl<'a> History<'a> {
         self.models.replace(models);
     }
 
-    /// What lay below images that were flattened is anything from now on, and so is an image that was committed.
+    /// What was the backing image of a flattened image is anything from now on, and so is an image that was committed.
     async fn spoil_what_nobody_needs(&self, daemon: &Daemon, model: &mut Model) {
         for (name, volume) in &mut model.volumes {
             let Some(image) = daemon.image_of(name).await else { continue };

@@ -24,7 +24,7 @@ pub(super) struct Volume {
     /// `VG/POOL`, if it is thin.
     pub(super) pool: Option<String>,
     pub(super) snapshots: BTreeMap<String, Snapshot>,
-    /// Whether it may still need a snapshot or image that it lies over.
+    /// Whether it may still need a snapshot or image that it is backed by.
     pub(super) has_origin: bool,
     /// The image in which it lies, if it lies in one.
     pub(super) image: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct Volume {
     /// The volumes that its mapper has as its devices, `VG/LV`: one, with which it has its content in common, or two, of which the
     /// first stays as it is.
     pub(super) devices: Vec<String>,
-    /// Whether a mapper copied to it: nobody knows what it holds.
+    /// Whether a mapper copied to it: it is unknown what it holds.
     pub(super) is_spoilt: bool,
     /// Whether it was to be converted while other commands came: it has any layout on disks.
     pub(super) is_converted: bool,
@@ -55,7 +55,7 @@ impl Volume {
         }
     }
 
-    /// It lies in what lay below its image.
+    /// It lies in what was the backing image of its image.
     pub(super) fn lie_below(&mut self) {
         (self.image, self.has_origin) = (self.image.as_deref().map(base_of), false);
     }
@@ -129,7 +129,7 @@ impl Model {
         self.volumes.contains_key(name) || self.pools.contains(name)
     }
 
-    /// Whether a volume is the device of a mapper: it is served to nobody else.
+    /// Whether a volume is the device of a mapper: it is served to no other client.
     pub(super) fn is_granted(&self, name: &str) -> bool {
         self.volumes.values().any(|volume| volume.devices.iter().any(|device| device == name))
     }
@@ -179,7 +179,7 @@ impl Model {
         self.volumes.insert(name.to_owned(), Volume::new(oracle, Layout::Linear, None));
     }
 
-    /// Adds a volume in an image, of zeros or with what lies below it.
+    /// Adds a volume in an image, of zeros or with the content of a backing image.
     pub(super) fn add_in_image(&mut self, name: &str, size: u64, image: String, has_origin: bool) {
         self.add(name, size, Layout::Image, None);
         let volume = self.volumes.get_mut(name).expect("it was added");
@@ -209,7 +209,7 @@ impl Model {
         }
     }
 
-    /// The disks of a group, the images in which its volumes lie and what lies below those, and its mapper.
+    /// The disks of a group, the images in which its volumes lie and their backing images, and its mapper.
     pub(super) fn files_of(&self, group: &str) -> Vec<String> {
         let prefix = format!("{group}/");
         let volumes = self.volumes.iter().filter(|(name, _)| name.starts_with(&prefix));
@@ -254,7 +254,7 @@ impl Model {
     }
 }
 
-/// Writes what lies below the image of a new volume; the writes.
+/// Writes the backing image of a new volume's image; the writes.
 pub(super) fn base_content(oracle: &mut Oracle) -> Vec<WriteToken> {
     let size = oracle.size();
     let pieces = Extent::new(0, size).pieces(12 << 10).map(|(_, piece)| piece);

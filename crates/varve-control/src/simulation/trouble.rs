@@ -95,8 +95,8 @@ impl History<'_> {
         self.trouble.replace(Some(trouble));
     }
 
-    /// Lets clients and people go on while a disk is in trouble, then mends it (HISTORY5). Whether the host ends before: members of
-    /// arrays that missed writes may be there when it starts again.
+    /// Lets clients and users go on while a disk is in trouble, then mends it (HISTORY5). Whether the host ends before: members
+    /// of arrays that missed writes may be there when it starts again.
     pub(super) async fn work_in_trouble(&self, daemon: &Daemon) -> bool {
         let steps = self.random.borrow_mut().below(10);
         for _ in 0..steps {
@@ -109,7 +109,7 @@ impl History<'_> {
                 0 => {
                     let _ = daemon.scan(Vec::new()).await;
                     if self.kind != Kind::Troubles {
-                        self.hear_of_losses().await; // Others use nothing until the disk is sound again.
+                        self.hear_of_losses().await; // `Kind::Troubles` uses nothing until the disk is sound again.
                     }
                 }
                 1 => drop(daemon.lists().await),
@@ -142,7 +142,7 @@ impl History<'_> {
         false
     }
 
-    /// A disk that is gone is given up, if nothing lies on it; when it comes back it is no disk of the group any more.
+    /// A disk that is gone is removed from its group, if nothing lies on it; when it comes back it is no disk of it any more.
     pub(super) async fn give_up(&self, daemon: &Daemon, trouble: &Trouble) {
         let models = self.models.borrow().clone();
         let [before] = models.as_slice() else { return };
@@ -229,7 +229,7 @@ impl History<'_> {
     fn exchange_disks(&self) {
         let mut random = self.random.borrow_mut();
         let models = self.models.borrow();
-        // A disk that was perhaps given up stays where it is: the model knows disks by their paths.
+        // A disk that was perhaps taken out of its group stays where it is: the model knows disks by their paths.
         let is_quiet = self.trouble.borrow().is_none() && models.len() == 1;
         if self.kind != Kind::Arrays || !is_quiet || !random.chance(1, 4) {
             return;
@@ -243,7 +243,7 @@ impl History<'_> {
         }
     }
 
-    /// A daemon that has lost its state directory is shown its disks, and people agree to the images that these name.
+    /// A daemon that has lost its state directory is shown its disks, and a user agrees to the images that these name.
     pub(super) async fn find_disks(&self, daemon: &Daemon) {
         let remembered = self.host.files.remembered().disks;
         let is_known = |path: &String| remembered.iter().any(|disk| disk.path == Path::new(path));

@@ -78,7 +78,7 @@ pub(super) enum Verb {
         size: u64,
         path: String,
         cluster_size: Option<u64>,
-        /// The number of the volume if another image lies below.
+        /// The number of the volume if its image has a backing image.
         below: Option<u16>,
     },
     /// A volume that a program maps to another one, or to two.

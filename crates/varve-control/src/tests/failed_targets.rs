@@ -1,4 +1,4 @@
-//! Tests of conversions and moves to a disk that fails meanwhile, and that nobody mends.
+//! Tests of conversions and moves to a disk that fails meanwhile, and is not repaired.
 
 use super::losses::{live, make_group};
 use super::*;

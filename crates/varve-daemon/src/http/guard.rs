@@ -1,10 +1,10 @@
-//! What a request over TCP must show, where anybody who reaches the address may do everything: that no browser was
-//! led to it by a page from elsewhere.
+//! What a request over TCP must show, where any client that reaches the address may do everything: that no browser was led to it
+//! by a page from elsewhere.
 //!
 //! Invariants:
 //! - GUARD1. A request with an `Origin` is refused: a page in a browser on this machine could reach the address too.
 //! - GUARD2. A request has a `Host` that names this machine by loopback or by the address that was configured. A name that
-//!   somebody else resolves to this address (DNS rebinding) is refused.
+//!   another party resolves to this address (DNS rebinding) is refused.
 
 use super::reply::Refusal;
 use axum::extract::Request;
@@ -47,7 +47,7 @@ fn is_ours(address: SocketAddr, host: &str) -> bool {
         return true;
     }
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
-    // Where every address of this machine is listened at, any address is one; none of them is resolved by anybody.
+    // Where every address of this machine is listened at, any address is one; a numeric address is never resolved.
     bare.parse::<IpAddr>()
         .is_ok_and(|ip| ip.is_loopback() || ip == address.ip() || address.ip().is_unspecified())
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - LISTEN1. A listener has at most [`CONNECTIONS_MAX`] connections. For one more, that goes which has waited longest
-//!   without a request under way; if all are at work, the new one is told so.
+//!   without a request under way; if all are at work, the new one receives that as an error.
 //! - LISTEN2. A client that does not finish the head of a request, or says nothing at all, is left after [`HEAD_LIMIT`].
 //! - LISTEN3. A request that was handed to the control is answered, also when the daemon stops meanwhile.
 
@@ -166,7 +166,7 @@ mod tests {
         runtime.expect("a runtime").block_on(test)
     }
 
-    /// One that answers when it is told to, and says when it was asked.
+    /// A service that answers when `go_on` is notified, and notifies `asked` of each request.
     fn service(asked: &Arc<Notify>, go_on: &Arc<Notify>) -> Router {
         let (asked, go_on) = (Arc::clone(asked), Arc::clone(go_on));
         let answer = async move || {

@@ -1,5 +1,5 @@
-//! How many bytes of one door's requests may be on their way, and their part of what all doors share: whoever wants more
-//! waits here.
+//! How many bytes of one door's requests may be on their way, and their part of what all doors share: a request for more waits
+//! here.
 //!
 //! Invariants:
 //! - INFLIGHT1. `used` is the sum of the permits that exist.

@@ -1,4 +1,4 @@
-//! What a FUSE door did so far, for metrics and for people.
+//! What a FUSE door did so far, for metrics and for users.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! What the kernel is told for each way in which a request can fail.
+//! The errno that the kernel receives for each way in which a request can fail.
 
 use fuser::Errno;
 use varve_block::{IoError, Rejected};

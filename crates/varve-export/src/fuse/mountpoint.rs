@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Mounts that killed processes left on one file, one above the other, before we give up.
+/// Stacked mounts of killed processes that are cleared from one file at most.
 const LEFTOVERS_MAX: usize = 16;
 
 /// Why a file cannot be offered, or not be withdrawn.
@@ -77,7 +77,7 @@ impl std::error::Error for FuseError {
 /// How to unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unmount {
-    /// Only if nobody uses the file.
+    /// Only if the file is not in use.
     Orderly,
     /// From the tree of names now; from the users when the last of them is done.
     Lazy,
@@ -204,7 +204,7 @@ fn unmount(path: &Path, how: Unmount) -> Result<(), FuseError> {
         Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
     };
     match rustix::mount::unmount(path, flags) {
-        // Not a mount point any more: somebody was faster.
+        // Not a mount point any more: another process was faster.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(Errno::BUSY) => Err(FuseError::Busy(path.into())),
         Err(Errno::PERM) => unmount_by_helper(path, how),

@@ -12,7 +12,7 @@ pub trait Catalog {
     /// The export that answers to `name`, with a device that can be used on this thread. An export alone behind
     /// its socket answers to the empty name too.
     fn lookup<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Option<Export>>;
-    /// All exports that may be told to anybody.
+    /// All exports that may be listed to any client.
     fn list(&self) -> LocalFuture<'_, Vec<Listed>>;
 }
 
@@ -23,12 +23,12 @@ pub struct Export {
     pub device: Device,
     /// Its own name.
     pub name: String,
-    /// A line for people; may be empty.
+    /// A line for users; may be empty.
     pub description: String,
     /// Whether changes are refused although the device would take them.
     pub read_only: bool,
-    /// Whether several connections may be told that they see one device. True wherever every connection of the
-    /// export leads to the same volume.
+    /// Whether clients may be told that several connections see one device. True wherever every connection of the export leads to
+    /// the same volume.
     pub multi_conn: bool,
     /// Ends the connections of this export.
     pub shutdown: Shutdown,
@@ -50,7 +50,7 @@ impl Export {
         }
     }
 
-    /// What a client is told about it.
+    /// What a client is offered.
     pub(super) fn offer(&self) -> Offer {
         let shape = self.device.shape();
         let read_only = self.read_only || shape.access == Access::ReadOnly;

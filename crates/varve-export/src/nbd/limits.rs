@@ -1,7 +1,7 @@
 //! How much connections may keep in memory, and how many there may be, each and all together.
 //!
 //! A [`Share`] holds what a connection reserved when it was opened, and takes from the budget what its requests need
-//! beyond that; a little of it is kept for the next requests while nobody waits, so that a request rarely touches
+//! beyond that; a little of it is kept for the next requests while nothing waits for bytes, so that a request rarely touches
 //! what threads share.
 
 use crate::budget::{Budget, Claim, Reservation};

@@ -114,7 +114,7 @@ pub(super) struct ReceiveBuffer<'s> {
     filled: usize,
     /// Bytes, from `start` on, without which nothing can be done.
     wanted: usize,
-    /// Bytes of a payload that nobody wants.
+    /// Bytes of a payload that are skipped.
     skip: u64,
     in_place: Option<InPlace>,
     /// Whether large writes come, so that only a header is received at once.

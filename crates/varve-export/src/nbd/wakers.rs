@@ -18,12 +18,12 @@ struct Places {
 }
 
 impl Wakers {
-    /// A place among those who wait; empty until [`Ticket::register`].
+    /// A place among the waiting tasks; empty until [`Ticket::register`].
     pub(super) fn ticket(&self) -> Ticket {
         Ticket { wakers: self.clone(), slot: None }
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting tasks.
     pub(super) fn wake(&self) {
         // Taken out first: a waker may run code that comes back here.
         let woken: Vec<_> = self.places.borrow_mut().slots.iter_mut().filter_map(Option::take).collect();
@@ -31,7 +31,7 @@ impl Wakers {
     }
 }
 
-/// One task's place; given up on drop.
+/// One task's place; freed on drop.
 pub(super) struct Ticket {
     wakers: Wakers,
     slot: Option<usize>,

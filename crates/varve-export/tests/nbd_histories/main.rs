@@ -179,7 +179,7 @@ impl Host {
         let served = Once::default();
         let (door, ended) = (Rc::clone(door), served.clone());
         self.world.spawner().spawn(async move {
-            // How it ended is told by the client's oracle.
+            // The client's oracle tells how it ended.
             let _ = door.serve(ours).await;
             ended.happen();
         });
@@ -252,7 +252,7 @@ impl Host {
     }
 
     fn crashed(&self, kind: CrashKind) {
-        // What a thin pool was told and has not committed goes with the process too.
+        // What a thin pool has received and not committed is lost with the process too.
         let mut oracle = self.oracle.borrow_mut();
         if self.disks.iter().filter(|disk| disk.take_lost_flush()).count() > 0 {
             oracle.flush_failed();

@@ -49,7 +49,7 @@ pub(crate) struct Remote {
     queued: RefCell<Option<Waker>>,
     /// No request gets through any more.
     over: Cell<bool>,
-    /// The server has let go of the connection, and of all requests that came over it.
+    /// The server has released the connection, and all requests that came over it.
     served: Once,
 }
 

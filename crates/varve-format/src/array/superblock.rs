@@ -185,7 +185,7 @@ pub struct Superblock {
     pub head: u64,
     /// The number of that record.
     pub sequence: u64,
-    /// Term of the host that wrote it. Records of the log carry the same.
+    /// Term of the host that wrote it. Records of the log repeat it.
     pub epoch: u32,
     /// Bit `i`: member `i` has the log. None has it if a log disk does.
     pub log_members: u32,

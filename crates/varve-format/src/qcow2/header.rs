@@ -219,7 +219,7 @@ impl Header {
         put(sector, L1_OFFSET, &l1_offset.to_be_bytes());
     }
 
-    /// Says in `sector`, the first of the image, that nothing lies below it.
+    /// Says in `sector`, the first of the image, that it has no backing image.
     pub fn clear_backing(sector: &mut [u8]) {
         put(sector, BACKING, &[0; 12]);
     }

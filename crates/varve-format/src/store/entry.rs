@@ -173,7 +173,7 @@ pub struct Descriptor {
     pub read_only: bool,
     /// Whether its removal is refused.
     pub held: bool,
-    /// Whether others lie over it, and its removal is refused as long as that is so.
+    /// Whether others are backed by it; its removal is refused as long as that is so.
     pub base: bool,
 }
 
@@ -208,7 +208,7 @@ pub enum Entry {
         read_only: bool,
         /// Whether its removal is refused.
         held: bool,
-        /// Whether others lie over it.
+        /// Whether others are backed by it.
         base: bool,
     },
     /// From now on the origin shows what a snapshot shows, but where it is restored.

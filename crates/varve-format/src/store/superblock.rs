@@ -130,7 +130,7 @@ pub struct Superblock {
     pub nodes: u64,
     /// Number of blocks that are not in use.
     pub free_blocks: u64,
-    /// Term of the host that wrote it; 0 without a group of several hosts. Records of the log carry the same.
+    /// Term of the host that wrote it; 0 without a group of several hosts. Records of the log repeat it.
     pub epoch: u32,
     /// Where the pages of the space map lie, one for each group.
     pub places: Vec<Place>,

@@ -4,7 +4,7 @@ use crate::date::{format_exact_date, parse_exact_date};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use uuid::Uuid;
 
-/// A file or a disk that volumes of the group's pools lie over. It must not change as long as one does.
+/// A file or a disk that backs volumes of the group's pools. It must not change as long as it backs one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageEntry {
@@ -17,10 +17,10 @@ pub struct ImageEntry {
     /// How it is read.
     #[serde(default, skip_serializing_if = "ImageFormat::is_raw")]
     pub format: ImageFormat,
-    /// The internal snapshot that volumes lie over instead of the image itself, by id or name.
+    /// The internal snapshot that backs volumes instead of the image itself, by id or name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// When it was last written, in nanoseconds since 1970; nobody knows that of a block device.
+    /// When it was last written, in nanoseconds since 1970; unknown for a block device.
     #[serde(default, rename = "modified", with = "exact_date", skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<u64>,
 }
@@ -74,7 +74,7 @@ pub(super) fn is_image_path(path: &str) -> bool {
 }
 
 impl ImageEntry {
-    /// What volumes lie over, for people: its path, and the snapshot in it.
+    /// The backing of volumes, as shown to users: its path, and the snapshot in it.
     pub fn shown(&self) -> String {
         match &self.snapshot {
             Some(snapshot) => format!("{}, snapshot {snapshot}", self.path),

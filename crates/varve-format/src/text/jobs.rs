@@ -17,7 +17,7 @@ pub const SUBJECT_MAX: usize = 1000;
 pub struct JobEntry {
     /// The number under which it is shown.
     pub id: u64,
-    /// What it works on, for people.
+    /// What it works on, as shown to users.
     pub subject: String,
     /// When it was begun.
     #[serde(with = "super::date_text")]
@@ -56,7 +56,7 @@ pub enum JobWork {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         begun: bool,
     },
-    /// A volume of a pool, or a snapshot of one, gets a copy of what it lies over.
+    /// A volume of a pool, or a snapshot of one, gets a copy of its origin.
     Flatten {
         /// The volume.
         volume: Uuid,

@@ -1,4 +1,4 @@
-//! What a volume lies over: something outside of its pool that never changes, named so that nothing else is ever taken
+//! The external origin of a volume: something outside of its pool that never changes, named so that nothing else is ever taken
 //! for it.
 //!
 //! Invariants:
@@ -66,7 +66,7 @@ impl Backing {
     }
 }
 
-/// What a volume lies over, and how much of it shows.
+/// The origin of a volume, and how much of it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// What is below.

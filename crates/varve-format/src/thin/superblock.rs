@@ -124,7 +124,7 @@ pub struct Superblock {
     pub next_volume: u64,
     /// Nodes of all maps.
     pub nodes: u64,
-    /// Term of the host that wrote it; 0 without a group of several hosts. Records of the log carry the same.
+    /// Term of the host that wrote it; 0 without a group of several hosts. Records of the log repeat it.
     pub epoch: u32,
     /// Which place of each group of the space map counts.
     pub places: Vec<Place>,

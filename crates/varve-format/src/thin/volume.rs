@@ -1,7 +1,7 @@
 //! A volume of a pool in the map of volumes: a few entries of 16 bytes, of which only those that change are written.
 //!
 //! Invariants:
-//! - VOLUME1. The entries of a volume are 0 to 3, 4 to 6 if it lies over an origin, and as many of the name as it is long; none
+//! - VOLUME1. The entries of a volume are 0 to 3, 4 to 6 if it has an origin, and as many of the name as it is long; none
 //!   is missing.
 //! - VOLUME2. A volume that is being removed has no name.
 //! - VOLUME3. Flag 32 tells a snapshot; it is one of another volume, and names that by its id.
@@ -51,9 +51,9 @@ pub const VOLUME_LAYOUT: Layout = Layout::new(
 
 /// Entries of every volume.
 const ALWAYS: usize = 4;
-/// Entries of those that lie over an origin.
+/// Entries of those that have an origin.
 const WITH_ORIGIN: usize = 7;
-/// Numbers of entries that only those have that lie over an origin.
+/// Numbers of entries that only those with an origin have.
 pub const ORIGIN_ENTRIES: std::ops::Range<u64> = ALWAYS as u64..FIRST_OF_NAME;
 const FIRST_OF_NAME: u64 = 16;
 const NAME_LENGTH_MAX: usize = 255;
@@ -78,7 +78,7 @@ impl VolumeFlags {
     pub const ORIGIN: u32 = 4;
     /// It may not be removed.
     pub const HELD: u32 = 8;
-    /// Others lie over it: it may not be removed as long as that is so.
+    /// Others are backed by it: it may not be removed as long as that is so.
     pub const BASE: u32 = 16;
 
     /// Whether all bits of `flag` are set.
@@ -114,7 +114,7 @@ pub struct VolumeRows {
     pub created: u64,
     /// The volume that it is a snapshot of, if it is one.
     pub snapshot_of: Option<u64>,
-    /// What it lies over; if and only if the flags say that there is something.
+    /// Its origin; if and only if the flags say that there is one.
     pub origin: Option<Origin>,
     /// Its name; empty while it is being removed.
     pub name: String,

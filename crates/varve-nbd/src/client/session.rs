@@ -73,7 +73,7 @@ pub struct Session {
     framing: Framing,
     allocation: Option<u32>,
     requests: HashMap<u64, Outstanding>,
-    /// Answered, to be told next.
+    /// Answered, to be reported next.
     done: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ impl Question {
         }
     }
 
-    /// The option that asked, if a refusal can be told to it.
+    /// The option that asked, if a refusal can be sent to it.
     pub(super) fn option(&self) -> Option<u32> {
         Some(match self {
             Question::ExportName { .. } | Question::List => return None,
@@ -33,7 +33,7 @@ impl Question {
     }
 }
 
-/// Facts that are told only on request.
+/// Facts that are sent only on request.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Wanted {
     pub(super) name: bool,

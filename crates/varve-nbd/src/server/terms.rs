@@ -8,9 +8,9 @@ use crate::wire::{BlockSizes, Command, ErrorCode, ExportFlags, PAYLOAD_LENGTH_MA
 pub struct Terms {
     /// Bytes of the export.
     pub size: u64,
-    /// What it can do, as it was told.
+    /// What it can do, as offered to the client.
     pub flags: ExportFlags,
-    /// Which requests it likes, as it was told.
+    /// Which requests it likes, as offered to the client.
     pub block_sizes: BlockSizes,
     /// The headers.
     pub framing: Framing,

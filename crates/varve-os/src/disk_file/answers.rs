@@ -15,7 +15,7 @@ pub(crate) struct Answers {
     last: AtomicU64,
     /// Operations that were answered, and took [`SLOW`] or longer.
     slow: AtomicU64,
-    /// Operations under way of which nobody awaits the answer (LANE3 of `lane.rs`).
+    /// Operations under way whose answer no task awaits (LANE3 of `lane.rs`).
     pub(crate) abandoned: Arc<AtomicU64>,
 }
 

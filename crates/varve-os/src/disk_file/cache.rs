@@ -21,7 +21,7 @@ pub(super) fn drop_cached(file: &File, path: &Path, kind: DiskKind) -> Result<()
         rustix::fs::fdatasync(file)?;
     }
     if kind == DiskKind::BlockDevice {
-        // For those who may; the advice below does nearly the same.
+        // Needs CAP_SYS_ADMIN; the advice below does nearly the same without it.
         let _ = sys::block_device_drop_cache(file);
     }
     rustix::fs::fadvise(file, 0, None, Advice::DontNeed)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use varve_block::EventLimit;
 use varve_block::host::DiskState;
 
-/// How often failing requests of one disk are told of.
+/// How often failing requests of one disk are reported.
 const FAILURES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is known of a disk's health.

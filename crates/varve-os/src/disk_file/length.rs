@@ -35,7 +35,7 @@ impl DiskFile {
             return Ok(());
         }
         let fail = |errno| open_error(&self.path, errno);
-        // First, so that nobody takes it for cut short by others.
+        // First, so that the file does not count as cut short by another program.
         self.size.fetch_min(bytes, Ordering::Relaxed);
         rustix::fs::ftruncate(&self.file, bytes).map_err(fail)?;
         rustix::fs::fsync(&self.file).map_err(fail)?;

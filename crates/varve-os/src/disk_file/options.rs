@@ -1,4 +1,4 @@
-//! What a disk is made of, and what errors of the system mean to who opens one.
+//! What a disk is made of, and which errors of opening one the errors of the system become.
 
 use rustix::io::Errno;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) fn open_error(path: &Path, errno: Errno) -> OpenError {
     }
 }
 
-/// The same, from an error of the standard library.
+/// Like [`open_error`], from an error of the standard library.
 pub(super) fn open_error_of(path: &Path, error: std::io::Error) -> OpenError {
     match Errno::from_io_error(&error) {
         Some(errno) => open_error(path, errno),

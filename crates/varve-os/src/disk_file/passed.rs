@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - PASSED1. A file that was passed is read and written with no more rights than the program had that passed it.
-//! - PASSED2. It is no disk that somebody uses as one: a lock beside theirs is refused. Several programs may pass one file.
+//! - PASSED2. It is not in use as a disk: its lock is refused beside the lock of such a use. Several programs may pass one file.
 
 use super::options::{open_error, open_error_of};
 use super::{CacheMode, DiskFile, DiskKind, DiskOptions, OpenError};
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl DiskFile {
-    /// The disk on a file or block device that another program has opened; may wait. What it holds, and who else writes it, is that
-    /// program's affair.
+    /// The disk on a file or block device that another program has opened; may wait. Its content, and other writers of it, are
+    /// that program's affair.
     pub fn passed(descriptor: OwnedFd, cache: CacheMode) -> Result<Arc<Self>, OpenError> {
         let file = File::from(descriptor);
         let own_path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -50,7 +50,7 @@ fn kind_of(file: &File, path: &Path) -> Result<DiskKind, OpenError> {
     }
 }
 
-/// Whether somebody, a mounted file system or another group, has claimed the block device for itself.
+/// Whether another user, such as a mounted file system or another group, has claimed the block device exclusively.
 fn is_claimed(own_path: &Path) -> bool {
     let flags = libc::O_EXCL | libc::O_NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(own_path);

@@ -1,8 +1,8 @@
 //! Why a disk is out of use: writes were lost, or the file became shorter; and how that is found out.
 //!
 //! Invariants:
-//! - HEALTH1. A disk that is out of use stays so through this handle, with the first reason: who still holds it may have lost
-//!   writes of which it was not told. Opening the disk again is the way back ([`DiskFile::open`]).
+//! - HEALTH1. A disk that is out of use stays so through this handle, with the first reason: its holders may have lost writes
+//!   that were not reported to them. Opening the disk again is the way back ([`DiskFile::open`]).
 //! - HEALTH2. A file that was cut short never has its old length again by a write, and no flush is acknowledged behind that. Its
 //!   length is looked at before a write that reaches its last byte, and before any other at every tick of the coarse clock
 //!   (some milliseconds), so a write within one tick of the cut may lengthen it, and is found out. The server of a file that
@@ -59,7 +59,7 @@ impl DiskFile {
         }
     }
 
-    /// Tells of a request that failed, if not many did lately.
+    /// Reports a request that failed, if not many did lately.
     pub(crate) fn report(&self, verb: &'static str, offset: u64, length: u64, errno: Errno) {
         if let Some(untold) = self.health.failures.note(clock::now()) {
             tracing::error!(

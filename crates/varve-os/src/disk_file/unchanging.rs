@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use std::time::UNIX_EPOCH;
 use varve_block::Arena;
 
-/// QEMU tells others what it does with a file by locks on single bytes: on 100 + N what it does, and on 200 + N what it
-/// suffers nobody else to do. It heeds those of others.
+/// QEMU announces its use of a file by locks on single bytes: on 100 + N what it does, and on 200 + N what no other program
+/// may do. It heeds the locks of others.
 const DOES: i64 = 100;
 const SUFFERS_NOT: i64 = 200;
 /// N of writing, and of giving the file another size.
@@ -36,8 +36,8 @@ impl DiskFile {
         }
     }
 
-    /// Tells others of `told`, and asks whether one of them is at `asked` already. Those who come later are told first, so
-    /// that nobody slips through.
+    /// Locks the bytes of `told`, then returns whether another program has locked one of `asked`. The locks come first, so
+    /// that a program that comes meanwhile finds them.
     fn refuse_others(&self, told: &[i64], asked: &[i64]) -> Result<bool, Errno> {
         let bytes =
             |of: &[i64]| -> Vec<i64> { of.iter().flat_map(|base| CHANGES.map(|at| base + at)).collect() };
@@ -50,7 +50,7 @@ impl DiskFile {
         Ok(false)
     }
 
-    /// When the file was last written, in nanoseconds since 1970; of a block device nobody knows.
+    /// When the file was last written, in nanoseconds since 1970; unknown for a block device.
     pub fn modified_ns(&self) -> Result<Option<u64>, OpenError> {
         if self.kind == DiskKind::BlockDevice {
             return Ok(None);

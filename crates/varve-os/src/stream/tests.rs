@@ -105,7 +105,7 @@ fn a_receive_dropped_in_flight_leaves_its_memory_to_the_kernel() {
                 let mut receive = near.receive(context.arena().take(4096), 0, 1);
                 assert!(futures_util::poll!(&mut receive).is_pending());
             }
-            // When the cancellations are through the memory is back, and bytes go to the one who asks now.
+            // When the cancellations are through the memory is back, and bytes go to the receive that asks now.
             while context.arena().usage().in_use > before {
                 context.clock().sleep(Duration::from_millis(1)).await;
             }

@@ -1,4 +1,4 @@
-//! The answer to a request, on its way from the disk to whoever waits for it.
+//! The answer to a request, on its way from the disk to the task that waits for it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,7 +13,7 @@ struct Slot {
     waker: Option<Waker>,
 }
 
-/// The disk's end. If it is dropped unused, in a crash, nobody is ever answered.
+/// The disk's end. If it is dropped unused, in a crash, the request is never answered.
 pub(crate) struct Reply(Rc<RefCell<Slot>>);
 
 /// The waiting end.

@@ -1,7 +1,7 @@
 //! What can be wrong with a simulated disk: how often, how much of it, and what it does to reads.
 //!
 //! Invariants:
-//! - FAULT1. A fault never changes the medium below it: switched off, the disk holds what it was told to hold.
+//! - FAULT1. A fault never changes the medium below it: switched off, the disk holds what was written to it.
 //! - FAULT2. No more faults happen than the budget has, on no more disks than it allows.
 //! - FAULT3. A sector that is written again is whole again.
 

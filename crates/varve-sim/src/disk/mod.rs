@@ -40,7 +40,7 @@ use varve_block::{
 pub struct DiskOptions {
     /// Bytes.
     pub size: u64,
-    /// Smallest unit of a request in bytes: 512, or a larger power of two. Torn writes tear at 512 all the same.
+    /// Smallest unit of a request in bytes: 512, or a larger power of two. Torn writes always tear at 512.
     pub block_size: u32,
     /// Shortest time that a request takes.
     pub latency_min: Duration,
@@ -450,7 +450,7 @@ impl Completer {
         // The crash that may come right after this event takes the answer with it.
         self.core.event(self.number, stage, done.verb, done.extent, done.counts);
         if !self.core.is_halted() {
-            // Nobody may be waiting any more, which changes nothing (SIMDISK4).
+            // The future may be dropped by now, which changes nothing (SIMDISK4).
             done.reply.send(done.outcome);
         }
     }

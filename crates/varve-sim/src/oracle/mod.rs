@@ -1,6 +1,6 @@
 //! The oracle: a plain model of a volume that knows, for every sector, which contents may be read.
 //!
-//! It is told when writes and flushes start and end, and asked whether what was read is allowed. It never touches a
+//! It is notified when writes and flushes start and end, and asked whether what was read is allowed. It never touches a
 //! device; [`crate::Client`] does both.
 
 mod block;
@@ -309,7 +309,7 @@ impl Oracle {
         }
     }
 
-    /// The same model once more, to follow two pasts until it is known which of them has happened.
+    /// A copy of this model, to follow two pasts until it is known which of them has happened.
     pub fn fork(&self) -> Oracle {
         Oracle {
             volume: self.volume,

@@ -27,7 +27,7 @@ impl ClockSource for VirtualClock {
     }
 }
 
-/// A sleep; its timer goes with it, so that a wait that was given up keeps nobody waiting.
+/// A sleep; its timer goes with it, so that an abandoned wait delays nothing.
 struct Sleep {
     core: Rc<Core>,
     deadline: Moment,

@@ -49,12 +49,12 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which `seed` decides who goes first, how long things take and what breaks.
+    /// A world in which `seed` decides which task runs first, how long things take and what breaks.
     pub fn new(seed: u64) -> Self {
         Self::build(seed, false)
     }
 
-    /// A world for exact measurements: who became ready first goes first, and time moves only when nobody is ready.
+    /// A world for exact measurements: tasks run in the order in which they became ready, and time moves only when none is.
     pub fn steady(seed: u64) -> Self {
         Self::build(seed, true)
     }

@@ -12,7 +12,7 @@ pub(super) enum Ready {
     Task(Runnable),
 }
 
-/// What can go on. Wakers must be `Send`, hence the lock, which nobody ever contends for.
+/// What can go on. Wakers must be `Send`, hence the lock, which is never contended.
 #[derive(Default)]
 pub(super) struct ReadyQueue(Mutex<VecDeque<Ready>>);
 

@@ -53,7 +53,7 @@ pub(crate) struct Core {
 pub(crate) trait Hardware {
     /// Loses what a crash of this kind takes away, and forgets all requests under way.
     fn crash(&self, kind: CrashKind, random: &mut Random, chooser: &mut Chooser) -> CrashTally;
-    /// The requests under way, for people.
+    /// The requests under way, as text for a report.
     fn in_flight(&self) -> Vec<String>;
 }
 
@@ -117,7 +117,7 @@ impl Core {
         }
     }
 
-    /// Who goes on now; nobody if time has to move first.
+    /// The next task to run; none if time has to move first.
     pub(super) fn next(&self) -> Option<Ready> {
         let steps = self.steps.get() + 1;
         assert!(steps < STEPS_MAX, "seed {}: {STEPS_MAX} steps and no end", self.seed);

@@ -17,12 +17,12 @@ enum Checked {
         to: (Rc<Target>, u64),
         from: Option<(Rc<Target>, u64)>,
     },
-    /// The mapper says that nobody knows.
+    /// Unknown to the mapper: requests for it fail.
     Error,
 }
 
 impl State {
-    /// An answer has come, or what nobody has asked for.
+    /// An answer has come, or extents that were not asked for.
     pub(super) fn mapped(&self, connection: &Connection, number: u64, extents: &[wire::Extent]) {
         let asked = self.outstanding.borrow().get(&number).and_then(|question| question.about.range());
         let (mut copies, mut notices, mut is_located, mut copied) = (Vec::new(), Vec::new(), false, 0_u64);
@@ -112,8 +112,8 @@ impl State {
         self.changed.notify_all();
     }
 
-    /// Keeps an answer, which somebody `asked` for. What only writes could use, and nobody asked for, is dropped if there is no room:
-    /// it may be pinned (REMAP2), and the mapper could say it without end.
+    /// Keeps an answer to a question for `asked`, if there was one. What only writes could use, and was not asked for, is dropped
+    /// if there is no room: it may be pinned (REMAP2), and the mapper could say it without end.
     fn keep_if_wanted(&self, kept: Kept, extent: Extent, asked: Option<Intent>) {
         let has_room = || {
             self.cache.borrow_mut().evict();
@@ -207,7 +207,7 @@ impl State {
         (fits && (target.may_be_written() || !write)).then_some(target)
     }
 
-    /// An extent is not used; the mapper hears of it where it relies on a copy.
+    /// An extent is not used; the mapper is notified where it relies on a copy.
     fn refuse(&self, connection: &Connection, number: u64, said: &wire::Extent) {
         self.count(|counters| counters.refused += 1);
         tracing::warn!(volume = %self.options.name, ?said, "the mapper's answer is refused");
@@ -217,7 +217,7 @@ impl State {
         }
     }
 
-    /// DELEGATE2: the mapper hears that these parts of its answer do not hold.
+    /// DELEGATE2: the mapper is notified that these parts of its answer do not hold.
     pub(super) fn fail_copies(&self, number: u64, extents: impl Iterator<Item = Extent>) {
         let Some(connection) = self.connection.borrow().clone() else { return };
         for extent in extents {
@@ -225,7 +225,7 @@ impl State {
         }
     }
 
-    /// DELEGATE2: a copy has failed. Answers to what was asked before the mapper hears of it may lead there.
+    /// DELEGATE2: a copy has failed. Answers to what was asked before the mapper is notified may lead there.
     fn tell_failed(&self, connection: &Connection, number: u64, extent: Extent) {
         let mut outstanding = self.outstanding.borrow_mut();
         let others = outstanding.iter_mut().filter(|(other, _)| **other != number);

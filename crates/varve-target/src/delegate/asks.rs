@@ -1,4 +1,4 @@
-//! Questions to the mapper, and who waits for their answers.
+//! Questions to the mapper, and the requests that wait for their answers.
 
 use super::question::{About, Answer, Connection, Outstanding, send};
 use super::state::State;

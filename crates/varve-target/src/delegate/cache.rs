@@ -3,9 +3,9 @@
 //! Invariants:
 //! - REMAP1. An answer is found until it is replaced, invalidated, expired or evicted, and never afterwards.
 //! - REMAP2. An answer to a write that the mapper has not made durable is pinned: it is neither evicted nor replaced by one that is not,
-//!   so it can be told again to a mapper that comes back.
+//!   so it can be sent again to a mapper that reconnects.
 //! - REMAP3. When a question is sent there are at most `entries_max` ranges, but for those of REMAP2; so an answer is there when the
-//!   request that asked looks. What nobody asked for is dropped if there is no room.
+//!   request that asked looks. What was not asked for is dropped if there is no room.
 
 use super::range_map::{Entry, Place, RangeMap, Target};
 use std::rc::Rc;
@@ -120,7 +120,7 @@ impl RemapCache {
             put(&mut self.writes, extent, entry, is_pinned);
         }
         if access.read {
-            // One for writes is told again for these.
+            // One for writes too is sent again from `writes`.
             let unflushed = entry.unflushed.filter(|_| !access.write);
             put(&mut self.reads, extent, &Entry { unflushed, ..entry.clone() }, is_pinned);
         }
@@ -137,7 +137,7 @@ impl RemapCache {
         self.trimming.remove(extent);
     }
 
-    /// Forgets answers for a range that is being trimmed, but tells those of REMAP2 again until it was.
+    /// Forgets answers for a range that is being trimmed, but keeps those of REMAP2 to be sent again until it was.
     pub(super) fn set_aside(&mut self, extent: Extent) {
         assert!(self.trimming.pinned(extent).is_empty(), "DELEGATE5: one trim of a range at a time");
         let overlapping = |map: &RangeMap| -> Vec<(Extent, Entry)> {
@@ -177,7 +177,7 @@ impl RemapCache {
         self.assert_consistent();
     }
 
-    /// Ranges of each map follow each other; what is being trimmed is there only to be told again.
+    /// Ranges of each map follow each other; what is being trimmed is there only to be sent again.
     fn assert_consistent(&self) {
         for map in [&self.reads, &self.writes, &self.trimming] {
             map.assert_consistent();
@@ -185,7 +185,7 @@ impl RemapCache {
         assert!(self.trimming.iter().all(|(_, entry)| entry.unflushed.is_some()), "REMAP2: it is told again");
     }
 
-    /// What is to be told to a mapper that comes back.
+    /// What is to be sent to a mapper that reconnects.
     pub(super) fn held(&self) -> Vec<(Extent, Access, Place)> {
         let of = |map: &RangeMap, access: Access| -> Vec<_> {
             let held = map.iter().filter(|(_, entry)| entry.unflushed.is_some());
@@ -200,7 +200,7 @@ impl RemapCache {
         held
     }
 
-    /// Whether there is room for what nobody asked for (REMAP3).
+    /// Whether there is room for what was not asked for (REMAP3).
     pub(super) fn has_room(&self) -> bool {
         self.len() < self.entries_max
     }

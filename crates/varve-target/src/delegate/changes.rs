@@ -94,7 +94,7 @@ impl State {
         (!pieces.is_empty()).then(|| (at - extent.offset, join_pieces(pieces)))
     }
 
-    /// Copies ranges, and writes what `io` has of them (DELEGATE2). The mapper hears of those that failed.
+    /// Copies ranges, and writes what `io` has of them (DELEGATE2). The mapper is notified of those that failed.
     async fn land_all(&self, number: u64, copies: Vec<CopyFirst>, io: &Io) -> Result<(), IoError> {
         let mut copies = VecDeque::from(copies);
         while let Some(copy) = copies.pop_front() {

@@ -149,9 +149,9 @@ impl State {
         Ok(())
     }
 
-    /// Says hello, tells what holds (DELEGATE6), and waits for the mapper's word.
+    /// Sends the hello and the answers that hold (DELEGATE6), and waits for the mapper's welcome.
     async fn greet(&self, input: &mut Input) -> Result<Connection, Ended> {
-        // What the last connection's answers have copied is told if it was.
+        // The copies of the last connection's answers end first, so that those that succeeded are reported.
         self.landing.drained().await;
         assert!(self.connection.borrow().is_none(), "DELEGATE6: one connection at a time");
         let given = u32::try_from(self.options.devices.len()).expect("few devices");

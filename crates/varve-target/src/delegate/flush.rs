@@ -36,7 +36,7 @@ impl State {
                     break;
                 }
                 Some(_) => return Err(IoError::Medium),
-                None => {} // the connection was lost: the mapper that comes back is told what it needs
+                None => {} // the connection was lost: the mapper that reconnects is sent what it needs
             }
         }
         if self.has(InjectedBug::FlushMappingFirst) {
@@ -57,13 +57,13 @@ impl State {
         flush_all(written.iter().map(|target| &target.device)).await.map(drop)
     }
 
-    /// Tells the mapper when what it wants to hear of is durable; never ends.
+    /// Notifies the mapper when the ranges of which it wants to know are durable; never ends.
     pub(super) async fn send_notices(&self) {
         loop {
             self.changed.until(|| !self.notices.borrow().is_empty()).await;
             let notices = self.notices.take();
             if self.flush_devices().await.is_err() {
-                continue; // the client hears of it when it flushes
+                continue; // the client gets the error when it flushes
             }
             for (number, extent) in notices {
                 self.send(number, &ToMapper::Durable { offset: extent.offset, length: extent.length });

@@ -6,13 +6,13 @@
 //! - DELEGATE1. A request reaches only devices that the engine gave to the mapper or that came from it, inside their bounds, and a
 //!   write only those that may be written.
 //! - DELEGATE2. What an answer has copied is copied, but for what the request itself writes, before any other request is led there;
-//!   if that fails the mapper hears that its answer does not hold, and no answer counts that it may have given before.
+//!   if that fails the mapper is notified that its answer does not hold, and no answer counts that it may have given before.
 //! - DELEGATE3. When the mapper is asked to make its mapping durable, all that lies where its answers said is durable: no answer for
 //!   writes is under way meanwhile.
 //! - DELEGATE4. When an invalidation is acknowledged, no request uses what it made invalid, and none will.
-//! - DELEGATE5. What a trim frees is used by no request from before the mapper hears of it until it has answered.
-//! - DELEGATE6. An answer that clients rely on and that the mapper has not made durable is told to it when it comes back,
-//!   before anything is asked.
+//! - DELEGATE5. What a trim frees is used by no request from before the trim is sent to the mapper until it has answered.
+//! - DELEGATE6. An answer that clients rely on and that the mapper has not made durable is sent to it when it reconnects,
+//!   before any question.
 //! - DELEGATE7. A request that needs an answer waits for it at most for the time that was set, and no other request waits for it.
 
 mod answers;
@@ -47,7 +47,7 @@ impl Delegate {
         Self::with_bug(options, clock, arena, None)
     }
 
-    /// The same, with a fault.
+    /// Like [`Delegate::new`], with a fault.
     #[doc(hidden)]
     pub fn with_bug(
         options: DelegateOptions,
@@ -113,8 +113,8 @@ impl BlockDevice for Delegate {
         }
     }
 
-    /// What the mapper has spoken of lies where it said; whoever uses that is waited for by invalidations (DELEGATE4). Of the rest
-    /// nothing is known.
+    /// What the mapper has answered lies where it said; invalidations wait for every use of that (DELEGATE4). The rest is
+    /// unknown.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         self.0.lead(extent, intent).ready()
     }

@@ -1,11 +1,11 @@
-//! What a delegated volume is told, and what it tells.
+//! The options of a delegated volume, and what it reports.
 
 use std::time::Duration;
 use varve_block::Device;
 
 /// What a delegated volume is.
 pub struct DelegateOptions {
-    /// Its name, which the mapper is told.
+    /// Its name, which the mapper receives.
     pub name: String,
     /// Bytes.
     pub size: u64,
@@ -27,7 +27,7 @@ pub enum InjectedBug {
     FlushMappingFirst,
     /// An invalidation is acknowledged at once (breaks DELEGATE4).
     AcknowledgeAtOnce,
-    /// A mapper that comes back is told nothing (breaks DELEGATE6).
+    /// A mapper that reconnects is sent no answers (breaks DELEGATE6).
     ForgetHeld,
     /// What is copied is not waited for (breaks DELEGATE2).
     ShareEarly,

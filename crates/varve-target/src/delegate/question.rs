@@ -55,7 +55,7 @@ impl About {
 pub(super) enum Answer {
     /// Where the first bytes lie is known now.
     Kept {
-        /// Ranges of which the mapper wants to hear when they are durable.
+        /// Ranges of which the mapper wants a notice when they are durable.
         notices: Vec<Extent>,
     },
     /// Something is to be copied first.

@@ -42,7 +42,7 @@ pub(super) struct State {
     /// Answers for writes so far, and those of them that are durable.
     pub(super) answered: Cell<u64>,
     pub(super) flushed: Cell<u64>,
-    /// Ranges to tell the mapper of when they are durable.
+    /// Ranges of which the mapper is notified when they are durable.
     pub(super) notices: RefCell<Vec<(u64, Extent)>>,
     /// The end of the read that asked last, for how much is asked ahead.
     pub(super) ahead: Cell<(u64, u64)>,

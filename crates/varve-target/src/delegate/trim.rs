@@ -41,7 +41,7 @@ impl State {
     }
 }
 
-/// Answers for a range that is being trimmed: no request uses them, and a mapper that comes back is told of them.
+/// Answers for a range that is being trimmed: no request uses them, and a mapper that reconnects is sent them.
 struct Aside<'a> {
     state: &'a State,
     extent: Extent,

@@ -73,7 +73,7 @@ impl GroupCommit {
         .await
     }
 
-    /// A commit begins with all that is there at this instant. Called by a leader, or before anybody is served.
+    /// A commit begins with all that is there at this instant. Called by a leader, or before any request is served.
     pub(crate) fn begin(&self) -> u64 {
         assert!(!self.is_under_way(), "LEADER1: one commit at a time");
         self.begun.set(self.begun.get() + 1);
@@ -89,7 +89,7 @@ impl GroupCommit {
         self.assert_consistent();
     }
 
-    /// At most one commit is under way, and nobody waits for one that has ended.
+    /// At most one commit is under way, and no request waits for one that has ended.
     fn assert_consistent(&self) {
         let (begun, ended) = (self.begun.get(), self.ended.get());
         assert!(ended == begun || ended + 1 == begun, "LEADER1: {begun} have begun, {ended} have ended");

@@ -1,4 +1,4 @@
-//! The failure latch: after a failed write to the log nobody knows what the disk holds, and nothing is changed any more.
+//! The failure latch: after a failed write to the log it is unknown what the disk holds, and nothing is changed any more.
 
 use crate::pdata::of_device;
 use std::cell::Cell;
@@ -19,7 +19,7 @@ impl Latch {
         self.0.get().map_or(Ok(()), Err)
     }
 
-    /// Shuts. Returns what requests are told: `NoSpace` is for engines that are full, not for a disk that has failed.
+    /// Shuts. Returns the error of requests: `NoSpace` is for engines that are full, not for a disk that has failed.
     pub(crate) fn shut(&self, error: IoError) -> IoError {
         let told = of_device(error);
         self.0.set(self.0.get().or(Some(told)));

@@ -3,7 +3,7 @@
 //! A record lies in one piece and in whole blocks: directly behind the one before it, or at the ring's start.
 //!
 //! Invariants:
-//! - LOGRING1. A record never lies over one that the last durable superblock needs.
+//! - LOGRING1. A record never overlaps one that the last durable superblock needs.
 //! - LOGRING2. Records are written one after the other, each durable before the next is begun.
 //! - LOGRING3. Before two of the longest records might not fit, the ring is tight, and the next commit is a checkpoint.
 

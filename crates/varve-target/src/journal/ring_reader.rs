@@ -149,7 +149,7 @@ impl RingReader<'_> {
         self.device.read(self.ring.first() * BLOCK_SIZE + extent.offset, self.arena.take(length)).await
     }
 
-    /// Writes zeros where the ring of a log that says nothing cannot be read: otherwise nobody could tell at the next start
+    /// Writes zeros where the ring of a log that says nothing cannot be read: otherwise the next start could not tell
     /// where the log ends.
     pub(crate) async fn mend(&self) -> Result<(), IoError> {
         assert!(self.ring.is_empty(), "LOGRING1: nothing in the ring is needed");

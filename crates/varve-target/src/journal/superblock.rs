@@ -83,7 +83,7 @@ pub(crate) async fn publish(device: &Device, first: SlotBytes, other: SlotBytes)
 }
 
 /// PAIR4: writes a superblock that counts to those of the `slots` that are not among the `held` ones. An error costs nothing
-/// yet: there is a whole one, and whoever writes this slot next is told.
+/// yet: there is a whole one, and the next write of this slot returns its error.
 pub(crate) async fn complete_pair<const N: usize>(device: &Device, slots: [SlotBytes; N], held: &[u64]) {
     for (address, superblock) in slots.into_iter().filter(|(address, _)| !held.contains(address)) {
         if let Err(error) = device.write(address, superblock, Durability::Volatile).await {

@@ -21,12 +21,12 @@ const WRITES: usize = 2;
 type Held = (Extent, Option<RangeGuard>);
 
 impl Move {
-    /// Copies the next `length` bytes at most, in pieces of which changes wait meanwhile. Nobody else copies, and every change of the
-    /// run comes through this device.
+    /// Copies the next `length` bytes at most, in pieces of which changes wait meanwhile. No other copy of the run is under way,
+    /// and every change of the run comes through this device.
     pub async fn copy(&self, arena: &Arena, length: u64) -> Result<(), MoveError> {
         self.check_copying()?;
         let all = Extent::new(self.copied.get(), length.min(self.left()));
-        // Less than a block of an array would have the rest of it read, which nobody has written yet.
+        // An array would read the rest of a block that a piece covers in part, which is not written yet.
         let unit = u64::from(self.shape.block_size.max(self.new.0.shape().optimal_size));
         let piece = align_up(all.length.div_ceil(4), unit).min(PIECE_MAX.max(unit));
         let reads = all.pieces(piece).map(|(_, piece)| self.read_piece(arena, piece));

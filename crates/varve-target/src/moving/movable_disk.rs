@@ -1,7 +1,7 @@
 //! A disk as one volume sees it: some runs of it move, or lie elsewhere, while requests go on.
 //!
-//! Invariant MOVABLE1: a move concerns what of its run is reached on the disk itself, and nothing else. Where the volume was led elsewhere
-//! before, its bytes are not in that run, whoever's bytes are there now.
+//! Invariant MOVABLE1: a move concerns what of its run is reached on the disk itself, and nothing else. Where the volume was led
+//! elsewhere before, its bytes are not in that run, whatever bytes are there now.
 
 use super::{Move, MoveState};
 use crate::{ErrorTarget, Linear};

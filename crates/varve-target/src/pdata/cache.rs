@@ -164,7 +164,7 @@ impl Cache {
         is_dirty.then_some(node)
     }
 
-    /// Forgets a node that is not what a map leads to: who finds it there too, and rightly, reads it again. Not one that is
+    /// Forgets a node that is not what a map leads to: if another map rightly leads to it, it is read again. Not one that is
     /// not written yet (NODECACHE1): another map leads to that.
     pub(super) fn disbelieve(&mut self, address: Block) {
         if !self.dirty.contains(&address) {

@@ -51,8 +51,8 @@ impl Down {
         }
     }
 
-    /// The node, if it is one that may be here (DESCENT1 to DESCENT3). Another one goes from memory, where somebody might take it for what
-    /// the map leads to.
+    /// The node, if it is one that may be here (DESCENT1 to DESCENT3). Another one is dropped from memory, where it might be
+    /// taken for what the map leads to.
     pub(crate) fn node(self, pages: &mut Pages) -> Result<Rc<Node>, Stop> {
         let node = pages.node(self.link)?;
         let Some(objection) = self.objection(&node, pages.generation()) else { return Ok(node) };

@@ -1,10 +1,10 @@
 //! The editor of trees: every change replaces some entries of a leaf, or takes something out of the tree.
 //!
 //! Trees may share nodes: a clone is a second root, and a change copies what the two share. A clone costs nothing but a
-//! count: one more tree holds the root. Counts go down the tree only where one of the trees is changed: who copies a node
-//! that several hold releases the old one and becomes one more holder of each of its children (Rodeh, "B-trees,
-//! shadowing, and clones", ACM TOS 2008; `dm-thin` and btrfs do the same). The owner of the trees keeps the counts and
-//! hands them in as [`Sharing`]; a tree that is never cloned is [`Alone`].
+//! count: one more tree holds the root. Counts go down the tree only where one of the trees is changed: a copy of a shared
+//! node releases the old one and becomes one more holder of each of its children (Rodeh, "B-trees, shadowing, and
+//! clones", ACM TOS 2008; `dm-thin` and btrfs do the same). The owner of the trees keeps the counts and hands them in as
+//! [`Sharing`]; a tree that is never cloned is [`Alone`].
 //!
 //! The rules of splitting and merging are the usual ones, except that a leaf that overflows at its end is split there, so
 //! that keys that come in order leave full leaves behind, and that a node is merged only with a neighbour that is in
@@ -39,7 +39,7 @@ const PATCH_MAX: usize = 8;
 pub enum Gone {
     /// Something that others hold still: what it stands for has not changed.
     Shared,
-    /// A leaf of this tree alone: nobody holds what these entries stand for any more, as far as this tree goes.
+    /// A leaf of this tree alone: as far as this tree goes, what these entries stand for has no holder any more.
     Own(Vec<(Key, Value)>),
 }
 

@@ -17,9 +17,9 @@ pub const WRITE_BACK_MAX: usize = 256;
 /// How fast blocks are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// Somebody waits for it.
+    /// A request waits for it.
     Prompt,
-    /// Nobody does, and requests that come meanwhile shall hardly notice.
+    /// No request does, and those that come meanwhile shall hardly be delayed.
     Gentle,
 }
 
@@ -32,7 +32,7 @@ impl Pace {
         }
     }
 
-    /// Most nodes of a write-back. Whoever wants a commit waits for it, so one that nobody waits for is short.
+    /// Most nodes of a write-back. A commit waits for one under way, so a write-back that no request waits for is short.
     fn nodes(self) -> usize {
         match self {
             Pace::Prompt => WRITE_BACK_MAX,
@@ -72,7 +72,7 @@ impl From<IoError> for MapError {
     }
 }
 
-/// An error of a device, for those who tell a full store from a failing one: a device that has run out of space below
+/// An error of a device, for callers that tell a full store from a failing one: a device that has run out of space below
 /// itself has failed. Only what is missing in the store's own books is [`IoError::NoSpace`].
 pub(crate) fn of_device(error: IoError) -> IoError {
     if error == IoError::NoSpace { IoError::Medium } else { error }
@@ -83,9 +83,9 @@ pub struct Map {
     pages: RefCell<Pages>,
     device: RefCell<Device>,
     arena: Arena,
-    /// Held by whoever reads a node, on its number (PDATA7).
+    /// Held while a node is read, on its number (PDATA7).
     node_turns: RangeLock,
-    /// Held by whoever reads a page, on the number of its group (PDATA7).
+    /// Held while a page is read, on the number of its group (PDATA7).
     page_turns: RangeLock,
     /// Whether nodes are being written (PDATA6).
     writes_nodes: Cell<bool>,
@@ -166,7 +166,7 @@ impl Map {
                     pins.push(Pin::new(self, needed));
                     // PDATA5: the block that is read now is not used for something else meanwhile.
                     _in_use = Some(self.pages.borrow().in_use());
-                    // Nobody waits for a turn while he has another.
+                    // No task waits for a turn while it has another.
                     let mine = turn.take().filter(|(known, _)| *known == needed);
                     match self.turn(needed, mine).await {
                         (guard, true) => turn = Some((needed, guard)),
@@ -178,7 +178,7 @@ impl Map {
     }
 
     /// PDATA7: the turn to read `needed`, unless it is `mine` already; and whether it had to be waited for. Then the
-    /// attempt is made again first: somebody else may have read it, or it is not wanted any more.
+    /// attempt is made again first: another task may have read it, or it is not wanted any more.
     async fn turn(&self, needed: Needed, mine: Option<(Needed, RangeGuard)>) -> (RangeGuard, bool) {
         let (turns, number) = match needed {
             Needed::Node(address) => (&self.node_turns, address.number()),

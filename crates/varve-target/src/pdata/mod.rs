@@ -15,10 +15,11 @@
 //! - PDATA2. A block that a transaction frees is reused only after the commit of that transaction is durable.
 //! - PDATA3. An attempt that stops has changed nothing.
 //! - PDATA4. A dirty node stays in memory until it is written.
-//! - PDATA5. And only when nobody reads it any more who found it while a map still led to it (`space.rs`, SPACE3).
+//! - PDATA5. A freed block is reused only when every reader that found it while a map still led to it has ended (`space.rs`,
+//!   SPACE3).
 //! - PDATA6. Nodes are written by one at a time: a commit or a write-back. The owner sees to that.
-//! - PDATA7. A block is read by one at a time, and only while it is not in memory. So nobody changes and writes it meanwhile,
-//!   and what is read is what the map leads to.
+//! - PDATA7. A block is read by one task at a time, and only while it is not in memory. So it is not changed and written
+//!   meanwhile, and what is read is what the map leads to.
 //! - PDATA8. A node is believed only if it is of the transaction that is named by what leads to it (DESCENT3 of `down.rs`). No two
 //!   nodes that lay in one block are of one transaction: PDATA2, and [`skipped_generations`] after a crash.
 

@@ -246,12 +246,12 @@ impl Pages {
         self.space.require(run).map_err(missing_page)
     }
 
-    /// To be held by whoever reads blocks that a map leads to now (PDATA5).
+    /// To be held while blocks that a map leads to now are read (PDATA5).
     pub fn in_use(&self) -> InUse {
         self.space.in_use()
     }
 
-    /// Has `listener` called when somebody has ended for whom blocks waited; it must not touch the maps.
+    /// Has `listener` called when readers have ended for which blocks waited; it must not touch the maps.
     pub fn when_readers_end(&self, listener: Rc<dyn Fn()>) {
         self.space.when_readers_end(listener);
     }
@@ -272,13 +272,13 @@ impl Pages {
         self.space.reuse_at_once = true;
     }
 
-    /// Uses space again while somebody may be reading it, against PDATA5; for tests that prove that this is noticed.
+    /// Reuses space that may still be read, against PDATA5; for tests that prove that this is noticed.
     #[doc(hidden)]
     pub fn reuse_while_read(&mut self) {
         self.space.reuse_while_read = true;
     }
 
-    /// Forgets the pages of the space map that are as they were read. For those who only look.
+    /// Forgets the pages of the space map that are as they were read. For uses that change nothing.
     pub(crate) fn forget_unchanged_pages(&mut self) {
         self.space.forget_unchanged();
     }
@@ -349,7 +349,7 @@ impl Pages {
     }
 
     /// A node that is no longer part of the map. Even one of this transaction is free only with the next commit: it may
-    /// have been written and evicted by the cache, and somebody may be reading it (PDATA5).
+    /// have been written and evicted by the cache, and a request may be reading it (PDATA5).
     pub(super) fn release(&mut self, address: Block) {
         assert!(self.cache.contains(address), "PDATA3: the path of a change is in memory");
         if let Some(unwritten) = self.cache.forget(address) {

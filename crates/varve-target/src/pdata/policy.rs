@@ -13,7 +13,7 @@ use varve_format::text::CachePolicy;
 pub(super) type BlockMap<V> = NumberMap<Block, V>;
 
 /// So many nodes a policy looks at, at most, for one to evict. In a row of nodes that may not go, because they are not
-/// written yet, the search goes on the next time, and the cache holds a little more meanwhile: nobody waits for it.
+/// written yet, the search goes on the next time, and the cache holds a little more meanwhile: no task waits for it.
 pub(super) const SEARCH_MAX: usize = 256;
 
 /// What decides by `policy`.
@@ -26,7 +26,7 @@ pub(super) fn build(policy: CachePolicy) -> Box<dyn Policy> {
     }
 }
 
-/// What a policy is told and asked.
+/// The events that a policy receives, and its choice.
 pub(super) trait Policy {
     /// `address` came in.
     fn insert(&mut self, address: Block);
@@ -140,7 +140,7 @@ impl Policy for Lru {
                 self.stamps.remove(&address);
                 return Some(address);
             }
-            // It is not written yet, or somebody has it: that counts as a use.
+            // It is not written yet, or it is held: that counts as a use.
             assert_eq!(self.stamps.remove(&address), Some(stamp), "one place in the order");
             self.insert(address);
         }

@@ -1,4 +1,4 @@
-//! Who else holds the nodes of a tree and what its entries stand for: what an editor asks before it changes a node.
+//! Other holders of the nodes of a tree and of what its entries stand for: what an editor asks before it changes a node.
 
 use super::pages::{Pages, Stop};
 use super::tree::{Span, Step};

@@ -7,16 +7,16 @@
 //! Two rules keep a block from being used again too early, and they must hold together. SPACE1 is about crashes: the last
 //! commit, and the log behind it, lead to the block. SPACE3 is about requests under way: one that found the block in a map
 //! may still be reading it, and a commit does not wait for requests. So a commit *hands over* what it freed: on the
-//! disk it is free with that commit, in memory it goes on waiting until everybody who was reading at that moment has
-//! ended. Nobody waits in turn: a commit never waits for a request, and a request that finds no room is told so.
+//! disk it is free with that commit, in memory it goes on waiting until every reader of that moment has ended. There is
+//! no wait the other way: a commit never waits for a request, and a request that finds no room is answered so.
 //! Pages that are written while blocks wait say that these are free, as a crash would make them.
 //!
 //! Invariants:
 //! - SPACE1. A block that was freed is marked as in use until the commit of that transaction is durable (PDATA2).
 //! - SPACE2. A block is handed out only while its mark says that it is free.
-//! - SPACE3. And only when nobody reads it any more who was reading when that commit became durable (PDATA5).
+//! - SPACE3. A freed block is handed out only when all that were reading it when that commit became durable have ended (PDATA5).
 //! - SPACE4. Blocks taken unpublished (nothing leads to their content yet) are free on the disk until they are published.
-//! - SPACE5. If the device below is to be told of freed blocks, they are handed out only after it was.
+//! - SPACE5. If freed blocks are to be discarded on the device below, they are handed out only after it has answered.
 //! - SPACE6. What a map frees and the space map says is free, or frees twice, is found before it is committed
 //!   (`contradiction.rs`).
 //!
@@ -56,7 +56,7 @@ pub enum Side {
 /// Keeps the blocks that maps lead to now from being used for something else (SPACE3).
 pub type InUse = EpochGuard;
 
-/// Blocks that a commit has set free, and who may still be reading them (SPACE3).
+/// Blocks that a commit has set free, and the mark of the readers that may still read them (SPACE3).
 struct Waiting {
     mark: u64,
     blocks: u64,
@@ -72,7 +72,7 @@ pub(super) struct Space {
     pages: BTreeMap<u64, SpacePage>,
     /// Blocks of the longest free run of each page that was evicted (RESIDENT1).
     summaries: BTreeMap<u64, u64>,
-    /// Pages that somebody needs for a while.
+    /// Pages that are pinned for a while, and how often.
     pins: BTreeMap<u64, u32>,
     /// Where the eviction of pages goes on.
     hand: u64,
@@ -88,9 +88,9 @@ pub(super) struct Space {
     taken_since: u64,
     /// Freed in the transaction that is being committed.
     freezing: PendingFree,
-    /// Free on the disk, but not before those have ended who were reading then (SPACE3).
+    /// Free on the disk, but held until the readers of that moment have ended (SPACE3).
     waiting: Vec<Waiting>,
-    /// Free on the disk and read by nobody, but not before the device knows (SPACE5).
+    /// Free on the disk and no longer read, but held until the device has answered the discard (SPACE5).
     discards: DiscardQueue,
     readers: ReaderEpochs,
     /// How many blocks were freed and cannot be taken yet.
@@ -110,7 +110,7 @@ pub(super) struct Space {
     contradiction: Option<Block>,
     /// Against SPACE1 and SPACE3, for tests that prove that this is noticed.
     pub(super) reuse_at_once: bool,
-    /// Against SPACE3 alone, for the same.
+    /// Against SPACE3 alone, for such tests.
     pub(super) reuse_while_read: bool,
 }
 
@@ -174,7 +174,7 @@ impl Space {
         self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.discards.runs())
     }
 
-    /// Of the blocks that were freed, those that wait only for those who may be reading them.
+    /// Of the blocks that were freed, those that wait only for possible readers.
     pub(super) fn held_blocks(&self) -> u64 {
         self.waiting.iter().map(|waiting| waiting.blocks).sum()
     }
@@ -185,7 +185,7 @@ impl Space {
         read.map(|waiting| waiting.blocks).sum()
     }
 
-    /// Has `listener` called when somebody has ended for whom blocks waited. It must not touch this space.
+    /// Has `listener` called when readers have ended for which blocks waited. It must not touch this space.
     pub(super) fn when_readers_end(&self, listener: Rc<dyn Fn()>) {
         self.readers.listen(listener);
     }
@@ -309,7 +309,7 @@ impl Space {
         self.mark(run, false);
     }
 
-    /// SPACE3: to be held by whoever reads.
+    /// SPACE3: to be held while blocks are read.
     pub(super) fn in_use(&self) -> InUse {
         self.readers.enter()
     }
@@ -355,7 +355,7 @@ impl Space {
         PageImage { address: self.page_address(group).expect("it has a place now"), page }
     }
 
-    /// The frozen transaction is durable: what it freed is free, or will be when those who read now have ended.
+    /// The frozen transaction is durable: what it freed is free, or will be when the present readers have ended.
     pub(super) fn committed(&mut self) {
         self.committing.clear();
         let PendingFree { read, unread, .. } = std::mem::take(&mut self.freezing);
@@ -381,7 +381,7 @@ impl Space {
         assert_eq!(self.places.len() as u64, self.groups(), "SPACE2: each group has a place");
     }
 
-    /// Makes free what nobody reads any more (SPACE3).
+    /// Makes free what is no longer read (SPACE3).
     pub(super) fn reclaim(&mut self) {
         let has_ended = |waiting: &&Waiting| self.reuse_while_read || self.readers.have_ended(waiting.mark);
         let ended = self.waiting.iter().take_while(has_ended).count();

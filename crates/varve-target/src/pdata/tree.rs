@@ -26,7 +26,7 @@ pub struct Leaf {
     pub next: Option<Key>,
 }
 
-/// The leaf where a key lies. Who holds it while the leaf is changed has the old one.
+/// The leaf where a key lies. One that is held while the leaf is changed keeps the old leaf.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     /// The smallest key that it may contain.

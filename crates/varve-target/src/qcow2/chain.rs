@@ -3,8 +3,8 @@
 //! not looked at again.
 //!
 //! Invariants:
-//! - QCHAIN1. Nothing in a chain is written, so what was found stays so: a run need never be invalidated. Whoever writes an image over
-//!   the chain changes that image's own tables, which are looked at before the chain is.
+//! - QCHAIN1. Nothing in a chain is written, so what was found stays so: a run need never be invalidated. A write to an image
+//!   backed by the chain changes that image's own tables, which are looked at before the chain is.
 //! - QCHAIN2. At most [`RUNS_MAX`] runs are remembered.
 //! - QCHAIN3. A place is remembered only if all of the run lies inside the layer's device.
 
@@ -57,7 +57,7 @@ impl Layer {
     }
 }
 
-/// The device of `layers`, the uppermost first: each lies over the next one. None if there are none.
+/// The device of `layers`, the uppermost first: each is backed by the next one. None if there are none.
 pub fn chain(layers: Vec<Layer>, arena: &Arena) -> Option<Device> {
     let top = layers.first()?;
     assert!(layers.iter().all(Layer::is_read_only), "QCHAIN1: an image in a chain is open to write");

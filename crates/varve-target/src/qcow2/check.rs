@@ -24,7 +24,7 @@ pub struct Report {
 }
 
 impl Image {
-    /// Reads all tables, as they are in the file, and compares them. For images that nobody writes.
+    /// Reads all tables, as they are in the file, and compares them. For images that are not being written.
     pub async fn check(&self) -> Result<Report, IoError> {
         let mut walk = self.walk().await?;
         let blocks = self.refcount_blocks(&mut walk).await?;

@@ -9,7 +9,7 @@ use varve_format::qcow2::{COPIED, Cluster, Entry, OFFSET_MASK, table_offset};
 
 /// Counts of a page.
 const PAGE: u64 = 1024;
-/// Findings that are told in words; more are counted.
+/// Findings that are reported in words; more are counted.
 const TOLD_MAX: usize = 50;
 
 /// References by cluster.

@@ -124,13 +124,13 @@ pub struct Image {
     tables: RangeLock,
     allocating: RangeLock,
     committing: RangeLock,
-    /// Who reads or writes places in the file (QWRITE2).
+    /// Readers and writers of places in the file (QWRITE2).
     readers: ReaderEpochs,
     /// Commits that began, and the last that succeeded.
     commits: Cell<u64>,
     committed: Cell<u64>,
     failed: Cell<Option<IoError>>,
-    /// Whether damage that is read has not been told yet.
+    /// Whether damage that is read has not been reported yet.
     damage_events: Cell<bool>,
     bug: Option<InjectedBug>,
 }
@@ -321,8 +321,8 @@ impl Image {
         Ok(self.header.cluster_size())
     }
 
-    /// Writes the first sector as it is in memory. Who changed it meanwhile may have written it before this reached the file: it is
-    /// written again then (QFLAT3).
+    /// Writes the first sector as it is in memory. A change made meanwhile may have been written before this write reached the
+    /// file: the sector is written again then (QFLAT3).
     async fn write_first_sector(&self) -> Result<(), IoError> {
         loop {
             let sector = self.first_sector.borrow().clone();

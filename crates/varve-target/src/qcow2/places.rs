@@ -1,4 +1,4 @@
-//! Places in the file for whoever moves the data by itself, such as a mapper: taken first, led to once the data is there.
+//! Places in the file for a caller that moves the data itself, such as a mapper: taken first, led to once the data is there.
 //!
 //! Invariants:
 //! - QPLACE1. A place that was taken is led to by nothing until [`Image::lead_to`], so a commit in between makes it a leak at worst.

@@ -23,7 +23,7 @@ pub(super) enum Place {
 
 /// Where the L2 entry of a byte is.
 enum EntryAt {
-    /// There is no table: the mapping all the same.
+    /// There is no table: the mapping that follows from that.
     None(Mapped),
     /// The entry is number `first` of `slice`, and the byte lies `within` its cluster.
     In { slice: u64, first: u64, within: u64 },

@@ -65,7 +65,7 @@ impl Image {
         }
     }
 
-    /// Takes up to `count` clusters that nothing refers to. All counts that it looks at are read while nobody else looks.
+    /// Takes up to `count` clusters that nothing refers to. All counts that it looks at are read under the allocation lock.
     async fn find_free(&self, count: u64) -> Result<Allocated, IoError> {
         assert!(count > 0, "an allocation has clusters");
         let _alone = self.allocating.lock(Extent::new(0, 1), LockMode::Exclusive).await;

@@ -1,9 +1,9 @@
 //! Writing an image: in place what is its own, and to a new place what is not there, compressed, or shared with a snapshot.
 //!
 //! Invariants:
-//! - QWRITE1. An entry is changed by whoever holds its cluster's range alone, after the data is in its place.
-//! - QWRITE2. What is written in place needs no lock: its place stays until the write has ended (`readers`), and nobody copies
-//!   bytes of a subcluster that may be written in place.
+//! - QWRITE1. An entry is changed under an exclusive lock on its cluster's range, after the data is in its place.
+//! - QWRITE2. What is written in place needs no lock: its place stays until the write has ended (`readers`), and bytes of a
+//!   subcluster that may be written in place are not copied.
 
 use super::Image;
 use super::cache::Kind;

@@ -1,5 +1,5 @@
-//! The specification of who is believed when an array is opened: every order in which superblocks can be written, members be
-//! missing and the power fail, for a few members.
+//! The specification of which members are believed when an array is opened: every order in which superblocks can be written,
+//! members be missing and the power fail, for a few members.
 //!
 //! A superblock is a number and the set of members that are away. It is written to one member after the other, and the power
 //! may fail between any two. The contract: a member that is believed holds all that was ever acknowledged.
@@ -50,8 +50,8 @@ struct Run {
 enum Rule {
     /// The highest number counts. An array that is opened writes the next one.
     Number,
-    /// Those are believed who have a superblock or the one that it follows, and they are the majority by both. An array that
-    /// is opened first writes the superblock that counts to all who lack it, and then the next one.
+    /// Those members are believed that have a superblock or the one that it follows, and they are the majority by both. An array
+    /// that is opened first writes the superblock that counts to all members that lack it, and then the next one.
     Successor,
 }
 
@@ -73,7 +73,7 @@ impl Model {
         (0..self.members).filter(move |member| has(set, *member))
     }
 
-    /// The superblock that counts, and who is believed.
+    /// The superblock that counts, and the members that are believed.
     fn elect(&self, state: &State, present: Set) -> Option<(Superblock, Set)> {
         let mut candidates: Vec<Superblock> =
             self.members_of(present).map(|member| state.superblocks[member]).collect();

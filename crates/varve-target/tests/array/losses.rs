@@ -162,7 +162,7 @@ fn a_member_that_is_disowned_is_filled_anew() {
     rig.world.run(async {
         let array = rig.open(&[]).await;
         rig.in_sync(&array).await;
-        // Nobody reads the parity member's rot: it is filled anew.
+        // The parity member's rot is never read: the member is filled anew.
         rig.disks[2].poke(METADATA + 3 * MIB / 2, &[0x55; 512]);
         assert!(array.disown_member(2).await.is_err(), "it is in use");
         array.fail_member(2).await.expect("the others have all data");

@@ -1,4 +1,4 @@
-//! What tests of arrays share: how an array is described, and opened as those who use it do.
+//! What tests of arrays share: how an array is described, and opened as its users open it.
 
 use std::rc::Rc;
 use varve_block::Device;

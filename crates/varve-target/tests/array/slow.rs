@@ -1,4 +1,4 @@
-//! Members that answer too late or never: they are away, and nobody waits for them.
+//! Members that answer too late or never: they are away, and no request waits for them.
 
 use super::rig;
 use futures_util::FutureExt;

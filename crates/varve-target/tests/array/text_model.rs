@@ -25,7 +25,7 @@ enum Commit {
     First,
 }
 
-/// What of the text lets a member be used alone whose superblock calls nobody away.
+/// What of the text lets a member be used alone whose superblock calls no member away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Evidence {
     /// It does not say that this member was ejected.

@@ -49,7 +49,7 @@ fn count(bytes: &AtomicU64, length: u64) {
 
 impl ByMap {
     /// Where all of `extent` lies, as far down as one answer tells of all of it; none if a request is to be sent. A request that
-    /// was moved in several answers would be several requests to whoever turns a switch between them.
+    /// was moved in several answers would be several requests if a switch is turned between them.
     async fn ask(&self, extent: Extent, intent: MapIntent) -> Result<Option<MapAnswer>, IoError> {
         let mut answer = self.device.map(extent, intent).await?;
         if answer.is_sent() || answer.length() < extent.length {

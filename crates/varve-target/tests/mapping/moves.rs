@@ -92,7 +92,7 @@ impl Host {
         }
         old.end(&moved, new).await;
         if prepared.is_ok() {
-            // What is free is somebody else's: nothing of the volume reads it.
+            // Freed space may belong to another owner: nothing of the volume reads it.
             let shape = self.disks[0].device(&self.world);
             let junk = vec![0xEE; usize::try_from(EXTENT).expect("small")];
             let _ = shape.write(extent.offset, arena.copy(&junk), Durability::Volatile).await;

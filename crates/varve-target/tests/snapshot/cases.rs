@@ -33,7 +33,7 @@ async fn write(device: &Device, world: &World, offset: u64, length: usize, byte:
     device.write(offset, data, Durability::Volatile).await.map(drop)
 }
 
-/// The bytes of each 4 KiB part, which are all the same.
+/// The byte that fills each 4 KiB part.
 async fn bytes(device: &Device, world: &World) -> Vec<u8> {
     let length = usize::try_from(device.shape().size).expect("small");
     let content = device.read(0, world.arena().take(length)).await.expect("readable");
@@ -185,7 +185,7 @@ fn a_rollback_is_seen_at_once_and_restored_in_batches_across_a_crash_while_all_i
     });
 }
 
-/// Writes a store's metadata as text, and restores that in its place: the text stays the same.
+/// Writes a store's metadata as text, and restores that in its place: the text does not change.
 async fn restore_text(world: &World, disk: &SimDisk) {
     let device = disk.device(world);
     let text = dump_store(&device, &world.arena()).await.expect("sound");

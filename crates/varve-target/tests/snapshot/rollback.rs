@@ -1,4 +1,4 @@
-//! Rollbacks across crashes: what the target shows, how far it reaches, and who came before and after.
+//! Rollbacks across crashes: what the target shows, how far it reaches, and what came before and after.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -111,7 +111,7 @@ fn a_store_is_made_and_opened_with_one_flush_and_is_whole_when_it_is_recorded() 
                 SnapshotStore::open(above, device.clone(), arena.clone(), world.clock(), options).await
             };
             if !is_recorded {
-                // Nothing looks there, and what lies there is in nobody's way.
+                // Nothing looks there, and what lies there does no harm.
                 found_half += u64::from(open().await.is_err());
                 SnapshotStore::format(&device, &arena, new).await.expect("large enough");
             }
@@ -149,8 +149,8 @@ fn a_disk_that_is_full_below_the_store_has_failed_and_costs_no_snapshot() {
     });
 }
 
-/// A store of 80 blocks with two snapshots: 30 parts are preserved for the first and 20 for the second, of which
-/// somebody reads the first part, and hangs.
+/// A store of 80 blocks with two snapshots: 30 parts are preserved for the first and 20 for the second. The next read of
+/// its disk hangs.
 async fn half_full(world: &World, full: FullPolicy) -> (Rc<SnapshotStore>, Holder, [u64; 2]) {
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(320 * KIB));
     let (holder, device) = Holder::new(disk.device(world));

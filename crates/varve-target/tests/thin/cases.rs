@@ -184,7 +184,7 @@ fn snapshots_of_snapshots_are_alike_and_go_in_any_order() {
             ids.push(pool.snapshot(last, &format!("v{}", depth + 1), false).await.expect("space"));
         }
         sound(&pool).await;
-        // Each holds what was written up to it, whoever else is gone by then.
+        // Each holds what was written up to it, whichever others are gone by then.
         let mut random = world.random();
         let mut order: Vec<u64> = (0..ids.len() as u64).collect();
         random.shuffle(&mut order);
@@ -263,7 +263,7 @@ fn a_volume_over_an_origin_shows_it_until_it_is_written_zeroed_or_discarded() {
     });
 }
 
-/// What volumes lie over here: all of it shows.
+/// The origin of volumes here: all of it shows.
 const ORIGIN: Origin = Origin {
     backing: Backing::Snapshot { store: Uuid::from_u128(9), number: 3, created: 1_700_000_000 },
     bytes: 512 * KIB,
@@ -487,7 +487,7 @@ fn the_disk_is_told_of_what_is_free_for_good_and_only_if_that_is_wanted() {
         pool.remove(snapshot).await.expect("it is there");
         while pool.remove_some(10).await.expect("no faults").volumes > 0 {}
         let room = pool.usage().free;
-        // What the snapshot held alone is free now. In an idle pool the disk hears of it in time.
+        // What the snapshot held alone is free now. In an idle pool the disk gets the discard in time.
         let idle = async {
             world.clock().sleep(Duration::from_secs(4)).await;
             assert!(disk.counters().discards > before, "the disk is told");
@@ -614,8 +614,8 @@ fn a_block_is_not_taken_again_while_it_is_read() {
     assert!(!alike(&has_bug, 1), "the fault is noticed");
 }
 
-/// The disk is told of freed blocks while another volume takes them, the last there are. Whether that one holds what was
-/// written to it.
+/// Freed blocks are discarded on the disk while another volume takes them, the last there are. Whether that one holds what
+/// was written to it.
 fn write_while_the_disk_is_told(injected_bug: Option<InjectedBug>) -> bool {
     let world = World::new(19);
     let disk = disk_without_instant_answers(4 * MIB);
@@ -636,7 +636,7 @@ fn write_while_the_disk_is_told(injected_bug: Option<InjectedBug>) -> bool {
         };
         let (told, ()) = futures_util::join!(pool.checkpoint(), writes);
         told.expect("no faults");
-        // Everybody has ended, the disk too.
+        // All requests have ended, those of the disk too.
         pool.checkpoint().await.expect("no faults");
         assert!(written > 3 * MIB, "it took what was freed: {written}");
         read(&other, &arena, Extent::new(0, written)).await.iter().all(|byte| *byte == 2)
@@ -658,7 +658,7 @@ fn a_write_to_a_full_pool_waits_until_its_owner_has_made_it_larger() {
         let (pool, arena) = (fresh(part(2 * MIB), &world).await, world.arena());
         let (_, device) = volume(&pool, "one", 4 * MIB).await;
         assert!(pool.percent() < 20, "{}", pool.percent());
-        // The owner hears of it before a write fails.
+        // The owner is notified before a write fails.
         let owner = async {
             pool.filled(80).await;
             assert!(!pool.is_paused() && pool.percent() >= 80);
@@ -719,7 +719,7 @@ fn a_volume_that_is_claimed_takes_writes_until_all_others_are() {
         let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
         let (one, device) = volume(&pool, "one", MIB).await;
         let (two, _) = volume(&pool, "two", MIB).await;
-        // Somebody walks through all of the second volume.
+        // A walk through all of the second volume is under way.
         let walk = pool.freeze(two).await.expect("it is there");
         let claimed = pool.claim(one).await.expect("it is there");
         let mut other = Box::pin(pool.claim(two));

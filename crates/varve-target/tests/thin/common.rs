@@ -58,7 +58,7 @@ pub(crate) async fn remove_all(pool: &Pool) {
     pool.checkpoint().await.expect("no faults");
 }
 
-/// A disk that answers late when it is told what is free.
+/// A disk that answers discards late.
 struct SlowToTrim {
     below: Device,
     clock: Clock,
@@ -81,7 +81,7 @@ impl BlockDevice for SlowToTrim {
     }
 }
 
-/// `below`, that answers so many seconds late when it is told what is free.
+/// `below`, which answers discards so many seconds late.
 pub(crate) fn slow_to_trim(below: Device, world: &World, seconds: u64) -> Device {
     Device::new(SlowToTrim { below, clock: world.clock(), delay: Duration::from_secs(seconds) })
 }

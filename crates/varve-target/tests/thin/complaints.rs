@@ -199,7 +199,7 @@ fn a_rollback_keeps_the_newer_snapshots() {
 }
 
 /// openzfs#14276, longhorn#2221, bcachefs-tools#853, btrfs-progs#1034: a removal stalled everything, walked all that its
-/// origin has, and nobody knew how far it was.
+/// origin has, and showed no progress.
 #[test]
 fn removing_many_snapshots_of_an_unchanged_volume_walks_nothing() {
     let world = World::new(5);

@@ -157,7 +157,7 @@ async fn use_it(world: &World, device: Device) -> Result<(), PoolError> {
     pool.checkpoint().await
 }
 
-/// Looks at a pool that nobody serves and repairs it; then it opens.
+/// Inspects an offline pool and repairs it; then it opens.
 async fn mend(world: &World, device: Device) {
     let (arena, clock) = (world.arena(), world.clock());
     let _ = check_pool(&device, &arena, &clock).await;
@@ -180,7 +180,7 @@ async fn ends<T>(world: &World, what: impl Future<Output = T>) -> T {
     }
 }
 
-/// Whether the damage is noticed by anybody who opens or checks the pool.
+/// Changes fields of a pool, then opens, uses, checks and repairs it: each of these ends, with or without an error.
 fn damage_and_use(seed: u64) {
     let mut random = Random::new(seed);
     let world = World::new(seed);

@@ -12,7 +12,7 @@ const SIZE: u64 = 8 * MIB;
 /// Parts that one volume holds alone.
 const ALONE: u64 = 3;
 
-/// What a check says of a pool after `change` of its counts of holders, which is told the first of [`ALONE`] blocks that
+/// What a check says of a pool after `change` of its counts of holders, which is passed the first of [`ALONE`] blocks that
 /// one volume holds alone.
 fn checked(change: impl FnOnce(&mut Vec<(Key, Value)>, Block)) -> PoolReport {
     let (world, disk) = (World::new(1), SimDisk::new(SIZE));

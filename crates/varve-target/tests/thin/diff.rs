@@ -1,4 +1,4 @@
-//! What it costs to compare two volumes of a pool: in proportion to what differs, whoever they are.
+//! What it costs to compare two volumes of a pool: in proportion to what differs, whichever they are.
 
 use std::rc::Rc;
 use varve_block::{Device, Durability, Extent, KIB, MIB};
@@ -80,7 +80,7 @@ fn a_comparison_reads_what_differs_and_no_more() {
     let (reads, found) = bed.compare("second", "a");
     assert_eq!(found, [], "they hold the same");
     assert!(reads <= 2, "{reads} reads");
-    // The same for volumes that have nothing in common costs all of both.
+    // Comparing volumes that have nothing in common costs all of both.
     let (reads, found) = bed.compare("a", "b");
     assert_eq!(found.len() as u64, RUNS, "they were written apart");
     assert!(reads >= 250, "{reads} reads");

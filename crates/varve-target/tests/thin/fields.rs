@@ -1,8 +1,8 @@
-//! Changes of single fields of a pool's metadata on its device, with the right checksums: what a disk, or somebody who can
-//! write to it, may hold though no pool would ever write it.
+//! Changes of single fields of a pool's metadata on its device, with the right checksums: what a faulty disk may hold, or an
+//! attacker may write to it, though no pool would ever write it.
 //!
-//! It needs nothing but the formats and somebody who reads and writes blocks of 4 KiB, so that whole programs can be tested
-//! with it too.
+//! It needs nothing but the formats and reads and writes of blocks of 4 KiB ([`Blocks`]), so that whole programs can be
+//! tested with it too.
 
 use std::collections::BTreeSet;
 use varve_format::Layout;
@@ -20,7 +20,7 @@ const SIZE: usize = 4096;
 /// No device has more blocks.
 const BLOCKS_MAX: u64 = 1 << 50;
 
-/// The device of a pool that nobody serves, in blocks of 4 KiB.
+/// The device of an offline pool, in blocks of 4 KiB.
 pub(crate) trait Blocks {
     fn read(&self, block: u64) -> Vec<u8>;
     fn write(&mut self, block: u64, bytes: &[u8]);

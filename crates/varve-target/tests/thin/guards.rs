@@ -1,4 +1,4 @@
-//! What the guard of an answer keeps true in pools, snapshots, moves and layouts, and who waits for it.
+//! What the guard of an answer keeps true in pools, snapshots, moves and layouts, and what waits for it.
 
 use crate::common::{fresh, read, volume, write};
 use futures_util::future::{Either, select};
@@ -142,7 +142,7 @@ fn what_shows_through_from_below_a_volume_is_an_answer_of_its_own() {
         assert!(!is_in(&own, &origin) && own.length() == PART, "FLATTEN3");
         assert!(is_in(&second, &origin) && second.length() == 7 * PART, "THIN6");
         assert!(matches!(behind.pieces[0].location, Location::Zeros), "THIN6: behind what shows");
-        // Whoever reads below holds up no checkpoint, but the end of a flattening.
+        // A reader below delays no checkpoint, but the end of a flattening.
         drop((own, behind));
         let mut checkpoint = Box::pin(pool.checkpoint());
         assert!(ends(&world, checkpoint.as_mut()).await, "FLATTEN3");

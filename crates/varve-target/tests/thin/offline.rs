@@ -1,4 +1,4 @@
-//! Pools that nobody serves: checked, written as text and restored from it, repaired; and what each of these notices.
+//! Offline pools: checked, written as text and restored from it, repaired; and what each of these notices.
 
 use crate::common::newest_superblock;
 use std::cell::{Cell, RefCell};
@@ -274,7 +274,7 @@ fn a_damaged_leaf_is_told_as_bytes_of_those_who_lead_to_it_and_repaired_without_
 }
 
 impl Bed {
-    /// After a repair: what a check had told is zeros, and everything else is as it was.
+    /// After a repair: what a check had reported is zeros, and everything else is as it was.
     fn holds_all_but_what_was_told(&self, contents: &BTreeMap<String, Vec<u8>>, report: &PoolReport) {
         assert!(self.check().is_sound(), "{:#?}", self.check());
         for (name, content) in &self.contents() {
@@ -715,7 +715,7 @@ fn a_block_of_the_log_that_cannot_be_read_is_no_end_of_a_check_or_a_repair() {
         bed.restore(&text).expect("it fits");
         assert!(bed.check().is_sound() && bed.contents() == contents && bed.dump() == text);
     }
-    // A record of which nobody knows what it said.
+    // A record with unknown content.
     let (bed, first) = with_records(32, 3);
     unreadable(&bed, first + 1);
     let report = bed.check();

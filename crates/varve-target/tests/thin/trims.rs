@@ -1,4 +1,4 @@
-//! Disks that are told what is free: before somebody else writes there, and without anybody waiting for it who need not.
+//! Discards that are passed down to disks: before another owner writes there, and without delaying what need not wait.
 
 use crate::common::{fresh, read, slow_to_trim, sound, volume, write};
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn what_two_checkpoints_free_is_taken_by_nobody_before_the_disk_is_told() {
         write(&device, &arena, Extent::new(0, MIB), 1).await.expect("space");
         device.flush().await.expect("no faults");
         device.discard(Extent::new(0, 512 * KIB)).await.expect("no faults");
-        // The disk hears of the second half ten seconds after the first, and takes thirty for each.
+        // The disk gets the discard of the second half ten seconds after the first, and takes thirty for each.
         let later = async {
             clock.sleep(Duration::from_secs(10)).await;
             device.discard(Extent::new(512 * KIB, 512 * KIB)).await.expect("no faults");

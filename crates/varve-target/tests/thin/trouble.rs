@@ -1,5 +1,5 @@
-//! Disks below a pool that run out of space themselves: that is a failure of the disk, told in order, and no sign that the
-//! pool is full or that nothing has begun.
+//! Disks below a pool that run out of space themselves: that is a failure of the disk, reported in order, and no sign that
+//! the pool is full or that nothing has begun.
 
 use crate::common::{fresh, open, sound, volume, write};
 use std::cell::Cell;
@@ -74,7 +74,7 @@ fn a_disk_without_space_for_metadata_ends_the_pool_in_order_and_nothing_committe
                 _ => pool.checkpoint().await,
             };
             assert_eq!(failed, Err(PoolError::Io(IoError::Medium)), "{kind:?}: the disk has failed");
-            // Whoever asks is told the same, whatever it is, and nobody takes it for a full pool.
+            // Every request gets this error, whatever it asks for, and none that of a full pool.
             lacks.set(Lacks::Nothing);
             assert_eq!(front.flush().await.map(drop), Err(IoError::Medium), "{kind:?}");
             let refused = write(&front, &arena, Extent::new(0, 4 * KIB), 3).await;

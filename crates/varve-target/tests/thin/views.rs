@@ -1,4 +1,4 @@
-//! Walks through a pool's maps beside everything else: nobody waits for them, and what they find is of one instant.
+//! Walks through a pool's maps beside everything else: no request waits for them, and what they find is of one instant.
 
 use crate::common::{fresh, open, volume, write};
 use futures_util::FutureExt;

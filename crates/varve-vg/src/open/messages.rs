@@ -5,7 +5,7 @@ use uuid::Uuid;
 use varve_block::IoError;
 use varve_format::SlotError;
 
-/// Something that people should know about a group that was found.
+/// Something that users should know about a group that was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Note {
     /// The group counts on a disk that is not here.
@@ -49,7 +49,7 @@ pub enum Note {
         /// The newest.
         newest: u64,
     },
-    /// The disk was given up by the group.
+    /// The disk was removed from the group.
     #[error("{path} says that it belongs to {group}, which has given it up")]
     Removed {
         /// Where it is.

@@ -25,8 +25,8 @@ impl OpenGroup {
         self.members.retain(|member| member.pv != pv);
     }
 
-    /// Takes back the stale disk `pv`, which is marked missing, with data that may be old: only because somebody
-    /// insists. [`PlanError::DiskNotFound`](crate::PlanError::DiskNotFound) if there is no such stale disk.
+    /// Takes back the stale disk `pv`, which is marked missing, with data that may be old: only because the user insists.
+    /// [`PlanError::DiskNotFound`](crate::PlanError::DiskNotFound) if there is no such stale disk.
     pub async fn take_back(&mut self, pv: Uuid, stamp: &Stamp) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
         assert_eq!(self.state, State::Reconciled, "OPEN1");

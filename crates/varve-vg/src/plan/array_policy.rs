@@ -24,7 +24,7 @@ impl Plan {
     }
 }
 
-/// What is usual is not written. Returns what the arrays do, for people.
+/// Defaults are not written. Returns what the arrays do, as shown to users.
 fn declare(lv: &mut LogicalVolume, policy: ArrayPolicy) -> Result<String, PlanError> {
     policy.problem().map_or(Ok(()), |problem| Err(PlanError::Layout(problem)))?;
     lv.array_policy = (policy != ArrayPolicy::default()).then_some(policy);

@@ -93,7 +93,7 @@ pub enum Change {
         /// Which.
         disks: Vec<NewDisk>,
     },
-    /// Give up a disk on which nothing lies.
+    /// Remove a disk on which nothing lies from the group.
     RemoveDisk {
         /// What its label says.
         id: Uuid,
@@ -213,17 +213,17 @@ pub enum Change {
         /// Which set.
         set: Uuid,
     },
-    /// Write down a disk image, before a volume of a pool lies over it.
+    /// Record a disk image, before a volume of a pool is backed by it.
     AddImage {
         /// Which; it has a new id.
         image: Image,
     },
-    /// Forget a disk image over which nothing lies any more.
+    /// Forget a disk image by which nothing is backed any more.
     RemoveImage {
         /// Which.
         id: Uuid,
     },
-    /// Let a volume that lies in an image lie in another one, which holds the same.
+    /// Switch a volume that lies in an image to another image, which holds the same content.
     SetImage {
         /// Which volume.
         volume: String,

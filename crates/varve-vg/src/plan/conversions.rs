@@ -160,7 +160,7 @@ impl Draft<'_> {
         missing.map(|pv| pv.name).try_for_each(|pv| self.check_disk_not_converting(pv))
     }
 
-    /// Refuses to empty or give up a disk that a conversion concerns.
+    /// Refuses to empty or release a disk that a conversion concerns.
     pub(super) fn check_disk_not_converting(&self, pv: PvName) -> Result<(), PlanError> {
         let concerns = |entry: &&Conversion| {
             let old = self.description.logical_volumes.iter().filter(|lv| lv.id == entry.volume);

@@ -1,4 +1,4 @@
-//! Why a change is not possible: typed, with the sentence for people and the command that helps.
+//! Why a change is not possible: typed, with the sentence for users and the command that helps.
 
 use super::ConversionError;
 use crate::model::{Area, PvName, TextError};

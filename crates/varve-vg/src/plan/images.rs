@@ -1,4 +1,4 @@
-//! Disk images that volumes of a group's pools lie over: written down, forgotten, restored.
+//! Disk images that back volumes of a group's pools: written down, forgotten, restored.
 
 use super::{Draft, PlanError};
 use crate::model::{Group, Image};
@@ -21,7 +21,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The backup's images, and those that have come since: what lies over them is in the pools, and not in the backup.
+    /// The backup's images, and those that have come since: the volumes backed by them are in the pools, and not in the backup.
     pub(super) fn restore_images(&mut self, backup: &Group) {
         let mut images = backup.images().to_vec();
         let is_known = |image: &&Image| images.iter().any(|known| known.id == image.id);

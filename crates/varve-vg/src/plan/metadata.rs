@@ -32,7 +32,7 @@ fn declared(metadata: Metadata) -> Option<Metadata> {
     (metadata != Metadata::default()).then_some(metadata)
 }
 
-/// `keep …`, for people.
+/// `keep …`, as shown to users.
 fn metadata_text(metadata: Metadata) -> String {
     let size = format_size(metadata.cache_bytes);
     let each = if metadata.per_gib { " for each GiB" } else { "" };

@@ -136,14 +136,14 @@ impl Draft<'_> {
         });
     }
 
-    /// Refuses to give up a disk that a move concerns.
+    /// Refuses to release a disk that a move concerns.
     pub(super) fn check_disk_not_moving(&self, pv: PvName) -> Result<(), PlanError> {
         let concerns = |entry: &&DiskMove| entry.from == pv || entry.to.contains(&pv);
         let Some(entry) = self.description.moves.iter().find(concerns) else { return Ok(()) };
         Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what: pv.to_string() })
     }
 
-    /// Refuses to give up a disk on which a move holds the place of its step, whether or not it names the disk.
+    /// Refuses to release a disk on which a move holds the place of its step, whether or not it names the disk.
     pub(super) fn check_no_step_to(&self, pv: PvName) -> Result<(), PlanError> {
         let leads_there = |entry: &&DiskMove| entry.step.is_some_and(|step| step.new.pv == pv);
         let Some(entry) = self.description.moves.iter().find(leads_there) else { return Ok(()) };

@@ -134,7 +134,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Lets volumes of both have what they have now, where the backup gives it to nobody else; and tells what that is, what
+    /// Lets volumes of both have what they have now, where the backup gives it to no other volume; and tells what that is, what
     /// goes and what comes (PLAN4).
     fn keep_what_is_there(&mut self, backup: &Group) {
         let names_stay = self.before.physical_volumes().iter().all(|pv| {

@@ -60,7 +60,7 @@ impl Growth {
         (0..self.width).map(|index| space.areas_of_member(index).collect()).collect()
     }
 
-    /// `a mirror of 3 copies`, for people.
+    /// `a mirror of 3 copies`, as shown to users.
     pub(super) fn what(&self) -> String {
         match self.layout {
             model::Layout::Mirror { .. } => format!("a mirror of {} copies", self.width),
@@ -374,7 +374,7 @@ fn no_space(
     }
 }
 
-/// Where something lies, for people: its data, and the metadata of its members.
+/// Where something lies, as shown to users: its data, and the metadata of its members.
 pub(super) fn place_text(space: Space<'_>) -> String {
     let data = places(space.segments.iter().flat_map(|segment| segment.areas.iter().copied()));
     match space.layout.members() {

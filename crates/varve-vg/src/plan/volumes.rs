@@ -271,7 +271,7 @@ fn image_bytes(amount: Amount) -> Result<u64, PlanError> {
     }
 }
 
-/// What a volume or pool is, for people.
+/// What a volume or pool is, as shown to users.
 fn kind_text(growth: &Growth, role: Role) -> String {
     let noun = if role == Role::Pool { "pool" } else { "volume" };
     match growth.layout {
@@ -290,7 +290,7 @@ fn kind_text(growth: &Growth, role: Role) -> String {
     }
 }
 
-/// Where a volume lies, for people.
+/// Where a volume lies, as shown to users.
 fn extents_text(lv: &LogicalVolume) -> String {
     match &lv.layout {
         model::Layout::Image { path, .. } => return path.clone(),

@@ -1,4 +1,4 @@
-//! Arrays in the histories of groups: where they lie, who is complete while disks are away, and what their members are.
+//! Arrays in the histories of groups: where they lie, which are complete while disks are away, and what their members are.
 
 use super::{EXTENT, Lab, RING, stamp};
 use crate::activate::members;

@@ -23,7 +23,7 @@ struct Oracle {
     acknowledged: Content,
     /// Of commits that a crash has cut off since the last boot that reconciled.
     under_way: Vec<Content>,
-    /// The disks of the last boot that reconciled: one of them must be there, or nobody can know the truth.
+    /// The disks of the last boot that reconciled: one of them must be there, or the truth cannot be known.
     holders: BTreeSet<usize>,
     /// The boots since all disks were together and reconciled.
     boots: Vec<BTreeSet<usize>>,

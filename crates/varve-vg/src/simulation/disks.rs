@@ -416,7 +416,7 @@ fn a_failing_disk_stops_changes_until_the_next_scan() {
     }
     let again = lab.world.run(open.apply(made, Vec::new()));
     assert_eq!(again, Err(CommitError::Broken { group: "data".into() }));
-    // OPEN2: either may count, so whoever serves volumes looks at both.
+    // OPEN2: either may count, so the code that serves volumes looks at both.
     assert!(open.group().lv("a").is_none() && open.undecided().is_some_and(|next| next.lv("a").is_some()));
     lab.disks[1].reappear();
     let mut found = lab.only_group([0, 1]);

@@ -1,4 +1,4 @@
-//! Making and giving up groups, adding and taking out disks, with a crash at every step.
+//! Creating and dissolving groups, adding and removing disks, with a crash at every step.
 
 use super::{Content, EXTENT, Lab, content, group_plan, pv_id, stamp};
 use crate::model::{Role, StorePolicy};

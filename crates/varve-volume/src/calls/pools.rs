@@ -1,4 +1,4 @@
-//! Calls that concern a thin pool, its volumes, and what these lie over.
+//! Calls that concern a thin pool, its volumes, and the origins of these.
 
 use crate::context::ShardContext;
 use crate::handle::{Answer, ShardHandle};
@@ -85,19 +85,19 @@ impl PoolCalls<'_> {
         self.shard.run(async move |here: ShardContext| pool_check::check(&here, id, &progress).await)
     }
 
-    /// What its volumes lie over that is not attached.
+    /// Origins of its volumes that are not attached.
     pub fn missing_origins(&self) -> Answer<Vec<Origin>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::missing(&here, id))
     }
 
-    /// Names of its volumes that lie over `below`.
+    /// Names of its volumes that are backed by `below`.
     pub fn above(&self, below: Backing) -> Answer<Result<Vec<String>, Failure>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::above(&here, id, below).await)
     }
 
-    /// Its volumes that lie over something.
+    /// Its volumes that have an origin.
     pub fn all_above(&self) -> Answer<Vec<Above>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::above_all(&here, id))
@@ -109,13 +109,13 @@ impl PoolCalls<'_> {
         self.shard.run(async move |here: ShardContext| origins::over(&here, id).await)
     }
 
-    /// Leads its volumes to what they lie over.
+    /// Attaches an origin to its volumes.
     pub fn attach(&self, origin: Origin, below: Below) -> Answer<Result<(), Failure>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::attach(&here, id, origin, below).await)
     }
 
-    /// The number of a volume, or of its snapshot, and what that lies over.
+    /// The number of a volume, or of its snapshot, and its origin.
     pub fn lies_over(
         &self,
         number: u64,
@@ -126,13 +126,13 @@ impl PoolCalls<'_> {
             .run(async move |here: ShardContext| origins::lies_over(&here, id, number, snapshot.as_deref()))
     }
 
-    /// Whether what a volume or snapshot lies over is there, so that it can be copied.
+    /// Whether the origin of a volume or snapshot is there, so that it can be copied.
     pub fn may_be_flattened(&self, number: u64) -> Answer<Result<bool, Gone>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::may_be_flattened(&here, id, number))
     }
 
-    /// Copies what a volume or snapshot shows of what it lies over, and lets it lie over nothing.
+    /// Copies what a volume or snapshot shows of its origin, and detaches it from that.
     pub fn flatten(&self, number: u64, progress: Arc<Progress>) -> Answer<Result<(), Failure>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::flatten(&here, id, number, &progress).await)

@@ -15,7 +15,7 @@ use varve_api::{Code, Failure};
 use varve_block::Clock;
 use varve_target::snapshot::Progress as Copied;
 
-/// How often it is told how far a rollback is.
+/// How often the progress of a rollback is reported.
 const TICK: Duration = Duration::from_millis(2);
 
 impl VolumeCalls<'_> {

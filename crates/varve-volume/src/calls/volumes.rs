@@ -122,7 +122,7 @@ impl VolumeCalls<'_> {
         })
     }
 
-    /// What is told of the volume.
+    /// What is reported of the volume.
     pub fn facts(&self) -> Answer<VolumeFacts> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| match here.stack(id) {
@@ -226,19 +226,19 @@ impl VolumeCalls<'_> {
         self.work_if_active(async move |stack: Rc<VolumeStack>| stack.resize_thin(bytes).await)
     }
 
-    /// Snapshots of the volume, or of the pool's volumes, that others lie over.
+    /// Snapshots of the volume, or of the pool's volumes, that are marked as origins.
     pub fn bases(&self) -> Answer<Vec<Target>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::bases(&here, id))
     }
 
-    /// Notes that others lie over a snapshot, or that they do no more.
+    /// Marks a snapshot as an origin of others, or removes the mark.
     pub fn set_base(&self, target: Target, is_base: bool) -> Answer<Result<(), Failure>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::set_base(&here, id, target, is_base).await)
     }
 
-    /// The name of what others lie over.
+    /// The name of an origin.
     pub fn origin_name(&self, origin: Origin) -> Answer<Option<String>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| origins::name(&here, id, &origin))

@@ -1,4 +1,4 @@
-//! Images as commands open them: files that nobody writes meanwhile, on a shard's rings.
+//! Images as commands open them: files that are not written meanwhile, on a shard's rings.
 
 use super::super::disks::unusable;
 use super::failure::failed;
@@ -10,7 +10,7 @@ use varve_image::{ChainError, Layer, Selected};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext};
 use varve_target::Padded;
 
-/// Opens a file to read, so that nobody writes it meanwhile.
+/// Opens a file to read, so that it is not written meanwhile.
 pub(super) fn open_file(path: &Path) -> Result<Arc<DiskFile>, Failure> {
     let options = DiskOptions { read_only: true, cache: CacheMode::Buffered, ..DiskOptions::default() };
     let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;

@@ -60,7 +60,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, Failure> {
     parse_size(text).map_err(|error| Failure::new(Code::BadSize, error.to_string()))
 }
 
-/// A new sparse file, which nobody else writes.
+/// A new sparse file, which no other program writes.
 pub(super) fn new_file(path: &Path, size: u64) -> Result<Arc<DiskFile>, Failure> {
     let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::create(size) };
     let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;

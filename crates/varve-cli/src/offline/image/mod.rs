@@ -1,4 +1,4 @@
-//! `varve image`: disk images in files that nobody else writes.
+//! `varve image`: disk images in files that no other program writes.
 
 mod chain;
 mod convert;

@@ -36,7 +36,7 @@ struct Writable {
 }
 
 impl Writable {
-    /// Opens an image, over `below`, so that nobody else uses it, and makes its disk at least as large as `size`.
+    /// Opens an image, backed by `below`, so that no other program uses it, and makes its disk at least as large as `size`.
     async fn open(
         context: &ShardContext,
         Selected { path, format, .. }: Selected,

@@ -35,7 +35,7 @@ impl FakeClock {
         Clock::new(Rc::new(self.clone()))
     }
 
-    /// Jumps to the next sleeper's deadline; false if nobody sleeps.
+    /// Jumps to the next sleeper's deadline; false if there is none.
     fn jump(&self) -> bool {
         let Some(next) = self.sleepers.borrow().iter().map(|(deadline, _)| *deadline).min() else {
             return false;

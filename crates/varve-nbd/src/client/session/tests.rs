@@ -24,7 +24,7 @@ fn data(flags: u16, offset: u64, bytes: &[u8]) -> Vec<u8> {
     structured(flags, chunk::OFFSET_DATA, 7, &[&offset.to_be_bytes()[..], bytes].concat())
 }
 
-/// Plays an owner who gets `input` cut every `piece` bytes: the read's buffer, what else happened.
+/// Plays the session's owner, which gets `input` cut every `piece` bytes: the read's buffer, what else happened.
 fn play(session: &mut Session, input: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<Event>), Malformed> {
     let (mut buffer, mut events) = (vec![0xee; 64], Vec::new());
     let (mut held, mut coming) = (Vec::new(), input);

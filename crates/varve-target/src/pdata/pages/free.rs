@@ -1,11 +1,11 @@
 //! Blocks that were freed and cannot be taken yet: what the next commit makes free, and what becomes free only after
-//! the device below was told of it, if the owner wants that (SPACE5 of `space.rs`).
+//! a discard of it on the device below, if the owner wants that (SPACE5 of `space.rs`).
 
 use super::{BlockRun, Pages};
 
 impl Pages {
-    /// Frees blocks of data; they are free once this transaction is committed (PDATA2) and nobody who may have found
-    /// them before reads them any more (PDATA5).
+    /// Frees blocks of data; they are free once this transaction is committed (PDATA2) and every reader that may have found
+    /// them before has ended (PDATA5).
     pub fn free_run(&mut self, run: BlockRun) {
         self.data_freed += run.count;
         self.space.free_run(run, true);
@@ -21,12 +21,12 @@ impl Pages {
         self.space.reclaimable()
     }
 
-    /// Makes free what nobody reads any more (PDATA5).
+    /// Makes free what is no longer read (PDATA5).
     pub fn reclaim(&mut self) {
         self.space.reclaim();
     }
 
-    /// Of the blocks that were freed, those that a commit has set free and that somebody may still be reading.
+    /// Of the blocks that were freed, those that a commit has set free and that may still be read.
     pub fn held_blocks(&self) -> u64 {
         self.space.held_blocks()
     }
@@ -51,12 +51,12 @@ impl Pages {
         self.space.queue_discards(enabled);
     }
 
-    /// Freed blocks of which the device is to be told now; they are free after [`Pages::discarded`].
+    /// Freed blocks that are to be discarded on the device now; they are free after [`Pages::discarded`].
     pub fn take_discards(&mut self) -> Vec<BlockRun> {
         self.space.take_discards()
     }
 
-    /// Of the blocks that were freed, those that the next commit makes free: nobody reads them.
+    /// Of the blocks that were freed, those that the next commit makes free: they are not being read.
     pub fn pending_free_blocks(&self) -> u64 {
         self.space.reclaimable().saturating_sub(self.space.read_blocks())
     }

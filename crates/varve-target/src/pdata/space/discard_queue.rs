@@ -1,15 +1,15 @@
-//! Freed blocks that the device below is told of before they are handed out again (SPACE5).
+//! Freed blocks that are discarded on the device below before they are handed out again (SPACE5).
 
 use varve_format::pdata::BlockRun;
 
-/// What waits for that.
+/// The blocks that wait for that.
 #[derive(Default)]
 pub(super) struct DiscardQueue {
     /// Whether freed blocks come here at all.
     enabled: bool,
-    /// Free on the disk and read by nobody.
+    /// Free on the disk and no longer read.
     waiting: Vec<BlockRun>,
-    /// Those of which the device is being told.
+    /// Those that are being discarded.
     passing: Vec<BlockRun>,
 }
 
@@ -18,7 +18,7 @@ impl DiscardQueue {
         self.waiting.iter().chain(&self.passing)
     }
 
-    /// How many blocks wait or are being told of.
+    /// How many blocks wait or are being discarded.
     pub(super) fn blocks(&self) -> u64 {
         self.runs().map(|run| run.count).sum()
     }
@@ -39,7 +39,7 @@ impl DiscardQueue {
         None
     }
 
-    /// What waits, in order and joined, of which the device is told now.
+    /// The runs that wait, in order and joined, to be discarded now.
     pub(super) fn take(&mut self) -> Vec<BlockRun> {
         assert!(self.enabled || self.waiting.is_empty(), "SPACE5: nothing waits that need not");
         let mut runs = std::mem::take(&mut self.waiting);
@@ -57,7 +57,7 @@ impl DiscardQueue {
         joined
     }
 
-    /// What the device was told of and knows now.
+    /// The runs that were taken, for which the device has answered now.
     pub(super) fn discarded(&mut self) -> Vec<BlockRun> {
         std::mem::take(&mut self.passing)
     }

@@ -34,8 +34,8 @@ impl Space {
         MUCH_BLOCKS.max(self.end.number() / MUCH_PART)
     }
 
-    /// Frees blocks; they are free once this transaction is committed (SPACE1), and if somebody may be reading them,
-    /// nobody does any more (SPACE3).
+    /// Frees blocks; they are free once this transaction is committed (SPACE1) and, if they may be read now, their readers
+    /// have ended (SPACE3).
     pub(in super::super) fn free_run(&mut self, run: BlockRun, is_read: bool) {
         if self.reuse_at_once {
             return self.mark(run, false);
@@ -47,7 +47,7 @@ impl Space {
         self.freed.add(run, is_read);
     }
 
-    /// Blocks are free on the disk, and nobody reads them.
+    /// Blocks are free on the disk, and no longer read.
     pub(super) fn come_back(&mut self, run: BlockRun) {
         if let Some(run) = self.discards.add(run) {
             self.set_free(run);
@@ -59,13 +59,13 @@ impl Space {
         self.discards.enable(enabled).into_iter().for_each(|run| self.set_free(run));
     }
 
-    /// The blocks of which the device is to be told now, in order and joined. They are handed out after
+    /// The blocks that are to be discarded on the device now, in order and joined. They are handed out after
     /// [`Space::discarded`] (SPACE5).
     pub(in super::super) fn take_discards(&mut self) -> Vec<BlockRun> {
         self.discards.take()
     }
 
-    /// The device knows of all that was taken so.
+    /// The device has answered for all that was taken so.
     pub(in super::super) fn discarded(&mut self) {
         self.discards.discarded().into_iter().for_each(|run| self.set_free(run));
         assert!(
@@ -80,8 +80,8 @@ impl Space {
         self.set(run, false);
     }
 
-    /// The group of the first page that a commit needs and that is not in memory: those of what earlier transactions gave
-    /// up are there (RESIDENT1).
+    /// The group of the first page that a commit needs and that is not in memory: those of what earlier transactions freed
+    /// are there (RESIDENT1).
     pub(in super::super) fn missing_for_commit(&self) -> Option<u64> {
         self.pending_free.groups().find(|group| !self.is_loaded(*group))
     }

@@ -8,12 +8,12 @@ use varve_format::pdata::BlockRun;
 /// the end of the transaction a little time, a millisecond for all of them, in which nothing else is done.
 pub const FREED_RUNS_MAX: usize = 4 << 10;
 
-/// What is freed in one transaction, and by whom it may be read.
+/// What is freed in one transaction, by whether it may still be read.
 #[derive(Default)]
 pub(super) struct PendingFree {
-    /// Blocks that somebody may be reading.
+    /// Blocks that a request may be reading.
     pub(super) read: Vec<BlockRun>,
-    /// Blocks that nobody reads.
+    /// Blocks that no request reads.
     pub(super) unread: Vec<BlockRun>,
     /// Number of blocks of both.
     blocks: u64,
@@ -56,7 +56,7 @@ impl ByGroup {
         self.of.keys().copied()
     }
 
-    /// Whether both say the same.
+    /// Whether the total equals the sum of the groups.
     pub(super) fn is_counted(&self) -> bool {
         self.of.values().sum::<u64>() == self.blocks
     }

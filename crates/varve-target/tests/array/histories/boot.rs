@@ -59,7 +59,7 @@ impl<'a> Boot<'a> {
         self.tolerate_begun(result, false);
     }
 
-    /// The same, of a request that began when members `differed` or not.
+    /// Like [`Self::tolerate`], for a request that began when members `differed` or not.
     fn tolerate_begun(&self, result: Option<Result<(), IoError>>, differed: bool) {
         let status = self.array.status();
         assert_eq!(status.failure, None, "fewer members are lost than may be: {status:?}, {:?}", self.plan);
@@ -69,7 +69,7 @@ impl<'a> Boot<'a> {
             Some(Err(IoError::Corrupt)) if status.refused > 0 || status.unsynced > 0 => {
                 self.host.counts.add(Event::Refused, 1);
             }
-            // A member fails where members differ since a crash: no other one has what it held. As above, of one part.
+            // A member fails where members differ since a crash: no other one has what it held. A part of a request may fail so.
             Some(Err(IoError::Medium | IoError::Gone))
                 if self.may_lose && (differed || status.unsynced > 0) => {}
             Some(Err(error)) => panic!("no such fault: {error}: {status:?}"),
@@ -241,7 +241,7 @@ impl<'a> Boot<'a> {
         refused
     }
 
-    /// Regions that cannot be read are given up, all or some: what was not being written is as it was.
+    /// Regions that cannot be read are accepted as lost, all or some: what was not being written is as it was.
     pub(crate) async fn accept_loss(&self, random: &mut Random) {
         let host = self.host;
         let unit = host.spec.layout.block_size();

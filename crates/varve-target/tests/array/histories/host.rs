@@ -61,7 +61,7 @@ pub(crate) struct Slot {
     /// An old state of the disk, at the end of a boot.
     image: Option<DiskImage>,
     exposed: Rc<Exposed>,
-    /// In this boot: its device, and who keeps requests to it back.
+    /// In this boot: its device, and the holder that keeps requests to it back.
     device: RefCell<Option<(Holder, Device)>>,
 }
 

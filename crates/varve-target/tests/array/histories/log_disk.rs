@@ -17,7 +17,7 @@ pub(crate) enum LogFate {
     Here,
     /// Away, and as it was.
     Hidden,
-    /// In its place, without records that nobody else has.
+    /// In its place, without records that no other disk has.
     Lost,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct LogSlot {
     disk: RefCell<SimDisk>,
     /// An old state of it, at the end of a boot.
     image: RefCell<Option<DiskImage>>,
-    /// In this boot: who keeps requests to it back.
+    /// In this boot: the holder that keeps requests to it back.
     holder: RefCell<Option<Holder>>,
     /// Records are lost with it, and no boot has opened the array since.
     pub(crate) is_lost: Cell<bool>,

@@ -295,7 +295,7 @@ impl SimMapper {
             1 => (false, 1),
             _ => (false, 0),
         };
-        // What is made durable later must be told again, so it is kept.
+        // What is made durable later must be sent again, so it is kept.
         let may_end = |extent: &Extent| extent.access == Access::READ;
         extents
             .into_iter()

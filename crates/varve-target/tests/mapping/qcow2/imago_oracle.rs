@@ -17,7 +17,7 @@ fn open(path: &Path, writable: bool) -> Option<FormatAccess<File>> {
     }
 }
 
-/// The disk that an image shows, with all that it lies over; nothing if it does not know one of its features.
+/// The disk that an image shows, with its backing chain; nothing if imago does not know one of its features.
 pub(crate) fn read_all(path: &Path) -> Option<Vec<u8>> {
     let image = open(path, false)?;
     let mut content = vec![1; usize::try_from(image.size()).expect("small")];

@@ -275,7 +275,7 @@ impl Host {
             Doubt::Create(_, oracle, _) => Some(oracle),
             _ => None,
         });
-        // What was written to a snapshot and not flushed is lost with the process too: the map was not told yet.
+        // What was written to a snapshot and not flushed is lost with the process too: it is not in the map yet.
         let known = model.snapshots.values().map(|known| &known.oracle);
         known.chain(doubtful).for_each(|oracle| oracle.borrow_mut().crashed());
         let has_lost = self.origin_disk.take_lost_flush();
@@ -405,7 +405,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) ended: Cell<bool>,
     /// Whether requests may find that what they are for is gone.
     has_shrunk: Cell<bool>,
-    /// The snapshots that somebody writes to beside the rounds.
+    /// The snapshots that are written to beside the rounds.
     pub(crate) written: WrittenNames,
     /// The newest snapshot, never written to, to which the origin is being rolled back since this boot; and whether that is
     /// over.

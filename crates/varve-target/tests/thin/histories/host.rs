@@ -27,7 +27,7 @@ use varve_target::thin::{
 };
 
 const POOL_SIZE_MAX: u64 = 24 << 20;
-/// What some of the volumes lie over.
+/// The origin of some of the volumes.
 const ORIGIN: Origin = Origin {
     backing: Backing::Snapshot { store: Uuid::from_u128(9), number: 3, created: 5 },
     bytes: 96 * KIB,
@@ -77,7 +77,7 @@ impl RollBack {
 struct Model {
     /// An empty volume, the root of the family.
     nothing: Oracle,
-    /// What volumes lie over; it is never changed.
+    /// The origin of volumes; it is never changed.
     origin: Oracle,
     volumes: BTreeMap<String, Known>,
     doubts: Vec<Doubt>,
@@ -269,7 +269,7 @@ impl Host {
         pool.attach_origin(&ORIGIN, &self.below.device(&self.world)).expect("it is what it was");
     }
 
-    /// What a crash left is sound before anybody serves it, and a check writes nothing.
+    /// What a crash left is sound before it is served, and a check writes nothing.
     pub(crate) async fn check_offline(&self) {
         self.let_fail(false);
         self.held.replace(None);
@@ -350,7 +350,7 @@ impl Host {
     }
 }
 
-/// A disk with what volumes lie over, durably: written here and there.
+/// A disk with the origin of volumes, durably: written here and there.
 fn write_origin(world: &World, nothing: &Oracle, random: &mut Random) -> (SimDisk, Oracle) {
     let below = SimDisk::new(ORIGIN.bytes);
     let mut oracle = nothing.snapshot(2);
@@ -432,7 +432,7 @@ pub(crate) struct Boot<'a> {
     pairs: RefCell<Vec<[String; 2]>>,
     /// Whether requests may find that what they are for is gone.
     has_shrunk: Cell<bool>,
-    /// Whether a request was told that there is no space.
+    /// Whether a request failed for lack of space.
     full: Cell<bool>,
     /// Something failed half way: what is true now only the next boot can tell.
     pub(crate) ended: Cell<bool>,
@@ -606,7 +606,7 @@ impl Boot<'_> {
     pub(crate) async fn round(&self, random: &mut Random) {
         self.begin_long_reads(random);
         if self.host.kind == Kind::Clones && random.chance(3, 4) {
-            // Nobody else asks for a commit meanwhile.
+            // Nothing else asks for a commit meanwhile.
             return self.part(self.pick_pair(random), random).await;
         }
         let names = self.names();

@@ -26,7 +26,7 @@ pub(crate) struct Counts {
     pub(crate) hung: AtomicU64,
     /// Reads that met a node that was not written.
     pub(crate) refused: AtomicU64,
-    /// Boots in which a request was told that there is no space.
+    /// Boots in which a request failed for lack of space.
     pub(crate) full: AtomicU64,
 }
 

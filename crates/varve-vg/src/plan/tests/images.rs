@@ -107,7 +107,7 @@ fn what_an_image_cannot_do_is_refused() {
         disks: DiskChoice::default(),
     };
     assert!(matches!(planned(&with, pool), Err(PlanError::Layout(_))));
-    // A backup that knows the image as it was before it grew takes nothing from anybody.
+    // A backup that knows the image as it was before it grew takes no space from any volume.
     let backup = Box::new(with.description().clone());
     let grown = made(&with, extend("vm", "+4M"));
     let restored = made(&grown, Change::Restore { backup });

@@ -1,4 +1,4 @@
-//! Pages go and come back, and say the same.
+//! Pages are evicted and read again, with unchanged content.
 
 use super::super::{InUse, Side};
 use super::*;

@@ -132,7 +132,7 @@ impl Boot<'_> {
         (oracle, Some(Origin { bytes, ..ORIGIN }))
     }
 
-    /// A few batches, or until the volume needs no origin any more; what it holds stays the same.
+    /// A few batches, or until the volume needs no origin any more; its content does not change.
     pub(super) async fn flatten(&self, name: &str, random: &mut Random) {
         for _ in 0..random.between(1, 30) {
             let flattened = self.pool.flatten_some(self.id(name)).await;
@@ -250,7 +250,7 @@ impl Boot<'_> {
     pub(super) async fn empty(&self, name: &str, busy: &[String]) {
         let id = self.id(name);
         if self.pool.list().iter().any(|volume| volume.id == id && volume.origin.is_some()) {
-            return; // What lies over an origin is not emptied in one go.
+            return; // A volume with an origin is not emptied in one go.
         }
         let _suspended = self.top(name).suspend().await;
         count_if(busy.iter().any(|other| other == name), &self.host.counts.emptied);
