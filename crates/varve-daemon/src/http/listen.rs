@@ -1,8 +1,8 @@
 //! Connections of the HTTP interface: accepted, served, and bounded, so that none keeps the others out.
 //!
 //! Invariants:
-//! - LISTEN1. A listener has at most [`CONNECTIONS_MAX`] connections. For one more, that goes which has waited longest
-//!   without a request under way; if all are at work, the new one receives that as an error.
+//! - LISTEN1. A listener has at most [`CONNECTIONS_MAX`] connections. For one more, the oldest of those without a
+//!   request under way is closed; if all have one, the new connection receives that as an error.
 //! - LISTEN2. A client that does not finish the head of a request, or says nothing at all, is left after [`HEAD_LIMIT`].
 //! - LISTEN3. A request that was handed to the control is answered, also when the daemon stops meanwhile.
 

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::journal::{self, Latch, Newest, complete_pair, replay};
 use crate::pdata::{self, CachePolicy, MapOptions, Side};
-use futures_util::future::join3;
+use futures_util::future::{join_all, join3};
 use loaded::read_block;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -309,9 +309,9 @@ pub(super) async fn newest_superblock(
     arena: &Arena,
 ) -> Result<(Superblock, Vec<u64>), StoreError> {
     let mut newest = Newest::<Superblock>::new();
-    for address in SLOT_ADDRESSES {
-        let block = read_block(store, arena, address).await?;
-        newest.look_at(address, Superblock::decode(&block, address));
+    let blocks = join_all(SLOT_ADDRESSES.map(|address| read_block(store, arena, address))).await;
+    for (address, block) in SLOT_ADDRESSES.into_iter().zip(blocks) {
+        newest.look_at(address, Superblock::decode(&block?, address));
     }
     newest.found().map_err(StoreError::Format)
 }
