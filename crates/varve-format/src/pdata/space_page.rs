@@ -62,15 +62,23 @@ pub fn pack_places(places: &[Place]) -> Vec<u8> {
     places.chunks(4).map(byte).collect()
 }
 
-/// Unpacks what [`pack_places`] packed; the number of places is rounded up to a multiple of four.
-pub fn unpack_places(bytes: &[u8]) -> Result<Vec<Place>, BlockError> {
+/// Unpacks the first `count` places that [`pack_places`] packed. What lies behind them must be zeros, and is not unpacked: most
+/// superblocks have room for many more places than are used.
+pub fn unpack_places(bytes: &[u8], count: u64) -> Result<Vec<Place>, BlockError> {
+    const INVALID: BlockError = BlockError::Invalid("the places of the space map");
     let place = |two_bits: u8| match two_bits & 3 {
         0 => Ok(Place::Never),
         1 => Ok(Place::First),
         2 => Ok(Place::Second),
-        _ => Err(BlockError::Invalid("a place that is neither of two")),
+        _ => Err(INVALID),
     };
-    bytes.iter().flat_map(|byte| [0, 2, 4, 6].map(|shift| place(byte >> shift))).collect()
+    let count = usize::try_from(count).map_err(|_| INVALID)?;
+    let (packed, behind) = bytes.split_at_checked(count.div_ceil(4)).ok_or(INVALID)?;
+    let unpacked = packed.iter().flat_map(|byte| [0, 2, 4, 6].map(|shift| place(byte >> shift)));
+    let mut places = unpacked.collect::<Result<Vec<Place>, BlockError>>()?;
+    let is_end =
+        places.drain(count..).all(|place| place == Place::Never) && behind.iter().all(|byte| *byte == 0);
+    if is_end { Ok(places) } else { Err(INVALID) }
 }
 
 /// A page, decoded.
@@ -219,8 +227,14 @@ mod tests {
         let places = [Place::Never, Place::First, Place::Second, Place::First, Place::Second];
         let packed = pack_places(&places);
         assert_eq!(packed, [0b0110_0100, 2]);
-        assert_eq!(unpack_places(&packed).expect("sound")[..5], places);
-        assert!(unpack_places(&[0xc0]).is_err());
+        assert_eq!(unpack_places(&packed, 5).expect("sound"), places);
+        assert_eq!(unpack_places(&[packed[0], 2, 0, 0], 5).expect("zeros behind them"), places);
+        let (neither, another, behind) = (&[0xc0][..], &[packed[0], 6][..], &[packed[0], 2, 1][..]);
+        for (bytes, count) in
+            [(neither, 4), (another, 5), (behind, 5), (&packed[..], 9), (&packed[..], u64::MAX)]
+        {
+            assert!(unpack_places(bytes, count).is_err(), "{count} of {bytes:?}");
+        }
     }
 
     #[test]

@@ -263,11 +263,9 @@ impl Superblock {
             sound && ADDRESS.u64(slot) == address.number() && superblock.slots().contains(&address),
             "POOL2: the address",
         )?;
-        let places = unpack_places(&slot[PLACES.offset..])
-            .map_err(|_| PoolFormatError::Invalid("a place that is neither of two"))?;
         let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
-        let groups = usize::try_from(groups).map_err(|_| PoolFormatError::Invalid("too many groups"))?;
-        superblock.places = places.into_iter().take(groups).collect();
+        superblock.places = unpack_places(&slot[PLACES.offset..], groups)
+            .map_err(|_| PoolFormatError::Invalid("the places of the space map"))?;
         Ok(superblock)
     }
 }

@@ -117,7 +117,7 @@ impl SnapshotStore {
             places: commit.places().to_vec(),
         };
         // Neither slot, nor the log, may show anything of before. Written, for a disk that takes zeros as a change of its
-        // allocation would have that to make durable, too. All at once: nothing leads to the store before it is flushed.
+        // allocation would have that to make durable, too. All at once, and all awaited: nothing leads to the store before its flush.
         let mut head = arena.take_zeroed(index(FIRST_ADDRESS));
         for (address, slot) in slots(&superblock, arena) {
             head[index(address)..][..slot.len()].copy_from_slice(&slot); // PAIR4

@@ -65,8 +65,7 @@ impl Owner {
         }
         let [generation, root, free_blocks, places] = newest;
         let nodes = places >> 8;
-        let places = unpack_places(&[places as u8]).expect("sound");
-        let places = places[..1].to_vec();
+        let places = unpack_places(&[places as u8], 1).expect("sound");
         let options = MapOptions {
             generation,
             free_blocks,

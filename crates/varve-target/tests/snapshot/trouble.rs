@@ -561,6 +561,22 @@ async fn use_all(
 }
 
 #[test]
+fn a_store_of_which_a_write_or_the_flush_fails_is_not_formatted() {
+    let mut failed = 0;
+    for seed in 1..=100 {
+        let (world, disk, budget) = (World::new(seed), SimDisk::new(MIB), FaultBudget::new(1, 1));
+        let plan = FaultPlan { write_error: 200_000, flush_error: 200_000, ..FaultPlan::default() };
+        disk.set_faults(plan, budget.clone());
+        let (device, arena) = (disk.device(&world), world.arena());
+        let format = SnapshotStore::format(&device, &arena, FormatOptions::new(Uuid::from_u128(7)));
+        let formatted = world.run(format);
+        assert_eq!(formatted.is_err(), budget.faults_left() == 0, "STOREOPEN4: seed {seed}: {formatted:?}");
+        failed += u64::from(formatted.is_err());
+    }
+    assert!((40..=90).contains(&failed), "{failed} of 100: each of four requests fails now and then");
+}
+
+#[test]
 fn the_first_snapshot_of_a_new_store_flushes_its_origin_behind_the_gate_alone() {
     let world = World::new(1);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
