@@ -229,15 +229,15 @@ catalogue! {
         with all of its size, because all of it can be written. `varve pool show VG/POOL` says how much may be promised; \
         `varve pool extend VG/POOL --size +SIZE` raises that, `varve pool change VG/POOL --over-commit allow` lifts it.";
     BadOrigin = 316, Usage, "it cannot be an origin",
-        "What a thin volume lies over never changes: it is a read-only snapshot of a volume of the same group, in a pool or \
+        "The origin of a thin volume never changes: it is a read-only snapshot of a volume of the same group, in a pool or \
         not. `varve snap create VG/LV@base --read-only`, `varve lv create VG/NEW --pool POOL --origin VG/LV@base`. A \
         read-only volume will do too, and a raw disk image: `varve lv create VG/NEW --pool POOL --image FILE`; with \
         `--format qcow2` one of QEMU's that has no backing file. Images of other formats are converted first: `qemu-img \
         convert -O raw FILE FILE.raw`. A file that begins like one of those, and is meant byte by byte, needs `--format raw`.";
     ImageNotTrusted = 318, NeedsRepair, "a disk image or a mapper was not agreed to",
-        "The group's description names a file of this host as the disk image that a volume lies over, or a socket at which a \
+        "The group's description names a file of this host as the disk image that backs a volume, or a socket at which a \
         program says where its bytes lie, and the description may have been written elsewhere. The file is opened, and the \
-        socket connected to, only after somebody at this host has named it (`varve lv create --image`, `--mapper`) or agreed to \
+        socket connected to, only after a user at this host has named it (`varve lv create --image`, `--mapper`) or agreed to \
         it: look at the path with `varve lv show VG/LV`, then `varve pv scan --trust-images`. What was agreed to is \
         remembered in the daemon's --state folder.";
 
@@ -268,7 +268,7 @@ catalogue! {
         "While a volume has several snapshot stores it cannot be rolled back in place: each store would have to keep \
         what the others' snapshots show. Remove the independent snapshots, or write the snapshot's content back \
         through an export: `varve snap diff` tells which extents.";
-    SnapshotIsOrigin = 416, Busy, "volumes lie over the snapshot",
+    SnapshotIsOrigin = 416, Busy, "volumes are backed by the snapshot",
         "A thin volume shows the snapshot where it holds nothing itself. `varve lv flatten VG/LV` copies what it shows, so \
         that it needs the snapshot no more; removing the volume does too. Then the snapshot can be removed.";
 

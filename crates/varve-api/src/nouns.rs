@@ -329,7 +329,7 @@ nouns! {
         pub read_only: bool,
         /// Whether it is protected against removal.
         pub held: bool,
-        /// Whether volumes lie over it, and protect it as long as they do.
+        /// Whether volumes are backed by it, and protect it as long as they are.
         #[serde(default)]
         pub base: bool,
         /// Whether it can be used.

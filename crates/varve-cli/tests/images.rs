@@ -95,7 +95,7 @@ fn shown(folder: &Path, image: &str, format: &str) -> Vec<u8> {
 }
 
 #[test]
-fn an_image_goes_into_what_it_lies_over() {
+fn an_image_is_committed_into_its_backing_image() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     chain(folder);
@@ -131,7 +131,7 @@ fn an_image_needs_what_it_lay_over_no_more() {
     assert!(shown(folder, "top", "qcow2") == model);
     assert_eq!(json(folder, &["image", "info", "top"])["qcow2"]["backing"], Value::Null);
     let again = varve(folder, &["image", "flatten", "top"]);
-    assert!(text(&again).contains("lies over nothing"), "{}", text(&again));
+    assert!(text(&again).contains("has no backing image"), "{}", text(&again));
     // Internal snapshots show what lies below, too.
     ours(folder, &["image", "create", "over", "--backing", "top", "--backing-format", "qcow2"]);
     good("qemu-img", folder, &["snapshot", "-c", "s", "over"]);

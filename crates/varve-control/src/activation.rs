@@ -277,7 +277,7 @@ impl Control {
             granted.find(|to| !ids.contains(&to.id) && to.inactive.is_none()).map(|to| to.id)
         })?;
         if let Some(mapped) = mapped.map(|mapped| self.subject(mapped)) {
-            let message = format!("{mapped} lies over it, where its mapper says");
+            let message = format!("{mapped} is backed by it, as its mapper says");
             return Err(
                 Failure::new(Code::VolumeBusy, message).help(format!("varve lv deactivate {mapped} first"))
             );
@@ -285,7 +285,7 @@ impl Control {
         let over = self.pools_over(group, entries).await?;
         match over.iter().find(|(pool, _)| !ids.contains(pool)) {
             None => Ok(()),
-            Some((pool, volume)) => Err(Failure::new(Code::VolumeBusy, format!("{volume} lies over it"))
+            Some((pool, volume)) => Err(Failure::new(Code::VolumeBusy, format!("{volume} is backed by it"))
                 .help(format!("varve pool deactivate {} first", self.subject(*pool)))),
         }
     }

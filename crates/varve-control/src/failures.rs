@@ -37,7 +37,7 @@ pub(crate) fn internal(words: &str) -> Failure {
 
 /// A volume that is to be flattened or committed has no backing.
 pub(crate) fn over_nothing(name: &VolumeName) -> Failure {
-    let message = format!("{name} lies over nothing");
+    let message = format!("{name} is backed by nothing");
     Failure::new(Code::Usage, message).help(format!("varve lv show {}", name.origin()))
 }
 

@@ -41,7 +41,7 @@ impl Control {
         let thin = located.thin.clone().ok_or_else(over_nothing)?;
         self.check_snapshot(&located, &name).await?;
         let (pool, volume, snapshot) = (thin.pool, thin.number, name.snapshot.clone());
-        let asked = located.home.pool(pool).lies_over(volume, snapshot);
+        let asked = located.home.pool(pool).origin_of(volume, snapshot);
         let (number, origin) = asked.await.map_err(failures::gone)??;
         let origin = origin.ok_or_else(over_nothing)?;
         if request.dry_run {
@@ -55,7 +55,7 @@ impl Control {
         let work = JobWork::Flatten { volume, pool, number };
         let started = self.start_job(located.group, &subject, &[volume], work).await?;
         let id = started.id;
-        self.event(&subject, "a copy of what it lies over begins");
+        self.event(&subject, "a copy of its origin begins");
         self.spawn_flattening(located.home.clone(), (pool, number), subject, &started);
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
@@ -76,7 +76,7 @@ impl Control {
             // A daemon that stops leaves the job to the next one (FLATTENJOB1).
             let Some(control) = me.upgrade() else { return };
             if result.is_ok() {
-                control.event(&subject, "lies over nothing any more");
+                control.event(&subject, "is backed by nothing any more");
                 control.look_again(pool).await;
             }
             match result {

@@ -148,7 +148,7 @@ impl Control {
             Ordering::Greater => {
                 let (now, size) = (format_size(now), format_size(bytes));
                 let message =
-                    format!("{shown} holds a disk of {now}, and what lies over it one of {size} only");
+                    format!("{shown} holds a disk of {now}, and the image backed by it one of {size} only");
                 let help = format!("varve lv flatten, which needs {shown} no more");
                 Err(Failure::new(Code::BadOrigin, message).help(help))
             }

@@ -42,7 +42,7 @@ impl Control {
         };
         let volume = located.volume.id;
         let asked = located.home.volume(volume).image_below().await;
-        let below = asked.map_err(failures::gone)?.filter(|below| below.lies_over);
+        let below = asked.map_err(failures::gone)?.filter(|below| below.is_backed);
         let below = below.ok_or_else(|| failures::over_nothing(name))?;
         if below.snapshots > 0 {
             let message = format!("{path} has internal snapshots, which need what lies below it");
@@ -67,7 +67,7 @@ impl Control {
 
     pub(super) async fn flatten_image(&self, volume: Uuid, progress: Arc<Progress>) -> Result<(), Failure> {
         self.work_on_image(volume, ImageWork::Flatten, progress).await?;
-        self.event(&self.subject(volume), "lies over nothing any more");
+        self.event(&self.subject(volume), "is backed by nothing any more");
         if let Err(failure) = self.reopen_image(volume).await {
             tracing::warn!(%volume, %failure, "a volume was not brought back after its image was flattened");
         }

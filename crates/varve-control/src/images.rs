@@ -84,10 +84,9 @@ impl Control {
         group: Uuid,
     ) -> Result<Option<Chosen>, Failure> {
         match (&request.origin, &request.image) {
-            (Some(_), Some(_)) => Err(Failure::new(
-                Code::Usage,
-                "a volume lies over a snapshot or over an image, not over both",
-            )),
+            (Some(_), Some(_)) => {
+                Err(Failure::new(Code::Usage, "a volume is backed by a snapshot or by an image, not by both"))
+            }
             (Some(text), None) => {
                 let base = self.find_base(text, group).await?;
                 Ok(Some(Chosen::Stored(Box::new(base))))
@@ -124,7 +123,7 @@ impl Control {
                 let origin = Origin { backing: Backing::Image { id: entry.id }, bytes: shown };
                 self.agree_to_image(group, &entry.path).await?;
                 if is_new {
-                    let words = format!("a volume is made over {}", entry.path);
+                    let words = format!("a volume is backed by {}", entry.path);
                     let change = Change::AddImage { image: entry };
                     self.commits(group).await.make(group, change, &words).await?;
                 }
@@ -277,7 +276,7 @@ impl Control {
         let images = self.with_group(group, |known| known.group.images().to_vec())?;
         let needed: BTreeSet<Uuid> = wanted.iter().map(|origin| origin.backing.id()).collect();
         for image in images.iter().filter(|image| !needed.contains(&image.id)) {
-            let words = format!("nothing lies over {} any more", image.path);
+            let words = format!("nothing is backed by {} any more", image.path);
             let forgotten =
                 self.commits(group).await.make(group, Change::RemoveImage { id: image.id }, &words).await;
             if let Err(failure) = forgotten {
@@ -298,14 +297,14 @@ fn refuse_changed(known: &Entry, found: &Entry) -> Result<(), Failure> {
     let path = &known.path;
     if known.format != found.format {
         let message =
-            format!("the image {path} was said to be of another format when volumes were made over it");
+            format!("the image {path} was said to be of another format when volumes were first backed by it");
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve lv list"));
     }
     let back = format!("bring {path} back as it was, then varve pv scan");
     if known.bytes != found.bytes {
         let (then, now) = (format_size(known.bytes), format_size(found.bytes));
         let message = format!(
-            "the image {path} has {} bytes ({now}), and had {} ({then}) when volumes were made over it",
+            "the image {path} has {} bytes ({now}), and had {} ({then}) when volumes were first backed by it",
             found.bytes, known.bytes
         );
         return Err(Failure::new(Code::VolumeUnusable, message).help(back));
@@ -314,7 +313,7 @@ fn refuse_changed(known: &Entry, found: &Entry) -> Result<(), Failure> {
         (Some(then), now) if now.as_ref() != Some(&then) => {
             let now = now.unwrap_or_else(|| "an unknown time".to_owned());
             let message = format!(
-                "the image {path} was written at {now}, and last at {then} when volumes were made over it"
+                "the image {path} was written at {now}, and last at {then} when volumes were first backed by it"
             );
             let help = format!("{back}; if it holds the same bytes as then: touch -d {then} {path}");
             Err(Failure::new(Code::VolumeUnusable, message).help(help))
@@ -336,7 +335,7 @@ pub(super) fn unopened(failure: Failure, path: &str) -> Failure {
 /// IMAGES4.
 pub(super) fn not_agreed(path: &str) -> Failure {
     let message =
-        format!("its group says that it lies over {path}, and nobody has agreed that this file be opened");
+        format!("its group says that it is backed by {path}, and nobody has agreed that this file be opened");
     Failure::new(Code::ImageNotTrusted, message)
         .help(format!("look at {path}; if it is what you expect: varve pv scan --trust-images"))
 }
@@ -346,7 +345,7 @@ fn lost(failure: &Failure, path: &str) -> Failure {
     if failure.code == Code::ImageNotTrusted {
         return failure.clone();
     }
-    let message = format!("the image that it lies over cannot be used: {}", failure.message);
+    let message = format!("the image that is its origin cannot be used: {}", failure.message);
     Failure::new(Code::VolumeUnusable, message).help(format!("bring {path} back, then varve pv scan"))
 }
 

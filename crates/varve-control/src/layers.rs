@@ -75,7 +75,9 @@ impl Control {
         self.event(&real.display().to_string(), &format!("opened to be written below {}", path.display()));
         let base = self.open_image_to_write(&real, format).await;
         let base = base.map_err(|failure| match failure.code {
-            Code::DiskInUse => failure.help("end what else uses it or lies over it: it is going to change"),
+            Code::DiskInUse => {
+                failure.help("end what else uses it or is backed by it: it is going to change")
+            }
             _ => failure,
         })?;
         let length = top.file.length();
@@ -152,7 +154,7 @@ impl Control {
         }
         let (above, named) = (above.display(), named.display());
         let message =
-            format!("{above} lies over {named}, which is in no folder that the daemon may open images in");
+            format!("{above} is backed by {named}, which is in no folder that the daemon may open images in");
         let folder = real.parent().unwrap_or(Path::new("/")).display().to_string();
         Err(Failure::new(Code::ImageNotTrusted, message).help(format!(
             "start it with varve daemon --image-dir {folder}; or varve image convert -f qcow2 -O qcow2 {above} {above}.flat"
@@ -197,7 +199,7 @@ fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
 
 /// Why an image is not committed.
 pub(super) fn over_nothing(path: &Path) -> Failure {
-    Failure::new(Code::Usage, format!("{} lies over nothing", path.display()))
+    Failure::new(Code::Usage, format!("{} has no backing image", path.display()))
         .help(format!("varve image info {}", path.display()))
 }
 

@@ -38,9 +38,8 @@ impl Control {
         let planned = commits.plan(id, change, &words).map_err(|failure| with_left(failure, &left))?;
         if request.dry_run {
             let mut plan = shown(&planned);
-            plan.steps.extend(
-                in_words(&left).map(|words| format!("would leave without what they lie over: {words}")),
-            );
+            plan.steps
+                .extend(in_words(&left).map(|words| format!("would leave without their origin: {words}")));
             return Ok(Changed::Planned(plan));
         }
         let before = commits.group(id)?;
@@ -53,7 +52,7 @@ impl Control {
         self.refresh_labels().await;
         self.attach_origins(id).await; // Volumes whose origin is missing learn why.
         if let Some(words) = in_words(&left) {
-            self.warn(name, &format!("what they lie over is lost for good: {words}"));
+            self.warn(name, &format!("their origin is lost for good: {words}"));
         }
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
@@ -92,7 +91,7 @@ impl KnownGroup {
         let lacking = self.thin_volumes().filter(|thin| !thin.is_served);
         let names: Vec<String> = lacking.map(|thin| format!("{}/{}", self.group.name(), thin.name)).collect();
         let first = names.first()?;
-        Some(format!("what they lie over is not there: {}; varve lv show {first}", few(&names)))
+        Some(format!("their origin is not there: {}; varve lv show {first}", few(&names)))
     }
 }
 
@@ -135,7 +134,7 @@ fn with_left(failure: Failure, left: &[String]) -> Failure {
     if left.is_empty() {
         return failure;
     }
-    let message = format!("{}; without what they lie over would be {}", failure.message, few(left));
+    let message = format!("{}; without their origin would be {}", failure.message, few(left));
     Failure { message, ..failure }
 }
 

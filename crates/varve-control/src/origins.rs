@@ -51,7 +51,7 @@ impl KnownGroup {
         let same = |known: &&(Backing, Failure)| thin.origin.is_some_and(|origin| origin.backing == known.0);
         match self.missing_origins.iter().find(same) {
             Some((_, failure)) => failure.clone(),
-            None => Failure::new(Code::VolumeUnusable, "what the volume lies over is not there")
+            None => Failure::new(Code::VolumeUnusable, "the origin of the volume is not there")
                 .help("varve status"),
         }
     }
@@ -66,7 +66,7 @@ impl KnownGroup {
     fn unreachable(&self, origin: &Origin) -> Failure {
         let (group, code) = (self.group.name(), Code::VolumeUnusable);
         let Some(owner) = self.owner_of(origin) else {
-            let message = "what it lies over is lost: the group has given that up";
+            let message = "its origin is lost: the group has abandoned it";
             return Failure::new(code, message).help("varve lv list");
         };
         let what = match (origin.backing, owner.is_pool()) {
@@ -76,7 +76,7 @@ impl KnownGroup {
         };
         let why = self.homes.get(&owner.id).and_then(|home| home.unusable.as_ref());
         let why = why.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
-        let message = format!("it lies over {what}{group}/{}, which cannot be used{why}", owner.name);
+        let message = format!("it is backed by {what}{group}/{}, which cannot be used{why}", owner.name);
         Failure::new(code, message)
             .help(format!("varve vg show {group}; bring its disks back, and varve pv scan PATH"))
     }
@@ -164,7 +164,7 @@ impl Control {
         self.expect_base(base.group, target);
         let noted = base.place.home.volume(owner).set_base(target, true);
         noted.await.map_err(failures::gone)??;
-        self.event(&base.name.to_string(), "kept, because a volume is made over it");
+        self.event(&base.name.to_string(), "kept, because a volume is backed by it");
         Ok(())
     }
 
@@ -180,7 +180,7 @@ impl Control {
     /// Like [`Control::reconcile_origins`], whatever is known of the group: notes that are missing are made, too.
     pub(super) async fn reconcile_all_origins(&self, group: Uuid) {
         if let Err(failure) = self.try_reconcile_origins(group).await {
-            tracing::warn!(%group, %failure, "what nothing lies over any more may be kept until the next start");
+            tracing::warn!(%group, %failure, "origins that back nothing any more may be kept until the next start");
         }
     }
 
@@ -219,7 +219,7 @@ impl Control {
             let is_reconciled = !attached || still_missing.is_empty();
             if is_reconciled {
                 for (backing, failure) in &still_missing {
-                    tracing::error!(?backing, %failure, "what volumes lie over is not there");
+                    tracing::error!(?backing, %failure, "an origin of volumes is not there");
                 }
             }
             if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
@@ -255,7 +255,8 @@ impl Control {
             (known.pools_in_use(), pools.map(|pool| (pool.id, pool.name.clone())).collect::<Vec<_>>())
         })?;
         if let Some((_, pool)) = all.iter().find(|(id, _)| !pools.iter().any(|(known, _)| known == id)) {
-            let message = format!("the pool {pool} cannot be used, so nobody knows what lies over {name}");
+            let message =
+                format!("the pool {pool} cannot be used, so it is unknown what is backed by {name}");
             return Err(Failure::new(Code::VolumeUnusable, message).help("varve pool list"));
         }
         let group_name = name.split('/').next().unwrap_or_default();
@@ -264,7 +265,7 @@ impl Control {
             let above = above.await.map_err(failures::gone)??;
             if let Some(first) = above.first() {
                 let all: Vec<String> = above.iter().map(|own| format!("{group_name}/{own}")).collect();
-                let message = format!("{name} is what others lie over: {}", super::groups::few(&all));
+                let message = format!("{name} is the origin of others: {}", super::groups::few(&all));
                 let help = format!("varve lv flatten {group_name}/{first}, or remove it");
                 return Err(Failure::new(Code::SnapshotIsOrigin, message).help(help));
             }

@@ -326,7 +326,7 @@ fn requests_go_on_while_many_snapshots_of_a_thin_volume_are_listed() {
 }
 
 #[test]
-fn after_a_rollback_a_volume_tells_what_it_lies_over_then() {
+fn after_a_rollback_a_volume_tells_its_origin_of_then() {
     with_control(async |control| {
         make_pool(&control, "data/p").await;
         make_volume(&control, "data/base", Some("p"), None).await;

@@ -57,12 +57,10 @@ impl Control {
             return self.create_thin(&request, &name, pool).await;
         }
         if request.origin.is_some() {
-            return Err(
-                Failure::new(Code::BadOrigin, "only a thin volume lies over an origin").help("--pool POOL")
-            );
+            return Err(Failure::new(Code::BadOrigin, "only a thin volume has an origin").help("--pool POOL"));
         }
         if request.image_snapshot.is_some() {
-            let message = "a snapshot in an image is only read: a thin volume lies over it";
+            let message = "a snapshot in an image is only read: a thin volume can be backed by it";
             return Err(Failure::new(Code::Usage, message).help("--pool POOL"));
         }
         if let Some(path) = &request.image {

@@ -71,7 +71,7 @@ of theirs. Every other job that goes on is a `[[job]]`:
 | `work.remove-snapshots` | `snapshots`: all of them go; by volume and store (or pool) their `numbers` there, and the `bytes` that they show |
 | `work.rollback` | the `volume` gets what snapshot `number` of `store` shows, `bytes` of it; `mark`: of a thin volume, what it had before; \
 `begun`: the volume shows that already |
-| `work.flatten` | the volume or snapshot `number` of `pool` gets a copy of what it lies over |
+| `work.flatten` | the volume or snapshot `number` of `pool` gets a copy of its origin |
 | `work.flatten-image` | the `image` of the `volume` gets a copy of what lies below it |
 | `work.commit-image` | the image below the `image` of the `volume` gets what that one holds |
 
@@ -97,7 +97,7 @@ numbers decimal and in bytes, but for ids and dates (seconds since 1970). Restor
 volume has had yet |
 | `volume ID NAME created N size N [snapshot-of ID] [of ID] [like ID] [read-only] [held] [base] [over ORIGIN N]` | a volume, \
 or a snapshot of another one; `of`: cloned from; `like`: what is not said below is as in that one, which is above; \
-`base`: others lie over it; `over`: its origin (`volume ID`, `image ID` or `snapshot STORE NUMBER CREATED`) and \
+`base`: others are backed by it; `over`: its origin (`volume ID`, `image ID` or `snapshot STORE NUMBER CREATED`) and \
 how many bytes of that show |
 | `map OFFSET BYTES PLACE` | bytes of the last volume lie there in the pool |
 | `zero OFFSET BYTES` | written zeros, which lie nowhere |

@@ -76,9 +76,7 @@ pub fn pool(what: &str, error: &PoolError) -> Failure {
         PoolError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
         PoolError::Name => (Code::BadName, "varve explain V0008"),
         PoolError::TooSmall(_) => (Code::BadVolumeSize, "make the pool larger"),
-        PoolError::OriginMissing => {
-            (Code::VolumeUnusable, "varve lv show VG/LV; bring back what it lies over")
-        }
+        PoolError::OriginMissing => (Code::VolumeUnusable, "varve lv show VG/LV; bring back its origin"),
         PoolError::Misfit(what) if what.contains("smaller than the pool") => (
             Code::VolumeUnusable,
             "varve vg history VG; varve vg restore VG FILE of when the pool had its size",

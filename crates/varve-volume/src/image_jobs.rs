@@ -23,7 +23,7 @@ pub struct Below {
     /// Bytes of the disk that the image holds.
     pub size: u64,
     /// Whether anything lies below it.
-    pub lies_over: bool,
+    pub is_backed: bool,
     /// How many internal snapshots it has.
     pub snapshots: usize,
 }
@@ -71,7 +71,7 @@ impl ImageWork {
 pub fn below(context: &ShardContext, volume: Uuid) -> Option<Below> {
     let (image, _guard) = context.images.enter(volume)?;
     let (size, snapshots) = (image.size(), image.snapshots().len());
-    Some(Below { size, lies_over: image.header().backing.is_some(), snapshots })
+    Some(Below { size, is_backed: image.header().backing.is_some(), snapshots })
 }
 
 /// Does `work` on the image of a volume.

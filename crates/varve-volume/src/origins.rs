@@ -59,9 +59,9 @@ pub async fn above(context: &ShardContext, pool: Uuid, below: Backing) -> Result
     let open = pool_serving::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     let list = open.pool.list();
-    let lies_over =
+    let is_backed =
         |volume: &&VolumeInfo| volume.origin.is_some_and(|over| over.backing == below) && is_alive(volume);
-    Ok(list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect())
+    Ok(list.iter().filter(is_backed).map(|volume| own_name(volume, &list)).collect())
 }
 
 /// Something that has an origin.
@@ -150,7 +150,7 @@ fn is_origin(volume: &VolumeInfo, created: u64) -> bool {
 /// The device of an origin that lives on this shard.
 fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, Failure> {
     let lost = || {
-        let message = "the snapshot or read-only volume that it lies over is not there";
+        let message = "the snapshot or read-only volume that is its origin is not there";
         Failure::new(Code::VolumeUnusable, message).help("varve snap list")
     };
     let (store, number, created) = match origin.backing {
@@ -220,7 +220,7 @@ pub(super) async fn attach_device(
 }
 
 /// The number of a volume of a pool, or of a snapshot of it, and its origin.
-pub fn lies_over(
+pub fn origin_of(
     context: &ShardContext,
     pool: Uuid,
     number: u64,

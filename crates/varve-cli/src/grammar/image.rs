@@ -47,12 +47,12 @@ pub(crate) enum ImageVerb {
         #[arg(long, short, default_value = "qcow2")]
         format: ImageFormat,
     },
-    /// Write what a qcow2 image holds into the image that it lies over. It is needed no more then.
+    /// Write what a qcow2 image holds into its backing image. The overlay is needed no more then.
     Commit {
-        /// The image; what it lies over is changed.
+        /// The image; its backing image is changed.
         file: PathBuf,
     },
-    /// Copy what a qcow2 image shows of those that it lies over into it, so that it needs them no more.
+    /// Copy what a qcow2 image shows of its backing images into it, so that it needs them no more.
     Flatten {
         /// The image.
         file: PathBuf,

@@ -32,8 +32,8 @@ pub(crate) enum PhysicalVerb {
         /// Disks, partitions or files; none: look again for all that are remembered.
         #[arg(value_name = "PATH")]
         paths: Vec<String>,
-        /// Agree that the disk images be opened which groups say that their volumes lie over, and that the programs be asked which they
-        /// say to map their volumes.
+        /// Agree that the disk images be opened which groups name as origins of their volumes, and that the programs be asked which
+        /// they name as mappers.
         #[arg(long)]
         trust_images: bool,
         #[command(flatten)]

@@ -68,7 +68,7 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();
             let call = post(&name, "/flatten", &request, change.dry_run);
-            session.job(call, waiting, &format!("{name} lies over nothing any more")).await
+            session.job(call, waiting, &format!("{name} is backed by nothing any more")).await
         }
         VolumeVerb::Commit { name, change, waiting } => {
             let request = Commit::default();

@@ -471,7 +471,7 @@ fn a_volume_takes_in_what_lies_below_its_image_while_it_is_used() {
     same(&read(&world, "data/v"), &model);
     same(&read(&world, "data/v@before"), &before);
     let again = world.refused("lv flatten data/v", 2, "V0002");
-    assert!(again.contains("lies over nothing"), "{again}");
+    assert!(again.contains("is backed by nothing"), "{again}");
     assert_eq!(world.stop(), Some(0));
     assert!(!qemu(&world, &format!("qemu-img info {top}")).contains("backing file"));
     // It needs no folder, and no image below, any more.

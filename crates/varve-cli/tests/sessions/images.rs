@@ -102,7 +102,7 @@ fn volumes_share_an_image_that_stays_as_it_is_until_they_need_it_no_more() {
 
     world.ok("lv flatten data/a --wait");
     world.ok("lv flatten data/a@s --wait");
-    assert!(is_written_down(&world), "IMAGES1: a volume still lies over it");
+    assert!(is_written_down(&world), "IMAGES1: a volume is still backed by it");
     world.ok("lv remove data/b -y");
     assert!(!is_written_down(&world));
     fs::remove_file(&image).expect("nobody needs it");

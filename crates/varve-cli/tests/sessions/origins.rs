@@ -48,7 +48,7 @@ fn without_small(world: &mut World) {
 }
 
 #[test]
-fn what_lies_over_a_lost_origin_is_named_and_can_be_removed() {
+fn volumes_backed_by_a_lost_origin_are_named_and_can_be_removed() {
     let mut world = over_gold();
     fill(&world, "data/v", 4096, 4096, 8);
     world.ok("snap create data/v@one");
@@ -59,15 +59,13 @@ fn what_lies_over_a_lost_origin_is_named_and_can_be_removed() {
     assert_eq!(shown["state"], "unusable", "BELOW3: {shown}");
     assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("data/base")), "{shown}");
     assert_eq!(names(&world, "snap list data/v"), ["data/v@one", "data/v@two"], "POOLSERVE1");
-    assert!(
-        world.ok("vg show data").contains("what they lie over is not there: data/v;"),
-        "whom it concerns"
-    );
+    assert!(world.ok("vg show data").contains("their origin is not there: data/v;"), "whom it concerns");
 
     let text = world.refused("vg reduce data --missing", 7, "V0307");
     assert!(text.contains("data/v, data/v@one, data/v@two"), "{text}");
     let plan = world.ok("vg reduce data --missing --with-volumes -n");
-    let step = "would leave without what they lie over: data/v, data/v@one, data/v@two; varve snap remove data/v@one";
+    let step =
+        "would leave without their origin: data/v, data/v@one, data/v@two; varve snap remove data/v@one";
     assert!(plan.contains(step), "LOST1: {plan}");
     let done = world.ok("vg reduce data --missing --with-volumes -y");
     assert!(done.contains("data/v; varve lv show data/v"), "{done}");
@@ -140,7 +138,7 @@ fn kept(world: &World) -> (bool, bool) {
 }
 
 #[test]
-fn an_origin_is_kept_as_long_as_anything_lies_over_it_and_no_longer() {
+fn an_origin_is_kept_as_long_as_anything_is_backed_by_it_and_no_longer() {
     let mut world = over_gold();
     assert_eq!(kept(&world), (false, true));
     // BELOW2, BASES1
@@ -183,6 +181,10 @@ fn an_origin_of_nothing_is_let_go_of_at_the_next_start() {
     assert_ne!(world.run("lv create data/w --pool p --origin data/base@gold").exit, 0);
     world.wait_for_death();
     world.start();
-    assert_eq!(kept(&world), (false, false), "BELOW1, BASES1: it was noted, and nothing came to lie over it");
+    assert_eq!(
+        kept(&world),
+        (false, false),
+        "BELOW1, BASES1: it was noted, and nothing came to be backed by it"
+    );
     world.ok("snap remove data/base@gold -y --wait");
 }

@@ -420,7 +420,7 @@ impl Host {
     }
 
     /// Whether an image has a backing image.
-    pub(crate) async fn lies_over(&self, image: &str) -> bool {
+    pub(crate) async fn is_backed(&self, image: &str) -> bool {
         let header = read_header(self.disk_at(image).device(&self.world), self.world.arena()).await;
         header.is_ok_and(|header| header.backing.is_some())
     }

@@ -364,10 +364,10 @@ impl<'a> History<'a> {
     async fn spoil_what_nobody_needs(&self, daemon: &Daemon, model: &mut Model) {
         for (name, volume) in &mut model.volumes {
             let Some(image) = daemon.image_of(name).await else { continue };
-            let lies_over = self.host.lies_over(&image).await;
-            assert!(volume.has_origin || !lies_over, "HISTORY6: {name} was given all that lay below {image}");
-            volume.has_origin = lies_over;
-            if !lies_over {
+            let is_backed = self.host.is_backed(&image).await;
+            assert!(volume.has_origin || !is_backed, "HISTORY6: {name} was given all that lay below {image}");
+            volume.has_origin = is_backed;
+            if !is_backed {
                 self.host.spoil(&base_of(&image));
             }
             if let Some(committed) = image_over(&image) {
@@ -430,7 +430,7 @@ impl<'a> History<'a> {
                 if let Verb::Flatten { name } = &verb
                     && let Some(image) = &after.volumes[name].image
                 {
-                    assert!(!self.host.lies_over(image).await, "HISTORY3: {verb:?}");
+                    assert!(!self.host.is_backed(image).await, "HISTORY3: {verb:?}");
                 }
                 if let Verb::CommitImage { name } = &verb {
                     assert_eq!(daemon.image_of(name).await, after.volumes[name].image, "HISTORY3: {verb:?}");

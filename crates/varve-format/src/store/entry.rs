@@ -54,13 +54,13 @@ const RESERVED: Field = Field::new(4, 4, "reserved", "zero");
 const DATE: Field = Field::new(16, 8, "created", "seconds since 1970-01-01 00:00 UTC");
 const ORIGIN_SIZE: Field = Field::new(24, 8, "size", "bytes of the origin at that moment");
 const CREATE_FLAGS: Field =
-    Field::new(32, 4, "flags", "1: read-only; 2: held; 4: others lie over it; all others zero");
+    Field::new(32, 4, "flags", "1: read-only; 2: held; 4: others are backed by it; all others zero");
 const NAME_LENGTH: Field =
     Field::new(36, 4, "name_length", "bytes of the name, which follows, padded with zeros");
 const CREATE_HEAD: usize = 40;
 
 const FLAGS_VALUE: Field =
-    Field::new(16, 4, "flags", "1: read-only; 2: held; 4: others lie over it; all others zero");
+    Field::new(16, 4, "flags", "1: read-only; 2: held; 4: others are backed by it; all others zero");
 const FLAGS_RESERVED: Field = Field::new(20, 4, "reserved_2", "zero");
 const FLAGS_SIZE: usize = 24;
 const SNAPSHOT_SIZE: usize = 16;

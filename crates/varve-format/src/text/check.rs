@@ -108,7 +108,7 @@ impl Description {
             if let Layout::Image { path, .. } = &lv.layout
                 && !read.insert(path)
             {
-                let problem = "its image is that of another volume, or one that others lie over";
+                let problem = "its image is that of another volume, or one that others are backed by";
                 return Err(TextError::Shape { place: lv.name.clone(), problem });
             }
         }

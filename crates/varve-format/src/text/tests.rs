@@ -291,7 +291,7 @@ const BREAKAGES: &[Breakage] = &[
             in_image(d, "/gold", 512);
             d.images.push(ImageEntry { path: "/gold".into(), ..image() });
         },
-        "fast: its image is that of another volume, or one that others lie over",
+        "fast: its image is that of another volume, or one that others are backed by",
     ),
     ("TEXT12", |d| on_no_disk(d, mapper("/run/map", 1)).role = Role::Pool, "fast: a pool lies on disks"),
     ("TEXT7", |d| d.logical_volumes[1].layout = mapper("/run/map", 1), "fast: `extents` is not the sum"),

@@ -21,7 +21,7 @@ const FLAGS: Field = Field::new(
     32,
     4,
     "flags",
-    "entry 2: 1 read-only, 2 being removed, 4 lies over an origin, 8 held, 16 others lie over it, 32 snapshot",
+    "entry 2: 1 read-only, 2 being removed, 4 has an origin, 8 held, 16 others are backed by it, 32 snapshot",
 );
 const NAME_LENGTH: Field = Field::new(36, 4, "name_length", "entry 2: bytes of the name");
 const SOURCE: Field = Field::new(
@@ -37,7 +37,7 @@ const SNAPSHOT_OF: Field = Field::new(
     "snapshot_of",
     "entry 3: id of the volume that it is a snapshot of, if it is one; else zero",
 );
-const ORIGIN: Field = Field::new(64, 48, "origin", "entries 4 to 6: what it lies over, if it does");
+const ORIGIN: Field = Field::new(64, 48, "origin", "entries 4 to 6: its origin, if it has one");
 const NAME: Field = Field::new(112, 16, "name", "entries from 16 on: the name, 16 bytes each, then zeros");
 
 /// The byte table of a volume.

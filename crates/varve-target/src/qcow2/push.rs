@@ -28,7 +28,7 @@ impl Image {
     /// Refuses to give anything away to something that cannot take it, or while internal snapshots would change with it.
     pub(super) fn check_pushes(&self) -> Result<(), OpenError> {
         let Some(below) = self.backing.as_ref().map(Device::shape) else {
-            return Err(OpenError::Invalid("the image lies over nothing that it could be committed to"));
+            return Err(OpenError::Invalid("the image has no backing image that it could be committed to"));
         };
         if below.access == Access::ReadOnly {
             return Err(OpenError::Io(IoError::ReadOnly));

@@ -683,7 +683,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         view.flush().await.expect("no faults");
         store.begin_removal(ids[2]).await.expect("not held");
         store.set_base(ids[0], true).await.expect("space");
-        assert_eq!(store.begin_removal(ids[0]).await, Err(StoreError::Held), "others lie over it");
+        assert_eq!(store.begin_removal(ids[0]).await, Err(StoreError::Held), "others are backed by it");
         let all = async |store: &Rc<SnapshotStore>| {
             let mut all = Vec::new();
             for descriptor in store.list() {

@@ -700,13 +700,13 @@ fn a_volume_over_which_others_lie_is_not_removed_whatever_people_hold() {
         pool.set_flags(one, true, false).await.expect("it is there");
         assert_eq!(pool.remove(one).await, Err(PoolError::Held));
         let clone = pool.snapshot(one, "clone", false).await.expect("there is space");
-        pool.remove(clone).await.expect("nothing lies over the clone");
+        pool.remove(clone).await.expect("nothing is backed by the clone");
         pool.checkpoint().await.expect("no faults");
         drop(pool);
         let pool = open(disk.device(&world), &world).await;
         assert_eq!(pool.remove(one).await, Err(PoolError::Held));
         pool.set_base(one, false).await.expect("it is there");
-        pool.remove(one).await.expect("nothing lies over it any more");
+        pool.remove(one).await.expect("nothing is backed by it any more");
         sound(&pool).await;
     });
 }

@@ -119,16 +119,16 @@ fn what_shows_through_from_below_a_volume_is_an_answer_of_its_own() {
     let (world, disk, below) = (World::new(1), SimDisk::new(8 * MIB), SimDisk::new(64 * KIB));
     let arena = world.arena();
     world.run(async {
-        let lies_over = Origin {
+        let backing = Origin {
             backing: Backing::Snapshot { store: Uuid::from_u128(9), number: 3, created: 5 },
             bytes: 64 * KIB,
         };
         let origin = below.device(&world);
         write(&origin, &arena, Extent::new(0, 64 * KIB), 5).await.expect("no faults");
         let pool = fresh(disk.device(&world), &world).await;
-        let new = NewVolume { name: "v".into(), bytes: MIB, origin: Some(lies_over) };
+        let new = NewVolume { name: "v".into(), bytes: MIB, origin: Some(backing) };
         let id = pool.create(&new).await.expect("space");
-        pool.attach_origin(&lies_over, &origin).expect("it fits");
+        pool.attach_origin(&backing, &origin).expect("it fits");
         let device = pool.volume(id).expect("there");
         write(&device, &arena, Extent::new(8 * PART, PART), 6).await.expect("space");
         let ask = async |at: u64| {

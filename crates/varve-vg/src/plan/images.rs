@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 impl Draft<'_> {
     pub(super) fn add_image(&mut self, image: Image) -> Result<(), PlanError> {
-        self.step(format!("write down that volumes lie over {}", image.shown()));
+        self.step(format!("write down that volumes are backed by {}", image.shown()));
         self.description.images.push(image);
         Ok(())
     }

@@ -116,14 +116,14 @@ impl PoolCalls<'_> {
     }
 
     /// The number of a volume, or of its snapshot, and its origin.
-    pub fn lies_over(
+    pub fn origin_of(
         &self,
         number: u64,
         snapshot: Option<String>,
     ) -> Answer<Result<(u64, Option<Origin>), Failure>> {
         let id = self.id;
         self.shard
-            .run(async move |here: ShardContext| origins::lies_over(&here, id, number, snapshot.as_deref()))
+            .run(async move |here: ShardContext| origins::origin_of(&here, id, number, snapshot.as_deref()))
     }
 
     /// Whether the origin of a volume or snapshot is there, so that it can be copied.

@@ -119,7 +119,7 @@ async fn below_of(context: &ShardContext, selected: &Selected) -> Result<Option<
 }
 
 fn over_nothing(path: &Path) -> Failure {
-    Failure::new(Code::Usage, format!("{} lies over nothing", path.display()))
+    Failure::new(Code::Usage, format!("{} has no backing image", path.display()))
         .help(format!("varve image info {}", path.display()))
 }
 
@@ -169,7 +169,7 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
         let Some(below) = below_of(&context, &top).await? else { return Err(over_nothing(&top.path)) };
         let path = top.path.clone();
         let target = Writable::open(&context, top, Some(below), 0).await?;
-        let image = target.image.as_ref().expect("only a qcow2 image lies over another");
+        let image = target.image.as_ref().expect("only a qcow2 image has a backing image");
         if !image.snapshots().is_empty() {
             let message = format!("{} has internal snapshots, which need what lies below it", path.display());
             return Err(Failure::new(Code::Usage, message).help(
@@ -184,7 +184,7 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
         Ok(written)
     })??;
     let text = format!(
-        "flattened {}: it lies over nothing any more; {} were copied",
+        "flattened {}: it has no backing image any more; {} were copied",
         path.display(),
         units::size(written_bytes)
     );

@@ -50,7 +50,7 @@ impl Pages {
         }
         // Only a contradiction has put another node there while this one was read (PDATA7).
         if self.cache.contains(node.address) {
-            return Some("PDATA7: a node that another one lies over");
+            return Some("PDATA7: a node that another one overlaps");
         }
         match &node.entries {
             Entries::Branch(children) if children.iter().any(|child| !self.is_inside(child.1.block())) => {

@@ -250,7 +250,7 @@ fn images_grow_and_what_is_gained_is_zeros() {
 }
 
 #[test]
-fn an_image_shorter_than_what_it_lies_over_does_not_grow() {
+fn an_image_shorter_than_its_backing_image_does_not_grow() {
     let folder = Folder::new("long-backing");
     std::fs::write(folder.path("base"), vec![3; 1 << 20]).expect("written");
     let path = folder.path("top");
@@ -356,7 +356,7 @@ fn behind_the_end_of_a_shorter_layer_are_zeros_whatever_lies_below() {
     let read = read_all(&Device::new(ImageDevice::new(Rc::new(open_chain(top, Options::default())))));
     let seven = 1000 << 10;
     assert!(read[..seven].iter().all(|byte| *byte == 7), "the base shows through");
-    assert!(read[seven..].iter().all(|byte| *byte == 0), "and not behind the end of what lies over it");
+    assert!(read[seven..].iter().all(|byte| *byte == 0), "and not behind the end of its overlay");
 }
 
 #[test]
