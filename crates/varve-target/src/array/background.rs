@@ -54,7 +54,7 @@ impl Array {
                     if caught_up >= CAUGHT_UP_MAX {
                         caught_up = 0;
                         self.wants_superblock.set(true);
-                        let _told = self.reconfigure().await; // The next request is told of it, too.
+                        let _told = self.reconfigure().await; // The next request gets the error, too.
                     }
                 }
                 None => {
@@ -101,13 +101,13 @@ impl Array {
                 watch.tick();
                 due = (watch.take_begun() || self.is_waited_for()).then(next_tick);
                 if self.abandon_slow() {
-                    under_way.push(Box::pin(self.reconfigure().map(drop))); // The next request is told of it, too.
+                    under_way.push(Box::pin(self.reconfigure().map(drop))); // The next request gets the error, too.
                 }
             }
         }
     }
 
-    /// Whether somebody waits for a member, or for the log disk.
+    /// Whether a caller waits for a member, or for the log disk.
     fn is_waited_for(&self) -> bool {
         self.members.is_waited_for() || self.log_disk.is_waited_for()
     }
@@ -191,12 +191,12 @@ impl Array {
         }
         let next = self.regions.next_retirement(self.options.clock.now(), delay);
         if next.is_none() && self.regions.has_clean() {
-            // Nobody writes any more: no mark is coming that this could ride with.
+            // There are no writes any more: no mark is coming that this could ride with.
             let inside = self.gate.enter().await;
             let committed = self.join_commit().await;
             drop(inside);
             if committed.is_err() {
-                let _told = self.reconfigure().await; // The next request is told of it, too.
+                let _told = self.reconfigure().await; // The next request gets the error, too.
             }
         }
         next.map(|next| next.max(self.options.clock.now().after(delay / 4 + LOOK_MIN)))
@@ -221,7 +221,7 @@ impl Array {
         self.tell();
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let outcome = self.publish(|| {}).await;
-        self.latch.shut(IoError::Gone); // Whoever comes too late is told.
+        self.latch.shut(IoError::Gone); // A request that comes too late gets this error.
         self.members.await_departed().await; // They may change members that could be used again.
         self.members.watch().end();
         outcome

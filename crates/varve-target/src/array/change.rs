@@ -191,13 +191,13 @@ impl Array {
         each_once(failed)
     }
 
-    /// Writes what the log has, before anybody else does anything.
+    /// Writes what the log has, before anything else is done.
     pub(super) async fn send_again(&self, extent: Extent, data: Bytes) -> Result<(), IoError> {
         let failed = self.send(extent, &Change::Write(data), Durability::Volatile).await;
         self.handle_failures(&failed, 0..0)
     }
 
-    /// What is to be done about members that failed: they leave if the others have all data. If not, nobody leaves, and members
+    /// What is to be done about members that failed: they leave if the others have all data. If not, none leaves, and members
     /// may differ there.
     pub(super) fn handle_failures(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
         if failed.is_empty() {

@@ -235,7 +235,7 @@ impl Array {
         self.regions.end_pages(&idle, self.has_bug(InjectedBug::ClearBeforePagesFlushed));
         drop((paging, inside));
         if self.members.is_leaving() {
-            let _told = self.reconfigure().await; // The next request is told of it, too.
+            let _told = self.reconfigure().await; // The next request gets the error, too.
         }
     }
 
@@ -256,7 +256,7 @@ impl Array {
         }
     }
 
-    /// Nobody knows what members hold in these regions: they are believed as they are (PAGES2).
+    /// What members hold in these regions is unknown: they are believed as they are (PAGES2).
     pub(super) fn forget_checksums(&self, regions: impl IntoIterator<Item = u64>) {
         let Some(checksums) = &self.checksums else { return };
         let written = self.regions.written();

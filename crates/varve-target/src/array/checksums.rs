@@ -5,7 +5,7 @@
 //! *behind* on the members until pages are written, and stays in memory until then. What is not behind is a cache.
 //!
 //! Invariants:
-//! - CHECKSUMS1. A span that is behind, or that somebody reads or writes pages of, stays in memory.
+//! - CHECKSUMS1. A span that is behind, or whose pages are being read or written, stays in memory.
 //! - CHECKSUMS2. What was read of pages never takes the place of what was set since.
 
 use super::geometry::ArrayLayout;
@@ -21,7 +21,7 @@ use varve_format::array::{ChecksumPage, SPAN_SIZE, fragment_checksum};
 pub(super) enum Expected {
     /// Pages may say it, and were not read.
     Unread,
-    /// Nobody knows it: the fragment is believed.
+    /// It is unknown: the fragment is believed.
     Unknown,
     /// It is this.
     Is(u32),
@@ -64,7 +64,7 @@ struct Span {
     behind: u16,
     /// Its pages were written last into caches.
     is_cached: bool,
-    /// It was looked at since somebody looked for room.
+    /// It was looked at since room was last looked for.
     was_used: bool,
 }
 
@@ -211,7 +211,7 @@ impl Checksums {
         self.set_all(extent, Expected::Is(self.zero()));
     }
 
-    /// Nobody knows any more what members have in `extent`.
+    /// What members have in `extent` is unknown from now on.
     pub(super) fn forget(&self, extent: Extent) {
         self.set_all(extent, Expected::Unknown);
         spans_of(extent).for_each(|number| self.with(number, |span| span.has_forgotten = true));
@@ -296,7 +296,7 @@ impl Checksums {
         })
     }
 
-    /// Whether pages of span `number` are to be read, by whoever asks. Else somebody does so already, or has.
+    /// Whether pages of span `number` are to be read, by the caller. Else they are being read already, or were.
     pub(super) fn begin_reading(&self, number: u64) -> bool {
         self.with(number, |span| {
             let begins = !span.was_read && !span.is_being_read;
@@ -374,7 +374,7 @@ impl Checksums {
         self.with(number, |span| span.was_read)
     }
 
-    /// Waits while somebody reads the pages of span `number`.
+    /// Waits while the pages of span `number` are being read.
     pub(super) async fn being_read(&self, number: u64) {
         let is_being_read = || self.spans.borrow().get(&number).is_some_and(|span| span.is_being_read);
         self.read.until(|| !is_being_read()).await;

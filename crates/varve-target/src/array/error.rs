@@ -32,8 +32,8 @@ pub enum ArrayError {
     },
     /// The members that are here may lack writes that those which are missing have.
     MaybeStale,
-    /// The disk that has the log is not here, or does not have it any more, and a data member of ddraid is not in sync: nobody knows what
-    /// the others hold.
+    /// The disk that has the log is not here, or does not have it any more, and a data member of ddraid is not in sync:
+    /// what the others hold is unknown.
     LogUnknown,
     /// The array on the members is not the one that was looked for.
     Mismatch(&'static str),

@@ -108,7 +108,7 @@ impl FoundMembers {
         self.found.iter().zip(&election.members).any(is_behind)
     }
 
-    /// Who of those that have answered is believed.
+    /// Which of the members that have answered are believed.
     pub(super) fn elect(&self, spec: &ArraySpec, options: &ArrayOptions) -> Result<Election, ArrayError> {
         let believes_stale = options.injected_bug == Some(InjectedBug::BelieveStale);
         elect(spec.layout, &self.found, options.accept_missing, believes_stale)
@@ -168,7 +168,7 @@ async fn find_log(spec: &ArraySpec, place: usize, log: &Member, arena: &Arena) -
 }
 
 /// `superblock` of a mirror as if it had never had the last copies that it had more than `spec`: they were split off while all were
-/// equal and nobody wrote.
+/// equal and no write was under way.
 fn without_split(spec: &ArraySpec, mut superblock: Superblock) -> Superblock {
     if matches!(spec.layout, ArrayLayout::Mirror { .. }) && superblock.kind == kind_of(spec.layout).0 {
         superblock.members.truncate(spec.layout.members());

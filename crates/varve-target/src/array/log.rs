@@ -35,7 +35,7 @@ pub(super) struct Log {
     records: Cell<u64>,
 }
 
-/// Who has the log.
+/// A holder of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
     /// The member in this place.
@@ -93,7 +93,7 @@ impl Log {
         self.copies.replace(Rc::new(Copies { copies, failed: RefCell::default(), end }));
     }
 
-    /// Who has the log.
+    /// The holders of the log.
     pub(super) fn holders(&self) -> Vec<Holder> {
         self.copies.borrow().copies.iter().map(|(holder, _)| *holder).collect()
     }
@@ -130,7 +130,7 @@ impl Log {
         (self.ring.record_blocks_max() - 8) / 2 * BLOCK_SIZE
     }
 
-    /// All of what was asked for is forgotten: those who asked ask again.
+    /// All of what was asked for is forgotten: the tasks that asked ask again.
     pub(super) fn forget(&self) {
         self.pending.take();
     }
@@ -229,7 +229,7 @@ struct Batch {
     content: Vec<Rc<Cell<bool>>>,
 }
 
-/// The ring where it lies. A write succeeds if one of them took it; who did not stands in `failed`.
+/// The ring where it lies. A write succeeds if one of the holders took it; those that did not stand in `failed`.
 #[derive(Default)]
 struct Copies {
     copies: Vec<(Holder, Device)>,

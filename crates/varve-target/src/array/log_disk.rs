@@ -1,8 +1,8 @@
 //! The disk that has the log of an array instead of its members.
 //!
-//! It has superblocks and a ring as a member has them, and no data. The superblock that counts says who has the records that count:
-//! the log disk or members; no other ring is read. When the log disk fails the log goes on with members, and what lies on the disk
-//! is believed no more. An array that is closed has its log with its members.
+//! It has superblocks and a ring as a member has them, and no data. The superblock that counts says where the records that count
+//! are: on the log disk or on members; no other ring is read. When the log disk fails the log goes on with members, and what lies
+//! on the disk is believed no more. An array that is closed has its log with its members.
 //!
 //! Invariants:
 //! - LOGDISK1. The log disk has the log only if a superblock that says so is durable on all members that are not away, and on it.
@@ -127,7 +127,7 @@ impl LogDisk {
         !std::mem::replace(&mut slot.is_slow, true)
     }
 
-    /// Whether somebody waits for it.
+    /// Whether a caller waits for it.
     pub(super) fn is_waited_for(&self) -> bool {
         self.0.borrow().as_ref().is_some_and(|slot| slot.requests.is_waited_for())
     }
@@ -146,7 +146,7 @@ impl LogDisk {
 }
 
 impl Slot {
-    /// Nobody waits any more for what is under way.
+    /// No caller waits any more for what is under way.
     fn end_requests(&self, members: &Members) {
         if !self.requests.is_abandoned() {
             members.see_off(self.id, &self.requests);

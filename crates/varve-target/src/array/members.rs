@@ -248,12 +248,12 @@ impl Members {
         &self.watch
     }
 
-    /// Whether somebody waits for a member.
+    /// Whether a caller waits for a member.
     pub(super) fn is_waited_for(&self) -> bool {
         self.slots.borrow().iter().any(|slot| slot.requests.is_waited_for())
     }
 
-    /// Waits until nobody waits for a member.
+    /// Waits until no caller waits for a member.
     pub(super) async fn rest(&self) {
         self.watch.rest(|| !self.is_waited_for()).await;
     }
@@ -279,14 +279,14 @@ impl Members {
         !std::mem::replace(&mut slot.is_slow, true)
     }
 
-    /// Nobody waits any more for what is under way on a member that leaves.
+    /// No caller waits any more for what is under way on a member that leaves.
     fn end_requests(&self, slot: &Slot) {
         if !slot.requests.is_abandoned() {
             self.see_off(slot.entry.id, &slot.requests);
         }
     }
 
-    /// Nobody waits any more for `requests`, on the member or log disk `id`, which leaves.
+    /// No caller waits any more for `requests`, on the member or log disk `id`, which leaves.
     pub(super) fn see_off(&self, id: Uuid, requests: &Rc<Requests>) {
         self.left.borrow_mut().push((id, Rc::clone(requests)));
         requests.abandon();

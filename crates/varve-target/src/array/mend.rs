@@ -12,7 +12,7 @@ use varve_format::array::{MemberState, fragment_checksum};
 /// Why a block is not mended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unmended {
-    /// Too much of it is wrong, or nobody knows what is.
+    /// Too much of it is wrong, or it is unknown what is.
     Unsound(Unsound),
     /// The array is out of use.
     Io(IoError),

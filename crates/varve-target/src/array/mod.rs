@@ -14,7 +14,7 @@
 //! - ARRAYIO1. A member is written only where the log says, durably, that the region is dirty.
 //! - ARRAYIO2. A region is clean again only when all members have flushed what was written there.
 //! - ARRAYIO3. What a member missed is acknowledged only when it is durable on the others that it is away.
-//! - ARRAYIO4. Members are made equal, or caught up, where nobody writes meanwhile: under the range lock.
+//! - ARRAYIO4. Members are made equal, or caught up, where no write is under way meanwhile: under the range lock.
 //! - ARRAYIO5. A region in which members may differ is never reconstructed. Where a data member of ddraid is missing it is not read,
 //!   but for blocks of which checksums say what was flushed there last (ARRAYLOST2).
 //! - ARRAYIO6. While a data member of ddraid is missing, what is written is in the log first.
@@ -90,15 +90,15 @@ pub struct Array {
     checksums: Option<Checksums>,
     /// What is known of regions that were dirty when a data member was lost with the power.
     lost: Lost,
-    /// Held by whoever writes pages of checksums, for the bytes of the array that these are of.
+    /// Held to write pages of checksums, for the bytes of the array that these are of.
     paging: RangeLock,
-    /// Held by changes, by reads that combine members, and by whoever makes members equal (ARRAYIO4).
+    /// Held by changes, by reads that combine members, and to make members equal (ARRAYIO4).
     range: RangeLock,
     /// Changes are inside; a superblock is written while none is.
     gate: Gate,
-    /// Held by whoever writes superblocks.
+    /// Held to write superblocks.
     publishing: RangeLock,
-    /// Held by whoever takes a member in; taken before `publishing`.
+    /// Held to take a member in; taken before `publishing`.
     attaching: RangeLock,
     /// Number of the last superblock.
     number: Cell<u64>,
@@ -111,7 +111,7 @@ pub struct Array {
     slow_after: Cell<Duration>,
     /// As [`ArrayOptions::release_delay`].
     release_delay: Cell<Duration>,
-    /// Of whoever makes members equal.
+    /// Of the work that makes members equal.
     pace: pace::Pace,
     is_closed: Cell<bool>,
     /// Something has changed that the background work or an observer waits for, and how often.
@@ -165,7 +165,7 @@ impl Array {
         self.options.injected_bug == Some(bug)
     }
 
-    /// Tells whoever waits for a change of the array.
+    /// Wakes the tasks that wait for a change of the array.
     fn tell(&self) {
         self.changes.set(self.changes.get() + 1);
         self.changed.notify_all();
@@ -187,7 +187,7 @@ impl Array {
     }
 }
 
-/// What requests are told when the members cannot serve them.
+/// The error that requests receive when the members cannot serve them.
 fn lost() -> IoError {
     IoError::Corrupt
 }

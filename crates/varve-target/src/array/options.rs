@@ -52,7 +52,7 @@ pub struct Member {
     pub device: Option<Device>,
 }
 
-/// How fast an array does what nobody waits for, in bytes of the array a second, none of them 0.
+/// How fast an array does what no request waits for, in bytes of the array a second, none of them 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
     /// While clients are served, at least this, as far as the members can.
@@ -86,7 +86,7 @@ pub struct ArrayOptions {
     /// Bytes of memory for checksums of what is not being written.
     pub checksum_cache: u64,
     /// Take a mirror into use although members are missing that may know better, and ddraid although its log and a data member are: what
-    /// nobody knows is refused then.
+    /// is unknown is refused then.
     pub accept_missing: bool,
     /// The disk that has the log, in as many bytes as [`ArraySpec::log_size`] says; none if it is with the members. One that is
     /// missing, or fails, is done without.

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::time::Duration;
 use varve_block::{Clock, Extent, LockMode, Moment, RangeLock};
 
-/// The longest sleep before somebody looks again whether clients are served and the work is still wanted.
+/// The longest sleep between two looks at whether clients are served and the work is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
 /// So long after a request clients count as served.
 const BUSY: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ pub(super) struct Pace {
     requests: Cell<u64>,
     /// Until when clients count as served.
     busy_until: Cell<Moment>,
-    /// Whether they did when somebody looked last; at first they do.
+    /// Whether they did at the last look; at first they do.
     is_busy: Cell<bool>,
     measured: Measured,
 }

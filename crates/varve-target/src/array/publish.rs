@@ -7,7 +7,7 @@
 //! - PUBLISH1. No change is inside while superblocks are written.
 //! - PUBLISH2. Before a superblock counts, it is durable on all members that are not away, and on the log disk that has the log; the
 //!   ring is used again after that.
-//! - PUBLISH3. A member that fails meanwhile is away in the next superblock, before anybody goes on.
+//! - PUBLISH3. A member that fails meanwhile is away in the next superblock, before any request goes on.
 
 use super::election::may_go_on;
 use super::geometry::kind_of;
@@ -18,7 +18,7 @@ use varve_block::{Completion, Device, Durability, Extent, Io, IoError, LockMode}
 use varve_format::array::{BLOCK_SIZE, MemberState, Superblock};
 
 impl Array {
-    /// Writes superblocks if members have failed or the log is to begin anew, and waits for whoever does so already.
+    /// Writes superblocks if members have failed or the log is to begin anew, and waits for a task that does so already.
     pub(super) async fn reconfigure(&self) -> Result<(), IoError> {
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if !self.is_leaving() && !self.wants_superblock.get() {
@@ -84,12 +84,12 @@ impl Array {
         }
     }
 
-    /// Whether somebody has failed, and it is not durable yet.
+    /// Whether a member or the log disk has failed, and that is not durable yet.
     pub(super) fn is_leaving(&self) -> bool {
         self.members.is_leaving() || self.log_disk.is_leaving()
     }
 
-    /// Who is to have the log: the log disk while the array is in use, else members in sync.
+    /// The holders that are to have the log: the log disk while the array is in use, else members in sync.
     fn log_holders(&self) -> Vec<(Holder, Device)> {
         if let Some((_, device)) = self.log_disk.usable().filter(|_| !self.is_closed.get()) {
             return vec![(Holder::LogDisk, device)];

@@ -34,7 +34,7 @@ pub(super) enum Unread {
 }
 
 impl Unread {
-    /// What a request is told.
+    /// The error that a request receives.
     pub(super) fn error(self) -> IoError {
         match self {
             Unread::Member(_, error) => error,
@@ -73,7 +73,7 @@ impl Array {
         }
     }
 
-    /// Reads `extent` of a mirror while nobody writes it; what does not fit its checksums is written again.
+    /// Reads `extent` of a mirror while no write changes it; what does not fit its checksums is written again.
     async fn read_mended(&self, extent: Extent, length: usize) -> Outcome {
         loop {
             let shared = self.range.lock(extent, LockMode::Shared).await;

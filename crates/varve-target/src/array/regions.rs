@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - REGIONS1. A region with a writer is marked, or its writer still waits for the mark.
-//! - REGIONS2. A region is clean only when nobody writes it and all members have flushed what was written: a flush that began
+//! - REGIONS2. A region is clean only when it has no writer and all members have flushed what was written: a flush that began
 //!   when the last write had ended, and that ended.
 //! - REGIONS3. What the log says is dirty is at least what is active and marked, and what is not in sync.
 
@@ -60,7 +60,7 @@ struct Active {
 enum Pages {
     Behind,
     BeingWritten,
-    /// They were written, and nobody has written the region since they began to be.
+    /// They were written, and the region has not been written since that began.
     Written,
 }
 
@@ -260,7 +260,7 @@ impl Regions {
         clean
     }
 
-    /// All members have flushed and nobody writes: no region is dirty but those that are not in sync.
+    /// All members have flushed and there is no writer: no region is dirty but those that are not in sync.
     pub(super) fn all_clean(&self) {
         let mut active = self.active.borrow_mut();
         assert!(active.values().all(|entry| entry.writers == 0), "REGIONS2: a region is being written");
@@ -284,7 +284,7 @@ impl Regions {
         assert!(self.flushed.get() <= self.flush_begun.get(), "REGIONS2: a flush that ended began");
     }
 
-    /// The regions that are marked because somebody writes or wrote them.
+    /// The regions that are marked because they are being written or were.
     pub(super) fn marked(&self) -> Vec<u64> {
         let active = self.active.borrow();
         active.iter().filter(|(_, entry)| entry.is_marked).map(|(region, _)| *region).collect()

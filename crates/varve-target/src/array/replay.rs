@@ -4,9 +4,9 @@
 //! - ARRAYOPEN1. What was marked since the superblock and is not clean is dirty: it is made equal again, or not read.
 //! - ARRAYOPEN2. Where a data member of ddraid was missing already, the log has what was written, which is written again; no block
 //!   is torn there.
-//! - ARRAYOPEN3. Of two copies of the log the longer one counts: what only one has was acknowledged to nobody. If there is none, nobody
-//!   knows where members differ, or what was written: all regions are dirty, and written. Then the array is not opened where a data
-//!   member of ddraid is not in sync, for nothing could be read.
+//! - ARRAYOPEN3. Of two copies of the log the longer one counts: what only one has was never acknowledged. If there is none, it
+//!   is unknown where members differ, or what was written: all regions are dirty, and written. Then the array is not opened where
+//!   a data member of ddraid is not in sync, for nothing could be read.
 //! - ARRAYOPEN4. The log goes on with a number that no record has that is not known.
 
 use super::election::{Election, Found, Worth};

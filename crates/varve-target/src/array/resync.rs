@@ -38,7 +38,7 @@ impl Array {
         let _attaching = self.attaching.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.check_attached(place, member.id, &device)?;
         let own = read_superblock(&device, place, &self.options.arena).await?.newest;
-        let before = self.members.entries()[place]; // Nobody else takes the place meanwhile.
+        let before = self.members.entries()[place]; // No other task takes the place meanwhile.
         let is_known = own.is_some_and(|own| {
             own.array == self.spec.id
                 && own.place as usize == place

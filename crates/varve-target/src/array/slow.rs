@@ -21,15 +21,15 @@ pub(super) const TICKS: u32 = 4;
 #[derive(Default)]
 pub(super) struct Watch {
     tick: Cell<u64>,
-    /// Requests have begun since somebody asked.
+    /// Requests have begun since this was asked last.
     has_begun: Cell<bool>,
-    /// Requests of abandoned members for which nobody waits any more.
+    /// Requests of abandoned members for which no caller waits any more.
     late: RefCell<Vec<Completion<'static>>>,
     is_over: Cell<bool>,
     /// Ticks are of another length from now on.
     is_retimed: Cell<bool>,
     changed: Notify,
-    /// Nobody waits for one of the members any more.
+    /// No caller waits for one of the members any more.
     rests: Notify,
 }
 
@@ -44,7 +44,7 @@ impl Watch {
         self.has_begun.replace(false)
     }
 
-    /// Requests for which nobody waits any more, to be awaited by the caller (SLOW1).
+    /// Requests for which no caller waits any more, to be awaited by the caller (SLOW1).
     pub(super) fn take_late(&self) -> Vec<Completion<'static>> {
         self.late.take()
     }
@@ -72,7 +72,7 @@ impl Watch {
         self.changed.until(is_changed).await;
     }
 
-    /// Waits until `is_idle`, which is asked when nobody waits for a member any more.
+    /// Waits until `is_idle`, which is asked when no caller waits for a member any more.
     pub(super) async fn rest(&self, is_idle: impl FnMut() -> bool) {
         self.rests.until(is_idle).await;
     }
@@ -140,7 +140,7 @@ impl Requests {
         self.waiting.borrow().iter().flatten().any(slow)
     }
 
-    /// Whether somebody waits for one of them.
+    /// Whether a caller waits for one of them.
     pub(super) fn is_waited_for(&self) -> bool {
         self.waiting.borrow().len() > self.free.borrow().len()
     }

@@ -1,8 +1,8 @@
 //! Batches: what waits for the log at the same time goes into it together.
 //!
-//! Whoever wants something in the log joins the last batch of the queue. Each batch is a commit of the journal
+//! A task that wants something in the log joins the last batch of the queue. Each batch is a commit of the journal
 //! (`journal/group_commit.rs`). Its leader seals it, waits until the other members have read the old content that they are
-//! reading already, writes the record, and tells the others. Everything that arrives meanwhile forms the next batch,
+//! reading already, writes the record, and notifies the others. Everything that arrives meanwhile forms the next batch,
 //! whose reads overlap with this one's write.
 //!
 //! Invariants:

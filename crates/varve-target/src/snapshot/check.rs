@@ -34,20 +34,20 @@ pub struct StoreReport {
     pub entries: u64,
     /// Bytes of preserved and written content.
     pub content_bytes: u64,
-    /// Bytes that belong to nobody.
+    /// Bytes that have no owner.
     pub free_bytes: u64,
 }
 
 /// So many blocks are looked at in one walk: a TiB of a store.
 const WINDOW_BLOCKS: u64 = 1 << 28;
 
-/// What belongs to whom in a store.
+/// What an audit of a store has counted.
 #[derive(Default)]
 struct Audit {
     nodes: u64,
     /// Blocks of maps and their content.
     mapped: u64,
-    /// Blocks that belong to somebody.
+    /// Blocks that have an owner.
     owned: u64,
     /// Blocks that are marked as in use.
     used: u64,
@@ -96,8 +96,8 @@ impl Marks {
     }
 }
 
-/// Visits everything that belongs to somebody, `others` besides the maps, and compares it with the space map, window by
-/// window. `looks`: nobody works on the store, so what was read of it need not be kept.
+/// Visits everything that has an owner, `others` besides the maps, and compares it with the space map, window by
+/// window. `looks`: the store is not in use, so what was read of it need not be kept.
 async fn audit(
     blocks: &pdata::Map,
     map: &Map,

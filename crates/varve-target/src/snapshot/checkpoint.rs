@@ -36,7 +36,7 @@ impl SnapshotStore {
         self.failed.failure().is_none() && is_due
     }
 
-    /// Writes a checkpoint. Called only by a leader, or before anybody is served.
+    /// Writes a checkpoint. Called only by a leader, or before any request is served.
     pub(super) async fn checkpoint(&self) -> Result<(), IoError> {
         self.failed.check()?;
         let _writing = self.write_nodes_alone().await;

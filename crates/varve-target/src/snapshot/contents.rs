@@ -6,7 +6,7 @@
 //! Invariants:
 //! - CONTENTS1. Every mapping belongs to a snapshot that exists and lies inside it.
 //! - CONTENTS2. Ids grow with time and none is used twice.
-//! - CONTENTS3. A table names a snapshot only once the log has said that it exists, and nobody else sees it before: what was
+//! - CONTENTS3. A table names a snapshot only once the log has said that it exists, and it is not visible before: what was
 //!   refused never comes back.
 
 use super::StoreError;
@@ -160,12 +160,12 @@ impl Contents {
         self.assert_consistent();
     }
 
-    /// The snapshots that everybody sees, the oldest first.
+    /// The visible snapshots, the oldest first.
     pub(super) fn visible(&self) -> impl Iterator<Item = &Descriptor> {
         self.snapshots.values().filter(|descriptor| !self.announced.contains(&descriptor.id))
     }
 
-    /// The snapshot `id`, if everybody sees it.
+    /// The snapshot `id`, if it is visible.
     pub(super) fn visible_one(&self, id: u64) -> Option<&Descriptor> {
         self.snapshots.get(&id).filter(|_| !self.announced.contains(&id))
     }
@@ -241,7 +241,7 @@ impl Contents {
                 Ok(())
             }
             Entry::Restored { snapshot, extent } => {
-                // Who restored it may come after the one who restored the last, and said that all is done.
+                // This entry may follow the end of the rollback, which the task that restored the last part has logged.
                 if let Some(rollback) = self.rollback.as_mut().filter(|known| known.snapshot == *snapshot) {
                     rollback.restore(*extent);
                 }

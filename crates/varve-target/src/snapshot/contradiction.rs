@@ -1,8 +1,8 @@
-//! What is told of a store that contradicts itself, and what becomes of it.
+//! How a store that contradicts itself is reported, and what becomes of it.
 //!
 //! What was read of a store is never asserted: its checksum says that it was written so, not that it is true. Where a
 //! contradiction is met before anything is changed, the request fails and the store goes on. Where something was changed
-//! in the belief that it holds, nobody knows what follows, and nothing is written to the log any more.
+//! in the belief that it holds, it is unknown what follows, and nothing is written to the log any more.
 
 use super::SnapshotStore;
 use varve_block::{Extent, IoError};

@@ -19,7 +19,7 @@ pub enum StoreError {
     Held,
     /// A rollback is under way, or that snapshot is what the origin is being rolled back to.
     Busy,
-    /// The log could not be written during a rollback, and nobody knows what it says of that; the origin is not
+    /// The log could not be written during a rollback, and it is unknown what it says of that; the origin is not
     /// served until the store is opened again.
     HalfRolledBack,
     /// The name is none.

@@ -4,10 +4,10 @@
 //! lost and no snapshot goes silently.
 //!
 //! Invariants:
-//! - STOREFULL1. Whoever waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
+//! - STOREFULL1. A change that waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
 //! - STOREFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `space_waiters.rs`).
 //! - STOREFULL3. One snapshot goes at a time, and none while room has come since the attempt that failed, or is about to: blocks
-//!   that are free once somebody has read to the end are waited for, though not for ever.
+//!   that are free once reads under way have ended are waited for, though not for ever.
 
 use super::space::{FullPolicy, READERS_TIMEOUT, StoreEvent};
 use super::{SnapshotStore, StoreError};
@@ -57,14 +57,14 @@ impl SnapshotStore {
                 self.waiters.queue.tell(StoreEvent::Dropped(oldest));
                 Ok(())
             }
-            // Somebody else has removed or held it, or rolls back to it.
+            // Another task has removed or held it, or rolls back to it.
             Err(StoreError::NotFound | StoreError::Held | StoreError::Busy) => Ok(()),
             Err(StoreError::Io(error)) => Err(error),
             Err(_) => Err(IoError::NoSpace),
         }
     }
 
-    /// Waits for those who read what is free otherwise, if that is enough for `bytes` bytes; whether they have ended.
+    /// Waits for reads of blocks that are free otherwise, if these are enough for `bytes` bytes; whether the reads have ended.
     async fn readers_make_room(&self, wait: &SpaceWait, bytes: u64) -> bool {
         let enough = {
             let mut pages = self.blocks.pages();
@@ -83,8 +83,7 @@ impl SnapshotStore {
         timeout(&self.clock, READERS_TIMEOUT, self.waiters.queue.notified(wait)).await.is_some()
     }
 
-    /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a
-    /// bound.
+    /// Completes with the next event for the owner; events that are not fetched are kept, up to a bound.
     pub async fn next_event(&self) -> StoreEvent {
         self.waiters.queue.next_event().await
     }

@@ -5,9 +5,9 @@
 //!
 //! Invariants:
 //! - SIBLINGS1. The origin is changed only when every store says that what it needs is durable (SNAPSHOT1 for each).
-//! - SIBLINGS2. A change is inside the gates of all stores or of none: who waits at one gate keeps no other from draining,
-//!   or two stores that are frozen for one instant would wait for each other.
-//! - SIBLINGS3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
+//! - SIBLINGS2. A change is inside the gates of all stores or of none: a change that waits at one gate keeps no other from
+//!   draining, or two stores that are frozen for one instant would wait for each other.
+//! - SIBLINGS3. The origin never changes without a store's knowledge: a store that has siblings refuses to roll it back.
 
 use super::places::first_of;
 use super::{SnapshotStore, StoreError};
@@ -26,7 +26,7 @@ struct SideBySide {
     device: Device,
 }
 
-/// The origin of `stores`, which were all opened on the same one, for everybody's use in place of
+/// The origin of `stores`, which were all opened on the same one, for clients to use in place of
 /// [`SnapshotStore::origin`]. Its shape is the present one; ask again after a resize.
 pub fn side_by_side(stores: &[Rc<SnapshotStore>]) -> Result<Device, StoreError> {
     let first = stores.first().ok_or(StoreError::Misfit("there is no store"))?;

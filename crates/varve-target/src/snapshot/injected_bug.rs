@@ -26,7 +26,7 @@ pub enum InjectedBug {
     DropNeeded,
     /// A table names snapshots of which the log does not say yet that they exist (breaks CONTENTS3).
     NameAnnounced,
-    /// Freed space is used again although somebody may be reading it (breaks the second half of SNAPSHOT5).
+    /// Freed space is used again although a read of it may be under way (breaks the second half of SNAPSHOT5).
     ReuseWhileRead,
     /// Nodes of any transaction are believed (breaks DESCENT3 of `pdata`).
     TrustGenerations,

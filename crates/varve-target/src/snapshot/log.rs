@@ -18,7 +18,7 @@ const MAPPING_LENGTH: usize = 40;
 /// Something that has to get into the log.
 enum Unit {
     Entry {
-        /// Who wants it; none for data that was written to snapshots.
+        /// The member that wants it; none for data that was written to snapshots.
         member: Option<usize>,
         entry: Entry,
     },
@@ -45,7 +45,7 @@ struct Record {
     runs: Vec<(Extent, Vec<Slice>)>,
     /// Members for whose data there is no space.
     refused: Vec<usize>,
-    /// Who has something in it.
+    /// The members that have something in it.
     members: Vec<Option<usize>>,
 }
 
@@ -96,7 +96,7 @@ impl SnapshotStore {
         }
         batch.finish(outcomes);
         if !wants_checkpoint && self.checkpoint_is_due() {
-            // Nobody asked for it: if it fails, the next one who needs it is told.
+            // No member asked for it: if it fails, the next request that needs it gets the error.
             let _ = self.checkpoint().await;
         }
         self.notify_space();
@@ -198,7 +198,7 @@ impl SnapshotStore {
             entered = self.adopt(record.block).await; // SNAPSHOT8
         }
         if let Err(error) = entered {
-            // Nobody knows what the log says of this record, or the maps do not say what it does. Those before are sound.
+            // It is unknown what the log says of this record, or the maps do not say what it does. Those before are sound.
             tracing::error!(store = %self.id, %error, sequence, "nothing is written to the log any more");
             let error = self.failed.shut(error);
             record.members.into_iter().for_each(|member| outcomes.fail(member, error));
@@ -340,7 +340,7 @@ impl SnapshotStore {
             outcomes.fail(unit.member(), error);
             match unit {
                 Unit::Entry { entry: Entry::Written(mapping), .. } => written.push(mapping),
-                // CONTENTS3: before anybody is told, so that no table ever names it.
+                // CONTENTS3: before any member is notified, so that no table ever names it.
                 Unit::Entry { entry: Entry::Created(descriptor), .. } => self.withdraw(descriptor.id),
                 Unit::Entry { .. } | Unit::Copy { .. } => {}
             }
@@ -348,7 +348,7 @@ impl SnapshotStore {
         self.refuse_written(written);
     }
 
-    /// The log has nothing of what was `written`: another flush tells it.
+    /// The log has nothing of what was `written`: another flush logs it.
     pub(super) fn refuse_written(&self, written: Vec<Mapping>) {
         assert!(written.iter().all(|mapping| !mapping.extent.is_empty()), "SNAPSHOT4: something was written");
         // Before what has been written since: of two entries for one part the later one counts.

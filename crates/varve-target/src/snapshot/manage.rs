@@ -39,7 +39,7 @@ impl Usage {
     }
 }
 
-/// A store in which nobody else creates, removes or rolls back.
+/// A store in which no other task creates, removes or rolls back.
 pub struct Claimed {
     store: Rc<SnapshotStore>,
     managing: RangeGuard,
@@ -112,7 +112,7 @@ impl Pending {
     pub async fn commit(self) -> Result<u64, StoreError> {
         let Pending { store, ticket, id } = self;
         // If the log was refused it, it is withdrawn already. If the log failed, that may say that the snapshot exists:
-        // nobody sees it, and the origin is not changed where that would need a copy, until the next start can tell.
+        // it is not visible, and the origin is not changed where that would need a copy, until the next start can tell.
         store.await_commit(ticket).await?;
         Ok(id)
     }
@@ -125,8 +125,8 @@ impl SnapshotStore {
         self.claim().await?.freeze().await
     }
 
-    /// The first half of [`SnapshotStore::freeze`], during which changes go on: waits for others who create, remove or
-    /// roll back, and makes durable what was done before.
+    /// The first half of [`SnapshotStore::freeze`], during which changes go on: waits for other tasks that create, remove
+    /// or roll back, and makes durable what was done before.
     pub async fn claim(self: &Rc<Self>) -> Result<Claimed, StoreError> {
         let managing = self.manage().await?;
         // The long flush comes before the gate closes, so that the one behind it is short.
@@ -168,7 +168,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Notes whether others lie over a snapshot. As long as they do it is neither removed nor dropped for want of room.
+    /// Notes whether a snapshot backs others. As long as it does, it is neither removed nor dropped for want of room.
     pub async fn set_base(&self, id: u64, base: bool) -> Result<(), StoreError> {
         let _managing = self.manage().await?;
         let Descriptor { read_only, held, .. } = self.descriptor(id)?;

@@ -2,7 +2,7 @@
 //!
 //! Two maps in one space. What was *preserved* for snapshots is found by (chunk, snapshot), so that the content of
 //! snapshot S is the first entry at or after (chunk, S) that covers a part. What was *written* to a snapshot is found
-//! by (snapshot, part) and seen by nobody else.
+//! by (snapshot, part) and seen by no other snapshot.
 //!
 //! Both lie in the persistent tree and are in memory as far as the cache has room for them. A question comes in two
 //! forms: an attempt, which answers at once if what it needs is in memory ([`Stop`] otherwise), and a method of the
@@ -228,7 +228,7 @@ impl Map {
         Ok(())
     }
 
-    /// Notes that `mapping`'s snapshot was written, letting others go on now and then.
+    /// Notes that `mapping`'s snapshot was written, yielding to other tasks now and then.
     pub(super) async fn write(&self, mapping: Mapping, class: AllocClass) -> Result<(), IoError> {
         let mut left = mapping;
         loop {
@@ -240,8 +240,8 @@ impl Map {
         }
     }
 
-    /// Notes that the beginning of `mapping`'s snapshot was written, in [`WRITE_STEPS`] steps at most; `noted` is told of
-    /// each. What it had there is freed. What is left to be noted; an error comes with it too.
+    /// Notes that the beginning of `mapping`'s snapshot was written, in [`WRITE_STEPS`] steps at most; `noted` is called
+    /// for each. What it had there is freed. What is left to be noted; an error comes with it too.
     pub(super) async fn write_some(
         &self,
         mapping: Mapping,
@@ -404,7 +404,7 @@ impl Map {
                 (u64::from(id), &mut all.entry(u64::from(id)).or_default().written, change)
             }
         };
-        // What a damaged table counts wrong is told by a check; no decision about space relies on it.
+        // A check reports what a damaged table counts wrong; no decision about space relies on it.
         *number = number.saturating_add_signed(change).min(STORE_SIZE_MAX);
         if all.get(&id) == Some(&SnapshotBytes::default()) {
             all.remove(&id);
@@ -426,7 +426,7 @@ impl Map {
         self.bytes.borrow_mut().insert(snapshot, bytes);
     }
 
-    /// What a request is told of an error of the maps.
+    /// What a request receives for an error of the maps.
     pub(super) fn report(&self, error: MapError) -> IoError {
         report(self.store, error)
     }

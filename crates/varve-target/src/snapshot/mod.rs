@@ -18,8 +18,8 @@
 //! - SNAPSHOT1. A part of the origin that the newest snapshot does not own yet is changed only after its old content, and
 //!   the entry that finds it, are durable in the store.
 //! - SNAPSHOT2. The map says that a part is preserved for the newest snapshot only when no snapshot read of that part of
-//!   the origin is under way. Hence a change to parts that are all preserved needs no lock at all: whoever resolves
-//!   a snapshot from now on finds the store, and nobody who found the origin before is still reading.
+//!   the origin is under way. Hence a change to parts that are all preserved needs no lock at all: a read that resolves
+//!   a snapshot from now on finds the store, and no read that found the origin before is still under way.
 //! - SNAPSHOT3. Records of the log are written one after the other, each durable (forced unit access) before the next is
 //!   begun. Hence a record that was acknowledged can never lie behind one that was torn, only the last record can be
 //!   torn, and only its data has to be verified after a crash.
@@ -30,8 +30,8 @@
 //!   still under way (`pdata/space.rs`, SPACE1 and SPACE3).
 //! - SNAPSHOT6. A snapshot that exists after a crash has exactly the content of its instant: the origin was flushed while
 //!   its gate was closed, before the snapshot's entry was logged.
-//! - SNAPSHOT7. Lock order: a view's lock, then `copies` (who preserves), then `falls` (who reads the origin for a
-//!   snapshot), then `writing` (who writes nodes). Nobody waits for an earlier one while holding a later one.
+//! - SNAPSHOT7. Lock order: a view's lock, then `copies` (to preserve), then `falls` (to read the origin for a
+//!   snapshot), then `writing` (to write nodes). No task waits for an earlier one while holding a later one.
 //! - SNAPSHOT8. The maps change in memory only after the record that says so is durable; nodes are written whenever that
 //!   suits, to places to which nothing durable leads before the next checkpoint. What a crash takes back of the maps
 //!   the log brings again.
@@ -119,14 +119,14 @@ pub struct SnapshotStore {
     copies: RangeLock,
     /// Held shared by snapshot reads of the origin, and exclusively while parts are entered into the map (SNAPSHOT2).
     falls: RangeLock,
-    /// Held by whoever writes nodes of the maps (PDATA6).
+    /// Held to write nodes of the maps (PDATA6).
     writing: RangeLock,
     views: RefCell<BTreeMap<u64, Rc<ViewState>>>,
-    /// Held by whoever creates, removes or rolls back.
+    /// Held to create, remove or roll back.
     managing: RangeLock,
     /// The origin was flushed when the store was made: the next snapshot needs no flush before its gate closes.
     is_origin_flushed: Cell<bool>,
-    /// Held by whoever carries out a batch of a rollback.
+    /// Held to carry out a batch of a rollback.
     restoring: RangeLock,
     /// After a failed write to the log nothing that needs the log is done any more.
     failed: Latch,

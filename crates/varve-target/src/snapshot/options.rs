@@ -35,8 +35,8 @@ pub struct StoreOptions {
     pub freed_runs: usize,
     /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`](super::SnapshotStore::low_space) completes.
     pub low_space_percent: u64,
-    /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
-    /// opens it for a volume hands in what the volume declares.
+    /// What becomes of a change of the origin that finds no room for its copy. A store by itself refuses it; the
+    /// caller that opens it for a volume passes the volume's policy.
     pub full: FullPolicy,
     /// A fault for the tests that prove that the oracle finds it.
     #[doc(hidden)]

@@ -25,12 +25,12 @@ struct Origin {
 }
 
 impl SnapshotStore {
-    /// The origin, for everybody's use. Its shape is the present one; ask again after a resize.
+    /// The device of the origin, for any client. Its shape is the present one; ask again after a resize.
     pub fn origin(self: &Rc<Self>) -> Device {
         Device::new(Origin { store: Rc::clone(self), device: self.origin_device() })
     }
 
-    /// For whom the parts of `extent` are preserved now, and which those are.
+    /// The snapshot for which the parts of `extent` are preserved now, and these parts.
     fn concerned(&self, extent: Extent) -> Option<(u64, Extent)> {
         let (newest, size) = self.contents.borrow().newest()?;
         Some((newest, extent.align_out(PART_SIZE).intersect(Extent::new(0, size))?))
@@ -44,7 +44,7 @@ impl SnapshotStore {
         })
     }
 
-    /// The runs of `extent` that must be preserved before it may change, and for whom.
+    /// The runs of `extent` that must be preserved before it may change, and for which snapshot.
     pub(super) async fn missing(&self, extent: Extent) -> Result<Option<(u64, Vec<Extent>)>, IoError> {
         let Some((newest, parts)) = self.concerned(extent) else { return Ok(None) };
         let missing = self.map.missing(newest, parts).await?;

@@ -1,7 +1,7 @@
 //! Where the bytes of a snapshot, or of an origin that is rolled back, lie: what its reads and its map are led by.
 //!
-//! Who reads by an answer holds what a read holds: an epoch of the store's readers, what a rollback would take away
-//! (ROLLBACK5), and the parts of the origin that show through, so that nobody changes them meanwhile (SNAPSHOT2).
+//! An answer holds what a read holds: an epoch of the store's readers, what a rollback would take away (ROLLBACK5), and
+//! the parts of the origin that show through, so that they do not change meanwhile (SNAPSHOT2).
 
 use super::SnapshotStore;
 use super::map::{Run, Source};
@@ -24,7 +24,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The same for whoever moves the bytes himself.
+    /// As a map answer, for a caller that moves the bytes itself.
     pub(super) fn answer(self) -> MapAnswer {
         let mut answer = MapAnswer::default();
         self.pieces.into_iter().for_each(|piece| answer.push(piece));
@@ -46,7 +46,7 @@ impl SnapshotStore {
         let (mut runs, mut in_use) = self.shown(id, extent).await?;
         let mut shared = None;
         if runs.iter().any(|run| run.source == Source::Below) {
-            // SNAPSHOT2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
+            // SNAPSHOT2: from now on no task takes these parts of the origin away; look again, for we may have waited.
             shared = Some(self.falls.lock(extent.align_out(PART_SIZE), LockMode::Shared).await);
             (runs, in_use) = self.shown(id, extent).await?;
         }

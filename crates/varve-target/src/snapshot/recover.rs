@@ -72,7 +72,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// For those who only look.
+    /// For inspection only.
     pub(super) fn only() -> Self {
         Self {
             cache_bytes: 64 * MIB,

@@ -1,8 +1,8 @@
-//! Snapshots go: at once as far as anybody can see, and bit by bit as far as the store is concerned.
+//! Removal of snapshots: at once for clients, step by step in the store.
 //!
-//! A removal is one entry of the log. From then on the snapshot is *being deleted*: nobody sees it, but what was
+//! A removal is one entry of the log. From then on the snapshot is *being deleted*: it is not visible, but what was
 //! preserved for it still serves the older ones, which find it as they always did. Reclaim batches then walk over its
-//! entries: what the next older snapshot needs becomes its own, the rest is freed. A batch changes nothing that anybody reads,
+//! entries: what the next older snapshot needs becomes its own, the rest is freed. A batch changes nothing that a request reads,
 //! so it needs no entry in the log: the next checkpoint makes it durable, and space that it frees is used again only then
 //! (SNAPSHOT5). A crash merely takes back what no checkpoint has seen; the snapshot is still being deleted, and is
 //! begun again.
@@ -22,7 +22,7 @@ use varve_block::IoError;
 use varve_block::yield_now;
 use varve_format::store::{Descriptor, Entry};
 
-/// How many entries [`SnapshotStore::remove`] looks at before it lets others go on.
+/// How many entries [`SnapshotStore::remove`] looks at before it yields to other tasks.
 pub(super) const RECLAIM_ENTRIES: usize = 1024;
 
 /// A removal that has not given everything back yet.
@@ -59,7 +59,7 @@ impl SnapshotStore {
     }
 
     /// Looks at up to `entries` entries of the map and gives back what removed snapshots alone had. Whether there is
-    /// more to do. To be called now and then, by whoever has the time; a restart continues what was removed before.
+    /// more to do. To be called now and then, by any task; a restart continues what was removed before.
     pub async fn reclaim(&self, entries: usize) -> Result<bool, StoreError> {
         let mut left = entries;
         // The last quarter is left to the next batch: of a leaf it would be the beginning, and that leaf looked at twice.
@@ -107,7 +107,7 @@ impl SnapshotStore {
                 deleting.remove(&id);
                 self.map.forget_bytes(id);
             }
-            (None, _) => {} // Somebody else has come to the end.
+            (None, _) => {} // Another task has come to the end.
         }
         Ok(Some(looked))
     }
@@ -154,7 +154,7 @@ impl SnapshotStore {
         self.blocks.pages().freed_runs() > self.options.freed_runs
     }
 
-    /// Removes a snapshot and gives its space back, letting others go on between.
+    /// Removes a snapshot and gives its space back, yielding to other tasks between.
     pub async fn remove(&self, id: u64) -> Result<(), StoreError> {
         self.begin_removal(id).await?;
         loop {

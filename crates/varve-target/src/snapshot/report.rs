@@ -1,10 +1,10 @@
-//! What is told of a damaged block of a store.
+//! How a damaged block of a store is reported.
 
 use crate::pdata::MapError;
 use varve_block::IoError;
 use varve_format::store::{StoreFormatError, Uuid};
 
-/// What a request is told of an error of the maps of `store`; a person finds the block in the trace.
+/// What a request receives for an error of the maps of `store`; the trace names the block.
 pub(super) fn report(store: Uuid, error: MapError) -> IoError {
     match error {
         MapError::Io(error) => error,

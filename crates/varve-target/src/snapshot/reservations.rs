@@ -1,6 +1,6 @@
 //! How much space there is in a store, and what is reserved of it.
 //!
-//! Whoever takes space leaves to others what they must be able to do: a checkpoint needs blocks for its table of
+//! Space is taken only beyond what other work must always get: a checkpoint needs blocks for its table of
 //! snapshots, an entry without data a block of the log, and every change blocks for the nodes that it makes anew. So
 //! at 100 % full snapshots can still be removed, which is what makes room.
 
@@ -46,8 +46,8 @@ impl SnapshotStore {
         self.available_of(&self.blocks.pages(), entries, bytes)
     }
 
-    /// As [`SnapshotStore::available`], within an attempt: whoever takes space asks in the same moment, for others take
-    /// some while it waits for a page.
+    /// As [`SnapshotStore::available`], within an attempt: a task that takes space asks in the same moment, for others
+    /// take some while it waits for a page.
     pub(super) fn available_of(&self, pages: &Pages, entries: usize, bytes: u64) -> u64 {
         let nodes = self.blocks_for_nodes(pages, entries, bytes);
         pages.available(AllocClass::Normal).saturating_sub(nodes) * PART_SIZE
@@ -117,7 +117,7 @@ impl SnapshotStore {
         }
         let _writing = self.write_nodes_alone().await;
         if let Err(error) = self.blocks.write_back(pace).await.map_err(|error| self.map.report(error)) {
-            // They stay in memory, and the next checkpoint tells.
+            // They stay in memory, and the next checkpoint reports the error.
             tracing::warn!(store = %self.id, %error, "nodes cannot be written back");
         }
     }

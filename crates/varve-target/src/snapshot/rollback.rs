@@ -22,15 +22,15 @@
 //! - ROLLBACK1. From the durable beginning on, the origin shows in each part that is not restored what the target showed at
 //!   that instant, and in all others what its device holds.
 //! - ROLLBACK2. What the target shows in parts that are not restored stays what it was at that instant: the target is not
-//!   removed, and whoever writes to it has these parts restored before. Who reads them for the origin holds the
+//!   removed, and a write to it has these parts restored before. A read of them for the origin holds the
 //!   target's lock, shared.
 //! - ROLLBACK3. A part is restored in the log only when the device holds, durably, what the origin shows, or holds it since
 //!   before the target was taken. A change of a pending part is acknowledged only when the log says that the part is
 //!   restored: so a batch after a crash never undoes it.
 //! - ROLLBACK4. A pending part changes on the device only after its content was preserved for the snapshots of before the
 //!   boundary; and nothing is preserved of it for one of after the boundary until it is restored.
-//! - ROLLBACK5. Lock order, with SNAPSHOT7: a view's own lock, the target's, `copies`, `falls`. Whoever restores holds the target's
-//!   lock and `copies` until the log says so: nobody who finds the part restored writes before that is over.
+//! - ROLLBACK5. Lock order, with SNAPSHOT7: a view's own lock, the target's, `copies`, `falls`. A task that restores holds the
+//!   target's lock and `copies` until the log says so: no task that finds the part restored writes before that is over.
 //! - ROLLBACK6. When it is not known whether the log has an entry of a rollback, the origin is not served: old content might
 //!   be taken for new after the next start, or new for old.
 //! - ROLLBACK7. A part of the origin beyond the target's end is pending until the log says that it is restored, as all others
@@ -65,9 +65,9 @@ const PIECES: usize = 4;
 const SPAN_BYTES: u64 = 16 * MIB;
 /// How many bytes a batch looks at in search of a pending part.
 const SEARCH_BYTES: u64 = GIB;
-/// A batch of [`SnapshotStore::finish_rollback`] while nobody uses the origin.
+/// A batch of [`SnapshotStore::finish_rollback`] while the origin is not in use.
 const BATCH_BYTES: u64 = 8 * MIB;
-/// And while somebody does, who may have to wait for it.
+/// And while it is in use: its requests may have to wait for the batch.
 const BATCH_BYTES_BUSY: u64 = MIB;
 
 /// How far a rollback is, in bytes.
@@ -91,7 +91,7 @@ pub struct RollbackStatus {
 }
 
 impl SnapshotStore {
-    /// Makes the origin show what snapshot `id` shows now, and zeros behind its end, durably, and lets others go on. What
+    /// Makes the origin show what snapshot `id` shows now, and zeros behind its end, durably, and lets requests go on. What
     /// is left to do is restored by [`SnapshotStore::continue_rollback`], also after a restart. Changes that are under way are waited
     /// for, and belong to what is undone. Other snapshots stay what they are.
     pub async fn begin_rollback(&self, id: u64) -> Result<(), StoreError> {
@@ -134,7 +134,7 @@ impl SnapshotStore {
     }
 
     /// Restores up to `bytes` bytes of what is pending; whether there is more to do. To be called now and then, by
-    /// whoever has the time. After an error it can be called again: nothing is lost, and the origin shows what it
+    /// any task. After an error it can be called again: nothing is lost, and the origin shows what it
     /// should all the while.
     pub async fn continue_rollback(&self, bytes: u64) -> Result<bool, StoreError> {
         let _alone = self.restoring.lock(Extent::new(0, 1), LockMode::Exclusive).await;

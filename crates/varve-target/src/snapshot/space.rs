@@ -1,4 +1,4 @@
-//! What becomes of writes for which a store has no room, and who waits for room.
+//! What becomes of writes for which a store has no room, and the requests that wait for room.
 
 use crate::journal::SpaceWatch;
 use crate::space_waiters::{SpaceEvent, SpaceWait, SpaceWaiters};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use varve_block::RangeLock;
 use varve_format::store::Descriptor;
 
-/// How long somebody who reads keeps a snapshot from being removed for want of space.
+/// How long reads under way keep a snapshot from being removed for want of space.
 pub(super) const READERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What becomes of a change of the origin that needs a copy for which there is no room.
@@ -17,7 +17,7 @@ pub enum FullPolicy {
         /// How long one change waits in all.
         timeout: Duration,
     },
-    /// The oldest snapshot that is not held, and over which nothing lies, goes, and then the next, until there is room.
+    /// The oldest snapshot that is not held and backs nothing is removed, then the next, until there is room.
     DropOldest,
     /// It fails with [`IoError::NoSpace`](varve_block::IoError::NoSpace).
     Error,
@@ -29,10 +29,10 @@ impl Default for FullPolicy {
     }
 }
 
-/// What the owner of a store should hear of; a snapshot is dropped to make room.
+/// An event for the owner of a store; what is dropped to make room is a snapshot.
 pub type StoreEvent = SpaceEvent<Descriptor>;
 
-/// Waiters for space, and the lock of those who drop a snapshot.
+/// Waiters for space, and the lock held to drop a snapshot.
 pub(super) struct Waiters {
     pub(super) queue: SpaceWaiters<FullPolicy, Descriptor>,
     pub(super) watch: SpaceWatch,

@@ -1,4 +1,4 @@
-//! Parts of a store by themselves: what its table takes, and in which order the log is told of what was written.
+//! Parts of a store by themselves: what its table takes, and in which order what was written enters the log.
 
 use super::checkpoint::pack;
 use super::contents::Contents;

@@ -1,4 +1,4 @@
-//! A store's metadata as text, and back: for people who look, and for repair by hand.
+//! A store's metadata as text, and back: for inspection, and for repair by hand.
 //!
 //! The first line says what it is; then one thing a line, words separated by spaces, all numbers decimal and in bytes:
 //!

@@ -17,7 +17,7 @@ use varve_block::{
 use varve_format::pdata::BlockRun;
 use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 
-/// How much may be written to snapshots before the log is told without being asked.
+/// The most mappings that may be unlogged: a request that goes beyond it logs them, as a flush does.
 const UNLOGGED_MAX: usize = 1000;
 
 struct View {
@@ -28,7 +28,7 @@ struct View {
 }
 
 impl SnapshotStore {
-    /// The snapshot `id`, for everybody's use. Its access is the present one; ask again after a change of flags.
+    /// The device of snapshot `id`, for any client. Its access is the present one; ask again after a change of flags.
     pub fn snapshot(self: &Rc<Self>, id: u64) -> Result<Device, StoreError> {
         let contents = self.contents.borrow();
         let descriptor = contents.visible_one(id).ok_or(StoreError::NotFound)?;
@@ -103,8 +103,8 @@ impl SnapshotStore {
         self.await_commit(ticket).await
     }
 
-    /// Notes what was written to a snapshot, or that it is zeros. Fails if there is no room for nodes; then nobody will
-    /// find what was not noted, and its blocks are freed.
+    /// Notes what was written to a snapshot, or that it is zeros. Fails if there is no room for nodes; then what was
+    /// not noted is never found, and its blocks are freed.
     async fn note_written(&self, mapping: Mapping) -> Result<(), IoError> {
         assert!(self.contents.borrow().holds(mapping.snapshot, mapping.extent), "CONTENTS1: {mapping:?}");
         let noted = |mapping| self.state.borrow_mut().unlogged.push(mapping);
@@ -276,7 +276,7 @@ impl View {
         Ok(Buffer::empty())
     }
 
-    /// The answer to a question where bytes lie. Whoever uses it is inside the snapshot's gate, as a request is.
+    /// The answer to a map request. While it is held it is inside the snapshot's gate, as a request is.
     async fn lead(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
         let inside = self.state.gate.enter().await;
         if self.state.gone.get() {

@@ -44,7 +44,7 @@ pub(super) struct Reclaimed {
     pub entries: Vec<(Key, Value)>,
     /// How many parts the next older snapshot has got.
     pub merged: u64,
-    /// What nobody needs any more.
+    /// What is not needed any more.
     pub freed: Vec<Found>,
 }
 

@@ -1,7 +1,7 @@
 //! Walks over the maps of a store, leaf by leaf, so that memory stays bounded however much there is.
 //!
 //! A walk is not of one instant: what changes while it goes on may or may not be seen. It never misses content that
-//! is there all the time, though a removal may move it to an older snapshot: those who care look at whole chunks.
+//! is there all the time, though a removal may move it to an older snapshot: where that matters, callers look at whole chunks.
 
 use super::run::Found;
 use super::{Map, NextOlder, SnapshotBytes, short, written};

@@ -1,4 +1,4 @@
-//! What a rollback makes of the preserved copies that it has copied back: those that nobody needs any more are dropped.
+//! A rollback drops the preserved copies that it has copied back and that are not needed any more.
 //!
 //! The device holds the content then, so the target finds it there, as all parts that never changed; a comparison does
 //! not name them, and their space is free. A copy stays where something newer was preserved for a snapshot between the

@@ -52,7 +52,7 @@ impl Rollback {
         self.restored.count()
     }
 
-    /// The shortest log that says the same.
+    /// The shortest log that leads to this state.
     pub(in crate::snapshot) fn entries(&self) -> impl Iterator<Item = Entry> {
         let Rollback { snapshot, boundary, .. } = *self;
         let restored = self.restored.iter().map(move |extent| Entry::Restored { snapshot, extent });

@@ -54,7 +54,7 @@ impl Saved {
         size.is_some_and(|size| mapping.extent.end() <= *size)
     }
 
-    /// Takes the place of a mapping; whether nobody has it (SALVAGE3).
+    /// Takes the place of a mapping; returns whether no other content has it (SALVAGE3).
     fn claim(&mut self, mapping: Mapping) -> bool {
         assert!(mapping.extent.is_aligned(PART_SIZE), "STOREMAP1: whole parts have places");
         let Some(place) = mapping.stored() else { return true };
