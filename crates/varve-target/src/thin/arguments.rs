@@ -11,7 +11,7 @@ pub(super) fn check_size(bytes: u64) -> Result<(), PoolError> {
     Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"))
 }
 
-/// Whether a volume of `bytes` bytes can lie over `origin`.
+/// Whether a volume of `bytes` bytes can be backed by `origin`.
 pub(super) fn check_origin(origin: Option<Origin>, bytes: u64) -> Result<(), PoolError> {
     let fits = |origin: Origin| {
         let is_named = !origin.backing.id().is_nil();

@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// What a request to `volume` is told of `error`; what is damaged is told once to those who read the log of events.
+    /// What a request to `volume` returns for `error`; a damaged block is logged unless it was the last one logged.
     pub(super) fn told(&self, volume: &Volume, error: MapError) -> IoError {
         let MapError::Damaged { block, error: why } = error else { return super::io_error(error) };
         if self.told_of.replace(Some(block)) != Some(block) {

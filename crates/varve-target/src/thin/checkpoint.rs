@@ -1,7 +1,7 @@
 //! Checkpoints: everything in the maps becomes durable, the log begins anew, and freed blocks become free.
 //!
-//! The one who leads writes them (POOLCOMMIT1). What they capture is one instant at which counts and volumes are in the maps; so
-//! their changes are put there first, and again if others came meanwhile.
+//! The leader of a commit writes them (POOLCOMMIT1). What they capture is one instant at which counts and volumes are in the
+//! maps; so their changes are put there first, and again if others came meanwhile.
 
 use super::recover::slots;
 use super::volume::Volume;
@@ -14,7 +14,7 @@ use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{ORIGIN_ENTRIES, Superblock, volume_key};
 
 impl Pool {
-    /// THIN8: so few blocks are left for nodes that those pending free should become free, as far as nobody reads them.
+    /// THIN8: so few blocks are left for nodes that those pending free should become free, as far as they are not read.
     pub(super) fn is_metadata_tight(&self) -> bool {
         let pages = self.map.pages();
         pages.free_blocks_for_nodes() < self.floor_blocks() / 2 && pages.pending_free_blocks() > 0
@@ -27,7 +27,7 @@ impl Pool {
     /// Writes a checkpoint. `false` says that there is no room for nodes, and that nothing has begun; after an error the
     /// pool has failed.
     pub(super) async fn write_checkpoint(&self) -> Result<bool, IoError> {
-        self.await_pending_free().await; // And nothing else: whoever flushes does not wait for the disks' trims.
+        self.await_pending_free().await; // And nothing else: a flush does not wait for the disks' trims.
         let (commit, superblock) = loop {
             if let Err(error) = self.write_maps().await {
                 return self.cannot_begin(error);
@@ -180,8 +180,8 @@ impl Pool {
             .await
     }
 
-    /// THIN5: waits for those who were under way at the last checkpoint, then makes free what it freed; if the disks are to be
-    /// told first, they are.
+    /// THIN5: waits for requests that were under way at the last checkpoint, then makes free what it freed; if discards are
+    /// passed down, they are sent to the disks first.
     pub(super) async fn free_pending(&self) {
         self.await_pending_free().await;
         self.pass_down().await;
@@ -195,7 +195,7 @@ impl Pool {
         }
     }
 
-    /// THIN5: makes free what the last checkpoint freed, if nobody of before is under way.
+    /// THIN5: makes free what the last checkpoint freed, if no request of before is under way.
     pub(super) fn try_free_pending(&self) -> bool {
         let mut pending_free = self.pending_free.borrow_mut();
         let ended = |mark: u64| self.readers.have_ended(mark) || self.has_bug(InjectedBug::ForgetReaders);

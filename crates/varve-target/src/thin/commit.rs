@@ -15,7 +15,7 @@ use varve_format::text::Discards;
 use varve_format::thin::{Change, NUMBER_MAX, PART_SIZE, Record, change_length};
 
 impl Pool {
-    /// Something has changed, in this very instant. Blocks may have been freed: whoever waits for room asks for the
+    /// Something has changed, in this very instant. Blocks may have been freed: writes that wait for room ask for the
     /// checkpoint that brings them back (POOLFULL4 of `full.rs`).
     pub(super) fn log(&self, change: Change) {
         self.waiters.notify_if_waiting();
@@ -30,8 +30,8 @@ impl Pool {
         Ok(self.join_commit(false).await?)
     }
 
-    /// As [`Pool::commit`], and begins the log anew: what was freed before is free then, and if the disks are to be told,
-    /// they were.
+    /// As [`Pool::commit`], and begins the log anew: what was freed before is free then, and if discards are passed down,
+    /// its discards were sent to the disks.
     pub async fn checkpoint(&self) -> Result<(), PoolError> {
         self.join_commit(true).await?;
         if self.discards() == Discards::PassDown {
@@ -132,8 +132,8 @@ impl Pool {
         self.commits.ring.append(&self.device(), sequence, bytes, Durability::Durable).await // THIN3
     }
 
-    /// Nothing is changed any more: what is on the disk is not known. What is told from now on: only a pool that has no
-    /// room says `NoSpace`, and one whose disk has none has failed.
+    /// Nothing is changed any more: what is on the disk is not known. Returns the error of requests from now on: only a
+    /// pool that has no room says `NoSpace`, and one whose disk has none has failed.
     pub(super) fn fail(&self, error: IoError) -> IoError {
         tracing::error!(pool = %self.id, %error, "a commit of the pool failed; it is not changed any more");
         let told = self.commits.latch.shut(error);
@@ -156,7 +156,7 @@ impl Pool {
         self.commits.group.at_rest().is_some() && (pending.since.is_some_and(since) || is_enough())
     }
 
-    /// Whether who changes the maps faster than they are written is to wait for that: memory has a bound.
+    /// Whether a task that changes the maps faster than they are written is to wait for that: memory has a bound.
     pub(super) fn is_memory_short(&self) -> bool {
         self.commits.pending.borrow().bytes > PENDING_BYTES_FULL || self.map.pages().is_full_of_dirty()
     }
@@ -176,10 +176,10 @@ impl Pool {
         self.options.commit_interval
     }
 
-    /// Commits what waits too long, and tells the disks of what was freed long enough ago, if there is anything; an error
-    /// ends the pool.
+    /// Commits what waits too long, and sends the disks the discards that have waited long enough, if there are any; an
+    /// error ends the pool.
     pub async fn commit_if_due(&self) -> Result<(), PoolError> {
-        self.is_sound()?; // Nothing is due any more, and whoever owns the pool must hear of it.
+        self.is_sound()?; // Nothing is due any more, and the pool's owner must be notified.
         if self.is_commit_due() {
             self.commit().await?;
         }

@@ -1,13 +1,13 @@
-//! Who waits for a commit, and the changes that the next one will carry.
+//! The requests that wait for a commit, and the changes that the next one will carry.
 
 use crate::journal::{GroupCommit, Latch, Ring};
 use std::cell::{Cell, RefCell};
 use varve_block::Moment;
 use varve_format::thin::{Change, Mapping, change_length};
 
-/// So many bytes of changes are not left to wait for somebody who asks.
+/// More bytes of changes than these do not wait for a request for a commit.
 pub(super) const PENDING_BYTES_MAX: usize = 128 << 10;
-/// With so many, who would make more waits for the commit that is under way.
+/// With more than these, a task that would make more changes waits for the next commit.
 pub(super) const PENDING_BYTES_FULL: usize = 4 << 20;
 /// So many counts of holders are not left in memory (REFCOUNT3).
 pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
@@ -93,7 +93,7 @@ impl Commits {
         std::mem::take(&mut *self.pending.borrow_mut()).changes
     }
 
-    /// Whether a change that was acknowledged may not be durable yet. After a failure nobody knows.
+    /// Whether a change that was acknowledged may not be durable yet. After a failure that is unknown.
     pub(super) fn is_behind(&self) -> bool {
         !self.pending.borrow().is_empty() || self.group.is_under_way() || self.latch.failure().is_some()
     }

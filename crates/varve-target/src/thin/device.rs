@@ -69,7 +69,7 @@ impl Front {
         outcome
     }
 
-    /// Reads pieces of which some lie below: these hold no epoch guard of the pool, but one of those who read there
+    /// Reads pieces of which some lie below: these hold no epoch guard of the pool, but one of the origin's readers
     /// (FLATTEN2 and FLATTEN3).
     async fn read_apart(&self, found: Found, buffer: Buffer) -> Outcome {
         let reads = submit_reads(&found.pieces, buffer);
@@ -211,7 +211,7 @@ impl Front {
         if needed {
             self.pool.join_commit(false).await?;
         } else if self.pool.is_commit_due() {
-            // Nobody asked for it: if it fails, the next one who needs it is told.
+            // This request does not need it: if it fails, the next one that needs it returns the error.
             let _ = self.pool.join_commit(false).await;
         }
         Ok(Buffer::empty())

@@ -1,7 +1,7 @@
 //! In which parts two volumes of a pool differ, from metadata alone, in proportion to what differs.
 //!
 //! What both hold is the same block of a node, wherever it hangs in the two trees: such nodes are struck from both sides,
-//! level by level, before they are read. In what remains, a part that lies in the same place in both is the same.
+//! level by level, before they are read. In what remains, a part that lies in the same place in both does not differ.
 //!
 //! Invariant POOLDIFF1: the nodes that are believed are those that the engine and a check believe (DESCENT1 of `pdata::down`, POOLCHECK1 of
 //! `check`, RUNS3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
@@ -57,7 +57,7 @@ impl Difference {
 impl Pool {
     /// The extents in which `one` and `two` may differ, in order and joined. What lies behind the end of the shorter one
     /// differs where the longer one has something. Zeros that were written differ from what never was, and all that the
-    /// origin of one shows from what lies over another one or none ([`Pool::have_same_origin`]). All of it at one instant;
+    /// origin of one shows differs if the other has another or none ([`Pool::have_same_origin`]). All of it at one instant;
     /// everything goes on meanwhile.
     pub async fn diff(&self, one: u64, two: u64) -> Result<Vec<Extent>, PoolError> {
         let (one, two, (first, second)) = self

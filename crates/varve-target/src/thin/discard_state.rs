@@ -1,4 +1,4 @@
-//! What becomes of blocks that are not needed any more, and which of them the disk is being told of.
+//! The policy for discards of blocks that are not needed any more, and when they were last sent to the disks.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use varve_format::text::Discards;
 
 /// Requests at a time.
 pub(super) const AT_ONCE: usize = 32;
-/// So long blocks that were freed may wait until the disks are told of them.
+/// Blocks that were freed may wait this long until their discards are sent to the disks.
 pub(super) const PASS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What there is to know about them.
 #[derive(Default)]
 pub(super) struct Passing {
     pub(super) policy: Cell<Discards>,
-    /// Held by whoever tells the disks.
+    /// Held while discards are sent to the disks.
     pub(super) turn: RangeLock,
-    /// How much data had been freed when the disks were told last, and when that was.
+    /// How much data had been freed when discards were last sent to the disks, and when that was.
     pub(super) told: Cell<u64>,
     pub(super) told_at: Cell<Option<Moment>>,
 }

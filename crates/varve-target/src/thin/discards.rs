@@ -1,11 +1,11 @@
-//! What becomes of discards, beside that parts are no longer mapped: the disks below may be told which blocks are free.
+//! What becomes of discards, beside that parts are no longer mapped: free blocks may be discarded on the disks below.
 //!
 //! ```text
-//!   discard ─► unmapped ─► record or checkpoint durable ─► nobody reads them ─► the disks are told ─► free
+//!   discard ─► unmapped ─► record or checkpoint durable ─► no reader left ─► discarded on the disks ─► free
 //! ```
 //!
-//! Invariant DISCARD1: the disks are told of blocks that are free on the disk, that nobody reads, and that nobody can take before
-//! they have answered. So no crash leads to a block of which they were told, and no write to one is lost.
+//! Invariant DISCARD1: discards are sent to the disks for blocks that are free on the disk, that are not being read, and that
+//! cannot be taken before the disks have answered. So no crash leads to a discarded block, and no write to one is lost.
 
 use super::discard_state::{AT_ONCE, PASS_INTERVAL};
 use super::{InjectedBug, Pool, PoolError};
@@ -27,7 +27,7 @@ impl Pool {
         self.passing.policy.get()
     }
 
-    /// DISCARD1: tells the disks of what has become free, and then makes it free.
+    /// DISCARD1: sends the disks discards of what has become free, and then makes it free.
     pub(super) async fn pass_down(&self) {
         let _turn = self.passing.turn.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let runs = self.map.pages().take_discards();
@@ -50,7 +50,7 @@ impl Pool {
         self.waiters.notify();
     }
 
-    /// Brings back what was freed, and tells the disks, if that has waited long enough.
+    /// Brings back what was freed, and sends its discards to the disks, if that has waited long enough.
     pub(super) async fn pass_down_in_time(&self) -> Result<(), PoolError> {
         let (now, freed) = (self.clock.now(), self.map.pages().data_freed());
         let is_new = self.discards() == Discards::PassDown && freed != self.passing.told.get();

@@ -22,7 +22,7 @@ pub enum PoolError {
     Name,
     /// The pool's device is too small; the number is the bytes that it must have.
     TooSmall(u64),
-    /// What the volume lies over is not there.
+    /// The volume's external origin is missing.
     OriginMissing,
     /// What was asked does not fit the pool or the volume, as said.
     Misfit(&'static str),
@@ -70,7 +70,7 @@ impl From<MapError> for PoolError {
     }
 }
 
-/// What a request is told of `error`.
+/// What a request returns for `error`.
 pub(super) fn io_error(error: MapError) -> IoError {
     match PoolError::from(error) {
         PoolError::Io(error) => error,

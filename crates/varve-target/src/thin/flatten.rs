@@ -1,14 +1,14 @@
-//! Detaching a volume from the origin that it lies over: what shows through is copied, a little at a time.
+//! Detaching a volume from its external origin: what shows through is copied, a little at a time.
 //!
 //! A batch is copied while the volume takes no changes, so that nothing that a client writes is overwritten. What was
 //! copied is mapped like anything else, so that a job that a crash cuts short finds less to copy. Holes of the origin are
-//! not copied: a volume over nothing reads as zeros there too.
+//! not copied: a volume without an origin reads as zeros there too.
 //!
 //! Invariants:
 //! - FLATTEN1. How far a volume is flattened is known to itself alone, and forgotten when it becomes what another one is.
-//! - FLATTEN2. A volume lies over nothing only after all that showed through is mapped; that is over only after every read of the
+//! - FLATTEN2. A volume is detached only after all that showed through is mapped; that is over only after every read of the
 //!   origin has ended that began before.
-//! - FLATTEN3. Nobody holds an epoch guard of the pool while he waits for an origin: one that hangs stops no checkpoint.
+//! - FLATTEN3. No task holds an epoch guard of the pool while it waits for an origin: one that hangs stops no checkpoint.
 
 use super::volume::Volume;
 use super::{Pool, PoolError, index};

@@ -4,12 +4,12 @@
 //! and removals never come here.
 //!
 //! Invariants:
-//! - POOLFULL1. Whoever waits here holds neither an epoch guard nor a place inside a gate, so that checkpoints, clones and
+//! - POOLFULL1. A write that waits here holds neither an epoch guard nor a place inside a gate, so that checkpoints, clones and
 //!   removals go on.
 //! - POOLFULL2. Room that came after an attempt began is never slept through (WAITERS1 of `space_waiters.rs`).
-//! - POOLFULL4. Whoever waits is woken by every event that makes room, or that lets a checkpoint make some: blocks that were given
-//!   up, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.
-//! - POOLFULL5. An event that made no room wakes nobody, and no checkpoint is asked for that would not make enough: writes that
+//! - POOLFULL4. A waiting write is woken by every event that makes room, or that lets a checkpoint make some: blocks that were
+//!   freed, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.
+//! - POOLFULL5. An event that made no room wakes no write, and no checkpoint is asked for that would not make enough: writes that
 //!   wait do not keep each other, or the disk, busy.
 //! - POOLFULL3. No write fails for what a check or a walk keeps in place: before it is refused it asks for that, and waits.
 
@@ -29,7 +29,7 @@ impl Pool {
         self.waiters.queue.is_paused()
     }
 
-    /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a bound.
+    /// Completes with an event for the owner; events that are not asked for are kept, up to a bound.
     pub async fn next_event(&self) -> PoolEvent {
         self.waiters.queue.next_event().await
     }
@@ -53,7 +53,7 @@ impl Pool {
         self.map.pages().when_readers_end(Rc::new(wake));
     }
 
-    /// Space was taken: those are told who wait until so much of it is.
+    /// Space was taken: tasks that wait until so much of it is are woken.
     pub(super) fn notify_space(&self) {
         self.waiters.watch.notify(|| self.percent());
     }
@@ -95,7 +95,7 @@ impl Pool {
         }
     }
 
-    /// Whether there is room for `needed` blocks without a checkpoint, now that some have ended who read what was freed.
+    /// Whether there is room for `needed` blocks without a checkpoint, now that some readers of freed blocks have ended.
     fn readers_have_ended(&self, needed: u64) -> bool {
         let mut pages = self.map.pages();
         let before = pages.free_blocks();

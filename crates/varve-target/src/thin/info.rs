@@ -1,4 +1,4 @@
-//! What is told of a volume of a pool.
+//! What a pool reports of a volume.
 
 use super::volume::Volume;
 use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};

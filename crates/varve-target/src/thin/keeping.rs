@@ -1,4 +1,4 @@
-//! What a check or a walk keeps in place while it goes on: everything that is freed, as if somebody were reading there
+//! What a check or a walk keeps in place while it goes on: everything that is freed, as if a read were under way there
 //! (SPACE3 of `pdata::space`). When others need that room it gives way (POOLFULL3 of `full.rs`).
 
 use super::Pool;

@@ -71,7 +71,7 @@ impl Pool {
         Ok(self.claim(source).await?.freeze().await)
     }
 
-    /// Waits for those who do something to `source` as a whole. Changes to it go on meanwhile.
+    /// Waits for operations on `source` as a whole. Changes to it go on meanwhile.
     pub async fn claim(&self, source: u64) -> Result<ClaimedVolume<'_>, PoolError> {
         let managing = self.volumes.manage(source).await;
         Ok(ClaimedVolume { pool: self, volume: self.volumes.find(source)?, managing })
@@ -151,7 +151,7 @@ impl Pool {
         self.commit().await
     }
 
-    /// Notes whether others lie over a volume. As long as they do it is not removed.
+    /// Notes whether others are backed by a volume. As long as they are, it is not removed.
     pub async fn set_base(&self, id: u64, base: bool) -> Result<(), PoolError> {
         let _managing = self.volumes.manage(id).await;
         let flags = self.volumes.find(id)?.flags.get().with(VolumeFlags::BASE, base);
@@ -216,7 +216,7 @@ impl Pool {
         self.volumes.count_snapshots(of)
     }
 
-    /// `device` is the snapshot that volumes lie over `origin` of, as the pool knows it. Its content never changes.
+    /// `device` is the external origin that the pool knows as `origin`. Its content never changes.
     pub fn attach_origin(&self, origin: &Origin, device: &Device) -> Result<(), PoolError> {
         self.volumes.attach_origin(origin, device)
     }
@@ -226,12 +226,12 @@ impl Pool {
         self.volumes.drop_origins();
     }
 
-    /// What volumes lie over that cannot be used before that is attached, each once.
+    /// External origins that are not attached, each once: their volumes cannot be used before.
     pub fn missing_origins(&self) -> Vec<Origin> {
         self.volumes.origins_of(|volume| volume.origin.borrow().is_none())
     }
 
-    /// What volumes lie over, each once.
+    /// The external origins of volumes, each once.
     pub fn origins(&self) -> Vec<Origin> {
         self.volumes.origins_of(|_| true)
     }
@@ -263,7 +263,7 @@ impl Pool {
         places * varve_format::pdata::space_page::GROUP_BLOCKS * PART_SIZE
     }
 
-    /// Uses the device up to `end_block`, or as far as the superblock can tell of.
+    /// Uses the device up to `end_block`, or as far as the superblock can describe.
     pub(super) fn grow_to(&self, end_block: Block) {
         let end_block = end_block.min(Block::end_of(self.size_max()));
         if end_block > self.end_block.get() {
@@ -326,7 +326,7 @@ impl Pool {
                 let volume = self.volumes.known(*volume)?;
                 let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
                 volume.flags.set(flags.with(VolumeFlags::HELD | VolumeFlags::BASE, false));
-                *volume.origin.borrow_mut() = None; // nobody reads it any more
+                *volume.origin.borrow_mut() = None; // it is not read any more
                 self.volumes.set_name(&volume, "");
                 volume.dirty.set(true);
             }
@@ -418,7 +418,7 @@ fn empty_rows(volume: u64, name: &str) -> VolumeRows {
     }
 }
 
-/// A volume to which nobody else does anything as a whole.
+/// A volume on which no other operation as a whole is under way.
 pub struct ClaimedVolume<'a> {
     pool: &'a Pool,
     volume: Rc<Volume>,

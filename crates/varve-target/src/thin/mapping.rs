@@ -147,7 +147,7 @@ impl Pool {
         Ok(end)
     }
 
-    /// As [`Pool::try_map`], for blocks that others may hold already: whoever wants this counts them.
+    /// As [`Pool::try_map`], for blocks that others may hold already: the caller counts them.
     pub(super) fn try_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
         let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         let span = tree.span(pages, new.key())?;

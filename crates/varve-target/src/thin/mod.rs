@@ -21,16 +21,16 @@
 //! - THIN2. A flush, and a durable write that maps anything or meets anything uncommitted, ends only after a commit that
 //!   began after it was asked for.
 //! - THIN3. Records are written one after the other, each durable before the next is begun; only the last can be torn, and
-//!   nobody was told of it.
+//!   it was not acknowledged as durable.
 //! - THIN4. A block is overwritten in place only by the volume that alone holds it, and held it alone at the last commit:
 //!   after a crash others hold again what they released since. And only after every request has ended that began before
 //!   that commit: others may read what they released.
-//! - THIN5. A block that nobody holds any more is taken again only after a checkpoint without it is durable, and after
+//! - THIN5. A block that has no holder any more is taken again only after a checkpoint without it is durable, and after
 //!   every request has ended that began before that checkpoint was frozen.
 //! - THIN6. A part that no volume ever wrote is never read from the device: it is zeros, or its origin's. A part that showed
 //!   something else once never shows the origin again: what is discarded over one is mapped as zeros.
 //! - THIN7. A clone is made while no write to its source is under way; nodes and blocks of before are older than the fence
-//!   of the clone (EDIT2), so that nobody changes them in place unless he is found to be alone with them.
+//!   of the clone (EDIT2), so that a volume changes them in place only if it is found to hold them alone.
 //! - THIN8. The free blocks below the floor are taken only by nodes: deletes, trims, overwrites and commits go on in a full
 //!   pool. A checkpoint is due before they run out.
 //! - THIN9. The number of those that hold a block is the number of leaves and branches that lead to it and of volumes of
@@ -135,7 +135,7 @@ pub struct Pool {
     passing: discard_state::Passing,
     /// What was last found of what volumes hold alone.
     accounting: RefCell<accounting::SpaceAccounting>,
-    /// The damaged block that was told of last.
+    /// The damaged block that was logged last.
     told_of: Cell<Option<Block>>,
 }
 

@@ -1,4 +1,4 @@
-//! A pool that nobody serves, looked at without a write: as it would be opened, or else as its last checkpoint left it.
+//! A pool that is not served, looked at without a write: as it would be opened, or else as its last checkpoint left it.
 
 use super::overlay::Overlay;
 use super::recover::{read_superblock, volumes_in};

@@ -5,7 +5,7 @@ use super::space::WhenFull;
 use crate::pdata::{CachePolicy, MetadataOrder};
 use std::time::Duration;
 
-/// How a pool works; the defaults are meant for everybody.
+/// How a pool works; the defaults are meant for all pools.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
     /// Bytes of nodes and of pages of the space map in memory, until

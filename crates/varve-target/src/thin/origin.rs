@@ -1,4 +1,4 @@
-//! What volumes lie over: snapshots outside of the pool, of which the pool knows only who they are. Its owner finds them.
+//! The external origins of volumes: of these the pool knows only the identity. Its owner finds them.
 
 use super::PoolError;
 use super::volume::Volume;
@@ -31,7 +31,7 @@ impl Volumes {
         self.all().values().for_each(|volume| *volume.origin.borrow_mut() = None);
     }
 
-    /// What the volumes lie over that are meant, each once.
+    /// The external origins of the volumes that are meant, each once.
     pub(super) fn origins_of(&self, is_meant: impl Fn(&Volume) -> bool) -> Vec<Origin> {
         let volumes = self.all();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));

@@ -1,8 +1,8 @@
 //! Where the parts of a volume lie: what its reads and its map are led by, and where it may be overwritten.
 //!
-//! Who reads by an answer holds what a read holds: an epoch of the pool's readers (THIN5), or of those who read below
-//! the volume (FLATTEN2). Who overwrites by one holds what a write holds: a place inside the volume's gate (THIN7), and an
-//! epoch (THIN4).
+//! A caller that reads where an answer says holds what a read holds: an epoch of the pool's readers (THIN5), or of the
+//! origin's readers (FLATTEN2). A caller that overwrites there holds what a write holds: a place inside the volume's gate
+//! (THIN7), and an epoch (THIN4).
 
 use super::Pool;
 use super::mapping::Target;
@@ -94,7 +94,7 @@ impl Places<'_> {
         }
     }
 
-    /// Pieces in the pool, or pieces below it: nobody holds an epoch of the pool while an origin is read (FLATTEN3).
+    /// Pieces in the pool, or pieces below it: no read of an origin holds an epoch of the pool (FLATTEN3).
     async fn lead_reader(self, (from, to): (u64, u64)) -> Result<MapAnswer, IoError> {
         let found = self.find_by(|pages| self.pool.try_resolve_some(pages, self.volume, from, to)).await?;
         let is_below = |piece: &MapPiece| found.is_below(piece);

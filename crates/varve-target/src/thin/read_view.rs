@@ -13,7 +13,7 @@ use varve_format::thin::Origin;
 
 /// How often a walk begins before it takes the pool for too full to be walked through.
 const WALKS_MAX: u32 = 8;
-/// After so many nodes a walk lets others go on.
+/// After so many nodes a walk yields to other tasks.
 const NODES_AT_ONCE: u64 = 4;
 
 /// A volume at that instant.
@@ -54,7 +54,7 @@ impl<'a> ReadView<'a> {
         Ok(Self { volumes, ref_counts, nodes: Cell::new(0), _maps: maps, keeping })
     }
 
-    /// Lets others go on, before each node. `NoSpace` says that they need the room that is kept.
+    /// Called before each node; every few nodes it yields to other tasks. `NoSpace` says that others need the room that is kept.
     pub(super) async fn breathe(&self) -> Result<(), PoolError> {
         self.nodes.set(self.nodes.get() + 1);
         if self.nodes.get().is_multiple_of(NODES_AT_ONCE) {

@@ -324,13 +324,13 @@ pub(super) fn slots(superblock: &Superblock, arena: &Arena) -> [SlotBytes; 2] {
     })
 }
 
-/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. When
-/// one has told it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
+/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either has. When
+/// one was read nothing else is looked at: elsewhere lies data, in which clients may have written anything.
 pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
     Ok(read_superblocks(device, arena).await?.0)
 }
 
-/// The same, and the addresses of the slots that hold it, in bytes (PAIR4).
+/// The newer superblock, and the addresses of the slots that hold it, in bytes (PAIR4).
 async fn read_superblocks(device: &Device, arena: &Arena) -> Result<(Superblock, Vec<u64>), PoolError> {
     let mut newest = Newest::<Superblock>::new();
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));

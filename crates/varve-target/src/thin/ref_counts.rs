@@ -2,15 +2,15 @@
 //!
 //! Counts lie in a map of runs of blocks. A change of them is a difference in memory first, added to what the map says,
 //! and goes into the map, a leaf at a time, before a checkpoint. So counting never needs a block that is not in
-//! memory; only the question whether somebody holds a block alone does.
+//! memory; only the question whether a block has a single holder does.
 //!
 //! Invariants:
 //! - REFCOUNT1. What the map and the difference say together is never below zero.
 //! - REFCOUNT2. No run of the map reaches into the next leaf.
 //! - REFCOUNT3. At a checkpoint there is no difference.
-//! - REFCOUNT4. A block that somebody has released counts as shared until a commit is durable that began after that, and until
-//!   every request has ended that began before that commit: after a crash before it he holds the block still, and one
-//!   of his reads may be on its way to it. So does what a node leads to that somebody has released: when a copy takes
+//! - REFCOUNT4. A block that a volume has released counts as shared until a commit is durable that began after that, and until
+//!   every request has ended that began before that commit: after a crash before it the volume holds the block still, and
+//!   one of its reads may be on its way to it. So does what a node leads to that a volume has released: when a copy takes
 //!   its place, that is noted for each of its children.
 
 use super::InjectedBug;
@@ -36,13 +36,13 @@ const BATCHES_MAX: usize = 8;
 /// What was released between the beginnings of two commits (REFCOUNT4).
 struct Batch {
     runs: Numbers,
-    /// Who began before may still read it.
+    /// Requests that began before may still read them.
     mark: u64,
     /// Whether the commit has ended.
     durable: bool,
 }
 
-/// What was released, and by whom it may be held or read still (REFCOUNT4).
+/// What was released, and may still be held or read (REFCOUNT4).
 #[derive(Default)]
 struct Lately {
     /// Since the last commit began.
@@ -93,12 +93,12 @@ impl RefCounts {
         self.note_decrement(run);
     }
 
-    /// Somebody has released what leads to the blocks (REFCOUNT4).
+    /// A volume has released what leads to the blocks (REFCOUNT4).
     pub(super) fn note_decrement(&self, run: BlockRun) {
         add(&mut self.lately.borrow_mut().now, run, 1);
     }
 
-    /// Whether somebody released one of the blocks, and may hold it again after a crash or read it now (REFCOUNT4).
+    /// Whether a volume released one of the blocks, and may hold it again after a crash or read it now (REFCOUNT4).
     pub(super) fn were_shared_lately(&self, run: BlockRun) -> bool {
         assert!(run.count > 0, "some block is asked about");
         self.retire();
@@ -136,7 +136,7 @@ impl RefCounts {
         }
     }
 
-    /// Forgets what nobody can hold or read any more.
+    /// Forgets what former holders can no longer hold or read.
     fn retire(&self) {
         let before = &mut self.lately.borrow_mut().before;
         assert!(before.len() <= BATCHES_MAX + 1, "old ones become one");

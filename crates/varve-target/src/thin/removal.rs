@@ -18,7 +18,7 @@ pub struct Removal {
     pub volumes: usize,
     /// Leaves, or larger parts that others hold too, that this batch took out.
     pub steps: u64,
-    /// Runs that this batch took out of leaves that nobody else holds.
+    /// Runs that this batch took out of leaves that no other volume holds.
     pub runs: u64,
 }
 
@@ -47,7 +47,7 @@ impl Pool {
     /// Takes one leaf or shared part out, or forgets a volume that holds nothing any more. The number of runs released.
     fn try_remove(&self, pages: &mut Pages, volume: &Volume) -> Result<u64, Stop> {
         if !volume.has(VolumeFlags::REMOVING) || !self.volumes.all().contains_key(&volume.id) {
-            return Ok(0); // Somebody else has done it.
+            return Ok(0); // Another task has completed it.
         }
         let (mut tree, held) = (volume.tree.get(), volume.held(&self.ref_counts, self.bounds()));
         if tree == Tree::EMPTY {

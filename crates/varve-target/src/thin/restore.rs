@@ -9,7 +9,7 @@
 //! - RESTORE2. Metadata is put where no data lies by the text, where none of the old metadata lies that can be read, and where
 //!   none lies to which the old log leads: a crash before the new superblock leaves the old pool, log and all.
 //! - RESTORE3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
-//!   volume if anything is shared: nobody overwrites it without a look at the counts.
+//!   volume if anything is shared: nothing of it is overwritten without a look at the counts.
 //! - RESTORE4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
 //!   is made to it, nor to what would come from it.
 
@@ -69,7 +69,7 @@ pub async fn restore_pool(
     renewal.end(0, &BTreeSet::new()).await
 }
 
-/// Writes the metadata of the pool on `device` anew, from what can be read of it. What is lost, `check_pool` tells before.
+/// Writes the metadata of the pool on `device` anew, from what can be read of it. `check_pool` reports before what is lost.
 pub async fn repair_pool(
     device: &Device,
     arena: &Arena,
@@ -89,7 +89,7 @@ pub async fn repair_pool(
     renewal.end(lost, &behind).await
 }
 
-/// A pool whose metadata is being made anew; nothing is written before its end, but to blocks that nobody has.
+/// A pool whose metadata is being made anew; nothing is written before its end, but to blocks that are not in use.
 struct Renewal {
     pool: Rc<Pool>,
     /// Blocks of data that some volume holds already.
@@ -97,7 +97,7 @@ struct Renewal {
     is_anything_shared: bool,
     /// Volumes that were being removed: they are left out.
     left: BTreeSet<u64>,
-    /// Changes of the log whose blocks somebody else has.
+    /// Changes of the log whose blocks are in use already.
     refused: BTreeSet<(u64, usize)>,
 }
 
@@ -379,7 +379,7 @@ impl Renewal {
             }
             let is_behind = behind.contains(&volume) || source.is_some_and(|source| behind.contains(&source));
             if is_behind && matches!(change, Change::Remove { .. }) {
-                let _is_there = self.pool.redo(change).await; // Whatever it holds: nobody wants it.
+                let _is_there = self.pool.redo(change).await; // It is removed, whatever it holds.
                 behind.remove(&volume);
                 self.left.insert(volume);
                 continue;

@@ -2,10 +2,10 @@
 //!
 //! Invariants:
 //! - REVERT1. Content and size of the volume change in one entry of the log, so that no crash leaves one without the other.
-//! - REVERT2. The same entry gives the volume a mark that it never had before: by that it can be told for ever whether a
+//! - REVERT2. The same entry gives the volume a mark that it never had before, which shows for ever whether a
 //!   rollback has happened.
 //! - REVERT3. A copy that is brought to size first is being removed from the entry that makes it on: only the rollback that
-//!   needs it keeps it from going, and after a crash nobody does.
+//!   needs it delays its removal, and after a crash nothing does.
 
 use super::arguments::check_size;
 use super::volume::Volume;
@@ -50,7 +50,7 @@ impl Pool {
         Ok(self.volumes.find(volume)?.source.get())
     }
 
-    /// REVERT1: `target` becomes what `source` is, in this instant as soon as nobody changes either.
+    /// REVERT1: `target` becomes what `source` is, at one instant, as soon as no change to either is under way.
     async fn become_what(&self, target: &Volume, source: &Volume) -> Result<(), PoolError> {
         assert_ne!(target.id, source.id, "a volume is what it is already");
         // A volume in use never becomes one that cannot be used.

@@ -4,7 +4,7 @@
 //! - RUNS1. Runs do not overlap, and none reaches into the next leaf.
 //! - RUNS2. Runs are joined only if they follow each other in the volume and in the pool and are both older than the
 //!   last clone or both younger; the older birth stays.
-//! - RUNS3. Whoever walks believes a leaf as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block,
+//! - RUNS3. A walk believes a leaf as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block,
 //!   or another. A request believes each run that it meets, or fails ([`Runs`]): it ends before the next begins, is no
 //!   younger than its leaf, and lies where data can.
 

@@ -1,4 +1,4 @@
-//! What a full pool declares, and who waits for space in it.
+//! What is declared for a full pool, and the tasks that wait for space in it.
 
 use crate::journal::SpaceWatch;
 use crate::space_waiters::{SpaceEvent, SpaceWait, SpaceWaiters};
@@ -21,10 +21,10 @@ pub enum WhenFull {
     },
 }
 
-/// What the owner of a pool should hear of: nothing is dropped to make room.
+/// What the owner of a pool is notified of: nothing is dropped to make room.
 pub type PoolEvent = SpaceEvent<Infallible>;
 
-/// Waiters for space, and those who wait for the lack of it.
+/// Tasks that wait for space, and tasks that wait until the pool is filled to a percentage.
 pub(super) struct Waiters {
     pub(super) queue: SpaceWaiters<WhenFull, Infallible>,
     pub(super) watch: SpaceWatch,

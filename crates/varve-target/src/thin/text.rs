@@ -1,4 +1,4 @@
-//! A pool's metadata as text: for people who look, and for repair by hand.
+//! A pool's metadata as text: for administrators to read, and for repair by hand.
 //!
 //! The first line says what it is; then one thing a line, words separated by spaces, all numbers decimal and in bytes,
 //! but for ids and dates:

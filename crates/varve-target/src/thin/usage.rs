@@ -1,4 +1,4 @@
-//! How full a pool is, and what of it nobody can have.
+//! How full a pool is, and what of it neither data nor nodes can have.
 
 use super::Pool;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};

@@ -1,4 +1,4 @@
-//! A volume of a pool in memory: its root, its size, who it is, and who may hold its nodes too.
+//! A volume of a pool in memory: its root, its size, its identity, and whether others may hold its nodes too.
 
 use super::bounds::Bounds;
 use super::ref_counts::RefCounts;
@@ -31,11 +31,11 @@ pub(super) struct Volume {
     pub(super) dirty: Cell<bool>,
     /// Changes by its client; closed while it is cloned or rolled back.
     pub(super) gate: Gate,
-    /// What it lies over, if and only if the flags say that there is something.
+    /// Its external origin, if and only if the flags say that it has one.
     pub(super) over: Cell<Option<Origin>>,
-    /// That, as a device.
+    /// The origin as a device, once it is attached.
     pub(super) origin: RefCell<Option<Device>>,
-    /// Who reads from it.
+    /// Reads of the origin.
     pub(super) readers: ReaderEpochs,
     /// So many bytes from its start on show nothing of the origin any more.
     pub(super) flattened: Cell<u64>,
@@ -115,14 +115,14 @@ impl Volume {
         Ok(Some((device, over.bytes)))
     }
 
-    /// At most so many bytes of what it lies over show.
+    /// At most so many bytes of its origin show.
     pub(super) fn show_at_most(&self, bytes: u64) {
         assert!(bytes > 0, "ORIGIN1");
         let less = |over: Origin| Origin { bytes: over.bytes.min(bytes), ..over };
         self.over.set(self.over.get().map(less));
     }
 
-    /// It lies over what `other` lies over from now on, or over nothing.
+    /// It has the origin of `other` from now on, or none.
     pub(super) fn set_origin_of(&self, other: &Volume) {
         let lies_over = other.over.get().is_some();
         self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, lies_over));
@@ -133,7 +133,7 @@ impl Volume {
         self.dirty.set(true);
     }
 
-    /// It lies over nothing from now on.
+    /// It has no origin from now on.
     pub(super) fn detach(&self) {
         assert_eq!(self.over.get().is_some(), self.has(VolumeFlags::ORIGIN), "VOLUME1");
         self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, false));
@@ -164,13 +164,13 @@ impl Volume {
         self.dirty.set(true);
     }
 
-    /// Who else holds what it holds.
+    /// The other holders of what it holds.
     pub(super) fn held<'a>(&self, ref_counts: &'a RefCounts, bounds: Bounds) -> Held<'a> {
         Held { ref_counts, last_clone: self.last_clone.get(), bounds }
     }
 }
 
-/// Who holds the nodes and blocks of a volume.
+/// The holders of the nodes and blocks of a volume.
 pub(super) struct Held<'a> {
     pub(super) ref_counts: &'a RefCounts,
     pub(super) last_clone: u64,
@@ -202,7 +202,7 @@ impl Sharing for Held<'_> {
         }
     }
 
-    /// REFCOUNT4: who released the node lately holds after a crash what it leads to.
+    /// REFCOUNT4: a volume that released the node lately holds, after a crash, what the node leads to.
     fn replaces(&self, block: Block, entries: &Entries) {
         if !self.ref_counts.were_shared_lately(BlockRun::one(block)) {
             return;
@@ -227,7 +227,7 @@ impl Sharing for Held<'_> {
     }
 }
 
-/// As [`Held`], for those who ask whether they may overwrite: what was shared at the last commit still is (REFCOUNT4).
+/// Like [`Held`], for the question whether blocks may be overwritten: what was shared at the last commit still is (REFCOUNT4).
 pub(super) struct Lately<'a>(pub(super) Held<'a>);
 
 impl Sharing for Lately<'_> {
@@ -254,7 +254,7 @@ impl Sharing for Lately<'_> {
 }
 
 impl Held<'_> {
-    /// Makes sure that [`Held::release`] can tell at once.
+    /// Makes sure that [`Held::release`] finds the counts in memory.
     pub(super) fn require(&self, pages: &mut Pages, mapping: &Mapping) -> Result<(), Stop> {
         if let Some(run) = mapping.blocks().filter(|_| mapping.birth <= self.last_clone) {
             self.ref_counts.pieces(pages, run)?;
@@ -262,7 +262,7 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// The volume no longer holds the blocks of `mapping`; frees those that nobody else holds. `at_once` is a fault
+    /// The volume no longer holds the blocks of `mapping`; frees those that have no other holder. `at_once` is a fault
     /// for tests (THIN5).
     pub(super) fn release(&self, pages: &mut Pages, mapping: &Mapping, at_once: bool) {
         assert!(mapping.count > 0, "MAPPING1: {mapping:?}");

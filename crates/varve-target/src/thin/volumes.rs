@@ -1,4 +1,4 @@
-//! The volumes of a pool in memory: by their numbers and by their names, and who does something to one of them as a whole.
+//! The volumes of a pool in memory: by their numbers and by their names, and the locks for operations on one as a whole.
 //!
 //! Invariants:
 //! - POOLNAMES1. Every volume that is not being removed stands in the index with its name, and nothing else does: one is found
@@ -27,9 +27,9 @@ pub(super) struct Volumes {
     /// Volumes that are gone from memory and not yet from the map of volumes.
     forgotten: RefCell<BTreeSet<u64>>,
     next: Cell<u64>,
-    /// Held, by the numbers of volumes, by whoever clones, removes, resizes or rolls back.
+    /// Held, by the numbers of volumes, by operations on one as a whole.
     managing: RangeLock,
-    /// Volumes that are being removed for all but whoever makes them (REVERT3 of `rollback.rs`).
+    /// Volumes that are being removed for all but the rollback that makes them (REVERT3 of `rollback.rs`).
     in_the_making: RefCell<BTreeSet<u64>>,
 }
 
@@ -93,7 +93,7 @@ impl Volumes {
         volume
     }
 
-    /// A volume that holds nothing is gone, and the map of volumes is to hear of it.
+    /// A volume that holds nothing is gone, and is to be removed from the map of volumes.
     pub(super) fn forget(&self, id: u64) {
         let gone = self.known.borrow_mut().remove(&id);
         assert!(gone.is_some(), "THIN9: what is forgotten was there");
@@ -105,7 +105,7 @@ impl Volumes {
         self.forgotten.borrow().clone()
     }
 
-    /// The map of volumes has heard that `id` is gone.
+    /// `id` was removed from the map of volumes.
     pub(super) fn is_gone_from_map(&self, id: u64) {
         assert!(!self.known.borrow().contains_key(&id), "THIN9: what is forgotten is not there");
         self.forgotten.borrow_mut().remove(&id);
@@ -147,7 +147,7 @@ impl Volumes {
         assert!(is_new, "REVERT3: a copy is made once");
     }
 
-    /// Volume `id` is made no more: it is being removed for everybody.
+    /// Volume `id` is no longer being made: it is being removed without exception.
     pub(super) fn end_making(&self, id: u64) {
         let was_kept = self.in_the_making.borrow_mut().remove(&id);
         assert!(was_kept, "REVERT3: a copy is made and abandoned once");
@@ -182,7 +182,7 @@ impl Volumes {
         self.names.borrow().snapshots_of(of).count()
     }
 
-    /// A volume for people: its name, behind that of its volume if it is a snapshot.
+    /// A volume in messages for users: its name, behind that of its volume if it is a snapshot.
     pub(super) fn full_name(&self, volume: &Volume) -> String {
         let named =
             |id: u64, name: &str| if name.is_empty() { format!("volume {id}") } else { name.to_owned() };

@@ -1,4 +1,4 @@
-//! How many hold each block, counted anew, and compared with what is counted and with what is marked as in use.
+//! The number of holders of each block, counted anew, and compared with what is counted and with what is marked as in use.
 //!
 //! Counts are kept for some groups of blocks at a time; nodes are read once for each such range, in the order in which
 //! they lie.
@@ -32,7 +32,7 @@ impl Counts {
         Self { base, from, until, groups: BTreeMap::new(), groups_max }
     }
 
-    /// One more holds each of these blocks, all of which lie behind the base.
+    /// Counts one more holder of each of these blocks, all of which lie behind the base.
     fn add(&mut self, run: BlockRun) {
         let (mut at, end) = (run.first, run.end());
         while at < end {
@@ -67,15 +67,15 @@ impl Counts {
 /// What is wrong with a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wrong {
-    /// So many hold it, and so many are counted.
+    /// It has so many holders, and so many are counted.
     Count(u64, u64),
-    /// Somebody holds it, and it is marked as free.
+    /// It is held, and marked as free.
     Free,
-    /// Nobody holds it, and it is marked as in use.
+    /// It is not held, and marked as in use.
     Leaked,
-    /// Somebody holds it, and it is pending free.
+    /// It is held, and pending free.
     PendingFree,
-    /// Somebody holds a place of a page of the space map.
+    /// It is held, and a place of a page of the space map.
     Page,
 }
 
@@ -96,7 +96,7 @@ impl Wrong {
         }
     }
 
-    /// Whether somebody's data may be overwritten.
+    /// Whether data that is held may be overwritten.
     fn is_dangerous(self) -> bool {
         match self {
             Wrong::Count(holders, counted) => holders > counted,
@@ -153,7 +153,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Adds everybody who leads to blocks of this range.
+    /// Adds everything that leads to blocks of this range.
     async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
         let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root.block());
         let roots: Vec<Block> = volumes
@@ -263,8 +263,8 @@ impl Checker<'_> {
         Some(all)
     }
 
-    /// What is wrong with a block. Where nodes could not be read, more may hold a block than was seen, and nobody seems to
-    /// hold what they do.
+    /// What is wrong with a block. Where nodes could not be read, a block may have more holders than were seen, and what
+    /// those nodes alone hold seems not to be held.
     fn classify(
         &self,
         holders: u64,

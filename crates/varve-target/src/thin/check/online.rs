@@ -1,7 +1,7 @@
 //! A check of the last commit while the pool serves: what that commit leads to stays where it is as long as the check goes
-//! on, as if somebody were reading there (SPACE3), and is compared in batches.
+//! on, as if a read were under way there (SPACE3), and is compared in batches.
 //!
-//! Whoever checks keeps everything in place that is freed meanwhile; so a check ends without a result when the pool has
+//! A check keeps everything in place that is freed meanwhile; so it ends without a result when the pool has
 //! no room for others (POOLFULL3 of `full.rs`).
 
 use super::super::keeping::Keeping;
@@ -21,7 +21,7 @@ use varve_format::pdata::space_page::GROUP_BLOCKS;
 pub type CheckPace<'a> = dyn Fn(u64, u64) -> LocalFuture<'a, Result<(), PoolError>> + 'a;
 
 impl Pool {
-    /// Checks the last commit while everything goes on. What is marked as in use and held by nobody is noticed where the
+    /// Checks the last commit while everything goes on. What is marked as in use and not held is noticed where the
     /// space map of that commit is still there (CHECKPAGE1 of `space.rs`). `NoSpace` says that others need the room that the check keeps.
     pub async fn check_last_commit(&self, pace: &CheckPace<'_>) -> Result<PoolReport, PoolError> {
         self.checkpoint().await?; // what was freed before need not be kept

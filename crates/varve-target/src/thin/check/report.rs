@@ -1,9 +1,9 @@
-//! What a check has found, and whose bytes it concerns.
+//! What a check has found, and the volumes and bytes that it concerns.
 
 use std::collections::BTreeMap;
 use varve_block::Extent;
 
-/// So many errors are told; the rest is counted.
+/// So many errors are reported; of the rest, only that there are more.
 const ERRORS_MAX: usize = 200;
 /// Bytes of a volume that are lost or in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct PoolReport {
     pub names: BTreeMap<u64, String>,
     /// What is wrong; none if the pool is sound.
     pub errors: Vec<String>,
-    /// Whom it concerns.
+    /// The volumes that it concerns, and which of their bytes.
     pub damage: Vec<PoolDamage>,
 }
 
