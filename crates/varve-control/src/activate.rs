@@ -1,7 +1,7 @@
 //! Volumes taken into use and released: each on one shard, the shards filled evenly.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::known_export::KnownExport;
 use super::known_group::{Home, KnownGroup, has_devices};
 use crate::failures;
@@ -229,7 +229,7 @@ impl Control {
     }
 
     /// A volume as its group says it is now.
-    pub(super) fn refreshed(&self, located: &Located) -> Result<LogicalVolume, Failure> {
+    pub(super) fn refreshed(&self, located: &LocatedVolume) -> Result<LogicalVolume, Failure> {
         if located.thin.is_some() {
             return Ok(located.volume.clone());
         }

@@ -6,7 +6,7 @@
 use super::Control;
 use super::arrays::KnownArray;
 use super::change::shown;
-use super::find::Located;
+use super::find::LocatedVolume;
 use crate::failures;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, VolumeArray};
@@ -36,7 +36,7 @@ impl Control {
     /// group.
     pub(super) async fn change_log(
         &self,
-        (text, located): (&str, Located),
+        (text, located): (&str, LocatedVolume),
         word: &str,
         dry_run: bool,
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {

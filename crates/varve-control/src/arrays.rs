@@ -6,7 +6,7 @@
 
 use super::Control;
 use super::change::shown;
-use super::find::{Located, volume_name};
+use super::find::{LocatedVolume, volume_name};
 use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
 use super::layout::shown_array;
@@ -151,7 +151,7 @@ impl Control {
     pub(super) async fn members_at(
         &self,
         text: &str,
-        located: &Located,
+        located: &LocatedVolume,
         disk: &str,
     ) -> Result<Vec<(KnownArray, usize)>, Failure> {
         let id = self.group_disk(located.group, disk)?;
@@ -348,7 +348,7 @@ impl Control {
     }
 
     /// A volume or pool of which something is an array.
-    pub(super) fn find_array(&self, text: &str) -> Result<Located, Failure> {
+    pub(super) fn find_array(&self, text: &str) -> Result<LocatedVolume, Failure> {
         let name = volume_name(text)?;
         let located = match self.find_any_volume(&name) {
             Err(failure) if failure.code == Code::IsPool => self.find_pool(&name)?,

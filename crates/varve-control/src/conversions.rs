@@ -21,7 +21,7 @@
 
 use super::Control;
 use super::change::shown;
-use super::find::{Located, volume_name};
+use super::find::{LocatedVolume, volume_name};
 use super::jobs::{CONVERT, SHORT, Started, Stop};
 use super::layout::layout;
 use super::moves::not_known;
@@ -75,7 +75,7 @@ impl Control {
 
     async fn begin_conversion(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         words: &str,
         request: &Convert,
     ) -> Result<Changed<u64>, Failure> {

@@ -1,7 +1,7 @@
 //! What differs between two volumes or snapshots, asked of the store or the pool that knows both.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use crate::failures;
 use varve_api::{ByteExtent, Code, Failure, SnapshotDiff};
 use varve_block::Extent;
@@ -44,7 +44,7 @@ impl Control {
     /// Two states of a volume that is not thin; which is the first does not matter.
     async fn diff_in_volume(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         from: Option<String>,
         to: Option<String>,
     ) -> Result<Compared, Failure> {
@@ -59,10 +59,10 @@ impl Control {
     /// Any two volumes or snapshots of a pool.
     async fn diff_in_pool(
         &self,
-        (one, from): (&Located, &VolumeName),
-        (other, to): (&Located, &VolumeName),
+        (one, from): (&LocatedVolume, &VolumeName),
+        (other, to): (&LocatedVolume, &VolumeName),
     ) -> Result<Compared, Failure> {
-        let state = |located: &Located, name: &VolumeName| {
+        let state = |located: &LocatedVolume, name: &VolumeName| {
             let number = located.thin.as_ref().map(|thin| thin.number);
             (number.expect("the caller found thin volumes"), name.snapshot.clone())
         };

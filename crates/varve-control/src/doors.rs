@@ -4,7 +4,7 @@
 
 use super::Control;
 use super::address::Address;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::known_export::{KnownExport, Open};
 use crate::failures;
 use crate::remembered::RememberedExport;
@@ -56,7 +56,7 @@ impl Control {
     }
 
     /// Leads files to the new size of a volume; NBD clients see it when they connect again.
-    pub(super) async fn resize_exports(&self, name: &VolumeName, located: &Located) {
+    pub(super) async fn resize_exports(&self, name: &VolumeName, located: &LocatedVolume) {
         for id in self.exports_of(name) {
             let read_only = self.exports.borrow().get(&id).is_some_and(|export| export.remembered.read_only);
             let Ok(portal) = self.portal(located, None, read_only).await else { continue };
@@ -77,7 +77,7 @@ impl Control {
         remembered: &RememberedExport,
         name: &VolumeName,
         address: &Address,
-        located: &Located,
+        located: &LocatedVolume,
     ) -> Result<Open, Failure> {
         match address {
             Address::Nbd(place) => self.open_nbd(remembered, name, place, located).await,
@@ -91,7 +91,7 @@ impl Control {
         remembered: &RememberedExport,
         name: &VolumeName,
         place: &Place,
-        located: &Located,
+        located: &LocatedVolume,
     ) -> Result<Open, Failure> {
         let address = remembered.address.clone();
         let shard = self.socket_home(&address).unwrap_or_else(|| located.home.clone());
@@ -131,7 +131,7 @@ impl Control {
         remembered: &RememberedExport,
         name: &VolumeName,
         path: &Path,
-        located: &Located,
+        located: &LocatedVolume,
     ) -> Result<Open, Failure> {
         let portal = self.portal(located, name.snapshot.clone(), remembered.read_only).await?;
         let (arena, path, name) = (self.context.arena(), path.to_owned(), name.to_string());
@@ -166,7 +166,7 @@ impl Control {
     /// The way from any thread to a volume or snapshot.
     pub(super) async fn portal(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         snapshot: Option<String>,
         read_only: bool,
     ) -> Result<Portal, Failure> {

@@ -11,7 +11,7 @@ use varve_volume::ShardHandle;
 use varve_volume::thin::ThinVolume;
 
 /// A volume and where it is served.
-pub(super) struct Located {
+pub(super) struct LocatedVolume {
     /// Its group.
     pub(super) group: Uuid,
     /// Bytes of an extent of the group.
@@ -28,7 +28,7 @@ pub(super) struct Located {
     pub(super) lacks_origin: bool,
 }
 
-impl Located {
+impl LocatedVolume {
     /// Bytes of the volume.
     pub(super) fn size(&self) -> u64 {
         self.thin.as_ref().map_or_else(
@@ -99,7 +99,7 @@ impl Control {
     }
 
     /// The volume with this name, or the volume of the snapshot with this name, whether it can be used or not.
-    pub(super) fn find_any_volume(&self, name: &VolumeName) -> Result<Located, Failure> {
+    pub(super) fn find_any_volume(&self, name: &VolumeName) -> Result<LocatedVolume, Failure> {
         let group = self.find_group(&name.group)?;
         self.with_group(group, |known| {
             let missing = || {
@@ -126,7 +126,7 @@ impl Control {
     }
 
     /// The pool with this name, whether it can be used or not.
-    pub(super) fn find_pool(&self, name: &VolumeName) -> Result<Located, Failure> {
+    pub(super) fn find_pool(&self, name: &VolumeName) -> Result<LocatedVolume, Failure> {
         let group = self.find_group(&name.group)?;
         self.with_group(group, |known| {
             let volume = known.group.lv(&name.volume).filter(|volume| volume.is_pool());
@@ -139,13 +139,13 @@ impl Control {
     }
 
     /// Like [`Control::find_any_volume`], for a volume that must be usable.
-    pub(super) fn find_volume(&self, name: &VolumeName) -> Result<Located, Failure> {
+    pub(super) fn find_volume(&self, name: &VolumeName) -> Result<LocatedVolume, Failure> {
         self.find_any_volume(name)?.usable()
     }
 
     /// Like [`Control::find_volume`], for requests about its snapshots that read no byte of them: the pool of a thin volume
     /// knows them even if their origin is not there.
-    pub(super) fn find_volume_for_snapshots(&self, name: &VolumeName) -> Result<Located, Failure> {
+    pub(super) fn find_volume_for_snapshots(&self, name: &VolumeName) -> Result<LocatedVolume, Failure> {
         let located = self.find_any_volume(name)?;
         if located.lacks_origin { Ok(located) } else { located.usable() }
     }
@@ -182,7 +182,7 @@ impl Control {
         group: Uuid,
         volume: LogicalVolume,
         thin: Option<ThinVolume>,
-    ) -> Located {
+    ) -> LocatedVolume {
         let place = thin.as_ref().map_or(volume.id, |thin| thin.pool);
         let (home, unusable) = match known.homes.get(&place) {
             Some(home) => (home.shard.clone(), home.unusable.clone()),
@@ -197,11 +197,23 @@ impl Control {
             thin.as_ref().filter(|thin| !thin.is_served).map(|thin| known.origin_missing(thin));
         let lacks_origin = origin_missing.is_some() && unusable.is_none();
         let unusable = unusable.or(origin_missing);
-        Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin, lacks_origin }
+        LocatedVolume {
+            group,
+            extent_size: known.group.extent_size(),
+            volume,
+            home,
+            unusable,
+            thin,
+            lacks_origin,
+        }
     }
 
     /// Refuses the name of a snapshot that there is not.
-    pub(super) async fn check_snapshot(&self, located: &Located, name: &VolumeName) -> Result<(), Failure> {
+    pub(super) async fn check_snapshot(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+    ) -> Result<(), Failure> {
         let Some(snapshot) = name.snapshot.clone() else { return Ok(()) };
         let volume = located.volume.id;
         let found = located.home.volume(volume).has_snapshot(snapshot).await.map_err(failures::gone)?;

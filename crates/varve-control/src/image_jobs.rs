@@ -9,7 +9,7 @@
 //! - IMAGEJOB3. When the images below a volume's image change, the volume is opened anew. Requests wait meanwhile.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::jobs::{Started, kind};
 use super::records::RecordedJob;
 use crate::failures;
@@ -33,7 +33,11 @@ fn work_of(work: &JobWork) -> Option<(ImageWork, Uuid, &str)> {
 
 impl Control {
     /// The backing image of a volume's image, if there is one and no internal snapshot needs it as it is.
-    pub(super) async fn below_image(&self, located: &Located, name: &VolumeName) -> Result<Below, Failure> {
+    pub(super) async fn below_image(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+    ) -> Result<Below, Failure> {
         if let Some(failure) = &located.unusable {
             return Err(failure.clone());
         }
@@ -55,7 +59,7 @@ impl Control {
     /// Bytes of a volume, if it lies in an image that has a backing image.
     pub(super) async fn image_to_flatten(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         name: &VolumeName,
     ) -> Result<Option<u64>, Failure> {
         let in_image = matches!(located.volume.layout, Layout::Image { .. });
@@ -78,7 +82,7 @@ impl Control {
     pub(super) async fn begin_image_job(
         &self,
         work: ImageWork,
-        located: &Located,
+        located: &LocatedVolume,
         name: &VolumeName,
     ) -> Result<u64, Failure> {
         let (volume, subject) = (located.volume.id, name.to_string());
@@ -148,7 +152,7 @@ impl Control {
     }
 
     /// A volume of a group as it stands, whether it can be used or not.
-    pub(super) fn locate(&self, volume: Uuid) -> Result<Located, Failure> {
+    pub(super) fn locate(&self, volume: Uuid) -> Result<LocatedVolume, Failure> {
         let name: VolumeName = self.subject(volume).parse().map_err(|error| failures::bad_name(&error))?;
         self.find_any_volume(&name)
     }

@@ -9,7 +9,7 @@ use super::Control;
 use super::array_policy;
 use super::change::shown;
 use super::disks::read_label;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::images::{conversion, not_agreed};
 use super::layers::OpenedImage;
 use super::volumes::refuse_disks;
@@ -175,7 +175,7 @@ impl Control {
     pub(super) async fn extend_image(
         &self,
         name: &VolumeName,
-        located: &Located,
+        located: &LocatedVolume,
         request: &Resize,
     ) -> Result<Changed<ShownVolume>, Failure> {
         self.refuse_if_busy(located.volume.id)?;
@@ -223,7 +223,7 @@ impl Control {
 
     /// Releases a volume, and before it all that is backed by it: pools with volumes backed by it or its snapshots, and the
     /// volume whose mapper has it as a device. Requests of their doors wait meanwhile. Whether the volume was closed in order.
-    pub(super) async fn set_volume_aside(&self, located: &Located, why: &str) -> bool {
+    pub(super) async fn set_volume_aside(&self, located: &LocatedVolume, why: &str) -> bool {
         let (volume, mut is_closed) = (located.volume.id, false);
         if located.unusable.is_some() {
             return false;
@@ -249,7 +249,7 @@ impl Control {
     }
 
     /// Takes a volume that was set aside into use again; its doors go on.
-    pub(super) async fn bring_back(&self, located: &Located) -> Result<(), Failure> {
+    pub(super) async fn bring_back(&self, located: &LocatedVolume) -> Result<(), Failure> {
         self.activate_group(located.group).await;
         for shard in &self.shards {
             let resumed = shard.resume_doors().await;

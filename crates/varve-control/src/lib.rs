@@ -73,11 +73,11 @@ mod rescan;
 mod restore;
 mod rollback;
 mod scrub;
-mod sets;
 mod shown_volume;
 #[cfg(test)]
 mod simulation;
 mod snapshot_change;
+mod snapshot_sets;
 mod snapshots;
 mod spares;
 mod split;

@@ -7,7 +7,7 @@
 //!   after all of its devices, and goes before them.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::known_group::KnownGroup;
 use super::layout::layout;
 use super::policy::{bad, milliseconds};
@@ -151,7 +151,7 @@ impl Control {
     }
 
     /// CONTROLMAPPER2.
-    pub(super) fn refuse_granted(&self, located: &Located) -> Result<(), Failure> {
+    pub(super) fn refuse_granted(&self, located: &LocatedVolume) -> Result<(), Failure> {
         let (id, volume) = (located.volume.id, &located.volume.name);
         let granted = self.with_group(located.group, |known| {
             let (group, to) = (known.group.name().to_owned(), known.group.granted_to(id)?.name.clone());
@@ -224,7 +224,7 @@ fn over_idle_devices(known: &KnownGroup) -> Vec<(Uuid, Uuid, ShardHandle)> {
 }
 
 /// Refuses to resize a volume whose mapper is away: the mapper has to be notified.
-pub(super) async fn refuse_absent_mapper(name: &str, located: &Located) -> Result<(), Failure> {
+pub(super) async fn refuse_absent_mapper(name: &str, located: &LocatedVolume) -> Result<(), Failure> {
     let volume = located.volume.id;
     let facts = located.home.volume(volume).mapper_facts().await;
     match facts.map_err(failures::gone)? {

@@ -8,7 +8,7 @@
 //! - BELOW3. A volume is served only when all that it is backed by is; until then it says why it is not.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::known_group::KnownGroup;
 use super::snapshots::snapshot_name;
 use crate::failures;
@@ -147,7 +147,7 @@ impl Control {
     /// BELOW2: refuses to change a read-only volume that something is backed by.
     pub(super) async fn refuse_read_only_origin(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         name: &VolumeName,
     ) -> Result<(), Failure> {
         if !located.volume.read_only {

@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::change::shown;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::find::volume_name;
 use super::options::ShownOption;
 use crate::failures;
@@ -69,7 +69,7 @@ impl Control {
     /// Changes the policy of a volume or a pool by `words`; with `dry_run` only the plan of it.
     pub(super) async fn declare(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         words: &PolicyWords,
         dry_run: bool,
     ) -> Result<Option<Plan>, Failure> {

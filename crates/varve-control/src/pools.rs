@@ -7,7 +7,7 @@ use super::Control;
 use super::activation::state_of;
 use super::array_policy;
 use super::change::shown;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::find::volume_name;
 use super::layout::{layout, shown_array, state_with_array};
 use super::options::ShownOption;
@@ -196,14 +196,14 @@ impl Control {
     }
 
     /// A pool beside others: one that does not answer is shown with its error.
-    async fn shown_or_failing(&self, located: Located) -> Result<ShownPool, Failure> {
+    async fn shown_or_failing(&self, located: LocatedVolume) -> Result<ShownPool, Failure> {
         match self.shown_pool(&located).await {
-            Err(failure) => self.shown_pool(&Located { unusable: Some(failure), ..located }).await,
+            Err(failure) => self.shown_pool(&LocatedVolume { unusable: Some(failure), ..located }).await,
             shown => shown,
         }
     }
 
-    async fn shown_pool(&self, located: &Located) -> Result<ShownPool, Failure> {
+    async fn shown_pool(&self, located: &LocatedVolume) -> Result<ShownPool, Failure> {
         let volume = &located.volume;
         let facts = match &located.unusable {
             None => self.look_at_pool(located.group, volume.id).await?,

@@ -4,7 +4,7 @@
 
 use super::Control;
 use super::arrays::KnownArray;
-use super::find::Located;
+use super::find::LocatedVolume;
 use crate::failures;
 use std::collections::BTreeSet;
 use varve_api::{ArrayRebuild, Changed, Code, Failure, Plan, RegionRun, VolumeArray};
@@ -44,7 +44,7 @@ impl Control {
     async fn refill(
         &self,
         text: &str,
-        located: &Located,
+        located: &LocatedVolume,
         disk: &str,
         dry_run: bool,
     ) -> Result<Option<Plan>, Failure> {
@@ -75,7 +75,7 @@ impl Control {
     async fn accept_stale(
         &self,
         text: &str,
-        located: &Located,
+        located: &LocatedVolume,
         request: &ArrayRebuild,
     ) -> Result<Option<Plan>, Failure> {
         let arrays = self.arrays_of(located.group, |volume| volume.id == located.volume.id).await?;
@@ -112,7 +112,7 @@ impl Control {
     async fn accept_and_activate(
         &self,
         text: &str,
-        located: &Located,
+        located: &LocatedVolume,
         (words, dry_run): (&[String], bool),
         failure: &Failure,
     ) -> Result<Option<Plan>, Failure> {

@@ -8,7 +8,7 @@
 //!   not be asked, or because what they leave behind cannot be given back. One whose volume cannot be used waits for that.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::jobs::{REMOVE, Started, subject_of};
 use super::known_group::KnownGroup;
 use super::records::RecordedJob;
@@ -157,7 +157,11 @@ impl Control {
     }
 
     /// Sizes of the volume's stores that hold none but `snapshots`.
-    async fn emptied(&self, located: &Located, snapshots: &[SnapshotFacts]) -> Result<Vec<u64>, Failure> {
+    async fn emptied(
+        &self,
+        located: &LocatedVolume,
+        snapshots: &[SnapshotFacts],
+    ) -> Result<Vec<u64>, Failure> {
         let all = self.facts(located).await;
         let stays = |store: Uuid| {
             all.iter().any(|facts| {
@@ -366,7 +370,7 @@ impl Control {
     pub(super) async fn resume_leaving(&self) {
         let known = self.recorded_removals();
         for name in self.all_volumes() {
-            let Ok(Located { group, volume, home, .. }) = self.find_volume(&name) else { continue };
+            let Ok(LocatedVolume { group, volume, home, .. }) = self.find_volume(&name) else { continue };
             let volume = volume.id;
             let asked = home.volume(volume).leaving();
             let Ok(Some((leaving, is_empty))) = asked.await else { continue };

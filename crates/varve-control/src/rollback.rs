@@ -8,7 +8,7 @@
 //! - ROLLJOB3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::jobs::{ROLLBACK, SHORT, Started};
 use super::records::RecordedJob;
 use super::snapshots::snapshot_name;
@@ -73,7 +73,7 @@ impl Control {
     }
 
     /// A volume with several stores cannot be rolled back in place: no store would know what the others need.
-    fn refuse_siblings(&self, located: &Located, name: &VolumeName) -> Result<(), Failure> {
+    fn refuse_siblings(&self, located: &LocatedVolume, name: &VolumeName) -> Result<(), Failure> {
         if self.refreshed(located)?.stores().count() <= 1 {
             return Ok(());
         }
@@ -84,7 +84,11 @@ impl Control {
     }
 
     /// What a rollback to a snapshot from before the volume grew does beyond its end.
-    async fn lost_beyond(&self, located: &Located, name: &VolumeName) -> Result<Option<String>, Failure> {
+    async fn lost_beyond(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+    ) -> Result<Option<String>, Failure> {
         let (origin, kept) = (name.origin(), self.rollback_point(located, name).await?.bytes);
         let volume = located.volume.id;
         let size = located.home.volume(volume).size();
@@ -98,13 +102,17 @@ impl Control {
     }
 
     /// The snapshot for good, and what tells whether the rollback to it has happened.
-    async fn rollback_point(&self, located: &Located, name: &VolumeName) -> Result<RollbackPoint, Failure> {
+    async fn rollback_point(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+    ) -> Result<RollbackPoint, Failure> {
         let (volume, snapshot) = (located.volume.id, name.snapshot.clone().unwrap_or_default());
         located.home.volume(volume).rollback_point(snapshot).await.map_err(failures::gone)?
     }
 
     /// Takes a rollback from `step` to its end.
-    fn spawn_rollback(&self, mut step: Step, located: &Located, started: &Started) {
+    fn spawn_rollback(&self, mut step: Step, located: &LocatedVolume, started: &Started) {
         let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
         let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
         let progress = Arc::clone(&started.progress);

@@ -1,7 +1,7 @@
 //! A volume as it is shown to users and programs.
 
 use super::activation::state_of;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::known_group::KnownGroup;
 use super::layout::{shown_array, shown_image, state_with_array};
 use super::mappers::{shown_mapper, state_with_mapper};
@@ -31,7 +31,7 @@ fn shown_areas(known: &KnownGroup, segment: &model::Segment) -> Vec<String> {
     segment.areas.iter().map(place).collect()
 }
 
-pub(super) fn shown_volume(located: &Located, known: &KnownGroup, facts: &VolumeFacts) -> ShownVolume {
+pub(super) fn shown_volume(located: &LocatedVolume, known: &KnownGroup, facts: &VolumeFacts) -> ShownVolume {
     let (volume, group) = (&located.volume, known.group.name());
     let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
     let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
@@ -81,7 +81,7 @@ pub(super) fn shown_volume(located: &Located, known: &KnownGroup, facts: &Volume
     }
 }
 
-fn shown_layout(located: &Located) -> ShownLayout {
+fn shown_layout(located: &LocatedVolume) -> ShownLayout {
     match located.volume.layout {
         _ if located.thin.is_some() => ShownLayout::Thin,
         model::Layout::Linear => ShownLayout::Linear,
@@ -95,7 +95,7 @@ fn shown_layout(located: &Located) -> ShownLayout {
     }
 }
 
-fn shown_store(located: &Located, facts: &VolumeFacts, store: &Store) -> SnapshotStore {
+fn shown_store(located: &LocatedVolume, facts: &VolumeFacts, store: &Store) -> SnapshotStore {
     match facts.stores.iter().find(|facts| facts.id == store.id) {
         Some(facts) => SnapshotStore {
             size: facts.size,

@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::change::{joined, shown};
-use super::find::Located;
+use super::find::LocatedVolume;
 use crate::failures;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -21,7 +21,7 @@ const SHOWN_AT_ONCE: usize = 64;
 
 /// The snapshots of a command that belong to one volume.
 pub(super) struct Batch {
-    pub(super) located: Located,
+    pub(super) located: LocatedVolume,
     pub(super) volume: VolumeName,
     pub(super) names: Vec<String>,
     /// The stores of the snapshots, one each, if they are independent.
@@ -219,7 +219,7 @@ impl Control {
     pub(super) fn batches(
         &self,
         names: &[String],
-        find: impl Fn(&Self, &VolumeName) -> Result<Located, Failure>,
+        find: impl Fn(&Self, &VolumeName) -> Result<LocatedVolume, Failure>,
     ) -> Result<Vec<Batch>, Failure> {
         if names.is_empty() {
             return Err(Failure::new(Code::Usage, "no snapshot is named"));
@@ -290,17 +290,21 @@ impl Control {
     }
 
     /// What the volume's stores say of its snapshots, the oldest first. How much they use is not counted.
-    pub(super) async fn facts(&self, located: &Located) -> Vec<SnapshotFacts> {
+    pub(super) async fn facts(&self, located: &LocatedVolume) -> Vec<SnapshotFacts> {
         located.home.volume(located.volume.id).snapshots().await.ok().flatten().unwrap_or_default()
     }
 
     /// Like [`Control::facts`], of the snapshots with these names alone.
-    pub(super) async fn facts_called(&self, located: &Located, names: &[String]) -> Vec<SnapshotFacts> {
+    pub(super) async fn facts_called(&self, located: &LocatedVolume, names: &[String]) -> Vec<SnapshotFacts> {
         let facts = located.home.volume(located.volume.id).snapshots_called(names.to_vec());
         facts.await.ok().flatten().unwrap_or_default()
     }
 
-    pub(super) async fn shown_snapshots(&self, volume: &VolumeName, located: &Located) -> Vec<Snapshot> {
+    pub(super) async fn shown_snapshots(
+        &self,
+        volume: &VolumeName,
+        located: &LocatedVolume,
+    ) -> Vec<Snapshot> {
         let counted = located.home.volume(located.volume.id).snapshots_counted();
         let facts = counted.await.ok().flatten().unwrap_or_default();
         let mut shown = Vec::with_capacity(facts.len());

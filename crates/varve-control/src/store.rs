@@ -9,7 +9,7 @@
 
 use super::Control;
 use super::change::{Commits, shown};
-use super::find::Located;
+use super::find::LocatedVolume;
 use crate::failures;
 use crate::injected_bug::{InjectedBug, has};
 use futures_util::future::join;
@@ -56,7 +56,7 @@ impl Control {
     }
 
     /// Refuses a change that would wait for writes that wait for space (SNAPSTORE1).
-    pub(super) async fn refuse_if_paused(&self, located: &Located) -> Result<(), Failure> {
+    pub(super) async fn refuse_if_paused(&self, located: &LocatedVolume) -> Result<(), Failure> {
         if !self.is_paused(located.volume.id).await {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Control {
     pub(super) async fn extend_store_of(
         &self,
         name: &VolumeName,
-        located: &Located,
+        located: &LocatedVolume,
         size: SizeArgument,
         dry_run: bool,
     ) -> Result<Changed<ShownVolume>, Failure> {
@@ -194,7 +194,7 @@ impl Control {
     pub(super) fn plan_store(
         &self,
         commits: &Commits<'_>,
-        located: &Located,
+        located: &LocatedVolume,
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<(Uuid, Plan), Failure> {
@@ -205,7 +205,7 @@ impl Control {
     pub(super) fn plan_store_in(
         &self,
         group: &Group,
-        located: &Located,
+        located: &LocatedVolume,
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<(Uuid, Plan), Failure> {
@@ -221,7 +221,7 @@ impl Control {
     }
 
     /// Stores side by side do not know what a rollback in one of them has left to copy.
-    async fn refuse_while_rolling_back(&self, located: &Located) -> Result<(), Failure> {
+    async fn refuse_while_rolling_back(&self, located: &LocatedVolume) -> Result<(), Failure> {
         let id = located.volume.id;
         let asked = located.home.volume(id).is_rolling_back().await.map_err(failures::gone)?;
         match asked.unwrap_or(false) {
@@ -233,7 +233,7 @@ impl Control {
     /// Gives a volume a snapshot store; its id.
     pub(super) async fn make_store(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<Uuid, Failure> {
@@ -253,7 +253,7 @@ impl Control {
     /// Formats a snapshot store, then has the group's text name it.
     async fn record_store(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<(StoreNode, Disks), Failure> {
@@ -283,7 +283,7 @@ impl Control {
     }
 
     /// Gives the stores of a volume without snapshots back to the group.
-    pub(super) async fn drop_stores(&self, located: &Located) -> Result<(), Failure> {
+    pub(super) async fn drop_stores(&self, located: &LocatedVolume) -> Result<(), Failure> {
         for store in self.refreshed(located)?.stores() {
             self.drop_store(located.group, located.volume.id, store.id).await?;
         }

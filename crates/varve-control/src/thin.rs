@@ -4,7 +4,7 @@
 //! taken; if two of them meet in another way, the thin one is renamed.
 
 use super::Control;
-use super::find::Located;
+use super::find::LocatedVolume;
 use super::find::volume_name;
 use super::known_group::KnownGroup;
 use crate::failures;
@@ -147,7 +147,7 @@ impl Control {
     }
 
     /// `POOL` or `VG/POOL`, of the group of a volume.
-    fn find_pool_of(&self, volume: &VolumeName, pool: &str) -> Result<Located, Failure> {
+    fn find_pool_of(&self, volume: &VolumeName, pool: &str) -> Result<LocatedVolume, Failure> {
         let name = match pool.split_once('/') {
             Some(_) => volume_name(pool)?,
             None => volume_name(&format!("{}/{pool}", volume.group))?,
@@ -162,7 +162,7 @@ impl Control {
     pub(super) async fn resize_thin(
         &self,
         name: &VolumeName,
-        located: &Located,
+        located: &LocatedVolume,
         request: &Resize,
         grows: bool,
     ) -> Result<Changed<ShownVolume>, Failure> {
@@ -198,7 +198,7 @@ impl Control {
     pub(super) async fn refuse_if_pool_waits(
         &self,
         name: &VolumeName,
-        located: &Located,
+        located: &LocatedVolume,
     ) -> Result<(), Failure> {
         let pool = located.pool();
         let paused = located.home.pool(pool).is_paused();
@@ -217,7 +217,7 @@ impl Control {
         &self,
         name: &VolumeName,
         to: &VolumeName,
-        located: &Located,
+        located: &LocatedVolume,
         dry_run: bool,
     ) -> Result<Changed<ShownVolume>, Failure> {
         self.refuse_any_name(located.group, &to.volume)?;
@@ -235,7 +235,7 @@ impl Control {
     pub(super) async fn remove_thin(
         &self,
         name: &VolumeName,
-        located: &Located,
+        located: &LocatedVolume,
         request: &Remove,
     ) -> Result<Changed<Empty>, Failure> {
         let (id, thin) = (located.volume.id, located.thin.clone().expect("the caller found a thin volume"));

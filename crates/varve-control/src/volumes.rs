@@ -4,7 +4,7 @@
 
 use super::array_policy;
 use super::change::{Commits, joined, shown};
-use super::find::{Located, volume_name};
+use super::find::{LocatedVolume, volume_name};
 use super::known_group::KnownGroup;
 use super::mappers::{asked_layout, refuse_absent_mapper};
 use super::policy::changed;
@@ -35,7 +35,8 @@ impl Control {
             wanted.flat_map(|(id, known)| names(*id, known)).collect()
         };
         // Side by side: each may wait for a disk that does not answer.
-        let located: Vec<Located> = names.iter().filter_map(|name| self.find_any_volume(name).ok()).collect();
+        let located: Vec<LocatedVolume> =
+            names.iter().filter_map(|name| self.find_any_volume(name).ok()).collect();
         let mut volumes = join_all(located.iter().map(|located| self.shown_volume(located))).await;
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
@@ -232,7 +233,7 @@ impl Control {
         &self,
         commits: Commits<'_>,
         planned: Plan,
-        located: &Located,
+        located: &LocatedVolume,
     ) -> Result<Changed<Empty>, Failure> {
         let removed = match self.deactivate(located.group, located.volume.id, &located.home).await {
             Ok(()) => commits.commit(located.group, planned, Vec::new()).await,
@@ -252,7 +253,7 @@ impl Control {
 
     async fn plan_removal(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         remove: Change,
         words: &str,
     ) -> Result<varve_api::Plan, Failure> {
@@ -283,7 +284,7 @@ impl Control {
         commits: Commits<'_>,
         planned: Plan,
         name: &VolumeName,
-        located: &Located,
+        located: &LocatedVolume,
     ) -> Result<Changed<ShownVolume>, Failure> {
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
@@ -296,7 +297,7 @@ impl Control {
     /// Refuses a change that a volume with snapshots cannot bear.
     async fn refuse_snapshots(
         &self,
-        located: &Located,
+        located: &LocatedVolume,
         name: &VolumeName,
         code: Code,
     ) -> Result<(), Failure> {
@@ -319,7 +320,7 @@ impl Control {
     }
 
     /// A volume as it is shown.
-    async fn shown_volume(&self, located: &Located) -> ShownVolume {
+    async fn shown_volume(&self, located: &LocatedVolume) -> ShownVolume {
         let volume = located.volume.id;
         let facts = located.home.volume(volume).facts();
         // A disk that does not answer must not keep the other volumes from being shown.

@@ -151,3 +151,30 @@ impl BlockDevice for Top {
         self.0.map(extent, intent)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_block::Durability;
+    use varve_sim::{DiskOptions, SimDisk, World};
+
+    #[test]
+    fn a_tree_that_is_built_anew_takes_requests_that_fit_the_one_before() {
+        let world = World::new(1);
+        let (trees, of, arena) = (Trees::default(), Uuid::nil(), world.arena());
+        let add = |block_size| {
+            let disk = SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(64 << 10) });
+            trees.add(of, disk.device(&world), &arena)
+        };
+        let fine = add(512);
+        let coarse = add(4096);
+        assert!(coarse.shape().block_size <= 512, "TREES4");
+        world.run(async {
+            coarse.write(512, arena.copy(&[7; 512]), Durability::Durable).await.expect("TREES4");
+            let found = coarse.read(0, arena.take(1536)).await.expect("TREES4");
+            assert_eq!((found[511], found[512], found[1023], found[1024]), (0, 7, 7, 0));
+        });
+        drop((fine, coarse));
+        assert_eq!(add(4096).shape().block_size, 4096, "nothing was given a finer shape any more");
+    }
+}

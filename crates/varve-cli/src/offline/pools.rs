@@ -23,7 +23,7 @@ use varve_vg::{Absent, Change, Disk, OpenGroup, Plan, Stamp, Survey, plan, scan}
 
 const POOL: &str = "pool";
 
-/// The place in `survey.groups` of the pool, or of the kept metadata of one, that `name` names, and its volume.
+/// The index in `survey.groups` of the group that `name` names, and the volume: a pool, or a metadata backup of one.
 pub(super) fn find_volume(survey: &Survey, name: &str) -> Option<(usize, LogicalVolume)> {
     let (group, own) = name.split_once('/')?;
     let at = survey.groups.iter().position(|open| open.group().name() == group)?;
@@ -154,7 +154,7 @@ pub(super) async fn renew(
             .await
             .map_or(Vec::new(), |report| losses(open.group().name(), &report)),
     };
-    let kept = MetadataBackup::find(&device, &arena, &clock).await.ok();
+    let backup = MetadataBackup::find(&device, &arena, &clock).await.ok();
     let group = open.group().name().to_owned();
     if wish.dry_run {
         let words = format!(
@@ -165,8 +165,8 @@ pub(super) async fn renew(
         );
         let would = lost.iter().map(|loss| format!("would lose {}", loss.message));
         let words: Vec<String> = std::iter::once(words).chain(would).collect();
-        let Some(kept) = kept else { return Ok(Renewed::Planned(ShownPlan::of_steps(words))) };
-        let (planned, _) = plan_backup(&open, &pool, &kept, &stamp)?;
+        let Some(backup) = backup else { return Ok(Renewed::Planned(ShownPlan::of_steps(words))) };
+        let (planned, _) = plan_backup(&open, &pool, &backup, &stamp)?;
         let mut shown = shown_plan(&planned);
         shown.steps.extend(words);
         return Ok(Renewed::Planned(shown));
@@ -175,12 +175,12 @@ pub(super) async fn renew(
     let opened = arrays::take(context, &table_of(&open, &pool)?, &open).await?;
     let device = opened.device.clone();
     let mut kept_as = None;
-    if let Some(kept) = kept {
-        let (planned, own) = plan_backup(&open, &pool, &kept, &stamp)?;
+    if let Some(backup) = backup {
+        let (planned, own) = plan_backup(&open, &pool, &backup, &stamp)?;
         let volume = planned.after.lv(&own).cloned().expect("the plan makes this volume");
         let table = table(&planned.after, &volume, Parts::All).map_err(|error| arrays::incomplete(&error))?;
         let target = arrays::make(context, &table, &open).await?;
-        kept.copy(&device, &target.device, &arena).await.map_err(|error| io(&wish.store, error))?;
+        backup.copy(&device, &target.device, &arena).await.map_err(|error| io(&wish.store, error))?;
         target.close().await?;
         open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
         assert!(open.group().lv(&own).is_some(), "NEWPOOL1: {own} holds the old metadata now");
@@ -220,11 +220,11 @@ async fn carry_out(
 fn plan_backup(
     open: &OpenGroup,
     pool: &LogicalVolume,
-    kept: &MetadataBackup,
+    backup: &MetadataBackup,
     stamp: &Stamp,
 ) -> Result<(Plan, String), Failure> {
     let name = kept_name(open.group(), pool);
-    let size = SizeArgument::parse(&kept.length().to_string()).expect("a number of bytes");
+    let size = SizeArgument::parse(&backup.length().to_string()).expect("a number of bytes");
     let change = Change::CreateVolume {
         name: name.clone(),
         id: uuid::Uuid::new_v4(),

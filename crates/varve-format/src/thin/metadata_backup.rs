@@ -1,6 +1,6 @@
 //! The metadata of a pool put aside, block by block, in a volume of its own: what a repair leaves of the old one.
 //!
-//! A header, then the index: the numbers of the blocks that were kept, 8 bytes each, rising, filled up with zeros to whole
+//! A header, then the index: the numbers of the blocks in the backup, 8 bytes each, rising, filled up with zeros to whole
 //! blocks; then these blocks, in the same order. The byte table is [`BACKUP_LAYOUT`].
 //!
 //! Invariants:
@@ -21,18 +21,18 @@ const CHECKSUM: Field =
     Field::new(12, 4, "checksum", "CRC32C of the header and the index behind it with this field zero");
 const POOL: Field = Field::new(16, 16, "pool", "UUID of the pool");
 const END_BLOCK: Field = Field::new(32, 8, "end_block", "number of the first block of 4 KiB behind the pool");
-const BLOCKS: Field = Field::new(40, 8, "blocks", "number of blocks that were kept");
+const BLOCKS: Field = Field::new(40, 8, "blocks", "number of blocks in the backup");
 const RESERVED: Field = Field::new(48, 4048, "reserved", "zero");
 
 /// The byte table of the header.
 pub const BACKUP_LAYOUT: Layout = Layout::new(
-    "Thin pool: kept metadata",
+    "Thin pool: metadata backup",
     "The first block of a volume to which a repair put the old metadata. The index of blocks follows, then the blocks.",
     SIZE,
     &[MAGIC, VERSION, CHECKSUM, POOL, END_BLOCK, BLOCKS, RESERVED],
 );
 
-/// Which blocks of which pool were kept.
+/// Which blocks of which pool are in a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupHeader {
     /// The pool.
@@ -65,7 +65,7 @@ impl BackupHeader {
         bytes
     }
 
-    /// How many blocks were kept, by the header, which is not verified yet.
+    /// How many blocks are in the backup, by the header, which is not verified yet.
     pub fn count(header: &[u8]) -> Result<u64, PoolFormatError> {
         require(header.len() >= SIZE, "BACKUP1: a header is a block")?;
         if MAGIC.bytes(header) != MAGIC_VALUE {
@@ -91,12 +91,12 @@ impl BackupHeader {
             .chunks_exact(8)
             .map(|block| Block::new(u64::from_le_bytes(block.try_into().expect("8 bytes"))));
         let (pool, end_block) = (POOL.uuid(bytes), Block::new(END_BLOCK.u64(bytes)));
-        let kept = BackupHeader { pool, end_block, blocks: blocks.collect() };
+        let header = BackupHeader { pool, end_block, blocks: blocks.collect() };
         require(is_zero(&bytes[end..]), "bytes behind the index are not zero")?;
-        require(kept.blocks.windows(2).all(|pair| pair[0] < pair[1]), "the numbers do not rise")?;
-        require(kept.blocks.last().is_none_or(|last| *last < end_block), "a block lies behind the pool")?;
+        require(header.blocks.windows(2).all(|pair| pair[0] < pair[1]), "the numbers do not rise")?;
+        require(header.blocks.last().is_none_or(|last| *last < end_block), "a block lies behind the pool")?;
         require(end_block < Block::new(1 << 48), "a pool is not that large")?;
-        Ok(kept)
+        Ok(header)
     }
 }
 
@@ -106,18 +106,18 @@ mod tests {
 
     #[test]
     fn golden_bytes_round_trip_and_damage() {
-        let kept = BackupHeader {
+        let header = BackupHeader {
             pool: Uuid::from_u128(9),
             end_block: Block::new(4096),
             blocks: [0, 1, 600].map(Block::new).to_vec(),
         };
-        let bytes = kept.encode();
+        let bytes = header.encode();
         assert_eq!((&bytes[..8], bytes.len()), (&b"VARVE\xffTK"[..], 8192));
         assert_eq!(
             (bytes[32..34].to_vec(), bytes[40], bytes[4096 + 16..4096 + 18].to_vec()),
             (vec![0, 16], 3, vec![88, 2])
         );
-        assert_eq!(BackupHeader::decode(&bytes), Ok(kept));
+        assert_eq!(BackupHeader::decode(&bytes), Ok(header));
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

@@ -42,7 +42,7 @@ impl fmt::Display for PoolError {
             PoolError::Held => f.write_str("the volume is held"),
             PoolError::Name => f.write_str("this cannot be a volume's name"),
             PoolError::TooSmall(bytes) => write!(f, "a pool needs at least {bytes} bytes"),
-            PoolError::OriginMissing => f.write_str("what the volume lies over is not there"),
+            PoolError::OriginMissing => f.write_str("the origin of the volume is missing"),
             PoolError::Misfit(why) | PoolError::Corrupt(why) => f.write_str(why),
             PoolError::Format(error) => write!(f, "{error}"),
         }

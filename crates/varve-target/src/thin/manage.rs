@@ -83,7 +83,7 @@ impl Pool {
             let _managing = self.volumes.manage(volume).await;
             let target = self.volumes.find(volume)?;
             if target.has(VolumeFlags::ORIGIN) {
-                return Err(PoolError::Misfit("the volume lies over an origin"));
+                return Err(PoolError::Misfit("the volume has an origin"));
             }
             let closed = target.gate.close();
             target.gate.drained().await;
@@ -358,7 +358,7 @@ impl Pool {
             Change::SetFlags { volume, flags } => {
                 let (volume, flags) = (self.volumes.known(*volume)?, VolumeFlags(*flags));
                 if flags.has(VolumeFlags::ORIGIN) && volume.over.get().is_none() {
-                    return Err(PoolError::Corrupt("a volume is to lie over an origin that nobody knows"));
+                    return Err(PoolError::Corrupt("a volume has the flag of an origin and no origin"));
                 }
                 if !flags.has(VolumeFlags::ORIGIN) {
                     volume.detach();

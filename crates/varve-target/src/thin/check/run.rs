@@ -67,7 +67,8 @@ impl Checker<'_> {
         let (removing, over) = (volume.has(VolumeFlags::REMOVING), volume.over.get());
         let fits = over.is_none_or(|over| over.bytes <= volume.bytes.get());
         if !fits || over.is_some() != volume.has(VolumeFlags::ORIGIN) {
-            self.report.error(format!("{}: it does not lie over {over:?}", told(volume)));
+            self.report
+                .error(format!("{}: its origin {over:?} does not fit its flags or its size", told(volume)));
         }
         if removing || !known.is_whole {
             return;
