@@ -1,7 +1,7 @@
 //! Thin pools: made, listed, extended, changed, removed.
 //!
-//! A command that makes a pool larger or changes its policy does not wait for the lock of the group: its holder may wait
-//! for writes that wait for this (SNAPSTORE1 of `store.rs`).
+//! A command that makes a pool larger or changes its policy takes no lock of the group: a holder of the lock may wait for
+//! writes that wait for space of the pool. For stores, SNAPSTORE1 of `store.rs` excludes that.
 
 use super::Control;
 use super::activation::state_of;

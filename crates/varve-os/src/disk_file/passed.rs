@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - PASSED1. A file that was passed is read and written with no more rights than the program had that passed it.
-//! - PASSED2. It is not in use as a disk: its lock is refused beside the lock of such a use. Several programs may pass one file.
+//! - PASSED2. A file that is in use as a disk is refused: passed files are locked shared, disks exclusively. Several programs may
+//!   pass one file.
 
 use super::options::{open_error, open_error_of};
 use super::{CacheMode, DiskFile, DiskKind, DiskOptions, OpenError};

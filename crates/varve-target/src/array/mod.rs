@@ -98,7 +98,7 @@ pub struct Array {
     gate: Gate,
     /// Held to write superblocks.
     publishing: RangeLock,
-    /// Held to take a member in; taken before `publishing`.
+    /// Held to take a member in, and to change the log disk; taken before `publishing`.
     attaching: RangeLock,
     /// Number of the last superblock.
     number: Cell<u64>,

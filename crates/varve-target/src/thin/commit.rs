@@ -30,8 +30,8 @@ impl Pool {
         Ok(self.join_commit(false).await?)
     }
 
-    /// As [`Pool::commit`], and begins the log anew: what was freed before is free then, and if discards are passed down,
-    /// its discards were sent to the disks.
+    /// As [`Pool::commit`], and begins the log anew: what was freed before is free then unless a reader needs it still,
+    /// and if discards are passed down, what is free was discarded.
     pub async fn checkpoint(&self) -> Result<(), PoolError> {
         self.join_commit(true).await?;
         if self.discards() == Discards::PassDown {

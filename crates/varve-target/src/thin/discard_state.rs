@@ -7,7 +7,7 @@ use varve_format::text::Discards;
 
 /// Requests at a time.
 pub(super) const AT_ONCE: usize = 32;
-/// Blocks that were freed may wait this long until their discards are sent to the disks.
+/// The least time between two rounds of discards of a pool in use.
 pub(super) const PASS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What there is to know about them.

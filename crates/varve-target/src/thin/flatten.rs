@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - FLATTEN1. How far a volume is flattened is known to itself alone, and forgotten when it becomes what another one is.
-//! - FLATTEN2. A volume is detached only after all that showed through is mapped; that is over only after every read of the
+//! - FLATTEN2. A volume is detached only after all data that showed through is mapped; that is over only after every read of the
 //!   origin has ended that began before.
 //! - FLATTEN3. No task holds an epoch guard of the pool while it waits for an origin: one that hangs stops no checkpoint.
 
