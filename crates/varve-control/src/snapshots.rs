@@ -17,7 +17,7 @@ use varve_vg::{Group, StoreKind};
 use varve_volume::snapshot_facts::SnapshotFacts;
 
 /// Snapshots that are put into words before others go on.
-const SHOWN_AT_ONCE: usize = 64;
+const SHOWN_AT_ONCE: usize = 16;
 
 /// The snapshots of a command that belong to one volume.
 pub(super) struct Batch {
@@ -51,7 +51,7 @@ impl Control {
                 Err(failure) if volume.is_some() => return Err(failure),
                 Err(_) => continue,
             };
-            snapshots.extend(self.shown_snapshots(&name, &located).await);
+            self.show_snapshots(&name, &located, &mut snapshots).await;
         }
         Ok(snapshots)
     }
@@ -207,7 +207,8 @@ impl Control {
             let done = batch.located.home.volume(volume).set_flags(names, read_only, held);
             let done = done.await.map_err(failures::gone)?.unwrap_or(Err(StoreError::NotFound));
             done.map_err(|error| failures::store(&batch.volume.to_string(), &error))?;
-            let all = self.shown_snapshots(&batch.volume, &batch.located).await;
+            let mut all = Vec::new();
+            self.show_snapshots(&batch.volume, &batch.located, &mut all).await;
             let is_named =
                 |snapshot: &Snapshot| batch.names.iter().any(|name| batch.full(name) == snapshot.name);
             shown.extend(all.into_iter().filter(is_named));
@@ -300,21 +301,18 @@ impl Control {
         facts.await.ok().flatten().unwrap_or_default()
     }
 
-    pub(super) async fn shown_snapshots(
-        &self,
-        volume: &VolumeName,
-        located: &LocatedVolume,
-    ) -> Vec<Snapshot> {
+    /// Appends the snapshots of a volume to `shown`, the oldest first. They are not collected before that: to copy a thousand
+    /// of them takes longer than a request should wait.
+    async fn show_snapshots(&self, volume: &VolumeName, located: &LocatedVolume, shown: &mut Vec<Snapshot>) {
         let counted = located.home.volume(located.volume.id).snapshots_counted();
         let facts = counted.await.ok().flatten().unwrap_or_default();
-        let mut shown = Vec::with_capacity(facts.len());
+        shown.reserve(facts.len());
         for (index, facts) in facts.into_iter().enumerate() {
             if index % SHOWN_AT_ONCE == SHOWN_AT_ONCE - 1 {
                 yield_now().await; // Requests of volumes may be served on this thread, too.
             }
             shown.push(self.shown_snapshot(volume, facts));
         }
-        shown
     }
 
     fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts) -> Snapshot {
