@@ -71,7 +71,9 @@ impl Control {
             let words = words(&work, subject, "begun");
             let job = Job { id, subject: subject.to_owned(), started, groups: named.clone(), work };
             let change = Change::Jobs(JobStep::Begin(job));
-            if let Err(failure) = self.commits(group).await.make(group, change, &words).await {
+            // An own statement: the right to commit ends with it, and `erase_job` waits for that.
+            let recorded = self.commits(group).await.make(group, change, &words).await;
+            if let Err(failure) = recorded {
                 self.erase_job(id).await;
                 return Err(failure);
             }
@@ -116,11 +118,12 @@ impl Control {
         }
     }
 
-    /// Takes a job out of the texts of `groups`, if it stands there; whether it stands nowhere now.
+    /// Takes a job out of the texts of `groups`, if it stands there; whether it stands nowhere now. While a text is undecided
+    /// the job may come to stand there.
     async fn forget_in(&self, groups: &[Uuid], id: u64) -> bool {
         for group in groups.iter().copied() {
             let commits = self.commits(group).await;
-            if !self.stands_in(group, id) {
+            if !self.stands_in(group, id) && !self.is_undecided(group) {
                 continue;
             }
             let change = Change::Jobs(JobStep::End { ids: vec![id] });
@@ -130,6 +133,18 @@ impl Control {
             }
         }
         true
+    }
+
+    /// Takes out of the texts what stands there of a job that does not count (JOBRECORD3): it has not begun, has ended, or has another
+    /// number. Whether that is done.
+    async fn forget_parts(&self, id: u64, decider: Uuid) -> bool {
+        if !self.can_be_changed(decider) {
+            tracing::warn!(job = id, group = %decider,
+                "a job of several groups goes on when the one is here that decides: varve pv scan PATH…");
+            return false;
+        }
+        let groups: Vec<Uuid> = self.parts_of(id, decider).into_iter().map(|(group, _)| group).collect();
+        self.forget_in(&groups, id).await
     }
 
     /// A job ends for now (JOBRECORD2); whether it stands in a text.
@@ -163,7 +178,12 @@ impl Control {
     }
 
     async fn try_again(&self, id: u64, decider: Uuid) {
-        let Some(job) = self.recorded(id, decider) else { return };
+        let Some(job) = self.recorded(id, decider) else {
+            if self.forget_parts(id, decider).await {
+                self.records.remove(id);
+            }
+            return;
+        };
         match self.outlook(&job).await {
             Outlook::Bad => {}
             Outlook::Done => self.erase_job(id).await,
@@ -180,14 +200,7 @@ impl Control {
     /// A job that this daemon does not know yet.
     async fn take_up(&self, id: u64, decider: Uuid) {
         let Some(job) = self.recorded(id, decider) else {
-            // JOBRECORD3: it has not begun, or it has ended.
-            let groups: Vec<Uuid> = self.parts_of(id, decider).into_iter().map(|(group, _)| group).collect();
-            if self.can_be_changed(decider) {
-                self.forget_in(&groups, id).await;
-            } else {
-                tracing::warn!(job = id, group = %decider,
-                    "a job of several groups goes on when the one is here that decides: varve pv scan PATH…");
-            }
+            self.forget_parts(id, decider).await;
             return;
         };
         let is_taken = self.jobs.show(&id.to_string()).is_ok();
@@ -260,6 +273,11 @@ impl Control {
     /// Whether a group is here, and its text is known for certain.
     pub(super) fn can_be_changed(&self, group: Uuid) -> bool {
         self.with_group(group, KnownGroup::can_be_changed).unwrap_or_default()
+    }
+
+    /// Whether a change of a group reached only some of its disks, so that another text than the known one may count.
+    pub(super) fn is_undecided(&self, group: Uuid) -> bool {
+        self.with_group(group, |known| known.undecided.is_some()).unwrap_or_default()
     }
 
     fn stands_in(&self, group: Uuid, id: u64) -> bool {

@@ -8,7 +8,9 @@
 //! - SETS1. A snapshot of a set is made only while the set stands in all of its groups.
 //! - SETS2. A set counts from the change on that takes it out of the group that decides. That is made when all of its
 //!   snapshots are durable, or when none of them is left.
-//! - SETS3. No other snapshot gets a name that a standing set has for its volume: so what has such a name, and a higher
+//! - SETS3. Nothing of a set is removed while it is undecided whether the set counts: its end may have reached a disk of the group
+//!   that decides.
+//! - SETS4. No other snapshot gets a name that a standing set has for its volume: so what has such a name, and a higher
 //!   number than its store had given before, is of that set.
 
 use super::Control;
@@ -132,6 +134,12 @@ impl Control {
     /// Removes what there is of a set, then forgets it; first in the group that decides comes last (SETS2). What cannot be
     /// removed now is left to the next start.
     async fn undo(&self, parts: &[Part]) {
+        if parts.first().is_some_and(|part| self.is_undecided(part.decider())) {
+            tracing::warn!(
+                "a set of snapshots is resolved when it is known whether it counts: varve pv scan"
+            ); // SETS3
+            return;
+        }
         for part in parts.iter().rev() {
             for member in &part.set.members {
                 if let Err(failure) = self.undo_member(member).await {
@@ -146,7 +154,7 @@ impl Control {
         }
     }
 
-    /// Removes the snapshots of a set that are in one store (SETS3).
+    /// Removes the snapshots of a set that are in one store (SETS4).
     async fn undo_member(&self, member: &SetMember) -> Result<(), Failure> {
         let Some(home) = self.home_of(member.volume) else {
             // Its snapshots have gone with it, or its pool cannot say.
@@ -195,7 +203,7 @@ impl Control {
         }
     }
 
-    /// SETS3.
+    /// SETS4.
     pub(super) fn refuse_names_of_sets(&self, batch: &Batch) -> Result<(), Failure> {
         let taken = self.with_group(batch.located.group, |known| {
             let members = known.group.snapshot_sets().iter().flat_map(|set| &set.members);

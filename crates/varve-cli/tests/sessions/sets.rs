@@ -67,7 +67,7 @@ fn a_set_is_resolved_when_the_last_of_its_groups_is_here() {
     std::fs::rename(world.path("d3"), world.path("away")).expect("it is there");
     world.start();
     assert_eq!(names(&world), ["data/a@before", "data/a@x"], "nobody knows yet whether it counts");
-    // SETS3
+    // SETS4
     let text = world.refused("snap create data/a@x data/b@x", 4, "V0402");
     assert!(text.contains("data/a@x"), "{text}");
     world.ok("pv scan away");
