@@ -217,18 +217,21 @@ impl Control {
         }
     }
 
-    /// Ends the exports of a volume under its old name and begins them under the new one; connections stay.
-    pub(super) async fn rename_exports(&self, from: &VolumeName, to: &VolumeName) {
-        let affected: Vec<String> = {
+    /// Ends exports under the old names of their volumes and begins them under the present ones; connections stay.
+    pub(super) async fn rename_exports(&self) {
+        let renamed: Vec<(String, VolumeName)> = {
             let exports = self.exports.borrow();
-            let of_volume = |export: &&KnownExport| {
-                export.name.group == from.group
-                    && (from.volume.is_empty() || export.name.volume == from.volume)
-            };
-            exports.values().filter(of_volume).map(|export| export.remembered.id.clone()).collect()
+            let renamed = exports.values().map(|export| {
+                let present = self.present_name(export.remembered.volume, export.name.clone());
+                (export.remembered.id.clone(), present)
+            });
+            renamed.filter(|(id, present)| exports[id].name != *present).collect()
         };
-        for id in affected {
-            let Some((old, new, shard, address)) = self.rename_known(&id, to) else { continue };
+        if renamed.is_empty() {
+            return;
+        }
+        for (id, name) in renamed {
+            let Some((old, new, shard, address)) = self.rename_known(&id, name) else { continue };
             if let Some(shard) = shard {
                 let _ = shard.exports(&address).rename(old, new).await;
             }
@@ -240,16 +243,12 @@ impl Control {
     fn rename_known(
         &self,
         id: &str,
-        to: &VolumeName,
+        to: VolumeName,
     ) -> Option<(String, String, Option<ShardHandle>, String)> {
         let mut exports = self.exports.borrow_mut();
         let known = exports.get_mut(id)?;
-        let old = known.name.to_string();
-        known.name.group.clone_from(&to.group);
-        if !to.volume.is_empty() {
-            known.name.volume.clone_from(&to.volume);
-        }
-        let new = known.name.to_string();
+        let (old, new) = (known.name.to_string(), to.to_string());
+        known.name = to;
         known.remembered.name.clone_from(&new);
         let shard = match &known.open {
             Open::Nbd(shard) => Some(shard.clone()),

@@ -14,7 +14,7 @@ use varve_api::{
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_vg::model::{Metadata, PhysicalVolume as Entry, PvName};
-use varve_vg::names::{VolumeName, parse_group};
+use varve_vg::names::parse_group;
 use varve_vg::size::parse_size;
 use varve_vg::{Change, OpenGroup, RefusedGroup, plan_group};
 use varve_volume::fault;
@@ -130,8 +130,7 @@ impl Control {
         }
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
-        let whole = |group: String| VolumeName { group, volume: String::new(), snapshot: None };
-        self.rename_exports(&whole(old), &whole(to)).await;
+        self.rename_exports().await;
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 

@@ -135,7 +135,7 @@ impl Control {
         if !self.let_wait(id) {
             return self.finish_job(id, Err(failure)).await;
         }
-        let message = format!("{}; it goes on when that is there again", failure.message);
+        let message = format!("{}; it goes on when that can be used again", failure.message);
         let failure = Failure { message, ..failure };
         self.busy.borrow_mut().retain(|_, job| *job != id);
         tracing::warn!(job = id, %failure, "a job is put off");

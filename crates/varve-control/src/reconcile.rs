@@ -72,13 +72,8 @@ impl Control {
         let mut is_quiet = true;
         for served in out {
             self.take_out_of_use(group, served.id, elsewhere());
-            let id = served.id;
-            let retired = served.home.volume(id).retire().await;
-            if retired == Err(NoAnswer::Failed) {
-                self.expect_failure(id);
-                is_quiet &= self.await_abandoned(group).await.is_ok(); // RECONCILE2
-            }
-            self.close_lost_doors(group, id).await;
+            is_quiet &= self.retire(group, served.id, &served.home).await; // RECONCILE2
+            self.close_lost_doors(group, served.id).await;
         }
         let is_decided = self.with_group(group, |known| known.undecided.is_none()).unwrap_or_default();
         for served in grown.into_iter().filter(|_| is_decided) {
@@ -89,6 +84,15 @@ impl Control {
         if was_draining && is_quiet {
             self.tell_stores_of_space(group);
         }
+    }
+
+    /// Closes a volume or pool that was taken out of use, if it is still there. Whether no request to it is under way any more.
+    pub(super) async fn retire(&self, group: Uuid, volume: Uuid, home: &ShardHandle) -> bool {
+        if home.volume(volume).retire().await == Err(NoAnswer::Failed) {
+            self.expect_failure(volume);
+            return self.await_abandoned(group).await.is_ok();
+        }
+        true
     }
 
     /// Members of arrays that lie on the disk at `path` and are away, whatever the reason, catch up.

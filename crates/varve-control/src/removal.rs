@@ -5,7 +5,9 @@
 //!   has, and what was begun already is not begun again.
 //! - REMOVAL2. A removal that was begun is finished even if it stands in no text: its store knows.
 //! - REMOVAL3. A job ends well only when all of its snapshots have gone, or their whole volume: never because a volume could
-//!   not be asked, or because what they leave behind cannot be given back. One whose volume cannot be used waits for that.
+//!   not be asked, or because what they leave behind cannot be given back. One whose volume cannot be used, or whose
+//!   disk fails, waits for that.
+//! - REMOVAL4. Of several snapshots none goes without the others: once their job stands in the text it removes all, or says why it ended.
 
 use super::Control;
 use super::find::LocatedVolume;
@@ -93,6 +95,10 @@ impl Control {
         }
         let begun = match self.begin(going, Some(BEGIN_MAX), &JobProgress::default()).await {
             Ok(begun) => begun,
+            Err(failure) if names.len() > 1 => {
+                tracing::warn!(job = id, %failure, "a removal is left to its job"); // REMOVAL4
+                0
+            }
             Err(failure) => {
                 self.erase_job(id).await;
                 return Err(failure);
@@ -284,7 +290,7 @@ impl Control {
             let result = result.and(left.map_or(Ok(()), Err));
             match result {
                 Err(_) if control.stopping.get() => {} // REMOVAL1
-                Err(failure) if failure.code == Code::VolumeUnusable => {
+                Err(failure) if matches!(failure.code, Code::VolumeUnusable | Code::MediumFailed) => {
                     control.put_off(started.id, failure).await; // REMOVAL3
                 }
                 result => control.finish_job(started.id, result).await,

@@ -104,10 +104,22 @@ impl Control {
         homes.unwrap_or_default()
     }
 
+    /// Volumes and pools that were taken out of use, or never came into it.
+    fn homes_out_of_use(&self, group: Uuid) -> Vec<(Uuid, varve_volume::ShardHandle)> {
+        let homes = self.with_group(group, |known| {
+            let unused = known.homes.iter().filter(|(_, home)| home.unusable.is_some());
+            unused.map(|(volume, home)| (*volume, home.shard.clone())).collect()
+        });
+        homes.unwrap_or_default()
+    }
+
     /// REOPEN2.
     pub(super) async fn set_group_aside(&self, group: Uuid) {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.closed.clear(); // Whatever holds them is closed, too.
+        }
+        for (volume, home) in self.homes_out_of_use(group) {
+            self.retire(group, volume, &home).await; // It may hold its disks still.
         }
         for (volume, home) in self.homes_in_use(group) {
             let closed = home.volume(volume).set_aside();

@@ -9,7 +9,7 @@
 //! - SETS2. A set counts from the change on that takes it out of the group that decides. That is made when all of its
 //!   snapshots are durable, or when none of them is left.
 //! - SETS3. Nothing of a set is removed while it is undecided whether the set counts: its end may have reached a disk of the group
-//!   that decides.
+//!   that decides. And nothing is taken to be removed from a store or pool that has failed: more may be durable than it shows.
 //! - SETS4. No other snapshot gets a name that a standing set has for its volume: so what has such a name, and a higher
 //!   number than its store had given before, is of that set.
 
@@ -164,6 +164,12 @@ impl Control {
             };
         };
         let SetMember { volume, store, after, names } = member.clone();
+        for failing in [volume, store] {
+            if home.volume(failing).is_failing().await.map_err(failures::gone)? {
+                let message = format!("{} takes no changes since one failed", self.subject(volume));
+                return Err(Failure::new(Code::MediumFailed, message).help("varve pv scan")); // SETS3
+            }
+        }
         let removed = home.volume(volume).remove_newer(store, after, names).await.map_err(failures::gone)?;
         let subject = self.subject(volume);
         let inactive = || Failure::new(Code::VolumeUnusable, format!("{subject} is not active"));

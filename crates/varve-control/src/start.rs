@@ -93,6 +93,7 @@ impl Control {
             self.reconcile(group).await;
             self.activate_group(group).await;
         }
+        self.rename_exports().await; // A change that was undecided may have been a new name.
     }
 
     /// Reconciles a group that was found, and knows it from now on.

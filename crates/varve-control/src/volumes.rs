@@ -201,7 +201,7 @@ impl Control {
         }
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        self.rename_exports(&name, &to).await;
+        self.rename_exports().await;
         self.show_volume(&to.to_string()).await.map(Changed::Done)
     }
 

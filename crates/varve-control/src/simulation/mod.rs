@@ -15,6 +15,8 @@
 //! - HISTORY9. While a disk is in trouble that arrays can do without, all that lies on them alone is served: no request fails, and none
 //!   waits for one that stalls.
 //! - HISTORY10. Once disks are sound again, arrays become whole.
+//! - HISTORY11. A command about a group one of whose disks refuses requests now and then is answered, and once the disk is sound again it has
+//!   done all or nothing.
 
 mod array_trouble;
 mod array_verbs;
@@ -193,6 +195,8 @@ enum Kind {
     Troubles,
     /// Disks that go away, are taken out of their group, and come back when no group counts on them any more.
     Away,
+    /// Disks that refuse writes and flushes now and then, while commands are given to their groups.
+    Refused,
     /// Mirrors and ddraid of which disks fail, one at a time, while they are used, rebuilt, scrubbed and converted.
     Arrays,
 }
@@ -200,7 +204,9 @@ enum Kind {
 impl Kind {
     fn latency_max(self) -> Duration {
         match self {
-            Kind::Plain | Kind::Troubles | Kind::Away | Kind::Arrays => Duration::from_micros(400),
+            Kind::Plain | Kind::Troubles | Kind::Away | Kind::Refused | Kind::Arrays => {
+                Duration::from_micros(400)
+            }
             Kind::Jobs => Duration::from_millis(200),
         }
     }
@@ -298,7 +304,7 @@ impl<'a> History<'a> {
             match step {
                 0 | 18.. if self.kind == Kind::Arrays => self.begin_array_trouble(&daemon).await,
                 0 => self.begin_trouble(),
-                18.. if self.kind == Kind::Away => self.begin_trouble(),
+                18.. if matches!(self.kind, Kind::Away | Kind::Refused) => self.begin_trouble(),
                 20.. if self.kind == Kind::Troubles => {
                     for _ in 0..4 {
                         self.requests(&daemon, &UNFLUSHED).await;
@@ -580,6 +586,11 @@ fn histories_of_disks_in_trouble() {
 #[test]
 fn histories_of_arrays_that_fail() {
     run_histories(test_name!("histories_of_arrays_that_fail"), Kind::Arrays, 50);
+}
+
+#[test]
+fn histories_of_commands_that_fail() {
+    run_histories(test_name!("histories_of_commands_that_fail"), Kind::Refused, 300);
 }
 
 #[test]

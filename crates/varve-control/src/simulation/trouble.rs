@@ -1,15 +1,19 @@
 //! What goes wrong with a disk or an image of one group for a while, and what a daemon does meanwhile and afterwards.
 
 use super::daemon::Daemon;
+use super::verbs::Verb;
 use super::{Event, History, Kind, LIVES, UNFLUSHED, count, model};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use varve_api::Code;
+use varve_block::timeout;
 use varve_sim::{Client, FaultPlan, Mix};
 
 /// How long it may take until everything is back, in the time of the world.
 const BACK_MAX: Duration = Duration::from_secs(120);
+/// How long a command may take.
+const ANSWER_MAX: Duration = Duration::from_secs(600);
 /// How often disks are looked at until then.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -78,6 +82,7 @@ impl History<'_> {
         let path = random.pick(&models[0].files_of(&group)).clone();
         let fault = match self.kind {
             Kind::Away => Fault::Gone,
+            Kind::Refused => Fault::Fails,
             Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails]),
             _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls]),
         };
@@ -104,12 +109,15 @@ impl History<'_> {
             let step = self.random.borrow_mut().below(9);
             match step {
                 _ if self.kind == Kind::Arrays => self.step_in_array_trouble(daemon, &trouble, step).await,
+                _ if self.kind == Kind::Refused && step >= 2 => {
+                    self.command_in_trouble(daemon, &trouble).await;
+                }
                 _ if self.kind == Kind::Away && step >= 4 => self.give_up(daemon, &trouble).await,
                 8 if trouble.fault == Fault::Gone => self.give_up(daemon, &trouble).await,
                 0 => {
                     let _ = daemon.scan(Vec::new()).await;
-                    if self.kind != Kind::Troubles {
-                        self.hear_of_losses().await; // `Kind::Troubles` uses nothing until the disk is sound again.
+                    if !matches!(self.kind, Kind::Troubles | Kind::Refused) {
+                        self.hear_of_losses().await; // These use nothing until the disk is sound again.
                     }
                 }
                 1 => drop(daemon.lists().await),
@@ -140,6 +148,32 @@ impl History<'_> {
         self.bring_back(daemon).await;
         self.become_whole(daemon).await;
         false
+    }
+
+    /// Gives a command to the group in trouble (HISTORY11): whether it was carried out is known once the disk is sound again, unless it
+    /// has succeeded.
+    async fn command_in_trouble(&self, daemon: &Daemon, trouble: &Trouble) {
+        let models = self.models.borrow().clone();
+        let [before] = models.as_slice() else { return };
+        let part = before.part(&trouble.group, true);
+        let verb = self.pick(&part);
+        // Lists and contents do not tell whether something is backed by an origin still.
+        let is_unseen = matches!(verb, Verb::Flatten { .. } | Verb::CommitImage { .. });
+        if is_unseen || verb.makes_what_is_in(before) {
+            return;
+        }
+        self.disconnect(&part).await;
+        let after = verb.apply(before);
+        self.models.replace(vec![before.clone(), after.clone()]);
+        let answer = timeout(&self.host.world.clock(), ANSWER_MAX, verb.clone().issue(daemon)).await;
+        super::log(format_args!("{verb:?} in trouble: {answer:?}"));
+        let answer = answer.unwrap_or_else(|| panic!("HISTORY11: {verb:?} is not answered"));
+        count(&self.counts.commands);
+        match answer {
+            Ok(None) => drop(self.models.replace(vec![after])),
+            Ok(Some(_)) => {}
+            Err(_) => count(&self.counts.refused),
+        }
     }
 
     /// A disk that is gone is removed from its group, if nothing lies on it; when it comes back it is no disk of it any more.

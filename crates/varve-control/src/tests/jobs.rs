@@ -43,6 +43,14 @@ async fn left(control: &Control) -> (Vec<String>, Vec<u64>) {
     )
 }
 
+/// Waits until `is_so` of the group `data`.
+async fn until(control: &Control, is_so: fn(&KnownGroup) -> bool) {
+    let group = control.find_group("data").expect("it is there");
+    while control.with_group(group, is_so) == Ok(false) {
+        control.context.clock().sleep(Duration::from_micros(5)).await;
+    }
+}
+
 /// Lets the disk take writes again; what its refusal left undecided is decided, and jobs go on.
 async fn accept_again(control: &Control, disk: &str) {
     let undecided = control.show_group("data").await.expect("it is there");
@@ -98,20 +106,14 @@ fn a_job_of_two_groups_whose_new_number_reached_a_disk_goes_on_and_leaves_no_par
 fn snapshots_of_two_groups_whose_end_reached_a_disk_are_all_there_or_none() {
     with_disks(3, "64M", async |control, disks| {
         make_snapshots_in_two_groups(&control, &disks).await;
-        let data = control.find_group("data").expect("it is there");
-        let until = async |is_so: fn(&KnownGroup) -> bool| {
-            while control.with_group(data, is_so) == Ok(false) {
-                control.context.clock().sleep(Duration::from_micros(5)).await;
-            }
-        };
         let request = SnapshotCreate {
             names: ["data/v@b", "other/v@b"].map(String::from).to_vec(),
             ..Default::default()
         };
         let refuse = async {
-            until(|known| !known.group.snapshot_sets().is_empty()).await;
+            until(&control, |known| !known.group.snapshot_sets().is_empty()).await;
             set_refusing(&disks[2], true); // the end of the set does not reach this disk
-            until(|known| known.undecided.is_some()).await;
+            until(&control, |known| known.undecided.is_some()).await;
             disks[..2].iter().for_each(|disk| set_refusing(disk, true)); // and nothing is removed from the store
         };
         let (made, ()) = join(control.create_snapshots(request), refuse).await;
@@ -124,6 +126,33 @@ fn snapshots_of_two_groups_whose_end_reached_a_disk_are_all_there_or_none() {
             ["data/v@a", "data/v@b", "other/v@a", "other/v@b"],
             "SETS3: what ends the set counts"
         );
+    });
+}
+
+#[test]
+fn a_removal_of_several_snapshots_that_a_disk_interrupts_goes_on_when_it_can_be_used_again() {
+    with_disks(1, "64M", async |control, disks| {
+        make_linear(&control, "data/v", "4M").await;
+        let names = ["data/v@a", "data/v@b"].map(String::from).to_vec();
+        for name in &names {
+            make_snapshot(&control, name).await;
+        }
+        let removal = control.remove_snapshots(SnapshotRemove { names, ..Default::default() });
+        let refuse = async {
+            until(&control, |known| !known.group.jobs().is_empty()).await;
+            set_refusing(&disks[0], true);
+        };
+        let (removed, ()) = join(removal, refuse).await;
+        let Ok(Changed::Done(job)) = removed else { panic!("REMOVAL4: {removed:?}") };
+        let _ = control.jobs.ended(&job.id).expect("it is known").await;
+        assert!(control.jobs.show(&job.id).is_ok_and(|job| job.error.is_some()), "it is put off");
+        assert!(!control.list_snapshots(None).await.expect("they are there").is_empty());
+        set_refusing(&disks[0], false);
+        scan(&control).await;
+        control.context.clock().sleep(Duration::from_secs(1)).await;
+        assert_eq!(control.list_snapshots(None).await, Ok(vec![]), "REMOVAL4");
+        let group = control.find_group("data").expect("it is there");
+        assert_eq!(control.with_group(group, |known| known.group.jobs().len()), Ok(0));
     });
 }
 

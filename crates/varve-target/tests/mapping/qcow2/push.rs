@@ -189,7 +189,7 @@ fn an_image_gives_nothing_to_what_cannot_take_it() {
         let options = Options { access: Access::ReadWrite, backing, pushes: true, ..Options::default() };
         world.run(Image::open(disk.device(&world), world.arena(), options)).map(drop)
     };
-    assert!(matches!(open(None), Err(OpenError::Invalid(why)) if why.contains("over nothing")));
+    assert!(matches!(open(None), Err(OpenError::Invalid(why)) if why.contains("no backing image")));
     let small = SimDisk::new(SIZE - 4 * KIB).device(&world);
     assert!(matches!(open(Some(small)), Err(OpenError::Invalid(why)) if why.contains("smaller")));
     open(Some(SimDisk::new(SIZE).device(&world))).expect("opened");
