@@ -3,6 +3,7 @@
 //! Invariants:
 //! - MAPPERS1. A volume has one mapper, and the mapper one connection for it.
 //! - MAPPERS2. The gate of the volume stands above each file that its mapper passes: behind a closed gate nothing reaches it.
+//! - MAPPERS3. A volume that is closed holds no device of another one: a disk below that can be opened anew, and another volume removed.
 
 use futures_util::future::AbortHandle;
 use std::cell::RefCell;
@@ -84,8 +85,33 @@ impl Mappers {
     }
 
     /// Closes the connection to a volume's mapper. What was not flushed before may be lost.
-    pub(super) fn close(&self, volume: Uuid) {
+    pub(super) fn disconnect(&self, volume: Uuid) {
         let open = self.open.borrow_mut().remove(&volume);
         drop(open);
+    }
+
+    /// As [`Mappers::disconnect`], for a volume that is closed (MAPPERS3).
+    pub(super) fn close(&self, volume: Uuid) {
+        self.disconnect(volume);
+        let devices = self.devices.borrow_mut().remove(&volume);
+        drop(devices);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_block::IoError;
+    use varve_target::ErrorTarget;
+
+    #[test]
+    fn a_volume_that_is_closed_releases_what_its_mapper_may_name() {
+        let (mappers, id) = (Mappers::default(), Uuid::nil());
+        let target = Rc::new(ErrorTarget::new(4096, 512, IoError::Gone));
+        mappers.give(id, vec![("data/v".to_owned(), Device::from_rc(Rc::clone(&target) as _))]);
+        mappers.disconnect(id);
+        assert_eq!(mappers.given(id).len(), 1, "its mapper connects again");
+        mappers.close(id);
+        assert_eq!(Rc::strong_count(&target), 1, "MAPPERS3");
     }
 }

@@ -374,7 +374,7 @@ impl VolumeStack {
             let suspended = self.top.switch.suspend().await;
             let base = self.base.borrow().clone();
             base.flush().await.map_err(|error| failures::io("its mapper", error))?;
-            self.host.mappers.close(self.id);
+            self.host.mappers.disconnect(self.id);
             (self.device_of(self.id, table, disks).await?, suspended)
         } else {
             (self.device_of(self.id, table, disks).await?, self.top.switch.suspend().await)
