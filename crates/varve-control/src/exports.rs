@@ -7,9 +7,11 @@
 use super::Control;
 use super::address::Address;
 use super::known_export::{KnownExport, Open};
+use super::known_group::KnownGroup;
 use crate::failures;
 use crate::remembered::RememberedExport;
 use futures_channel::oneshot;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
@@ -217,16 +219,9 @@ impl Control {
         }
     }
 
-    /// Ends exports under the old names of their volumes and begins them under the present ones; connections stay.
-    pub(super) async fn rename_exports(&self) {
-        let renamed: Vec<(String, VolumeName)> = {
-            let exports = self.exports.borrow();
-            let renamed = exports.values().map(|export| {
-                let present = self.present_name(export.remembered.volume, export.name.clone());
-                (export.remembered.id.clone(), present)
-            });
-            renamed.filter(|(id, present)| exports[id].name != *present).collect()
-        };
+    /// Ends exports of a group under the old names of their volumes and begins them under the present ones; connections stay.
+    pub(super) async fn rename_exports(&self, group: Uuid) {
+        let renamed = self.with_group(group, |known| self.renamed(known)).unwrap_or_default();
         if renamed.is_empty() {
             return;
         }
@@ -237,6 +232,19 @@ impl Control {
             }
         }
         self.save_or_warn().await;
+    }
+
+    /// Exports that do not have the names of their volumes in the group, and what these are.
+    fn renamed(&self, known: &KnownGroup) -> Vec<(String, VolumeName)> {
+        let names: BTreeMap<Uuid, String> = known.volumes().into_iter().collect();
+        let exports = self.exports.borrow();
+        let present = |export: &KnownExport| {
+            let (group, volume) =
+                (known.group.name().to_owned(), names.get(&export.remembered.volume)?.clone());
+            let name = VolumeName { group, volume, ..export.name.clone() };
+            (name != export.name).then(|| (export.remembered.id.clone(), name))
+        };
+        exports.values().filter_map(present).collect()
     }
 
     /// Changes the name of an export that is known; old and new name, and where its socket is.

@@ -130,7 +130,7 @@ impl Control {
         }
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
-        self.rename_exports().await;
+        self.rename_exports(id).await;
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 

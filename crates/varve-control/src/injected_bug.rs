@@ -12,6 +12,8 @@ pub(crate) enum InjectedBug {
     ShareDisk,
     /// A mapped volume keeps a device that was opened anew.
     KeepDevice,
+    /// A volume that was taken out of use keeps its disks while they are opened anew.
+    KeepFenced,
 }
 
 #[cfg(not(test))]

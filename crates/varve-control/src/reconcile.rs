@@ -86,6 +86,11 @@ impl Control {
         }
     }
 
+    /// Whether a change of a group reached only some of its disks, so that another text than the known one may count.
+    pub(super) fn is_undecided(&self, group: Uuid) -> bool {
+        self.with_group(group, |known| known.undecided.is_some()).unwrap_or_default()
+    }
+
     /// Closes a volume or pool that was taken out of use, if it is still there. Whether no request to it is under way any more.
     pub(super) async fn retire(&self, group: Uuid, volume: Uuid, home: &ShardHandle) -> bool {
         if home.volume(volume).retire().await == Err(NoAnswer::Failed) {

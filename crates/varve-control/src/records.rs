@@ -71,7 +71,7 @@ impl Control {
             let words = words(&work, subject, "begun");
             let job = Job { id, subject: subject.to_owned(), started, groups: named.clone(), work };
             let change = Change::Jobs(JobStep::Begin(job));
-            // An own statement: the right to commit ends with it, and `erase_job` waits for that.
+            // A statement of its own releases the right to commit: `erase_job` waits for it.
             let recorded = self.commits(group).await.make(group, change, &words).await;
             if let Err(failure) = recorded {
                 self.erase_job(id).await;
@@ -273,11 +273,6 @@ impl Control {
     /// Whether a group is here, and its text is known for certain.
     pub(super) fn can_be_changed(&self, group: Uuid) -> bool {
         self.with_group(group, KnownGroup::can_be_changed).unwrap_or_default()
-    }
-
-    /// Whether a change of a group reached only some of its disks, so that another text than the known one may count.
-    pub(super) fn is_undecided(&self, group: Uuid) -> bool {
-        self.with_group(group, |known| known.undecided.is_some()).unwrap_or_default()
     }
 
     fn stands_in(&self, group: Uuid, id: u64) -> bool {

@@ -7,7 +7,8 @@
 //! - REMOVAL3. A job ends well only when all of its snapshots have gone, or their whole volume: never because a volume could
 //!   not be asked, or because what they leave behind cannot be given back. One whose volume cannot be used, or whose
 //!   disk fails, waits for that.
-//! - REMOVAL4. Of several snapshots none goes without the others: once their job stands in the text it removes all, or says why it ended.
+//! - REMOVAL4. Once the job of several snapshots stands in the text, only that job ends their removal: a command whose disk fails between two
+//!   of them leaves the rest to it.
 
 use super::Control;
 use super::find::LocatedVolume;

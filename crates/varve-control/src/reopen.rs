@@ -9,12 +9,14 @@ use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
 use super::{Control, PROBE};
 use crate::failures;
+use crate::injected_bug::{InjectedBug, has};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::host::DiskState;
 use varve_vg::size::format_size;
+use varve_volume::ShardHandle;
 
 impl Control {
     /// Releases everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
@@ -82,7 +84,7 @@ impl Control {
     }
 
     async fn has_failing(&self, group: Uuid) -> bool {
-        for (volume, home) in self.homes_in_use(group) {
+        for (volume, home) in self.homes(group, true) {
             let asked = home.volume(volume).is_failing();
             let deadline = self.context.clock().now().after(PROBE);
             if self.until(deadline, asked).await == Some(Ok(true)) {
@@ -92,23 +94,14 @@ impl Control {
         false
     }
 
-    /// Volumes and pools in use: those that need others come first.
-    fn homes_in_use(&self, group: Uuid) -> Vec<(Uuid, varve_volume::ShardHandle)> {
+    /// Volumes and pools in use, or those out of use: those that need others come first.
+    fn homes(&self, group: Uuid, in_use: bool) -> Vec<(Uuid, ShardHandle)> {
         let homes = self.with_group(group, |known| {
             let mapped = known.mapped();
-            let used = known.homes.iter().filter(|(_, home)| home.unusable.is_none());
+            let used = known.homes.iter().filter(|(_, home)| home.unusable.is_none() == in_use);
             let mut used: Vec<_> = used.map(|(volume, home)| (*volume, home.shard.clone())).collect();
             used.sort_by_key(|(volume, _)| !mapped.contains(volume));
             used
-        });
-        homes.unwrap_or_default()
-    }
-
-    /// Volumes and pools that were taken out of use, or never came into it.
-    fn homes_out_of_use(&self, group: Uuid) -> Vec<(Uuid, varve_volume::ShardHandle)> {
-        let homes = self.with_group(group, |known| {
-            let unused = known.homes.iter().filter(|(_, home)| home.unusable.is_some());
-            unused.map(|(volume, home)| (*volume, home.shard.clone())).collect()
         });
         homes.unwrap_or_default()
     }
@@ -118,10 +111,12 @@ impl Control {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.closed.clear(); // Whatever holds them is closed, too.
         }
-        for (volume, home) in self.homes_out_of_use(group) {
-            self.retire(group, volume, &home).await; // It may hold its disks still.
+        if !has(InjectedBug::KeepFenced) {
+            for (volume, home) in self.homes(group, false) {
+                self.retire(group, volume, &home).await; // It may hold its disks still.
+            }
         }
-        for (volume, home) in self.homes_in_use(group) {
+        for (volume, home) in self.homes(group, true) {
             let closed = home.volume(volume).set_aside();
             if let Ok(Err(failure)) = closed.await {
                 tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");

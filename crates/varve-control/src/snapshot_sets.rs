@@ -131,14 +131,14 @@ impl Control {
         }
     }
 
-    /// Removes what there is of a set, then forgets it; first in the group that decides comes last (SETS2). What cannot be
-    /// removed now is left to the next start.
+    /// Removes what there is of a set, then forgets it, in the group that decides last (SETS2). What cannot be removed now is left
+    /// to the next scan or start.
     async fn undo(&self, parts: &[Part]) {
         if parts.first().is_some_and(|part| self.is_undecided(part.decider())) {
             tracing::warn!(
-                "a set of snapshots is resolved when it is known whether it counts: varve pv scan"
-            ); // SETS3
-            return;
+                "snapshots of one instant are resolved when their group is decided: varve pv scan"
+            );
+            return; // SETS3
         }
         for part in parts.iter().rev() {
             for member in &part.set.members {

@@ -79,7 +79,7 @@ impl Control {
         let mut found = Vec::new();
         for open in survey.groups {
             let id = open.group().id();
-            let was_undecided = self.with_group(id, |known| known.undecided.is_some()) == Ok(true);
+            let was_undecided = self.is_undecided(id);
             self.take_group(open, &silent).await;
             self.fence_group(id).await;
             if was_undecided {
@@ -92,8 +92,8 @@ impl Control {
         for group in found {
             self.reconcile(group).await;
             self.activate_group(group).await;
+            self.rename_exports(group).await; // A change that was undecided may have been a new name.
         }
-        self.rename_exports().await; // A change that was undecided may have been a new name.
     }
 
     /// Reconciles a group that was found, and knows it from now on.

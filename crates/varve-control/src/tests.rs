@@ -202,6 +202,20 @@ fn a_volume_whose_last_flush_fails_is_served_again() {
 }
 
 #[test]
+fn a_disk_that_refused_the_last_flush_of_a_volume_is_opened_anew() {
+    with_disks(1, "64M", async |control, disks| {
+        make_linear(&control, "data/v", "4M").await;
+        write_with(&control, "data/v", (0, 7), Durability::Volatile).await.expect("it is served");
+        host().set_faults(&disks[0], FaultPlan { flush_error: 1_000_000, ..FaultPlan::default() });
+        let removed = control.remove_volume("data/v", Remove::default()).await;
+        assert_eq!(removed.map_err(|failure| failure.code), Err(Code::MediumFailed));
+        set_refusing(&disks[0], false);
+        scan(&control).await;
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active, "REOPEN2");
+    });
+}
+
+#[test]
 fn what_cannot_be_taken_into_use_leaves_no_array_open() {
     with_disks(2, "300M", async |control, disks| {
         let layout = varve_api::Layout::Mirror;

@@ -201,7 +201,7 @@ impl Control {
         }
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        self.rename_exports().await;
+        self.rename_exports(located.group).await;
         self.show_volume(&to.to_string()).await.map(Changed::Done)
     }
 
