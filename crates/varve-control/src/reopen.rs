@@ -4,6 +4,7 @@
 //! - REOPEN1. While something is opened anew the requests of its doors wait; they reach the new one, or fail if there is none.
 //! - REOPEN2. A disk is opened anew only when nothing of its group uses it any more: neither a volume nor what is backed by its
 //!   snapshots.
+//! - REOPEN3. After `pv scan` no pool holds an external origin that was closed, also if that scan has closed it.
 
 use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
@@ -36,6 +37,15 @@ impl Control {
         }
         drop(locks);
         reopened
+    }
+
+    /// REOPEN3, after the survey and what leads doors to it.
+    pub(super) async fn reopen_over_closed(&self) {
+        if self.groups.borrow().values().any(KnownGroup::may_hold_closed_origins) {
+            let reopened = self.reopen_failed().await;
+            self.survey().await;
+            self.lead_doors(&reopened).await;
+        }
     }
 
     /// REOPEN1, after the survey.

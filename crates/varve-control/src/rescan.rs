@@ -105,6 +105,7 @@ impl Control {
             self.take_members_back(&path).await;
         }
         self.lead_doors(&reopened).await;
+        self.reopen_over_closed().await;
         if request.trust_images {
             self.agree_to_images().await?;
         }

@@ -61,11 +61,8 @@ impl Control {
     /// group it counts as gone, but it is there.
     pub(super) fn commit_failure(&self, error: &CommitError) -> Failure {
         let CommitError::Disks { group, disks } = error else { return failures::commit(error) };
-        let known = self.disks.borrow();
-        let is_silent = |path: &str, error: IoError| {
-            let file = known.get(Path::new(path)).map(|known| &known.file);
-            error == IoError::Gone && file.is_some_and(|file| self.limits.is_overdue(file))
-        };
+        let is_silent =
+            |path: &str, error: IoError| error == IoError::Gone && self.is_silent(Path::new(path));
         let Some((silent, _)) = disks.iter().find(|(path, error)| is_silent(path, *error)) else {
             return failures::commit(error);
         };
@@ -79,6 +76,11 @@ impl Control {
             "in some seconds the group goes on without it; varve vg history {group} tells then whether the change counts. \
              When it answers again: varve pv scan {silent}"
         ))
+    }
+
+    /// Whether a disk has not answered in time, and does not yet.
+    pub(super) fn is_silent(&self, path: &Path) -> bool {
+        self.disks.borrow().get(path).is_some_and(|known| self.limits.is_overdue(&known.file))
     }
 
     /// `failure` of what was done to a disk, unless the disk has not answered in time: then that.

@@ -159,6 +159,12 @@ impl Control {
     }
 
     fn note_problem(&self, problem: &DiskProblem) {
+        if let DiskProblem::Read { path, .. } = problem
+            && self.is_silent(Path::new(path))
+        {
+            self.warn(path, "does not answer: it is left out"); // It is what it was when it answers again.
+            return;
+        }
         tracing::warn!(%problem, help = problem.help(), "a disk cannot be used");
         let (paths, state) = match problem {
             DiskProblem::Read { path, .. } => (vec![path], PhysicalVolumeState::Damaged),

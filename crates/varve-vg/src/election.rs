@@ -7,7 +7,7 @@
 //!
 //! Invariants of the protocol, on which the election rests:
 //! - VERSION1. A version is written only to disks that it counts on (belong to it and are not marked missing), and only
-//!   after the version before it was durable on every disk that both count on.
+//!   after the version before it was durable on every disk that both count on; and before, to those that it removes.
 //! - VERSION2. Before a group is used while disks are absent, a version that marks them missing is acknowledged.
 //! - VERSION3. A version's number is higher than that of any version that a disk held on which it is written.
 //!
@@ -71,6 +71,8 @@ pub enum Undecided {
     Divergent(Vec<Vec<Uuid>>),
     /// The version that counts cannot be read by this program.
     Text(TextError),
+    /// None of the disks that the version counts on is there, where they were last: those that are have left, or were left out.
+    Left(Vec<String>),
     /// The version that counts is whole, and cannot be true.
     Contradiction(&'static str),
 }
@@ -94,8 +96,11 @@ pub fn elect(replicas: &[Replica]) -> Result<Election, Undecided> {
     assert_eq!(chain.first(), Some(&version), "a line begins with its head");
     let replica_states: Vec<_> =
         replicas.iter().map(|replica| tree.state_of(replica, &chain, &group)).collect();
-    if !replica_states.contains(&ReplicaState::Current) && !has(InjectedBug::BelieveStale) {
-        return Err(Undecided::Contradiction("it counts on no disk that holds it"));
+    let is_of_it = |state: &ReplicaState| matches!(state, ReplicaState::Current | ReplicaState::Behind);
+    if !replica_states.iter().any(is_of_it) && !has(InjectedBug::BelieveStale) {
+        let counted = group.physical_volumes().iter().filter(|disk| !disk.missing);
+        let paths = counted.map(|disk| disk.path.clone());
+        return Err(Undecided::Left(paths.collect()));
     }
     Ok(Election { slot, group, replica_states })
 }

@@ -9,6 +9,8 @@ pub enum InjectedBug {
     OverwriteNewest,
     /// Believes whichever disk comes first, however old its version.
     BelieveStale,
+    /// Tells a disk that leaves its group nothing before the others have heard of it.
+    LeaveLast,
     /// Goes on without recording which disks are missing.
     ForgetMissing,
 }

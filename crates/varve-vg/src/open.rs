@@ -5,7 +5,8 @@
 //!   It is acknowledged when all are durable; so after a crash any one disk that was there knows it.
 //! - Before a group is used it is *reconciled*: disks that lag behind are brought forward, what was read is made durable,
 //!   and a version that marks absent disks missing, and takes back those that returned, is acknowledged.
-//! - A disk joins with its ring and label written before the others hear of it, and leaves after they have.
+//! - A disk joins with its ring and label written before the others hear of it. One that leaves gets the version without it before
+//!   them, and its label is cleared after: so it never goes on alone, as a disk of the group, when that version counts.
 //!
 //! Invariants:
 //! - OPEN1. Nothing is written before [`OpenGroup::reconcile`], and no change made.
@@ -13,12 +14,14 @@
 //!   until its disks are scanned again.
 //! - OPEN3. A disk is used once, belongs to the group unless it is leaving, and the group is what the version that counts says.
 
+mod member;
 mod messages;
 mod returned;
 
+use member::Member;
 pub use messages::{Absent, CommitError, Note};
 
-use crate::disk::{Disk, Reading, write_label, write_slot};
+use crate::disk::{Disk, Reading};
 use crate::election::{Election, Replica, ReplicaState};
 use crate::free_disk::FreeDisk;
 use crate::injected_bug::{InjectedBug, has};
@@ -27,8 +30,8 @@ use crate::plan::{Change, Plan, Stamp, plan};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;
-use varve_block::{Arena, Device, Extent, IoError};
-use varve_format::{Label, Slot, text_length_max};
+use varve_block::{Arena, Device, IoError};
+use varve_format::{Slot, text_length_max};
 
 /// A group and its disks.
 pub struct OpenGroup {
@@ -51,17 +54,6 @@ enum State {
     Reconciled,
     /// OPEN2.
     Broken,
-}
-
-/// A disk of the group that is here and can be used.
-struct Member {
-    pv: Uuid,
-    disk: Disk,
-    label: Label,
-    label_worn: bool,
-    replica_state: ReplicaState,
-    newest: Option<Extent>,
-    sequence_max: u64,
 }
 
 impl OpenGroup {
@@ -126,8 +118,9 @@ impl OpenGroup {
             ReplicaState::Stale => self.notes.push(Note::Stale { path, holds, newest }),
             ReplicaState::Removed => self.notes.push(Note::Removed { path, group: self.group.name().into() }),
         }
-        // A disk that leaves the group when the crash comes holds the version before; its label is still to be cleared.
-        let leaving = newest_slot.is_some_and(|placed| Some(placed.version) == self.slot.previous);
+        // A disk that leaves the group when the crash comes holds this version or the one before; its label is still to be cleared.
+        let last = [Some(self.slot.version()), self.slot.previous];
+        let leaving = newest_slot.is_some_and(|placed| last.contains(&Some(placed.version)));
         if replica_state == ReplicaState::Removed && !leaving {
             return;
         }
@@ -229,8 +222,8 @@ impl OpenGroup {
     pub async fn reconcile(&mut self, absent: Absent, stamp: &Stamp) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
         let missing = self.newly_missing();
-        // At least one usable disk holds the truth; else no disk can record the absence of the others.
-        let nobody = self.with(ReplicaState::Current).next().is_none();
+        // Else no disk can record the absence of the others.
+        let nobody = !self.members.iter().any(|member| self.can_hold(member));
         if nobody || (absent == Absent::Refuse && !missing.is_empty()) {
             let path = |id: &Uuid| self.group.pv_by_id(*id).map_or_else(String::new, |pv| pv.path.clone());
             let paths = missing.iter().map(path).collect();
@@ -262,7 +255,16 @@ impl OpenGroup {
     /// Disks that lag behind and hold an abandoned version, of a number as high as that which counts (VERSION3).
     /// They are left out of one version and taken back by the next.
     fn with_newer_slots(&self) -> impl Iterator<Item = &Member> {
-        self.with(ReplicaState::Behind).filter(|member| member.sequence_max >= self.slot.sequence)
+        self.with(ReplicaState::Behind).filter(|member| !self.can_hold(member))
+    }
+
+    /// Whether a disk holds the version that counts, or can be brought forward to it (VERSION3).
+    fn can_hold(&self, member: &Member) -> bool {
+        match member.replica_state {
+            ReplicaState::Current => true,
+            ReplicaState::Behind => member.sequence_max < self.slot.sequence,
+            ReplicaState::Returned | ReplicaState::Stale | ReplicaState::Removed => false,
+        }
     }
 
     /// Commits which disks are missing and which are back: VERSION2.
@@ -365,7 +367,7 @@ impl OpenGroup {
         Ok(())
     }
 
-    /// Joining disks first, then those that stay, then those that leave.
+    /// Joining disks first, then those that leave, then those that stay.
     async fn write_everywhere(
         &mut self,
         next: &Group,
@@ -385,10 +387,17 @@ impl OpenGroup {
         if results.iter().any(Result::is_err) {
             return results;
         }
-        let staying = self.members.iter_mut().filter(|member| next.counts_on(member.pv));
+        let (mut leaving, others): (Vec<_>, Vec<_>) =
+            self.members.iter_mut().partition(|member| next.pv_by_id(member.pv).is_none());
+        if !has(InjectedBug::LeaveLast) {
+            results.extend(join_all(leaving.iter_mut().map(|member| member.write(slot, &arena))).await);
+        }
+        if results.iter().any(Result::is_err) {
+            return results;
+        }
+        let staying = others.into_iter().filter(|member| next.counts_on(member.pv));
         results.extend(join_all(staying.map(|member| member.write(slot, &arena))).await);
         if results.iter().all(Result::is_ok) {
-            let leaving = self.members.iter_mut().filter(|member| next.pv_by_id(member.pv).is_none());
             for member in leaving {
                 member.replica_state = ReplicaState::Removed;
                 let done = member.relabel(None, &arena).await;
@@ -428,61 +437,5 @@ impl OpenGroup {
             tracing::error!(group = self.group.name(), path, %error, "the description could not be written");
         }
         Err(CommitError::Disks { group: self.group.name().into(), disks })
-    }
-}
-
-impl Member {
-    fn joining(free: FreeDisk) -> Self {
-        assert!(free.label.vg.is_none(), "a disk joins one group at a time");
-        Member {
-            pv: free.label.pv,
-            disk: free.disk,
-            label: free.label,
-            label_worn: false,
-            replica_state: ReplicaState::Current,
-            newest: None,
-            sequence_max: 0,
-        }
-    }
-
-    async fn bring_forward(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
-        match self.replica_state {
-            // Else VERSION3 forbids it: see `with_newer_slots`.
-            ReplicaState::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
-            ReplicaState::Current => {
-                self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))
-            }
-            ReplicaState::Behind | ReplicaState::Returned | ReplicaState::Removed | ReplicaState::Stale => {
-                Ok(())
-            }
-        }
-    }
-
-    /// Writes a version to this disk, durably.
-    async fn write(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
-        assert!(
-            slot.sequence > self.sequence_max,
-            "VERSION3: {} on a disk with {}",
-            slot.sequence,
-            self.sequence_max
-        );
-        let own = Slot { pv: self.pv, ..slot.clone() };
-        let written = write_slot(&self.disk.device, self.label.ring, self.newest, &own, arena).await;
-        self.newest = Some(written.map_err(|error| self.failed(error))?);
-        self.sequence_max = slot.sequence;
-        self.replica_state = ReplicaState::Current;
-        Ok(())
-    }
-
-    async fn relabel(&mut self, vg: Option<Uuid>, arena: &Arena) -> Result<(), IoError> {
-        let label = Label { generation: self.label.generation + 1, vg, ..self.label };
-        assert_eq!(label.pv, self.pv, "a disk stays what it is");
-        write_label(&self.disk.device, &label, arena).await?;
-        (self.label, self.label_worn) = (label, false);
-        Ok(())
-    }
-
-    fn failed(&self, error: IoError) -> (String, IoError) {
-        (self.disk.path.clone(), error)
     }
 }

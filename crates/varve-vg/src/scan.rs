@@ -69,6 +69,12 @@ pub enum GroupProblem {
     /// The description cannot be read by this program.
     #[error(transparent)]
     Text(TextError),
+    /// Only disks are here that have left the group, or were left out of it.
+    #[error("the disks that it counts on are missing: {}", paths.join(", "))]
+    Left {
+        /// Where these were last.
+        paths: Vec<String>,
+    },
     /// The description is whole, and cannot be true.
     #[error("its description contradicts itself: {0}")]
     Contradiction(&'static str),
@@ -117,6 +123,12 @@ impl GroupProblem {
             Self::Text(TextError::Newer(_)) => "use the newer varve that wrote it".into(),
             Self::Text(_) => {
                 "nothing was written to its disks; report this with what `varve check PATH…` says".into()
+            }
+            Self::Left { paths } => {
+                let paths = paths.join(" ");
+                format!(
+                    "attach them, then `varve pv scan {paths}`; `varve pv create --yes` uses those that are here elsewhere"
+                )
             }
             Self::Contradiction(_) => "attach all of its disks, then `varve pv scan PATH…`".into(),
             Self::Duplicate(_) => "detach the copy, then `varve pv scan PATH` of the right disk".into(),
@@ -221,6 +233,7 @@ impl Survey {
             }
             Err(Undecided::Nothing) => GroupProblem::NoDescription,
             Err(Undecided::Text(error)) => GroupProblem::Text(error),
+            Err(Undecided::Left(paths)) => GroupProblem::Left { paths },
             Err(Undecided::Contradiction(what)) => GroupProblem::Contradiction(what),
             Err(Undecided::Divergent(sides)) => {
                 let named = sides.iter().map(|side| side.iter().map(path_of).collect());

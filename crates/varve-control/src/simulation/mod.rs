@@ -15,8 +15,8 @@
 //! - HISTORY9. While a disk is in trouble that arrays can do without, all that lies on them alone is served: no request fails, and none
 //!   waits for one that stalls.
 //! - HISTORY10. Once disks are sound again, arrays become whole.
-//! - HISTORY11. A command about a group one of whose disks refuses requests now and then is answered, and once the disk is sound again it has
-//!   done all or nothing.
+//! - HISTORY11. A command about a group one of whose disks refuses requests now and then, or does not answer for a while, is answered, and
+//!   once the disk is sound again it has done all or nothing.
 
 mod array_trouble;
 mod array_verbs;
@@ -30,6 +30,7 @@ mod verbs;
 
 use crate::injected_bug::{self, InjectedBug};
 use daemon::{Daemon, RunningJob};
+use futures_util::future::join;
 use host::{Host, base_of, image_over};
 use model::{Lists, Model};
 use std::cell::{Cell, RefCell};
@@ -195,7 +196,7 @@ enum Kind {
     Troubles,
     /// Disks that go away, are taken out of their group, and come back when no group counts on them any more.
     Away,
-    /// Disks that refuse writes and flushes now and then, while commands are given to their groups.
+    /// Disks that refuse writes and flushes now and then, or do not answer for a while, as commands are given to their groups.
     Refused,
     /// Mirrors and ddraid of which disks fail, one at a time, while they are used, rebuilt, scrubbed and converted.
     Arrays,
@@ -407,7 +408,7 @@ impl<'a> History<'a> {
         self.disconnect(part).await;
         let after = verb.apply(&before);
         self.models.replace(vec![before.clone(), after.clone()]);
-        let issued = verb.clone().issue(daemon).await;
+        let issued = self.beside_requests(daemon, &before, &after, verb.clone().issue(daemon)).await;
         log(format_args!("{verb:?}: {issued:?}"));
         let outcome = match issued {
             Ok(Some(job)) => {
@@ -474,17 +475,35 @@ impl<'a> History<'a> {
             return; // It is not known yet what there is.
         }
         let model = self.models.borrow()[0].clone();
-        let writable = |name: &String| match name.split_once('@') {
-            Some((volume, own)) => !model.volumes[volume].snapshots[own].read_only,
-            None => true,
-        };
-        let names: Vec<String> = model.contents().into_keys().filter(writable).collect();
+        let names: Vec<String> = model.writable().into_keys().collect();
+        self.requests_to_one(daemon, &model, &names, mix).await;
+    }
+
+    /// Carries out a command; a client uses a volume or snapshot meanwhile that stays as it is, now and then.
+    async fn beside_requests<T>(
+        &self,
+        daemon: &Daemon,
+        before: &Model,
+        after: &Model,
+        command: impl Future<Output = T>,
+    ) -> T {
+        let names = before.unchanged(after);
+        if self.random.borrow_mut().chance(1, 2) {
+            return command.await;
+        }
+        let mix = Mix::default();
+        let requests = self.requests_to_one(daemon, before, &names, &mix);
+        join(command, requests).await.0
+    }
+
+    /// Lets a client use one of the volumes and snapshots `names` of a model.
+    async fn requests_to_one(&self, daemon: &Daemon, model: &Model, names: &[String], mix: &Mix) {
         if names.is_empty() {
             return;
         }
-        let name = self.pick_used(&names);
+        let name = self.pick_used(names);
         let is_hurt = self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.hurts(&name));
-        let Some(client) = self.connect(daemon, &model, &name, is_hurt).await else { return };
+        let Some(client) = self.connect(daemon, model, &name, is_hurt).await else { return };
         let mut random = self.random.borrow_mut().fork();
         let number = random.between(1, 30);
         count(&self.counts.requests);

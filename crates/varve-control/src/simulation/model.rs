@@ -148,6 +148,40 @@ impl Model {
         contents
     }
 
+    /// Of [`Self::contents`], those that clients may write to.
+    pub(super) fn writable(&self) -> BTreeMap<String, SharedOracle> {
+        let mut contents = self.contents();
+        contents.retain(|name, _| match name.split_once('@') {
+            Some((volume, own)) => !self.volumes[volume].snapshots[own].read_only,
+            None => true,
+        });
+        contents
+    }
+
+    /// What clients may write to while a command changes other volumes: nothing of which it takes a snapshot, or that it
+    /// takes back to one.
+    pub(super) fn unchanged(&self, after: &Model) -> Vec<String> {
+        let stays = |name: &String, volume: &Volume| {
+            after.volumes.get(name).is_some_and(|later| {
+                Rc::ptr_eq(&later.oracle, &volume.oracle)
+                    && later.snapshots.keys().all(|own| volume.snapshots.contains_key(own))
+            })
+        };
+        let changed = self.volumes.iter().filter(|(name, volume)| !stays(name, volume));
+        let contents = changed.flat_map(|(_, volume)| {
+            let snapshots = volume.snapshots.values().map(|snapshot| &snapshot.oracle);
+            std::iter::once(&volume.oracle).chain(snapshots)
+        });
+        let changed: Vec<_> = contents.map(Rc::as_ptr).collect();
+        let later = after.writable();
+        let mut names = self.writable();
+        names.retain(|name, oracle| {
+            let is_same = later.get(name).is_some_and(|later| Rc::ptr_eq(later, oracle));
+            is_same && !changed.contains(&Rc::as_ptr(oracle))
+        });
+        names.into_keys().collect()
+    }
+
     /// What of it is in the group, or what is not.
     pub(super) fn part(&self, group: &str, is_in: bool) -> Model {
         let wanted = |name: &str| (name.split('/').next() == Some(group)) == is_in;

@@ -82,7 +82,7 @@ impl History<'_> {
         let path = random.pick(&models[0].files_of(&group)).clone();
         let fault = match self.kind {
             Kind::Away => Fault::Gone,
-            Kind::Refused => Fault::Fails,
+            Kind::Refused => *random.pick(&[Fault::Fails, Fault::Stalls]),
             Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails]),
             _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls]),
         };
@@ -165,12 +165,21 @@ impl History<'_> {
         self.disconnect(&part).await;
         let after = verb.apply(before);
         self.models.replace(vec![before.clone(), after.clone()]);
-        let answer = timeout(&self.host.world.clock(), ANSWER_MAX, verb.clone().issue(daemon)).await;
+        let clock = self.host.world.clock();
+        let command = timeout(&clock, ANSWER_MAX, verb.clone().issue(daemon));
+        let answer = self.beside_requests(daemon, before, &after, command).await;
         super::log(format_args!("{verb:?} in trouble: {answer:?}"));
         let answer = answer.unwrap_or_else(|| panic!("HISTORY11: {verb:?} is not answered"));
         count(&self.counts.commands);
         match answer {
-            Ok(None) => drop(self.models.replace(vec![after])),
+            Ok(None) => {
+                self.models.replace(vec![after]);
+                if let (Verb::RenameGroup { to, .. }, Some(trouble)) =
+                    (verb, self.trouble.borrow_mut().as_mut())
+                {
+                    trouble.group = to;
+                }
+            }
             Ok(Some(_)) => {}
             Err(_) => count(&self.counts.refused),
         }

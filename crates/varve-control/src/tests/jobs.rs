@@ -189,3 +189,31 @@ fn a_group_that_has_used_up_its_numbers_of_jobs_takes_those_of_no_other_group() 
         ended(&control, moved).await;
     });
 }
+
+#[test]
+fn what_is_backed_by_a_snapshot_is_served_after_the_scan_that_opens_its_volume_anew() {
+    with_disks(3, "300M", async |control, disks| {
+        make_linear(&control, "data/v", "4M").await;
+        make_linear(&control, "data/u", "4M").await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        make_snapshot(&control, "data/v@gold").await;
+        make_pool(&control, "data/pool").await;
+        make_volume(&control, "data/w", Some("data/pool"), Some("data/v@gold")).await;
+        let are_made = |known: &KnownGroup| {
+            known.group.logical_volumes().iter().map(|volume| volume.stores().count()).sum::<usize>() == 3
+        };
+        let refuse = async {
+            until(&control, are_made).await;
+            set_refusing(&disks[2], true); // The stores that were made are given back, which does not count at once.
+        };
+        let request = SnapshotCreate {
+            names: ["data/v@b", "data/u@b"].map(String::from).to_vec(),
+            mode: Some(SnapshotMode::Independent),
+            ..Default::default()
+        };
+        let (made, ()) = join(control.create_snapshots(request), refuse).await;
+        assert_eq!(made.map(drop).map_err(|failure| failure.code), Err(Code::MediumFailed));
+        accept_again(&control, &disks[2]).await;
+        assert_eq!(content(&control, "data/w").await[..4096], [7; 4096], "REOPEN3");
+    });
+}

@@ -147,7 +147,11 @@ impl SnapshotStore {
     /// The right to create, remove or roll back, one at a time.
     pub(super) async fn manage(&self) -> Result<RangeGuard, StoreError> {
         let guard = self.managing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        if self.half_rolled_back.get() { Err(StoreError::HalfRolledBack) } else { Ok(guard) }
+        if self.half_rolled_back.get() {
+            return Err(StoreError::HalfRolledBack);
+        }
+        self.failed.check()?; // Else it is not known whether what was made or has gone is durable.
+        Ok(guard)
     }
 
     /// Creates a snapshot; returns its id.

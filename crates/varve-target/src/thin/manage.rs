@@ -98,6 +98,7 @@ impl Pool {
     pub async fn remove(&self, id: u64) -> Result<(), PoolError> {
         {
             let _managing = self.volumes.manage(id).await;
+            self.is_sound()?; // Else it is not known whether what has gone has gone durably.
             let volume = self.volumes.find(id)?;
             if volume.has(VolumeFlags::HELD) || volume.has(VolumeFlags::BASE) {
                 return Err(PoolError::Held);

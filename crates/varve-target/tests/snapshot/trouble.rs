@@ -290,6 +290,23 @@ fn an_origin_is_not_served_when_it_is_not_known_whether_its_rollback_is_recorded
 }
 
 #[test]
+fn a_store_that_failed_does_not_say_that_a_snapshot_has_gone() {
+    let world = World::new(7);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), StoreOptions::default()).await;
+        let id = create(&store, "first").await;
+        let refuse = FaultPlan { write_error: 1_000_000, ..FaultPlan::default() };
+        disk.set_faults(refuse, FaultBudget::unlimited());
+        assert_eq!(store.begin_removal(id).await, Err(StoreError::Io(IoError::Medium)));
+        disk.set_faults(FaultPlan::default(), FaultBudget::unlimited());
+        disk.repair();
+        assert_eq!(store.begin_removal(id).await, Err(StoreError::Io(IoError::Medium)));
+        assert_eq!(store.begin_removal(id + 1).await, Err(StoreError::Io(IoError::Medium)));
+    });
+}
+
+#[test]
 fn a_discard_of_what_a_snapshot_needs_copies_nothing_and_gives_up_the_rest() {
     let world = World::new(8);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));

@@ -92,6 +92,25 @@ fn a_disk_without_space_for_metadata_ends_the_pool_in_order_and_nothing_committe
 }
 
 #[test]
+fn a_pool_that_failed_does_not_say_that_a_snapshot_has_gone() {
+    let (world, disk) = (World::new(9), SimDisk::new(8 * MIB));
+    world.run(async {
+        let lacks = Rc::new(Cell::new(Lacks::Nothing));
+        let full = Full { device: disk.device(&world), lacks: Rc::clone(&lacks) };
+        let pool = fresh(Device::new(full), &world).await;
+        let (id, _) = volume(&pool, "v", MIB).await;
+        let snapshot = pool.snapshot(id, "s", true).await.expect("space");
+        lacks.set(Lacks::Records);
+        for _ in 0..2 {
+            assert_eq!(pool.remove(snapshot).await, Err(PoolError::Io(IoError::Medium)));
+        }
+        drop(pool);
+        let pool = open(disk.device(&world), &world).await.expect("the disk is well again");
+        assert!(pool.info(snapshot).is_some(), "its removal was not durable");
+    });
+}
+
+#[test]
 fn a_disk_without_space_for_data_fails_that_write_and_no_other() {
     let (world, disk) = (World::new(9), SimDisk::new(8 * MIB));
     world.run(async {

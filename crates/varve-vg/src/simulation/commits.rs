@@ -5,10 +5,10 @@
 
 use super::{Content, Lab, content, number_of, stamp};
 use crate::injected_bug::{InjectedBug, inject};
-use crate::model::{Role, StorePolicy};
+use crate::model::{Group, Role, StorePolicy};
 use crate::plan::{Change, DiskChoice, Layout, Plan, plan};
 use crate::size::SizeArgument;
-use crate::{Absent, CommitError, GroupProblem, Note, OpenGroup, scan};
+use crate::{Absent, CommitError, FreeDisk, GroupProblem, Note, OpenGroup, scan};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,19 +42,37 @@ impl Oracle {
     }
 
     fn acknowledge(&mut self, content: Content) {
+        let stays = |number: &usize| content.disks.contains(&super::pv_id(*number));
+        self.holders.retain(stays);
+        self.stale.retain(stays);
         self.acknowledged = content;
         self.under_way.clear();
     }
 
+    /// Whether a commit that was cut off removed all of these disks that knew the truth: they cannot tell whether it counts.
+    fn may_have_left(&self, present: &BTreeSet<usize>) -> bool {
+        let left = |content: &Content| {
+            let mut holders = present.intersection(&self.holders);
+            holders.all(|number| !content.disks.contains(&super::pv_id(*number)))
+        };
+        self.under_way.iter().any(left)
+    }
+
     /// Whether two boots had no disk in common: then two halves may really have been used apart.
     fn may_be_divergent(&self, present: &BTreeSet<usize>) -> bool {
-        let all_present = present.len() == self.disks();
-        let apart = |one: &BTreeSet<usize>| self.boots.iter().any(|other| one.is_disjoint(other));
+        let all_present = self.are_all_in(present);
+        // Disks that have left since are no witnesses any more.
+        let is_of_it = |number: &usize| self.acknowledged.disks.contains(&super::pv_id(*number));
+        let apart = |one: &BTreeSet<usize>| {
+            let witnesses = one.iter().filter(|number| is_of_it(number));
+            self.boots.iter().any(|other| witnesses.clone().all(|number| !other.contains(number)))
+        };
         !self.stale.is_empty() || !all_present && self.boots.len() > 1 || self.boots.iter().any(apart)
     }
 
-    fn disks(&self) -> usize {
-        self.acknowledged.disks.len()
+    /// Whether all disks of the group are among these.
+    fn are_all_in(&self, numbers: &BTreeSet<usize>) -> bool {
+        self.acknowledged.disks.iter().all(|disk| numbers.contains(&number_of(*disk)))
     }
 }
 
@@ -97,6 +115,8 @@ const FAILURES: Habits =
 
 /// How often the disks were found to have been used apart.
 static DIVERGENT: AtomicU64 = AtomicU64::new(0);
+/// How often a boot found only disks that had left the group, or may have.
+static LEFT: AtomicU64 = AtomicU64::new(0);
 /// How often a boot found the group and reconciled it.
 static RECONCILED: AtomicU64 = AtomicU64::new(0);
 /// How often the group could not be reconciled, or not be changed, because a disk failed.
@@ -245,14 +265,20 @@ impl Run {
         let mut survey = scan(self.lab.boot(present), &self.lab.world.arena()).await;
         assert!(survey.problems.is_empty(), "{:?}", survey.problems);
         if let Some(refused) = survey.refused.pop() {
+            if matches!(refused.problem, GroupProblem::Left { .. }) {
+                return self.found_none(present);
+            }
             let divergent = matches!(refused.problem, GroupProblem::Divergent { .. });
             let allowed = divergent && self.oracle.borrow().may_be_divergent(present);
             assert!(allowed, "{refused:?} with {present:?} after {:?}", self.oracle.borrow().boots);
             DIVERGENT.fetch_add(1, Ordering::Relaxed);
             return present.len() < self.lab.disks.len();
         }
-        let mut open = survey.groups.pop().expect("there is a group");
-        assert!(survey.groups.is_empty() && survey.unassigned.is_empty());
+        let Some(mut open) = survey.groups.pop() else { return self.found_none(present) };
+        self.found_with(present, open.group());
+        assert!(survey.groups.is_empty());
+        let has_left = |free: &FreeDisk| open.group().pv_by_id(free.label.pv).is_none();
+        assert!(survey.unassigned.iter().all(has_left));
         self.oracle.borrow().observe(&content(open.group()));
         super::arrays::check_places(open.group());
         self.check_notes(&open, present);
@@ -270,6 +296,23 @@ impl Run {
             }
         }
         true
+    }
+
+    /// A boot with disks all of which have left the group, or may have; it can be followed by another one.
+    fn found_none(&self, present: &BTreeSet<usize>) -> bool {
+        let mut oracle = self.oracle.borrow_mut();
+        assert!(oracle.may_have_left(present), "there is a group on {present:?}");
+        oracle.boots.pop();
+        LEFT.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Of a boot only disks of the group that it found count.
+    fn found_with(&self, present: &BTreeSet<usize>, group: &Group) {
+        let mut own = present.clone();
+        own.retain(|number| group.pv_by_id(super::pv_id(*number)).is_some());
+        let mut oracle = self.oracle.borrow_mut();
+        *oracle.boots.last_mut().expect("it began") = own;
     }
 
     /// A disk that is not there is named.
@@ -315,7 +358,11 @@ impl Run {
     fn random_plan(&self, open: &OpenGroup) -> Option<Plan> {
         let name = format!("v{}", self.below(4));
         let size = SizeArgument::bytes((1 + self.below(6)) * super::EXTENT);
-        let change = match self.below(8) {
+        let change = match self.below(9) {
+            8 => {
+                let disks = open.group().physical_volumes();
+                Change::RemoveDisk { id: disks[self.random.borrow_mut().index(disks.len())].id }
+            }
             0 | 1 => {
                 let id = Uuid::from_u128(u128::from(self.random.borrow_mut().bits()) | 1 << 100);
                 let layout = match self.below(4) {

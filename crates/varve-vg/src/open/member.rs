@@ -1,0 +1,79 @@
+//! A disk of a group: its label, and the versions that are written to it.
+
+use super::ReplicaState;
+use crate::disk::{Disk, write_label, write_slot};
+use crate::free_disk::FreeDisk;
+use uuid::Uuid;
+use varve_block::{Arena, Extent, IoError};
+use varve_format::{Label, Slot};
+
+/// A disk of the group that is here and can be used.
+pub(super) struct Member {
+    pub(super) pv: Uuid,
+    pub(super) disk: Disk,
+    pub(super) label: Label,
+    pub(super) label_worn: bool,
+    pub(super) replica_state: ReplicaState,
+    pub(super) newest: Option<Extent>,
+    pub(super) sequence_max: u64,
+}
+
+impl Member {
+    pub(super) fn joining(free: FreeDisk) -> Self {
+        assert!(free.label.vg.is_none(), "a disk joins one group at a time");
+        Member {
+            pv: free.label.pv,
+            disk: free.disk,
+            label: free.label,
+            label_worn: false,
+            replica_state: ReplicaState::Current,
+            newest: None,
+            sequence_max: 0,
+        }
+    }
+
+    pub(super) async fn bring_forward(
+        &mut self,
+        slot: &Slot,
+        arena: &Arena,
+    ) -> Result<(), (String, IoError)> {
+        match self.replica_state {
+            // Else VERSION3 forbids it: see `with_newer_slots`.
+            ReplicaState::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
+            ReplicaState::Current => {
+                self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))
+            }
+            ReplicaState::Behind | ReplicaState::Returned | ReplicaState::Removed | ReplicaState::Stale => {
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a version to this disk, durably.
+    pub(super) async fn write(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
+        assert!(
+            slot.sequence > self.sequence_max,
+            "VERSION3: {} on a disk with {}",
+            slot.sequence,
+            self.sequence_max
+        );
+        let own = Slot { pv: self.pv, ..slot.clone() };
+        let written = write_slot(&self.disk.device, self.label.ring, self.newest, &own, arena).await;
+        self.newest = Some(written.map_err(|error| self.failed(error))?);
+        self.sequence_max = slot.sequence;
+        self.replica_state = ReplicaState::Current;
+        Ok(())
+    }
+
+    pub(super) async fn relabel(&mut self, vg: Option<Uuid>, arena: &Arena) -> Result<(), IoError> {
+        let label = Label { generation: self.label.generation + 1, vg, ..self.label };
+        assert_eq!(label.pv, self.pv, "a disk stays what it is");
+        write_label(&self.disk.device, &label, arena).await?;
+        (self.label, self.label_worn) = (label, false);
+        Ok(())
+    }
+
+    pub(super) fn failed(&self, error: IoError) -> (String, IoError) {
+        (self.disk.path.clone(), error)
+    }
+}
