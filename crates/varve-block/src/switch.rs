@@ -74,6 +74,11 @@ pub struct Suspended {
 }
 
 impl Suspended {
+    /// What the switch leads to now.
+    pub fn current(&self) -> Device {
+        self.switch.current()
+    }
+
     /// Leads the switch to `device` from now on.
     pub fn replace(&self, device: Device) {
         assert_eq!(self.switch.inside(), 0, "SWITCH1");

@@ -64,6 +64,7 @@ pub mod thin_volumes;
 mod top;
 pub mod traffic;
 mod trees;
+mod views;
 pub mod volume_stack;
 pub mod world;
 

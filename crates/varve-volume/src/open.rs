@@ -58,6 +58,7 @@ async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Heal
         }
     }
     stack.turn_top().await?;
+    stack.turn_views().await;
     let replaced = context.state().stacks.borrow_mut().insert(spec.node.id, stack);
     assert!(replaced.is_none(), "a volume is activated once");
     Ok(())

@@ -84,6 +84,7 @@ pub(super) async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u
     let top = context.state().top(id, &base);
     let stack = VolumeStack::thin(id, thin, base, top, context);
     stack.turn_top().await?;
+    stack.turn_views().await;
     let replaced = context.state().stacks.borrow_mut().insert(id, stack);
     assert!(replaced.is_none(), "THINVOL1: a volume is served once");
     Ok(())

@@ -7,6 +7,7 @@ use super::health::Health;
 use super::open_array::take_back_from;
 use super::placement::PlacementState;
 use super::spec::Disks;
+use super::views::lead_to_errors;
 use super::volume_stack::VolumeStack;
 use crate::fault;
 use uuid::Uuid;
@@ -140,8 +141,8 @@ impl VolumeStack {
             open.store.set_full_policy(FullPolicy::Error); // No request waits for space any more.
         }
         self.host.mappers.let_fail(self.id(), true);
-        let suspended = self.top().suspend().await;
-        self.lead_to_error(&suspended, IoError::Gone);
+        let suspended = self.suspend_doors().await;
+        lead_to_errors(&suspended, IoError::Gone);
         self.note_loss();
         self.close().await;
     }

@@ -2,10 +2,11 @@
 
 use super::ShardContext;
 use super::open;
+use super::views::lead_to_errors;
 use super::volume_stack::VolumeStack;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::{Device, IoError, Suspended};
+use varve_block::{IoError, Suspended};
 
 /// Whether a volume or pool takes no changes since one failed.
 pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
@@ -18,22 +19,21 @@ pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
 /// Closes a volume, or a pool with its volumes, while the requests of its doors wait.
 pub async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let stacks = context.state().take_stacks(volume);
-    let mut held: Vec<(Uuid, Suspended)> = Vec::with_capacity(stacks.len());
+    let mut held: Vec<(Uuid, Vec<Suspended>)> = Vec::with_capacity(stacks.len());
     for stack in &stacks {
-        held.push((stack.id(), stack.top().suspend().await));
-    }
-    // The last flush goes past the doors.
-    for stack in &stacks {
-        let last: Device = stack.top().current();
-        if last.flush().await.is_err() {
-            stack.note_loss();
-        }
+        held.push((stack.id(), stack.suspend_doors().await));
     }
     for ((_, suspended), stack) in held.iter().zip(&stacks) {
-        stack.lead_to_error(suspended, IoError::Medium);
+        // The last flush goes past the doors.
+        for last in lead_to_errors(suspended, IoError::Medium) {
+            if last.flush().await.is_err() {
+                stack.note_loss();
+            }
+        }
     }
     for stack in stacks {
         stack.close().await;
+        stack.gate.close(); // VIEWS1
     }
     context.state().held.borrow_mut().extend(held);
     open::close(context, volume).await // A pool, without its volumes.

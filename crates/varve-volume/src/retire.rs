@@ -5,6 +5,7 @@ use super::events::VolumeEvent;
 use super::health::{Health, drop_quietly};
 use super::open;
 use super::spec::ActivationSpec;
+use super::views::lead_to_errors;
 use crate::failures;
 use futures_util::future::join_all;
 use uuid::Uuid;
@@ -60,9 +61,8 @@ async fn retire(context: &ShardContext, subject: Uuid) {
     let stacks = context.state().take_stacks(subject);
     let pool = context.state().pools.borrow_mut().remove(&subject);
     join_all(stacks.iter().map(async |stack| {
-        let suspended = stack.top().suspend().await;
-        let broken = stack.top().current();
-        stack.lead_to_error(&suspended, IoError::Medium);
+        let suspended = stack.suspend_doors().await;
+        let broken = lead_to_errors(&suspended, IoError::Medium);
         stack.note_loss();
         drop_quietly(broken);
     }))

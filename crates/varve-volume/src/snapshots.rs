@@ -5,6 +5,7 @@ use super::open_store::OpenStore;
 use super::retry_on_no_space::retry_on_no_space;
 use super::snapshot_facts::{Leaving, RollbackPoint, SnapshotFacts, Target};
 use super::thin::Thin;
+use super::views::Key;
 use super::volume_stack::VolumeStack;
 use crate::failures;
 use crate::progress::Progress;
@@ -55,28 +56,47 @@ impl VolumeStack {
         }
     }
 
-    /// The device of a snapshot.
+    /// A device for one door onto a snapshot; any byte can be addressed.
     pub(super) fn view(&self, name: &str) -> Result<Device, StoreError> {
-        if let Some(thin) = &self.thin {
-            let (target, device) = thin.view(name)?;
-            let view = || self.contained_view(device);
-            let key = (target.store, target.number);
-            return Ok(self.views.borrow_mut().entry(key).or_insert_with(view).clone());
+        let (key, top) = (self.view_key(name)?, self.top());
+        let switch = top.views.lead(key, || self.view_at(key))?;
+        Ok(top.losses.door(switch.device()))
+    }
+
+    /// A snapshot for what is backed by it, and is closed before what serves the snapshot.
+    pub(super) fn view_of(&self, name: &str) -> Result<Device, StoreError> {
+        self.view_at(self.view_key(name)?)
+    }
+
+    fn view_key(&self, name: &str) -> Result<Key, StoreError> {
+        match &self.thin {
+            Some(thin) => Ok((thin.open.id, thin.find(name)?)),
+            None => self.find(name).map(|(open, number)| (open.id, number)),
         }
-        let (open, number) = self.find(name)?;
-        if let Some(device) = self.views.borrow().get(&(open.id, number)) {
-            return Ok(device.clone());
-        }
-        let device = self.contained_view(retry_on_no_space(open.store.snapshot(number)?, &open));
-        self.views.borrow_mut().insert((open.id, number), device.clone());
-        Ok(device)
+    }
+
+    /// What doors of a snapshot see of it.
+    fn view_at(&self, (store, number): Key) -> Result<Device, StoreError> {
+        let device = match &self.thin {
+            Some(thin) => thin.view(number)?,
+            None => {
+                let open = self.open(store).ok_or(StoreError::NotFound)?;
+                retry_on_no_space(open.store.snapshot(number)?, &open)
+            }
+        };
+        Ok(self.contained_view(device))
+    }
+
+    /// Leads doors of snapshots to what serves these now (VIEWS1 of `views.rs`).
+    pub(super) async fn turn_views(&self) {
+        self.top().views.turn(|key| self.view_at(key)).await;
     }
 
     /// The volume, or one of its snapshots, below all that doors pass.
     pub(super) fn bare(&self, snapshot: Option<&str>) -> Result<Device, Failure> {
         let Some(name) = snapshot else { return self.inner() };
         let found = match &self.thin {
-            Some(thin) => thin.view(name).map(|(_, device)| device),
+            Some(thin) => thin.find(name).and_then(|number| thin.view(number)),
             None => self.find(name).and_then(|(open, number)| open.store.snapshot(number)),
         };
         found.map_err(|error| failures::store(name, &error))
@@ -151,7 +171,7 @@ impl VolumeStack {
             let view = self.view(name)?;
             view.flush().await?;
             // Its device has the access of before; the next caller that asks for it gets another.
-            self.views.borrow_mut().retain(|_, known| !known.is_same(&view));
+            self.top().views.forget(self.view_key(name)?);
         }
         if let Some(thin) = &self.thin {
             return thin.set_flags(name, read_only, held).await;
@@ -300,7 +320,7 @@ impl VolumeStack {
     pub async fn remove_snapshot(&self, target: Target) -> Result<(), StoreError> {
         if let Some(thin) = &self.thin {
             thin.remove_snapshot(target.number).await?;
-            self.views.borrow_mut().remove(&(target.store, target.number));
+            self.top().views.forget((target.store, target.number));
             return Ok(());
         }
         let open = self.open(target.store).ok_or(StoreError::NotFound)?;
@@ -310,7 +330,7 @@ impl VolumeStack {
                 Err(StoreError::NoSpace) if open.grow(seen).await => {}
                 result => {
                     result?;
-                    self.views.borrow_mut().remove(&(target.store, target.number));
+                    self.top().views.forget((target.store, target.number));
                     open.reclaim().await;
                     return Ok(());
                 }

@@ -72,11 +72,9 @@ impl Thin {
         self.pool().volume(self.number)
     }
 
-    /// The number of the snapshot called `name`, and its device.
-    pub(super) fn view(&self, name: &str) -> Result<(Target, Device), StoreError> {
-        let number = self.find(name)?;
-        let device = self.pool().volume(number).map_err(store_error)?;
-        Ok((Target { store: self.open.id, number }, device))
+    /// The device of a snapshot.
+    pub(super) fn view(&self, number: u64) -> Result<Device, StoreError> {
+        self.pool().volume(number).map_err(store_error)
     }
 
     pub(super) fn find(&self, name: &str) -> Result<u64, StoreError> {

@@ -31,12 +31,11 @@ use super::traffic::{Counters, counted};
 use crate::failures;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{Device, IoError, Shown, Suspended, Switch, accept_unaligned, accept_unaligned_shown};
+use varve_block::{Device, IoError, Shown, Suspended, accept_unaligned, accept_unaligned_shown};
 use varve_target::ErrorTarget;
 use varve_target::array::ArrayStatus;
 use varve_target::snapshot::{SnapshotStore, StoreOptions, side_by_side};
@@ -68,8 +67,6 @@ pub struct VolumeStack {
     pub(super) placement: RefCell<Option<Placement>>,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
-    /// Devices of snapshots in use, by their stores and numbers (STACK1).
-    pub(super) views: RefCell<BTreeMap<(Uuid, u64), Device>>,
     /// Where it is in its pool, if it is a thin volume.
     pub(super) thin: Option<Thin>,
     /// As [`ActivationSpec::accepts`].
@@ -134,7 +131,6 @@ impl VolumeStack {
             placement: RefCell::default(),
             base: RefCell::new(base),
             stores: RefCell::default(),
-            views: RefCell::default(),
             thin: None,
             accepts: Accepts::default(),
         }
@@ -230,26 +226,31 @@ impl VolumeStack {
         Rc::clone(&self.host.moves)
     }
 
-    /// Where the doors of the volume lead.
-    pub(super) fn top(&self) -> &Switch {
-        &self.top.switch
+    /// Where the doors of the volume, and of its snapshots, lead.
+    pub(super) fn top(&self) -> &Top {
+        &self.top
     }
 
     /// A thin volume lies at `base` from now on.
     pub(super) async fn lead_to(&self, base: Device) -> Result<(), Failure> {
         self.base.replace(base);
-        self.turn_top().await
+        self.turn_top().await?;
+        self.turn_views().await;
+        Ok(())
+    }
+
+    /// Holds back requests of all doors of the volume and of its snapshots, when those under way have ended (VIEWS1 of `views.rs`).
+    pub(super) async fn suspend_doors(&self) -> Vec<Suspended> {
+        let mut suspended = vec![self.top.switch.suspend().await];
+        for view in self.top.views.all() {
+            suspended.push(view.suspend().await);
+        }
+        suspended
     }
 
     /// Writes that were not flushed may be lost (LOSSES1 of `losses.rs`).
     pub(super) fn note_loss(&self) {
         self.top.losses.add();
-    }
-
-    /// Doors get `error` from now on, in the size that they see.
-    pub(super) fn lead_to_error(&self, suspended: &Suspended, error: IoError) {
-        let shape = self.top.switch.current().shape();
-        suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, error)));
     }
 
     /// Leads the switch to what is below it now, between two requests.
@@ -348,7 +349,7 @@ impl VolumeStack {
         if !open.store.list().is_empty() {
             return Err(Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots"));
         }
-        self.views.borrow_mut().retain(|(store, _), _| *store != id);
+        self.top.views.forget_store(id);
         // First, so that no task begins to work on it while those that do are waited for.
         self.stores.borrow_mut().retain(|open| open.id != id);
         open.close().await;
@@ -443,9 +444,8 @@ impl VolumeStack {
         if self.lacks_origin() {
             return Ok(()); // It could not be written to.
         }
-        let views: Vec<Device> = self.views.borrow().values().cloned().collect();
-        for view in views {
-            match view.flush().await {
+        for view in self.top.views.all() {
+            match view.device().flush().await {
                 Err(IoError::Gone) | Ok(_) => {}
                 Err(error) => return Err(error),
             }

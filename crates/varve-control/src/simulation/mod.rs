@@ -520,11 +520,7 @@ impl<'a> History<'a> {
             let took = self.host.world.clock().now().since(began);
             assert!(took < FaultPlan::STALL, "HISTORY9: {name} was served in {took:?}: {trouble:?}");
         }
-        if name.contains('@') {
-            let _ = client.flush().await;
-        } else {
-            self.clients.borrow_mut().insert(name, client);
-        }
+        self.clients.borrow_mut().insert(name, client);
     }
 
     /// The volume or snapshot that a client uses next: one that is served although a disk is in trouble, more often than not.
@@ -557,15 +553,19 @@ impl<'a> History<'a> {
         Some(Client::new(device, self.host.world.arena(), oracle))
     }
 
-    /// Clients of volumes of `part` of the model make everything durable, and go.
+    /// Clients of volumes of `part` of the model, and of their snapshots, make everything durable, and go.
     async fn disconnect(&self, part: &Model) {
-        for name in part.volumes.keys() {
-            let client = self.clients.borrow_mut().remove(name);
-            if let Some(client) = client {
-                let _ = client.flush().await;
-            }
+        let is_in = |name: &String, _: &mut Client| part.volumes.contains_key(volume_of(name));
+        let gone: Vec<(String, Client)> = self.clients.borrow_mut().extract_if(.., is_in).collect();
+        for (_, client) in gone {
+            let _ = client.flush().await;
         }
     }
+}
+
+/// The volume of which this names it, or a snapshot of it.
+fn volume_of(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
 }
 
 /// Whether a model allows these contents.

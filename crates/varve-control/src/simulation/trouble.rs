@@ -2,7 +2,7 @@
 
 use super::daemon::Daemon;
 use super::verbs::Verb;
-use super::{Event, History, Kind, LIVES, UNFLUSHED, count, model};
+use super::{Event, History, Kind, LIVES, UNFLUSHED, count, model, volume_of};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -47,13 +47,13 @@ impl Trouble {
 
     /// Whether a volume or snapshot may suffer.
     pub(super) fn hurts(&self, name: &str) -> bool {
-        let volume = name.split('@').next().unwrap_or(name);
+        let volume = volume_of(name);
         name.split('/').next() == Some(self.group.as_str()) && !self.survivors.contains(volume)
     }
 
     /// Whether a volume or snapshot is served all the same (HISTORY9).
     pub(super) fn has_survivor(&self, name: &str) -> bool {
-        self.survivors.contains(name.split('@').next().unwrap_or(name))
+        self.survivors.contains(volume_of(name))
     }
 
     fn plan(&self) -> FaultPlan {

@@ -1,8 +1,10 @@
 //! Tests of what holds while volumes are served: doors, stores, sets of snapshots, gates, moves.
 
 use super::*;
+use crate::simulation::host::Imported;
 use futures_util::future::join3;
 use varve_api::{Convert, PhysicalVolumeMove};
+use varve_block::Device;
 use varve_volume::ShardHandle;
 
 /// Longer than anything takes of which these tests are.
@@ -202,5 +204,30 @@ fn a_volume_that_is_taken_out_of_use_is_converted_no_further_until_it_is_used_ag
         assert_eq!(refused, Err(Code::VolumeUnusable), "TREES3");
         ended(&control, job).await;
         assert_eq!(content(&control, "data/v").await[4096], 7);
+    });
+}
+
+#[test]
+fn a_client_of_a_snapshot_goes_on_when_its_disk_was_opened_anew_and_hears_what_was_lost() {
+    with_disks(1, "300M", async |control, disks| {
+        make_linear(&control, "data/v", "4M").await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        let request = SnapshotCreate { names: vec!["data/v@s".into()], ..Default::default() };
+        control.create_snapshots(request).await.expect("there is space");
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        let portal = control.portal(&located, Some("s".to_owned()), false).await.expect("it is served");
+        let (client, arena) = (Device::new(Imported { portal }), control.context.arena());
+        client.write(4096, arena.copy(&[8; 4096]), Durability::Durable).await.expect("there is space");
+        client.write(8192, arena.copy(&[9; 4096]), Durability::Volatile).await.expect("there is space");
+        set_refusing(&disks[0], true);
+        write_with(&control, "data/v", (MIB, 1), Durability::Durable).await.expect_err("the disk refuses");
+        set_refusing(&disks[0], false);
+        scan(&control).await;
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active, "VIEWS1");
+        assert!(client.flush().await.is_err(), "LOSSES1");
+        let found = client.read(0, arena.take(8192)).await.expect("VIEWS1");
+        assert_eq!((found[0], found[4096]), (7, 8), "VIEWS1");
+        client.write(0, arena.copy(&[6; 4096]), Durability::Durable).await.expect("VIEWS1");
+        assert_eq!(content(&control, "data/v").await[0], 7);
     });
 }

@@ -1,0 +1,74 @@
+//! Doors of a volume's snapshots: where they lead, also after what serves these was opened anew.
+//!
+//! Invariant VIEWS1: what serves a volume is closed only when no request to a snapshot of it is under way. Doors of snapshots lead to errors
+//! from then on, and to the snapshots again when the volume is in use again: none reaches a store that was closed, or holds its disks.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_block::{Device, IoError, Suspended, Switch};
+use varve_target::ErrorTarget;
+use varve_target::snapshot::StoreError;
+
+/// A snapshot by its store, or its pool, and its number there.
+pub(super) type Key = (Uuid, u64);
+
+/// Where the doors of a volume's snapshots lead. Cloning shares it.
+#[derive(Clone, Default)]
+pub(super) struct Views(Rc<RefCell<BTreeMap<Key, Switch>>>);
+
+impl Views {
+    /// Where doors of a snapshot lead: to what `find` has if there are none yet.
+    pub(super) fn lead(
+        &self,
+        key: Key,
+        find: impl FnOnce() -> Result<Device, StoreError>,
+    ) -> Result<Switch, StoreError> {
+        if let Some(known) = self.0.borrow().get(&key) {
+            return Ok(known.clone());
+        }
+        let switch = Switch::new(find()?);
+        self.0.borrow_mut().insert(key, switch.clone());
+        Ok(switch)
+    }
+
+    /// Leads them to what `find` has now (VIEWS1).
+    pub(super) async fn turn(&self, find: impl Fn(Key) -> Result<Device, StoreError>) {
+        let keys: Vec<Key> = self.0.borrow().keys().copied().collect();
+        for key in keys {
+            let Some(switch) = self.0.borrow().get(&key).cloned() else { continue };
+            match find(key) {
+                Ok(device) => switch.suspend().await.replace(device),
+                Err(StoreError::NotFound) => self.forget(key),
+                Err(_) => {} // It cannot be used yet.
+            }
+        }
+    }
+
+    /// Forgets a snapshot that was removed, or is to have other access: its doors stay as they are.
+    pub(super) fn forget(&self, key: Key) {
+        self.0.borrow_mut().remove(&key);
+    }
+
+    /// Forgets all snapshots of a store.
+    pub(super) fn forget_store(&self, id: Uuid) {
+        self.0.borrow_mut().retain(|(store, _), _| *store != id);
+    }
+
+    /// Where all of them lead.
+    pub(super) fn all(&self) -> Vec<Switch> {
+        self.0.borrow().values().cloned().collect()
+    }
+}
+
+/// Leads doors that are held back to an error; what they led to.
+pub(super) fn lead_to_errors(suspended: &[Suspended], error: IoError) -> Vec<Device> {
+    let lead = |suspended: &Suspended| {
+        let before = suspended.current();
+        let shape = before.shape();
+        suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, error)));
+        before
+    };
+    suspended.iter().map(lead).collect()
+}
