@@ -104,10 +104,11 @@ pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u
         (Ok(base), Some(thin)) if thin.lacks_origin.get() => {
             stack.lead_to(base).await?;
             thin.lacks_origin.set(false);
-            Ok(())
         }
-        _ => Ok(()),
+        _ => {}
     }
+    stack.turn_lost_views().await; // A snapshot may have an origin though the volume has none any more.
+    Ok(())
 }
 
 /// Closes a pool whose volumes are not in use any more; everything that was acknowledged is durable afterwards.

@@ -92,6 +92,11 @@ impl VolumeStack {
         self.top().views.turn(|key| self.view_at(key)).await;
     }
 
+    /// The same for those whose origin was missing.
+    pub(super) async fn turn_lost_views(&self) {
+        self.top().views.turn_lost(|key| self.view_at(key)).await;
+    }
+
     /// The volume, or one of its snapshots, below all that doors pass.
     pub(super) fn bare(&self, snapshot: Option<&str>) -> Result<Device, Failure> {
         let Some(name) = snapshot else { return self.inner() };

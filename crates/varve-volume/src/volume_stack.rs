@@ -234,9 +234,7 @@ impl VolumeStack {
     /// A thin volume lies at `base` from now on.
     pub(super) async fn lead_to(&self, base: Device) -> Result<(), Failure> {
         self.base.replace(base);
-        self.turn_top().await?;
-        self.turn_views().await;
-        Ok(())
+        self.turn_top().await
     }
 
     /// Holds back requests of all doors of the volume and of its snapshots, when those under way have ended (VIEWS1 of `views.rs`).
