@@ -217,6 +217,13 @@ impl Daemon {
         }
     }
 
+    /// Whether a thin volume is backed by something.
+    pub(super) async fn is_backed(&self, name: &str) -> bool {
+        let name = name.to_owned();
+        let shown = self.handle.call(async move |control| control.show_volume(&name).await).await;
+        shown.expect("it is there").thin.is_some_and(|thin| thin.origin.is_some())
+    }
+
     /// All bytes of all volumes and snapshots of a model.
     pub(super) async fn contents(&self, model: &Model) -> BTreeMap<String, Vec<u8>> {
         let mut contents = BTreeMap::new();

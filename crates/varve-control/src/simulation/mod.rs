@@ -370,7 +370,11 @@ impl<'a> History<'a> {
     /// What was the backing image of a flattened image is anything from now on, and so is an image that was committed.
     async fn spoil_what_nobody_needs(&self, daemon: &Daemon, model: &mut Model) {
         for (name, volume) in &mut model.volumes {
-            let Some(image) = daemon.image_of(name).await else { continue };
+            let Some(image) = daemon.image_of(name).await else {
+                // A crash before a flattening was answered leaves open whether it goes on.
+                volume.has_origin = volume.has_origin && daemon.is_backed(name).await;
+                continue;
+            };
             let is_backed = self.host.is_backed(&image).await;
             assert!(volume.has_origin || !is_backed, "HISTORY6: {name} was given all that lay below {image}");
             volume.has_origin = is_backed;
