@@ -412,8 +412,11 @@ impl<'a> History<'a> {
         self.disconnect(part).await;
         let after = verb.apply(&before);
         self.models.replace(vec![before.clone(), after.clone()]);
-        let issued = self.beside_requests(daemon, &before, &after, verb.clone().issue(daemon)).await;
+        let issued = self.beside_requests(daemon, &verb, (&before, &after), verb.clone().issue(daemon)).await;
         log(format_args!("{verb:?}: {issued:?}"));
+        if matches!(verb, Verb::Scan) && self.trouble.borrow().is_some() {
+            self.hear_of_losses().await;
+        }
         let outcome = match issued {
             Ok(Some(job)) => {
                 // HISTORY6.
@@ -487,12 +490,14 @@ impl<'a> History<'a> {
     async fn beside_requests<T>(
         &self,
         daemon: &Daemon,
-        before: &Model,
-        after: &Model,
+        verb: &Verb,
+        (before, after): (&Model, &Model),
         command: impl Future<Output = T>,
     ) -> T {
         let names = before.unchanged(after);
-        if self.random.borrow_mut().chance(1, 2) {
+        // What a scan opens anew is flushed before it is read again, so that its client hears of losses.
+        let opens_anew = matches!(verb, Verb::Scan) && self.trouble.borrow().is_some();
+        if opens_anew || self.random.borrow_mut().chance(1, 2) {
             return command.await;
         }
         let mix = Mix::default();

@@ -167,7 +167,7 @@ impl History<'_> {
         self.models.replace(vec![before.clone(), after.clone()]);
         let clock = self.host.world.clock();
         let command = timeout(&clock, ANSWER_MAX, verb.clone().issue(daemon));
-        let answer = self.beside_requests(daemon, before, &after, command).await;
+        let answer = self.beside_requests(daemon, &verb, (before, &after), command).await;
         super::log(format_args!("{verb:?} in trouble: {answer:?}"));
         let answer = answer.unwrap_or_else(|| panic!("HISTORY11: {verb:?} is not answered"));
         count(&self.counts.commands);
