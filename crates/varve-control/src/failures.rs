@@ -24,9 +24,8 @@ pub(crate) fn bad_size(error: &SizeError) -> Failure {
 
 /// A disk that cannot be opened anew because something holds it still.
 pub(crate) fn held(path: &Path) -> Failure {
-    let message = format!("{}: connections to snapshots on it hold it still", path.display());
-    Failure::new(Code::DiskInUse, message)
-        .help("varve export remove, for exports of snapshots; then varve pv scan")
+    let message = format!("{}: requests that are under way hold it still", path.display());
+    Failure::new(Code::DiskInUse, message).help("varve pv scan, when they have ended")
 }
 
 /// A panic in the program itself.

@@ -67,7 +67,7 @@ impl Control {
         let probe = self.context.clock().now().after(PROBE);
         let mut silent: BTreeSet<PathBuf> = self.silent_disks(probe).await.into_iter().collect();
         for path in &silent {
-            self.warn(&path.display().to_string(), "does not answer: it is left out");
+            self.warn_of_silence(path);
         }
         let groups: Vec<(Uuid, BTreeSet<PathBuf>, bool)> = {
             let groups = self.groups.borrow();

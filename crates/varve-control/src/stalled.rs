@@ -83,6 +83,11 @@ impl Control {
         self.disks.borrow().get(path).is_some_and(|known| self.limits.is_overdue(&known.file))
     }
 
+    /// Tells that a disk that does not answer is left out.
+    pub(super) fn warn_of_silence(&self, path: &Path) {
+        self.warn(&path.display().to_string(), "does not answer: it is left out");
+    }
+
     /// `failure` of what was done to a disk, unless the disk has not answered in time: then that.
     pub(super) fn unless_silent(&self, file: &DiskRef, failure: Failure) -> Failure {
         if !self.limits.is_overdue(file) {

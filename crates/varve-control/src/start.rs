@@ -162,8 +162,7 @@ impl Control {
         if let DiskProblem::Read { path, .. } = problem
             && self.is_silent(Path::new(path))
         {
-            self.warn(path, "does not answer: it is left out"); // It is what it was when it answers again.
-            return;
+            return self.warn_of_silence(Path::new(path)); // It is what it was when it answers again.
         }
         tracing::warn!(%problem, help = problem.help(), "a disk cannot be used");
         let (paths, state) = match problem {

@@ -71,7 +71,8 @@ pub enum Undecided {
     Divergent(Vec<Vec<Uuid>>),
     /// The version that counts cannot be read by this program.
     Text(TextError),
-    /// None of the disks that the version counts on is there, where they were last: those that are have left, or were left out.
+    /// The disks that the version counts on are missing, of which this is where they were last: those that are here have left the group, or
+    /// were left out of it.
     Left(Vec<String>),
     /// The version that counts is whole, and cannot be true.
     Contradiction(&'static str),
@@ -99,8 +100,11 @@ pub fn elect(replicas: &[Replica]) -> Result<Election, Undecided> {
     let is_of_it = |state: &ReplicaState| matches!(state, ReplicaState::Current | ReplicaState::Behind);
     if !replica_states.iter().any(is_of_it) && !has(InjectedBug::BelieveStale) {
         let counted = group.physical_volumes().iter().filter(|disk| !disk.missing);
-        let paths = counted.map(|disk| disk.path.clone());
-        return Err(Undecided::Left(paths.collect()));
+        let paths: Vec<String> = counted.map(|disk| disk.path.clone()).collect();
+        return Err(match paths.is_empty() {
+            true => Undecided::Contradiction("it counts on no disk"),
+            false => Undecided::Left(paths),
+        });
     }
     Ok(Election { slot, group, replica_states })
 }

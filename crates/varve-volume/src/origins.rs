@@ -177,7 +177,7 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
     if descriptor.created.0 != created || !descriptor.read_only {
         return Err(lost()); // ORIGINS1
     }
-    let view = stack.view_of(&descriptor.name).map_err(|error| failures::store("its origin", &error))?;
+    let view = stack.origin_view(&descriptor.name).map_err(|error| failures::store("its origin", &error))?;
     Ok(read_only(view))
 }
 

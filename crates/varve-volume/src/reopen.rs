@@ -19,11 +19,11 @@ pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
 /// Closes a volume, or a pool with its volumes, while the requests of its doors wait.
 pub async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let stacks = context.state().take_stacks(volume);
-    let mut held: Vec<(Uuid, Vec<Suspended>)> = Vec::with_capacity(stacks.len());
+    let mut held: Vec<Vec<Suspended>> = Vec::with_capacity(stacks.len());
     for stack in &stacks {
-        held.push((stack.id(), stack.suspend_doors().await));
+        held.push(stack.suspend_doors().await);
     }
-    for ((_, suspended), stack) in held.iter().zip(&stacks) {
+    for (stack, suspended) in stacks.iter().zip(&held) {
         // The last flush goes past the doors.
         for last in lead_to_errors(suspended, IoError::Medium) {
             if last.flush().await.is_err() {
@@ -35,7 +35,7 @@ pub async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failu
         stack.close().await;
         stack.gate.close(); // VIEWS1
     }
-    context.state().held.borrow_mut().extend(held);
+    context.state().held.borrow_mut().extend(held.into_iter().flatten());
     open::close(context, volume).await // A pool, without its volumes.
 }
 
@@ -69,5 +69,50 @@ impl VolumeStack {
             None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
         }
         self.host.mappers.let_fail(self.id(), fail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::CacheQuota;
+    use crate::retire::activate;
+    use crate::spec::{Accepts, ActivationSpec, Disks};
+    use crate::testing::{TestDisk, on_a_shard};
+    use crate::world::DiskRef;
+    use std::sync::Arc;
+    use varve_block::{Durability, KIB};
+    use varve_vg::model::{PvName, Role, StorePolicy};
+    use varve_vg::table::{Line, Table, Target};
+    use varve_vg::tree::VolumeNode;
+
+    #[test]
+    fn nothing_reaches_a_disk_through_a_volume_that_was_set_aside() {
+        on_a_shard(async |context| {
+            let id = Uuid::nil();
+            let target = Target::Linear { pv: PvName(0), offset: 0 };
+            let table = Table { lines: vec![Line { start: 0, length: 4 * KIB, target }], read_only: false };
+            let disk: DiskRef = Arc::new(TestDisk);
+            let spec = ActivationSpec {
+                name: "data/v".to_owned(),
+                node: VolumeNode { id, role: Role::Volume, table, stores: Vec::new() },
+                policy: StorePolicy::default(),
+                quota: CacheQuota::default(),
+                disks: Disks::from([(PvName(0), disk)]),
+                image: None,
+                devices: Vec::new(),
+                accepts: Accepts::default(),
+            };
+            activate(&context, &spec).await.expect("its disk is there");
+            let stack = context.stack(id).expect("it is in use");
+            let held = stack.bare(None).expect("it has no store");
+            let write = async || {
+                let data = context.arena().copy(&[7; 512]);
+                held.write(0, data, Durability::Volatile).await.map(drop)
+            };
+            assert_eq!(write().await, Ok(()));
+            set_aside(&context, id).await.expect("nothing is wrong");
+            assert_eq!(write().await, Err(IoError::Gone), "VIEWS1, VOLGATE1");
+        });
     }
 }

@@ -59,13 +59,13 @@ impl VolumeStack {
     /// A device for one door onto a snapshot; any byte can be addressed.
     pub(super) fn view(&self, name: &str) -> Result<Device, StoreError> {
         let (key, top) = (self.view_key(name)?, self.top());
-        let switch = top.views.lead(key, || self.view_at(key))?;
+        let switch = top.views.lead(key, || self.below_view(key))?;
         Ok(top.losses.door(switch.device()))
     }
 
-    /// A snapshot for what is backed by it, and is closed before what serves the snapshot.
-    pub(super) fn view_of(&self, name: &str) -> Result<Device, StoreError> {
-        self.view_at(self.view_key(name)?)
+    /// A snapshot for a pool that is backed by it, and is closed before what serves the snapshot.
+    pub(super) fn origin_view(&self, name: &str) -> Result<Device, StoreError> {
+        self.below_view(self.view_key(name)?)
     }
 
     fn view_key(&self, name: &str) -> Result<Key, StoreError> {
@@ -75,8 +75,8 @@ impl VolumeStack {
         }
     }
 
-    /// What doors of a snapshot see of it.
-    fn view_at(&self, (store, number): Key) -> Result<Device, StoreError> {
+    /// What goes below the switch of a snapshot now.
+    fn below_view(&self, (store, number): Key) -> Result<Device, StoreError> {
         let device = match &self.thin {
             Some(thin) => thin.view(number)?,
             None => {
@@ -89,12 +89,12 @@ impl VolumeStack {
 
     /// Leads doors of snapshots to what serves these now (VIEWS1 of `views.rs`).
     pub(super) async fn turn_views(&self) {
-        self.top().views.turn(|key| self.view_at(key)).await;
+        self.top().views.turn(|key| self.below_view(key)).await;
     }
 
     /// The same for those whose origin was missing.
     pub(super) async fn turn_lost_views(&self) {
-        self.top().views.turn_lost(|key| self.view_at(key)).await;
+        self.top().views.turn_lost(|key| self.below_view(key)).await;
     }
 
     /// The volume, or one of its snapshots, below all that doors pass.

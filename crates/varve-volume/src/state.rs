@@ -21,7 +21,7 @@ pub struct ShardState {
     /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
     pub tops: RefCell<BTreeMap<Uuid, Top>>,
     /// Doors whose requests wait until their volumes are opened anew.
-    pub held: RefCell<Vec<(Uuid, Vec<Suspended>)>>,
+    pub held: RefCell<Vec<Suspended>>,
     /// Listening NBD sockets, by address.
     pub sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
     /// Which of their exports are active.

@@ -4,7 +4,7 @@
 //! from then on, and to the snapshots again when the volume is in use again: none reaches a store that was closed, or holds its disks.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_block::{Device, IoError, Suspended, Switch};
@@ -16,10 +16,13 @@ pub(super) type Key = (Uuid, u64);
 
 /// Where the doors of a volume's snapshots lead. Cloning shares it.
 #[derive(Clone, Default)]
-pub(super) struct Views {
-    switches: Rc<RefCell<BTreeMap<Key, Switch>>>,
-    /// Those that lead to errors still though the volume is in use: an origin of theirs is missing.
-    lost: Rc<RefCell<BTreeSet<Key>>>,
+pub(super) struct Views(Rc<RefCell<BTreeMap<Key, View>>>);
+
+/// Where the doors of one snapshot lead.
+struct View {
+    switch: Switch,
+    /// Whether it leads to errors still though the volume is in use: an origin of the snapshot is missing.
+    is_lost: bool,
 }
 
 impl Views {
@@ -29,48 +32,54 @@ impl Views {
         key: Key,
         find: impl FnOnce() -> Result<Device, StoreError>,
     ) -> Result<Switch, StoreError> {
-        if let Some(known) = self.switches.borrow().get(&key) {
-            return Ok(known.clone());
+        if let Some(known) = self.0.borrow().get(&key) {
+            return Ok(known.switch.clone());
         }
         let switch = Switch::new(find()?);
-        self.switches.borrow_mut().insert(key, switch.clone());
+        self.0.borrow_mut().insert(key, View { switch: switch.clone(), is_lost: false });
         Ok(switch)
     }
 
     /// Leads all of them to what `find` has now (VIEWS1).
     pub(super) async fn turn(&self, find: impl Fn(Key) -> Result<Device, StoreError>) {
-        *self.lost.borrow_mut() = self.switches.borrow().keys().copied().collect();
+        self.0.borrow_mut().values_mut().for_each(|view| view.is_lost = true);
         self.turn_lost(find).await;
     }
 
     /// Leads those to what `find` has now that lead to errors still.
     pub(super) async fn turn_lost(&self, find: impl Fn(Key) -> Result<Device, StoreError>) {
-        let lost: Vec<Key> = self.lost.borrow().iter().copied().collect();
-        for key in lost {
-            let Some(switch) = self.switches.borrow().get(&key).cloned() else { continue };
+        let lost: Vec<(Key, Switch)> = {
+            let views = self.0.borrow();
+            let lost = views.iter().filter(|(_, view)| view.is_lost);
+            lost.map(|(key, view)| (*key, view.switch.clone())).collect()
+        };
+        for (key, switch) in lost {
             match find(key) {
-                Ok(device) => switch.suspend().await.replace(device),
+                Ok(device) => {
+                    switch.suspend().await.replace(device);
+                    if let Some(view) = self.0.borrow_mut().get_mut(&key) {
+                        view.is_lost = false;
+                    }
+                }
                 Err(StoreError::NotFound) => self.forget(key),
-                Err(_) => continue,
+                Err(_) => {}
             }
-            self.lost.borrow_mut().remove(&key);
         }
     }
 
     /// Forgets a snapshot that was removed, or is to have other access: its doors stay as they are.
     pub(super) fn forget(&self, key: Key) {
-        self.switches.borrow_mut().remove(&key);
-        self.lost.borrow_mut().remove(&key);
+        self.0.borrow_mut().remove(&key);
     }
 
     /// Forgets all snapshots of a store.
     pub(super) fn forget_store(&self, id: Uuid) {
-        self.switches.borrow_mut().retain(|(store, _), _| *store != id);
+        self.0.borrow_mut().retain(|(store, _), _| *store != id);
     }
 
     /// Where all of them lead.
     pub(super) fn all(&self) -> Vec<Switch> {
-        self.switches.borrow().values().cloned().collect()
+        self.0.borrow().values().map(|view| view.switch.clone()).collect()
     }
 }
 

@@ -192,7 +192,8 @@ fn whole_versions_that_cannot_be_true_are_refused() {
     let other_text = one.followed_by(2, one.text.clone());
     let unlisted = Replica { pv: Uuid::from_u128(0xf), ..holds('a', &[&one]) };
     let high = next_numbered(&one, "high", "", 1 << 62);
-    for replica in [holds('a', &[&other_text]), holds('a', &[&high])] {
+    let nobody = next(&one, "nobody", "abd");
+    for replica in [holds('a', &[&other_text]), holds('a', &[&high]), holds('a', &[&one, &nobody])] {
         assert!(matches!(elect(&[replica]), Err(Undecided::Contradiction(_))));
     }
     assert!(matches!(elect(&[unlisted]), Err(Undecided::Left(_))));

@@ -428,6 +428,20 @@ fn a_failing_disk_stops_changes_until_the_next_scan() {
 }
 
 #[test]
+fn a_disk_that_cannot_be_told_that_it_leaves_stays() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.disks[1].vanish();
+    let removed = plan(open.group(), Change::RemoveDisk { id: pv_id(1) }, &stamp("test")).expect("possible");
+    match lab.world.run(open.apply(removed, Vec::new())) {
+        Err(CommitError::Disks { disks, .. }) => assert_eq!(disks[0].0, "/dev/sd1"),
+        other => panic!("{other:?}"),
+    }
+    let found = lab.only_group([0]);
+    assert!(found.group().counts_on(pv_id(1)), "VERSION1: else it could go on alone");
+}
+
+#[test]
 fn history_and_backups_come_from_the_ring() {
     let lab = lab(2);
     let mut open = lab.world.run(lab.create());
