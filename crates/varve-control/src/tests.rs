@@ -83,6 +83,12 @@ fn set_refusing(path: &str, is_refusing: bool) {
     host().set_faults(path, FaultPlan { write_error: all, ..FaultPlan::default() });
 }
 
+/// Lets each request to the disk at `path` take 30 s longer, or no longer.
+fn set_slow(path: &str, is_slow: bool) {
+    let stall = if is_slow { 1_000_000 } else { 0 };
+    host().set_faults(path, FaultPlan { stall, ..FaultPlan::default() });
+}
+
 /// Writes a block to `volume` at `at`, durably.
 async fn write_block(control: &Control, volume: &str, at: u64, byte: u8) -> Result<(), IoError> {
     write_with(control, volume, (at, byte), Durability::Durable).await

@@ -6,7 +6,8 @@
 //! Invariants:
 //! - SHARDMOVE1. While a run moves, every tree of its space reaches it through the move; a tree that is built meanwhile, too.
 //! - SHARDMOVE2. Where a run has moved, a tree reaches it through the new disk as the tree sees it, so that it can move on.
-//! - SHARDMOVE3. A volume that is out of use has no moves: where its bytes lie its group's text says.
+//! - SHARDMOVE3. A volume that is out of use has no moves: where its bytes lie its group's text says. While it is taken out of use, both
+//!   places of a run that is prepared receive what it still writes: either may be the one of which the text says so.
 //! - SHARDMOVE4. A tree flushes no disk but those on which its space lies: one that fails may hold another space of the volume.
 
 use super::spec::Disks;
@@ -97,11 +98,21 @@ impl Moves {
         self.steps.borrow_mut().retain(|(_, known)| !Rc::ptr_eq(known, moved));
     }
 
-    /// SHARDMOVE3, TREES3.
+    /// A volume is taken out of use: what of it is not prepared yet stays where it is (SHARDMOVE3).
+    pub(super) fn stop_copying(&self, volume: Uuid) {
+        self.trees.stop_copying(volume);
+        self.abandon(|run, moved| run.volume == volume && moved.state() != MoveState::Prepared);
+    }
+
+    /// SHARDMOVE3, TREES3: nothing of the volume is written any more.
     pub(super) fn forget(&self, volume: Uuid) {
         self.trees.forget(volume);
+        self.abandon(|run, _| run.volume == volume);
+    }
+
+    fn abandon(&self, is_one: impl Fn(&MovingRun, &Move) -> bool) {
         let mut steps = self.steps.borrow_mut();
-        for (_, moved) in steps.extract_if(.., |(run, _)| run.volume == volume) {
+        for (_, moved) in steps.extract_if(.., |(run, moved)| is_one(run, moved)) {
             if moved.state() != MoveState::Moved {
                 moved.abandon();
             }

@@ -66,7 +66,13 @@ async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Heal
 
 /// Closes a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
 pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
+    context.moves.stop_copying(volume);
+    let closed = write_last(context, volume).await;
     context.moves.forget(volume);
+    closed
+}
+
+async fn write_last(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let pool = context.state().pools.borrow_mut().remove(&volume);
     if let Some(pool) = pool {
         return pool_serving::deactivate(context, &pool).await;

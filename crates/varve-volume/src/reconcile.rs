@@ -90,7 +90,7 @@ pub async fn take_back(context: &ShardContext, volume: Uuid, wanted: &Wanted, di
 /// Takes a volume or pool out of use whose gate is closed, or that is not to be written any more: requests under way end
 /// first, later ones are answered `Gone`, until the volume is used again. Nothing happens if it is not in use.
 pub async fn retire(context: &ShardContext, volume: Uuid) {
-    context.moves.forget(volume);
+    context.moves.stop_copying(volume);
     let pool = context.state().pools.borrow_mut().remove(&volume);
     let stacks = context.state().take_stacks(volume);
     if let Some(open) = &pool {
@@ -109,6 +109,7 @@ pub async fn retire(context: &ShardContext, volume: Uuid) {
         open.pool.drop_origins();
         let _gone = context.arrays.close(volume).await; // Its gate is closed.
     }
+    context.moves.forget(volume);
 }
 
 impl VolumeStack {

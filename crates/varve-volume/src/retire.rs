@@ -57,7 +57,7 @@ pub async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(), Fail
 /// Forgets a failed volume, or a pool with its volumes, when every request to it has ended with an error. Their doors
 /// get errors from then on.
 async fn retire(context: &ShardContext, subject: Uuid) {
-    context.moves.forget(subject);
+    context.moves.stop_copying(subject);
     let stacks = context.state().take_stacks(subject);
     let pool = context.state().pools.borrow_mut().remove(&subject);
     join_all(stacks.iter().map(async |stack| {
@@ -67,6 +67,7 @@ async fn retire(context: &ShardContext, subject: Uuid) {
         drop_quietly(broken);
     }))
     .await;
+    context.moves.forget(subject);
     context.arrays.abandon(subject);
     context.images.abandon(subject);
     context.mappers.close(subject);

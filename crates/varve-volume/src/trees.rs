@@ -3,7 +3,7 @@
 //! Invariants:
 //! - TREES1. Every request to the bytes of a volume, pool or store passes the switch at the top of its tree.
 //! - TREES2. While a space is converted, each of its trees leads to the move of the conversion; one that is built meanwhile, too.
-//! - TREES3. A volume that is out of use is not converted: where its bytes lie its group's text says.
+//! - TREES3. A volume that is out of use is not converted: where its bytes lie its group's text says (see SHARDMOVE3 of `movable.rs`).
 //! - TREES4. What a tree leads to has blocks no larger than what it led to before: doors check requests against the shape that they were given.
 
 use futures_util::future::join_all;
@@ -102,11 +102,21 @@ impl Trees {
         suspended.iter().for_each(|suspended| suspended.replace(inside.clone()));
     }
 
+    /// The volume is taken out of use: what is not prepared yet keeps its layout, and no request waits.
+    pub(super) fn stop_copying(&self, volume: Uuid) {
+        self.held.borrow_mut().remove(&volume);
+        self.abandon(|one| one.volume == volume && one.moved.state() != MoveState::Prepared);
+    }
+
     /// TREES3.
     pub(super) fn forget(&self, volume: Uuid) {
         self.held.borrow_mut().remove(&volume);
+        self.abandon(|one| one.volume == volume);
+    }
+
+    fn abandon(&self, is_one: impl Fn(&Conversion) -> bool) {
         let mut conversions = self.conversions.borrow_mut();
-        for conversion in conversions.extract_if(.., |conversion| conversion.volume == volume) {
+        for conversion in conversions.extract_if(.., |conversion| is_one(conversion)) {
             if conversion.moved.state() != MoveState::Moved {
                 conversion.moved.abandon();
             }

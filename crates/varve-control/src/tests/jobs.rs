@@ -44,7 +44,7 @@ async fn left(control: &Control) -> (Vec<String>, Vec<u64>) {
 }
 
 /// Waits until `is_so` of the group `data`.
-async fn until(control: &Control, is_so: fn(&KnownGroup) -> bool) {
+pub(super) async fn until(control: &Control, is_so: fn(&KnownGroup) -> bool) {
     let group = control.find_group("data").expect("it is there");
     while control.with_group(group, is_so) == Ok(false) {
         control.context.clock().sleep(Duration::from_micros(5)).await;
@@ -52,7 +52,7 @@ async fn until(control: &Control, is_so: fn(&KnownGroup) -> bool) {
 }
 
 /// Lets the disk take writes again; what its refusal left undecided is decided, and jobs go on.
-async fn accept_again(control: &Control, disk: &str) {
+pub(super) async fn accept_again(control: &Control, disk: &str) {
     let undecided = control.show_group("data").await.expect("it is there");
     assert_eq!(undecided.state, GroupState::Undecided);
     set_refusing(disk, false);

@@ -197,12 +197,6 @@ async fn lie_in_image(control: &Control, path: &str) {
     control.create_volume(request).await.expect("it is an image");
 }
 
-/// A disk whose every request takes long.
-fn set_slow(path: &str, is_slow: bool) {
-    let stall = if is_slow { 1_000_000 } else { 0 };
-    host().set_faults(path, FaultPlan { stall, ..FaultPlan::default() });
-}
-
 #[test]
 fn an_image_that_was_closed_is_written_no_more_by_the_work_that_was_under_way() {
     with_disks(1, "64M", async |control, _| {

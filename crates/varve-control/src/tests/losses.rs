@@ -1,6 +1,7 @@
 //! Tests of arrays that lose a member and the power at once.
 
 use super::*;
+use futures_util::future::{Either, select};
 use varve_api::{
     ArrayFail, ArrayMember, ArrayReplace, ArrayScrub, GroupReduce, MemberState, PhysicalVolumeChange,
     PhysicalVolumeRemove, PhysicalVolumeReplace,
@@ -402,5 +403,51 @@ fn a_disk_that_hangs_holds_up_no_volume_that_is_to_lie_there() {
         scan(&control).await;
         make_linear(&control, "data/u", "4M").await;
         assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
+    });
+}
+
+/// Scans while the disk at `path` answers `reads` requests more, and then none for 30 s each; whether it came to that.
+async fn scan_while_it_falls_silent(control: &Control, path: &str, reads: u64) -> bool {
+    let disk = host().disk_at(path);
+    let before = disk.counters().reads;
+    let mut scanned = std::pin::pin!(control.scan_disks(PhysicalVolumeScan::default()));
+    let mut is_silent = false;
+    loop {
+        let moment = control.context.clock().sleep(Duration::from_micros(10));
+        match select(&mut scanned, moment).await {
+            Either::Left((result, _)) => {
+                result.expect("it leaves out what does not answer");
+                return is_silent;
+            }
+            Either::Right(_) if !is_silent && disk.counters().reads >= before + reads => {
+                set_slow(path, true);
+                is_silent = true;
+            }
+            Either::Right(_) => {}
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_falls_silent_while_a_scan_reads_it_is_not_damaged() {
+    with_disks(2, "64M", async |control, disks| {
+        make_mirror(&control, "data/m", "4M", &disks).await;
+        let on = disks[1..].to_vec();
+        let linear = VolumeCreate { name: "data/v".into(), size: "4M".into(), on, ..Default::default() };
+        control.create_volume(linear).await.expect("there is space");
+        let mut reads = 1;
+        while scan_while_it_falls_silent(&control, &disks[1], reads).await {
+            let problem = control.disks.borrow()[Path::new(&disks[1])].problem.clone();
+            assert_eq!(problem, None, "it is what it was when it answers again");
+            set_slow(&disks[1], false);
+            control.context.clock().sleep(Duration::from_secs(60)).await;
+            scan(&control).await;
+            assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
+            for volume in ["data/m", "data/v"] {
+                write_block(&control, volume, 0, 7).await.expect("it is served");
+            }
+            reads += 1;
+        }
+        assert!(reads > 3, "a scan asks whether it answers, and reads its label and its ring");
     });
 }
