@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - CLEARING1. No byte of an extent is served before it was cleared since the volume has it, unless a user asked for that.
-//! - CLEARING2. The mark is taken away after the zeros are durable.
+//! - CLEARING2. The mark moves behind an extent after the zeros of all before it are durable. What a pool gains meanwhile keeps it.
 
 use super::Control;
 use super::jobs::{CLEAR, Started};
@@ -103,18 +103,28 @@ impl Control {
     }
 
     async fn run_clearing(&self, group: Uuid, volume: Uuid, job: Started) {
-        let mut result = self.clear_marked(group, volume, &job.progress).await;
-        if result.is_ok() {
-            result = self.give_cleared(group, volume).await;
-        }
+        let result = self.clear_all(group, volume, &job.progress).await;
         self.finish_job(job.id, result).await;
     }
 
-    /// Writes zeros to all that is marked.
-    async fn clear_marked(&self, group: Uuid, volume: Uuid, progress: &Progress) -> Result<(), Failure> {
+    /// Writes zeros to all that is marked, also to what the volume gains meanwhile, and lets it have that.
+    async fn clear_all(&self, group: Uuid, volume: Uuid, progress: &Progress) -> Result<(), Failure> {
+        while let Some(until) = self.clear_marked(group, volume, progress).await? {
+            self.give_cleared(group, volume, until).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to all that is marked now. Returns where it ends, in extents; none if nothing is.
+    async fn clear_marked(
+        &self,
+        group: Uuid,
+        volume: Uuid,
+        progress: &Progress,
+    ) -> Result<Option<u64>, Failure> {
         let (_, entry) = self.entry_of(volume)?;
         let now = self.with_group(group, |known| known.group.clone())?;
-        let Some(from) = entry.uncleared else { return Ok(()) };
+        let Some(from) = entry.uncleared else { return Ok(None) };
         let extent = Extent::between(now.bytes(from), now.bytes(entry.extents));
         let disks = self.with_group(group, |known| self.files_of(known, &now))?;
         let places = places_of(&open_array::on_host(&self.context, &disks), &now, &entry, extent)?;
@@ -138,14 +148,14 @@ impl Control {
         for (device, _) in &places {
             device.flush().await.map(drop).map_err(failed)?; // CLEARING2
         }
-        Ok(())
+        Ok(Some(entry.extents))
     }
 
-    /// CLEARING2, and the volume has what was cleared.
-    async fn give_cleared(&self, group: Uuid, volume: Uuid) -> Result<(), Failure> {
+    /// CLEARING2, and the volume has what was cleared: its extents before `until`.
+    async fn give_cleared(&self, group: Uuid, volume: Uuid, until: u64) -> Result<(), Failure> {
         let _changes = self.lock_group(group).await;
         let words = format!("{} cleared", self.subject(volume));
-        self.commits(group).await.make(group, Change::Cleared { volume }, &words).await?;
+        self.commits(group).await.make(group, Change::Cleared { volume, until }, &words).await?;
         self.reconcile(group).await;
         self.activate_group(group).await;
         Ok(())
@@ -154,7 +164,7 @@ impl Control {
 
 /// Where `extent` of a volume lies, whether it is served or not, for this shard: of an array on each member, none of which may be
 /// missing. Zeros on all members are zeros on the array.
-fn places_of(
+pub(super) fn places_of(
     disks: &BTreeMap<PvName, Device>,
     version: &Group,
     volume: &LogicalVolume,

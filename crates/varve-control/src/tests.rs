@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use varve_api::{
     Changed, Code, GroupCreate, GroupState, Layout as ShownLayout, OverCommit, PhysicalVolumeCreate,
-    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, SnapshotCreate, SnapshotMode,
+    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Resize, SnapshotCreate, SnapshotMode,
     SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
 };
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
@@ -431,7 +431,7 @@ fn a_volume_whose_reduction_reached_some_disks_is_out_of_use_until_a_scan() {
         make_linear(&control, "data/u", "8M").await;
         write_block(&control, "data/v", 0, 7).await.expect("it is served");
         set_refusing(&disks[1], true);
-        let resize = varve_api::Resize { size: "8M".into(), ..Default::default() };
+        let resize = Resize { size: "8M".into(), ..Default::default() };
         let reduced = control.reduce_volume("data/v", resize).await;
         assert_eq!(reduced.map_err(|failure| failure.code), Err(Code::MediumFailed));
         // RECONCILE1: two versions may count, and they differ in what they say of one volume.
@@ -504,7 +504,7 @@ fn who_holds_a_device_of_a_volume_that_went_out_of_use_reaches_it_again_and_no_b
         let work = async {
             assert_eq!(write(30 * MIB).await, Ok(()));
             set_refusing(&disks[1], true);
-            let resize = varve_api::Resize { size: "8M".into(), ..Default::default() };
+            let resize = Resize { size: "8M".into(), ..Default::default() };
             assert!(control.reduce_volume("data/v", resize).await.is_err(), "the commit failed");
             set_refusing(&disks[1], false);
             assert_eq!(write(4096).await, Err(IoError::Gone));
@@ -523,7 +523,7 @@ fn a_volume_whose_extension_reached_some_disks_is_served_all_the_time() {
     with_disks(2, "64M", async |control, disks| {
         make_linear(&control, "data/v", "8M").await;
         set_refusing(&disks[1], true);
-        let resize = varve_api::Resize { size: "+8M".into(), ..Default::default() };
+        let resize = Resize { size: "+8M".into(), ..Default::default() };
         assert!(control.extend_volume("data/v", resize).await.is_err(), "the commit failed");
         assert_eq!(
             state_of(&control, "data/v").await,

@@ -109,7 +109,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::CreateStore { volume, id, size, chunk_size, kind } => {
             draft.create_store(&volume, id, size, chunk_size, kind)
         }
-        Change::Cleared { volume } => draft.cleared(volume),
+        Change::Cleared { volume, until } => draft.cleared(volume, until),
         Change::ExtendStore { volume, store, by } => draft.extend_store(&volume, store, by),
         Change::RemoveStore { volume, store } => draft.remove_store(&volume, store),
         Change::ReplaceStore { volume, store, size, kept_as, kept_id } => {

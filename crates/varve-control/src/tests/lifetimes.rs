@@ -50,6 +50,51 @@ fn a_volume_counts_as_cleared_only_when_the_zeros_are_durable() {
 }
 
 #[test]
+fn what_a_pool_gains_while_it_is_cleared_is_cleared_too() {
+    let host = Host::new(1, Duration::from_micros(200));
+    let paths: Vec<String> = (0..3).map(|number| format!("/disk{number}")).collect();
+    host.take_fast_zero();
+    live(&host, async move |control| {
+        let (size, label) = (Some("256M".into()), paths.clone());
+        let label = PhysicalVolumeCreate { paths: label, size, ..Default::default() };
+        control.create_disks(label).await.expect("disks");
+        let group = GroupCreate { name: "data".into(), paths: paths.clone(), ..Default::default() };
+        control.create_group(group).await.expect("a group");
+        for (path, at) in paths.iter().flat_map(|path| (16..250).map(move |at| (path, at * MIB))) {
+            self::host().disk_at(path).poke(at, &[9; 4096]);
+        }
+        let layout = Some(ShownLayout::Ddraid);
+        let (name, size, order) = ("data/p".into(), "160M".into(), Some(1));
+        let request = PoolCreate { name, size, layout, order, ..Default::default() };
+        control.create_pool(request).await.expect("there is space");
+        let longer = Resize { size: "+32M".into(), ..Default::default() };
+        control.extend_pool("data/p", longer).await.expect("there is space");
+        let jobs = control.jobs.list();
+        let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
+        assert_eq!((job.kind.as_str(), job.state), ("clear", JobState::Running), "{job:?}");
+        ended(&control, Ok(Changed::Done(job.clone()))).await;
+        let pool = control.show_pool("data/p").await.expect("it is there");
+        assert_eq!(pool.size, 192 * MIB, "all of it is served");
+        let group = control.find_group("data").expect("it is there");
+        let (version, disks) = control
+            .with_group(group, |known| {
+                (known.group.clone(), control.metadata_disks(&control.disk_files(known)))
+            })
+            .expect("it is there");
+        let entry = version.lv("p").expect("it is there");
+        let gained = Extent::new(160 * MIB, 32 * MIB);
+        let places = clearing::places_of(&disks, &version, entry, gained).expect("no member is missing");
+        assert!(places.len() >= 3, "it lies on three members");
+        for (device, extent) in &places {
+            let length = usize::try_from(extent.length).expect("it is small");
+            let found = device.read(extent.offset, control.context.arena().take(length)).await;
+            let soiled = found.expect("no faults").iter().filter(|byte| **byte != 0).count();
+            assert_eq!(soiled, 0, "CLEARING2");
+        }
+    });
+}
+
+#[test]
 fn what_a_killed_daemon_wrote_to_an_image_is_durable_before_that_is_written_again() {
     let (host, paths) = new_host(Duration::from_micros(200));
     live_until(&host, CrashKind::Process, async move |control| {

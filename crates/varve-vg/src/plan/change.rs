@@ -66,10 +66,12 @@ pub enum Change {
         /// The size to have, rounded up to whole extents.
         size: u64,
     },
-    /// Record that no extent of a volume is left to be cleared.
+    /// Record how much of a volume is cleared.
     Cleared {
         /// What it is.
         volume: Uuid,
+        /// No extent before this one is left to be cleared.
+        until: u64,
     },
     /// Give a volume another name.
     RenameVolume {

@@ -673,7 +673,9 @@ fn a_mark_of_what_is_to_be_cleared_stays_until_it_is_and_never_grows_smaller() {
     let id = fresh.lv("vm1").expect("just made").id;
     let longer = made_marked(&fresh, extend("vm1", "+16M"), 8);
     assert_eq!(mark(&longer), Some(0), "what was to be cleared before still is");
-    let cleared = made(&longer, Change::Cleared { volume: id });
+    let in_part = made(&longer, Change::Cleared { volume: id, until: 8 });
+    assert_eq!(mark(&in_part), Some(8), "what was gained since is to be cleared still");
+    let cleared = made(&in_part, Change::Cleared { volume: id, until: 12 });
     assert_eq!((mark(&cleared), cleared.lv("vm1").map(|lv| lv.extents)), (None, Some(12)));
     let grown = made_marked(&cleared, extend("vm1", "+16M"), 12);
     assert_eq!(mark(&grown), Some(12));
@@ -683,7 +685,7 @@ fn a_mark_of_what_is_to_be_cleared_stays_until_it_is_and_never_grows_smaller() {
     let renamed = made(&grown, Change::RenameVolume { from: "vm1".into(), to: "vm2".into() });
     assert_eq!(renamed.lv("vm2").and_then(|lv| lv.uncleared), Some(12));
     assert_eq!(mark(&restored(&grown, &cleared).after), Some(12), "a restore takes nothing for cleared");
-    let unknown = Change::Cleared { volume: Uuid::from_u128(99) };
+    let unknown = Change::Cleared { volume: Uuid::from_u128(99), until: 12 };
     assert!(matches!(planned(&grown, unknown), Err(PlanError::VolumeNotFound { .. })));
     let mut wrong = grown.description().clone();
     wrong.logical_volumes[0].uncleared = Some(16);

@@ -219,13 +219,13 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn cleared(&mut self, volume: Uuid) -> Result<(), PlanError> {
+    pub(super) fn cleared(&mut self, volume: Uuid, until: u64) -> Result<(), PlanError> {
         let (group, id) = (self.group_name().to_owned(), volume.to_string());
         let lv = self.description.logical_volumes.iter_mut().find(|lv| lv.id == volume);
         let lv = lv.ok_or(PlanError::VolumeNotFound { group, volume: id })?;
-        lv.uncleared = None;
-        let name = lv.name.clone();
-        let step = format!("write down that all of {} is cleared", self.full(&name));
+        lv.uncleared = lv.uncleared.map(|from| from.max(until)).filter(|from| *from < lv.extents);
+        let (name, what) = (lv.name.clone(), if lv.uncleared.is_none() { "all" } else { "a part" });
+        let step = format!("write down that {what} of {} is cleared", self.full(&name));
         self.step(step);
         Ok(())
     }
