@@ -41,15 +41,21 @@ impl Control {
         held.await.map_err(failures::gone)??;
         let committed = commits.commit(group, planned, Vec::new()).await;
         drop(commits);
-        let is_split = self.with_group(group, |known| {
-            known.undecided.is_none() && known.group.lv(&to).is_some_and(|known| known.id == new.id)
-        })?;
-        let wanted = if is_split { after } else { before };
-        let released = located.home.volume(volume).release_after_split(is_split, wanted);
+        let home = located.home.volume(volume);
+        let released = if self.is_undecided(group) {
+            home.give_up_after_split() // SPLIT1 of `varve_volume::split`
+        } else {
+            let is_split =
+                self.with_group(group, |known| known.group.lv(&to).is_some_and(|known| known.id == new.id))?;
+            home.release_after_split(is_split, if is_split { after } else { before })
+        };
         if let Err(failure) = released.await.map_err(failures::gone).flatten() {
             tracing::error!(volume = text, %failure, "a mirror does not go on after a split");
             self.reconcile(group).await;
             self.activate_group(group).await;
+        }
+        if self.is_undecided(group) {
+            self.reconcile(group).await; // It is told to be out of use, and why.
         }
         committed?;
         self.activate_new(group, &new).await?;

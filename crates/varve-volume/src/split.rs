@@ -1,6 +1,7 @@
 //! A copy of a mirror goes as a volume of its own: the mirror is held while its group's text is changed.
 //!
-//! Invariant SPLIT1: between the last flush of all copies and the moment when it is known what the text says, nothing is written.
+//! Invariant SPLIT1: between the last flush of all copies and the moment when it is known what the text says, nothing is written. If
+//! the change reached only some disks the volume is out of use until then.
 
 use super::ShardContext;
 use super::open_array::{Owner, inside};
@@ -53,13 +54,26 @@ pub async fn release(
     let block_size = before.map_or(u32::MAX, |before| before.shape().block_size);
     // TREES4: a copy alone has sectors.
     let fine = |new: &Device| as_fine_as(block_size, new.clone(), &context.arena());
-    let inside = opened.as_ref().map(fine).unwrap_or_else(|_| {
-        stack.gate.close();
-        let shape = stack.door().shape();
-        Device::new(ErrorTarget::new(shape.size, 1, IoError::Gone))
-    });
+    let inside = opened.as_ref().map(fine).unwrap_or_else(|_| nowhere(&stack));
     context.moves.trees.release(volume, &inside);
     opened.map(drop)
+}
+
+/// Whether the volume is without a copy is not known: its requests fail until it is opened anew (SPLIT1).
+pub fn give_up(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
+    let stack = stack(context, volume)?;
+    if let Some(placement) = stack.placement.borrow_mut().as_mut() {
+        placement.finish(false);
+    }
+    context.moves.trees.release(volume, &nowhere(&stack));
+    Ok(())
+}
+
+/// Where requests of a volume fail, which is out of use from now on.
+fn nowhere(stack: &VolumeStack) -> Device {
+    stack.gate.close();
+    let shape = stack.door().shape();
+    Device::new(ErrorTarget::new(shape.size, 1, IoError::Gone))
 }
 
 fn check_equal(status: &ArrayStatus) -> Result<(), Failure> {

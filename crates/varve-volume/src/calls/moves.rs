@@ -67,4 +67,10 @@ impl VolumeCalls<'_> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| split::release(&here, id, is_split, &wanted).await)
     }
+
+    /// Lets the requests of a mirror fail after a split of which it is not known whether it counts.
+    pub fn give_up_after_split(&self) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| split::give_up(&here, id))
+    }
 }
