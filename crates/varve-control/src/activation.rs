@@ -322,7 +322,8 @@ impl Control {
             if located.group != group {
                 continue;
             }
-            let Ok(portal) = self.portal(&located, name.snapshot.clone(), read_only).await else { continue };
+            let portal = self.portal_of_file(&located, name.snapshot.clone(), read_only, false).await;
+            let Ok(portal) = portal else { continue };
             if let Some(export) = self.exports.borrow().get(&id)
                 && let Open::Fuse(door) = &export.open
             {

@@ -3,8 +3,9 @@
 //! A volume that is opened anew, after a disk or something in it has failed, may have lost writes that were acknowledged
 //! and not flushed. Their writer has been promised nothing yet, but counts on its next flush.
 //!
-//! Invariant LOSSES1: after what served a volume was taken away without a last flush, the next flush of each of its doors fails,
-//! once.
+//! Invariants:
+//! - LOSSES1. After what served a volume was taken away without a last flush, the next flush of each of its doors fails, once.
+//! - LOSSES2. A file keeps that when it is led to its volume anew: its new door has heard what a file has heard.
 
 use crate::injected_bug::{InjectedBug, has};
 use std::cell::Cell;
@@ -15,7 +16,14 @@ use varve_block::{
 
 /// How often a volume may have lost writes. Cloning shares it.
 #[derive(Clone, Default)]
-pub(crate) struct Losses(Rc<Cell<u64>>);
+pub(crate) struct Losses(Rc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    losses: Cell<u64>,
+    /// How many of them the last flush through a file has told of.
+    heard_by_files: Cell<u64>,
+}
 
 impl Losses {
     /// Writes may have been lost.
@@ -23,12 +31,22 @@ impl Losses {
         if has(InjectedBug::HideLoss) {
             return;
         }
-        self.0.set(self.0.get() + 1);
+        self.0.losses.set(self.0.losses.get() + 1);
     }
 
     /// `device` for one door, which hears of losses from now on (LOSSES1).
     pub(super) fn door(&self, device: Device) -> Device {
-        Device::new(Door { device, losses: self.clone(), heard: Cell::new(self.0.get()) })
+        self.door_after(device, self.0.losses.get(), false)
+    }
+
+    /// `device` for the door of a file, which is new, or led to the volume anew (LOSSES2).
+    pub(super) fn door_of_file(&self, device: Device, is_new: bool) -> Device {
+        let heard = if is_new { &self.0.losses } else { &self.0.heard_by_files };
+        self.door_after(device, heard.get(), true)
+    }
+
+    fn door_after(&self, device: Device, heard: u64, is_of_file: bool) -> Device {
+        Device::new(Door { device, losses: self.clone(), heard: Cell::new(heard), is_of_file })
     }
 }
 
@@ -36,6 +54,7 @@ struct Door {
     device: Device,
     losses: Losses,
     heard: Cell<u64>,
+    is_of_file: bool,
 }
 
 impl BlockDevice for Door {
@@ -46,7 +65,10 @@ impl BlockDevice for Door {
     fn submit(&self, io: Checked) -> Completion<'_> {
         let io = io.into_io();
         if matches!(io, Io::Flush) {
-            let now = self.losses.0.get();
+            let now = self.losses.0.losses.get();
+            if self.is_of_file {
+                self.losses.0.heard_by_files.set(now);
+            }
             if self.heard.replace(now) != now {
                 return Completion::failed(IoError::Medium); // LOSSES1
             }
@@ -78,6 +100,25 @@ mod tests {
                 assert_eq!(door.flush().await.map(drop), Err(IoError::Medium), "LOSSES1");
                 assert!(door.flush().await.is_ok(), "once");
             }
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_led_to_its_volume_anew_hears_of_a_loss_before_that_and_once() {
+        let (world, losses) = (World::new(1), Losses::default());
+        let device = SimDisk::new(4096).device(&world);
+        let first = losses.door_of_file(device.clone(), true);
+        world.run(async {
+            assert!(first.flush().await.is_ok(), "nothing is lost");
+            losses.add();
+            let led_anew = losses.door_of_file(device.clone(), false);
+            assert_eq!(led_anew.flush().await.map(drop), Err(IoError::Medium), "LOSSES2");
+            assert!(led_anew.flush().await.is_ok(), "once");
+            let again = losses.door_of_file(device.clone(), false);
+            assert!(again.flush().await.is_ok(), "it has heard of that");
+            losses.add();
+            let new = losses.door_of_file(device, true);
+            assert!(new.flush().await.is_ok(), "it had written nothing");
         });
     }
 }

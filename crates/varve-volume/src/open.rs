@@ -92,9 +92,26 @@ async fn write_last(context: &ShardContext, volume: Uuid) -> Result<(), Failure>
 /// A device for one door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
 pub fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
     let stack = context.stack(volume)?;
+    let inside = below_door(&stack, snapshot)?;
+    Some(stack.top().losses.door(inside))
+}
+
+/// The same for a file, which is new, or led to the volume anew (LOSSES2 of `losses.rs`).
+pub fn device_of_file(
+    context: &ShardContext,
+    volume: Uuid,
+    snapshot: Option<&str>,
+    is_new: bool,
+) -> Option<Device> {
+    let stack = context.stack(volume)?;
+    let inside = below_door(&stack, snapshot)?;
+    Some(stack.top().losses.door_of_file(inside, is_new))
+}
+
+fn below_door(stack: &VolumeStack, snapshot: Option<&str>) -> Option<Device> {
     match snapshot {
-        None => Some(stack.door()),
-        Some(name) => stack.view(name).ok(),
+        None => Some(stack.top().switch.device()),
+        Some(name) => stack.view(name).ok().map(|switch| switch.device()),
     }
 }
 

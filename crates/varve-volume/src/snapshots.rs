@@ -13,7 +13,7 @@ use futures_util::future::{Either, select};
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::Failure;
-use varve_block::{Device, Extent, joined};
+use varve_block::{Device, Extent, Switch, joined};
 use varve_target::snapshot::{NewSnapshot, StoreError};
 use varve_target::thin::PoolError;
 
@@ -56,11 +56,10 @@ impl VolumeStack {
         }
     }
 
-    /// A device for one door onto a snapshot; any byte can be addressed.
-    pub(super) fn view(&self, name: &str) -> Result<Device, StoreError> {
-        let (key, top) = (self.view_key(name)?, self.top());
-        let switch = top.views.lead(key, || self.below_view(key))?;
-        Ok(top.losses.door(switch.device()))
+    /// Where doors of a snapshot lead.
+    pub(super) fn view(&self, name: &str) -> Result<Switch, StoreError> {
+        let key = self.view_key(name)?;
+        self.top().views.lead(key, || self.below_view(key))
     }
 
     /// A snapshot for a pool that is backed by it, and is closed before what serves the snapshot.
@@ -173,7 +172,7 @@ impl VolumeStack {
         held: Option<bool>,
     ) -> Result<(), StoreError> {
         if read_only.is_some() {
-            let view = self.view(name)?;
+            let view = self.view(name)?.device();
             view.flush().await?;
             // Its device has the access of before; the next caller that asks for it gets another.
             self.top().views.forget(self.view_key(name)?);

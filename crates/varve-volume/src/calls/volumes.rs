@@ -122,6 +122,21 @@ impl VolumeCalls<'_> {
         })
     }
 
+    /// The same for a file, which is new, or led to the volume anew.
+    pub fn portal_of_file(
+        &self,
+        snapshot: Option<String>,
+        read_only: bool,
+        is_new: bool,
+    ) -> Answer<Option<Portal>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            let device = open::device_of_file(&here, id, snapshot.as_deref(), is_new)?;
+            let device = if read_only { varve_block::read_only(device) } else { device };
+            Some(here.portal(&device))
+        })
+    }
+
     /// What is reported of the volume.
     pub fn facts(&self) -> Answer<VolumeFacts> {
         let id = self.id;
