@@ -58,8 +58,7 @@ impl Commits<'_> {
             || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve pv scan");
         let mut open = open.ok_or_else(unusable)?;
         // RECONCILE2 of `reconcile.rs`.
-        let is_draining = control.with_group(group, |known| known.is_draining).unwrap_or_default();
-        if !open.is_reconciled() || is_draining {
+        if !open.is_reconciled() || control.is_draining(group) {
             let refused = unusable();
             control.put_open(group, open);
             return Err(refused);

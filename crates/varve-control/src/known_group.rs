@@ -1,6 +1,7 @@
 //! A group, as the control knows it: what was last committed, where its disks are, and where its volumes are served.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_target::thin::Backing;
@@ -65,6 +66,11 @@ impl KnownGroup {
         };
         known.learn(open);
         known
+    }
+
+    /// Where its disks are that are there.
+    pub(super) fn disk_paths(&self) -> BTreeSet<PathBuf> {
+        self.paths.values().map(PathBuf::from).collect()
     }
 
     /// A volume or pool that was served was closed, for this reason.

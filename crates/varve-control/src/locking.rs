@@ -3,16 +3,28 @@
 //!
 //! Invariants:
 //! - LOCKING1. Of several groups the locks are taken in the order of their identities, before that of the exports.
-//! - LOCKING2. A task that waits for requests of clients to end, or for space, holds no lock.
+//! - LOCKING2. A task that waits for requests of clients to end, or for space, holds no lock; after a scan that of their group.
+//! - LOCKING3. A scan reads no disk of a group whose lock it has not got: some of them alone may hold a version that does not count.
 
+use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
 use super::locks::{Claim, Guard, Held, of};
 use super::{Control, PROBE};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
+
+/// The right to change the groups whose disks answer.
+pub(super) struct Answering {
+    /// The lock of each.
+    pub(super) turns: BTreeMap<Uuid, Held>,
+    /// The right to commit their changes.
+    pub(super) commits: Vec<Guard>,
+    /// All disks of the other groups, and those that do not answer of these.
+    pub(super) silent: BTreeSet<PathBuf>,
+}
 
 impl Control {
     /// Waits for the lock on disks, or groups as a whole.
@@ -61,9 +73,9 @@ impl Control {
         Held(guards)
     }
 
-    /// The right to change every group whose disks answer and which no command holds for long, and to commit it; and all
-    /// disks of the others. A group that a change has reached in part is reconciled without its silent disks.
-    pub(super) async fn lock_answering(&self) -> (Vec<Held>, Vec<Guard>, BTreeSet<PathBuf>) {
+    /// The right to change every group whose disks answer and which no command holds for long. A group that a change has reached
+    /// in part is reconciled without its silent disks.
+    pub(super) async fn lock_answering(&self) -> Answering {
         let probe = self.context.clock().now().after(PROBE);
         let mut silent: BTreeSet<PathBuf> = self.silent_disks(probe).await.into_iter().collect();
         for path in &silent {
@@ -71,10 +83,9 @@ impl Control {
         }
         let groups: Vec<(Uuid, BTreeSet<PathBuf>, bool)> = {
             let groups = self.groups.borrow();
-            let paths = |known: &KnownGroup| known.paths.values().map(PathBuf::from).collect();
-            groups.iter().map(|(id, known)| (*id, paths(known), known.is_half_committed())).collect()
+            groups.iter().map(|(id, known)| (*id, known.disk_paths(), known.is_half_committed())).collect()
         };
-        let (mut locks, mut commits) = (Vec::new(), Vec::new());
+        let (mut turns, mut commits) = (BTreeMap::new(), Vec::new());
         for (group, paths, is_half_committed) in groups {
             let deadline = self.context.clock().now().after(PROBE);
             let both = async { (self.lock_group(group).await, self.locks.commits(group).await) };
@@ -82,14 +93,32 @@ impl Control {
             let answers = is_half_committed || silent.is_disjoint(&paths);
             let both = if answers { self.until(deadline, both).await } else { None };
             match both {
-                Some((lock, commit)) => {
-                    locks.push(lock);
+                Some((turn, commit)) => {
+                    turns.insert(group, turn);
                     commits.push(commit);
                 }
-                None => silent.extend(paths),
+                None => silent.extend(self.all_disks_of(group)),
             }
         }
-        (locks, commits, silent)
+        Answering { turns, commits, silent }
+    }
+
+    /// Where disks of a group are, also those that it does without now (LOCKING3).
+    fn all_disks_of(&self, group: Uuid) -> BTreeSet<PathBuf> {
+        let is_own = |known: &KnownDisk| {
+            let label = known.label.as_ref();
+            label.is_some_and(|label| label.vg == Some(group) || self.group_with(label.pv) == Some(group))
+        };
+        let disks = self.disks.borrow();
+        let own = disks.iter().filter(|(_, known)| is_own(known)).map(|(path, _)| path.clone());
+        let in_use = self.with_group(group, KnownGroup::disk_paths).unwrap_or_default();
+        own.chain(in_use).collect()
+    }
+
+    /// The group that has this disk.
+    fn group_with(&self, disk: Uuid) -> Option<Uuid> {
+        let groups = self.groups.borrow();
+        groups.iter().find(|(_, known)| known.group.pv_by_id(disk).is_some()).map(|(id, _)| *id)
     }
 
     /// Claims these disks: no other command takes them into a group meanwhile.

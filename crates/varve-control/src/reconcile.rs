@@ -249,6 +249,11 @@ impl Control {
         }
     }
 
+    /// Whether what was taken out of use of a group may have requests under way still (RECONCILE2).
+    pub(super) fn is_draining(&self, group: Uuid) -> bool {
+        self.with_group(group, |known| known.is_draining).unwrap_or_default()
+    }
+
     /// RECONCILE2; whether it was so before.
     fn set_draining(&self, group: Uuid, is_draining: bool) -> bool {
         let mut groups = self.groups.borrow_mut();

@@ -8,6 +8,7 @@
 
 use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
+use super::locking::Answering;
 use super::{Control, PROBE};
 use crate::failures;
 use crate::injected_bug::{InjectedBug, has};
@@ -23,10 +24,12 @@ impl Control {
     /// Releases everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
     /// that follows takes them into use again; then [`Control::lead_doors`].
     pub(super) async fn reopen_failed(&self) -> Vec<Uuid> {
-        let (locks, commits, silent) = self.lock_answering().await;
+        let Answering { mut turns, commits, silent } = self.lock_answering().await;
         drop(commits); // What is set aside may wait for its store to grow (CHANGE2 of `change.rs`).
         let mut reopened = Vec::new();
-        for group in self.troubled_groups(&silent).await {
+        let troubled = self.troubled_groups(&silent).await;
+        turns.retain(|group, _| troubled.contains(group)); // LOCKING2 of `locking.rs`
+        for group in troubled {
             self.set_group_aside(group).await;
             let _commits = self.commits(group).await;
             self.close_group(group);
@@ -35,7 +38,6 @@ impl Control {
             }
             reopened.push(group);
         }
-        drop(locks);
         reopened
     }
 
@@ -51,6 +53,7 @@ impl Control {
     /// REOPEN1, after the survey.
     pub(super) async fn lead_doors(&self, groups: &[Uuid]) {
         for group in groups {
+            let _turn = self.lock_group(*group).await;
             self.activate_group(*group).await;
         }
         if groups.is_empty() {
@@ -88,8 +91,7 @@ impl Control {
         let disks = self.disks.borrow();
         let is_failed =
             |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.state() != DiskState::InUse);
-        let paths = self.with_group(group, |known| known.paths.values().map(PathBuf::from).collect());
-        let paths: Vec<PathBuf> = paths.unwrap_or_default();
+        let paths = self.with_group(group, KnownGroup::disk_paths).unwrap_or_default();
         paths.into_iter().filter(is_failed).collect()
     }
 

@@ -1,15 +1,21 @@
 //! From a cold start to serving, and back: disks found, groups reconciled, volumes and exports there; then all released.
 //!
-//! Invariant START1: a disk that is there and does not take its group's description counts as missing, if the others can: what lies on
-//! arrays is served, and what lies there alone could not be used before, either.
+//! Invariants:
+//! - START1. A disk that is there and does not take its group's description counts as missing, if the others can: what lies on arrays is
+//!   served, and what lies there alone could not be used before, either.
+//! - START2. A scan waits for no request to a disk that does not answer: what lies there and is out of use since is closed when these
+//!   requests have ended, whenever that is, and the disks are looked at again then.
 
 use super::Control;
 use super::known_group::KnownGroup;
+use super::locking::Answering;
+use super::locks::Held;
+use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Code, Failure, PhysicalVolumeState};
+use varve_api::{Code, Failure, PhysicalVolumeScan, PhysicalVolumeState};
 use varve_block::{IoError, Moment};
 use varve_vg::open::Absent;
 use varve_vg::{CommitError, Disk, DiskProblem, OpenGroup, scan};
@@ -62,7 +68,8 @@ impl Control {
 
     /// Reads all known disks, reconciles the groups on them, and takes into use what is not yet.
     pub(super) async fn survey(&self) {
-        let (_turns, commits, silent) = self.lock_answering().await;
+        let Answering { mut turns, commits, silent } = self.lock_answering().await;
+        let partly_silent = self.groups_on(&silent);
         let survey = scan(self.disks_except(&silent), &self.context.arena()).await;
         for problem in &survey.problems {
             self.note_problem(problem);
@@ -89,11 +96,49 @@ impl Control {
             found.push(id);
         }
         drop(commits);
+        let mut served = Vec::new();
         for group in found {
-            self.reconcile(group).await;
-            self.activate_group(group).await;
-            self.rename_exports(group).await; // A change that was undecided may have been a new name.
+            let turn = turns.remove(&group);
+            if partly_silent.contains(&group) && self.is_draining(group) {
+                self.serve_later(group, turn);
+            } else {
+                served.push(async move {
+                    self.serve(group).await;
+                    drop(turn); // LOCKING2 of `locking.rs`
+                });
+            }
         }
+        drop(turns);
+        join_all(served).await;
+    }
+
+    /// Leads what is served of a group to what its text says.
+    async fn serve(&self, group: Uuid) {
+        self.reconcile(group).await;
+        self.activate_group(group).await;
+        self.rename_exports(group).await; // A change that was undecided may have been a new name.
+    }
+
+    /// Groups one of whose disks is one of these.
+    fn groups_on(&self, paths: &BTreeSet<PathBuf>) -> BTreeSet<Uuid> {
+        let groups = self.groups.borrow();
+        let on = groups.iter().filter(|(_, known)| !known.disk_paths().is_disjoint(paths));
+        on.map(|(id, _)| *id).collect()
+    }
+
+    /// START2: [`Control::serve`] with the lock of the group, in a task of its own.
+    fn serve_later(&self, group: Uuid, turn: Option<Held>) {
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            let Some(control) = me.upgrade() else { return };
+            control.serve(group).await;
+            drop(turn);
+            if !control.stopping.get()
+                && let Err(failure) = control.scan_disks(PhysicalVolumeScan::default()).await
+            {
+                tracing::warn!(%group, %failure, "what was waited for is not looked at again");
+            }
+        });
     }
 
     /// Reconciles a group that was found, and knows it from now on.

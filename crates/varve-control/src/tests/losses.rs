@@ -1,6 +1,7 @@
 //! Tests of arrays that lose a member and the power at once.
 
 use super::*;
+use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use varve_api::{
     ArrayFail, ArrayMember, ArrayReplace, ArrayScrub, GroupReduce, MemberState, PhysicalVolumeChange,
@@ -449,5 +450,56 @@ fn a_disk_that_falls_silent_while_a_scan_reads_it_is_not_damaged() {
             reads += 1;
         }
         assert!(reads > 3, "a scan asks whether it answers, and reads its label and its ring");
+    });
+}
+
+#[test]
+fn a_request_that_does_not_end_keeps_no_other_group_from_its_changes() {
+    let host = Host::new(1, Duration::from_micros(200));
+    let paths: Vec<String> = (0..3).map(|number| format!("/disk{number}")).collect();
+    live(&host, async move |control| {
+        make_group(&control, &paths[..2]).await;
+        let label = PhysicalVolumeCreate {
+            paths: paths[2..].to_vec(),
+            size: Some("64M".into()),
+            ..Default::default()
+        };
+        control.create_disks(label).await.expect("a disk");
+        let group = GroupCreate { name: "other".into(), paths: paths[2..].to_vec(), ..Default::default() };
+        control.create_group(group).await.expect("a group");
+        let on = paths[1..2].to_vec();
+        let request = VolumeCreate { name: "data/v".into(), size: "8M".into(), on, ..Default::default() };
+        control.create_volume(request).await.expect("there is space");
+        let clock = control.context.clock();
+        set_slow(&paths[1], true);
+        let writer = Rc::clone(&control);
+        let (ended_writes, writes) = oneshot::channel();
+        control.context.spawner().spawn(async move {
+            let first = write_block(&writer, "data/v", 0, 7);
+            let last = async {
+                writer.context.clock().sleep(Duration::from_secs(9)).await;
+                write_block(&writer, "data/v", 4096, 7).await
+            };
+            let _ = ended_writes.send(join(first, last).await);
+        });
+        let on = paths[..1].to_vec();
+        let request = VolumeCreate { name: "data/w".into(), size: "4M".into(), on, ..Default::default() };
+        assert!(control.create_volume(request).await.is_err(), "it reaches one of the disks");
+        clock.sleep(Duration::from_secs(8)).await;
+        let begun = clock.now();
+        make_linear(&control, "other/u", "4M").await;
+        let paths = vec![paths[2].clone()];
+        control.scan_disks(PhysicalVolumeScan { paths, ..Default::default() }).await.expect("START2");
+        assert!(clock.now().since(begun) < Duration::from_secs(8), "LOCKING2");
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Unusable, "its disk counts as missing");
+        set_slow("/disk1", false);
+        clock.sleep(Duration::from_secs(15)).await; // Those for the group's text have ended.
+        scan(&control).await;
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Unusable, "one has not ended");
+        assert!(writes.await.is_ok(), "they end");
+        clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active, "START2");
+        let group = control.show_group("data").await.expect("it is there");
+        assert_eq!(group.state, GroupState::Ok, "LOCKING3: {group:?}");
     });
 }
