@@ -62,12 +62,20 @@ fn a_mirror_is_out_of_use_while_it_is_not_known_whether_a_copy_was_split_off() {
     with_disks(3, "64M", async |control, disks| {
         make_mirror(&control, "data/v", "8M", &disks[..2]).await;
         write_block(&control, "data/v", 0, 7).await.expect("it is served");
-        set_refusing(&disks[2], true);
-        let split = Split { to: "w".into(), ..Default::default() };
-        assert!(control.split_volume("data/v", split).await.is_err(), "the commit failed");
-        assert_eq!(write_block(&control, "data/v", 0, 8).await, Err(IoError::Gone), "SPLIT1");
+        set_slow(&disks[2], true);
+        let clock = control.context.clock();
+        let request = Split { to: "w".into(), ..Default::default() };
+        let split = control.split_volume("data/v", request);
+        let written = async {
+            clock.sleep(Duration::from_secs(2)).await;
+            write_block(&control, "data/v", 0, 8).await // It is held back until the commit has failed.
+        };
+        let (split, written) = join(split, written).await;
+        assert!(split.is_err(), "the commit failed");
+        assert_eq!(written, Err(IoError::Gone), "SPLIT1");
         assert_eq!(state_of(&control, "data/v").await, VolumeState::Unusable, "SPLIT1");
-        set_refusing(&disks[2], false);
+        set_slow(&disks[2], false);
+        clock.sleep(Duration::from_secs(40)).await;
         scan(&control).await;
         write_block(&control, "data/v", 0, 9).await.expect("the newer version counts");
         let first = [content(&control, "data/v").await[0], content(&control, "data/w").await[0]];
