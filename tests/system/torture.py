@@ -1,6 +1,7 @@
 """Writes numbered blocks until the server dies, then says whether what it acknowledged is still there.
 
-torture.py write SOCKET EXPORT STATE SEED   until a request fails, the connection breaks, SECONDS (argument 6) pass or SIGTERM
+torture.py write SOCKET EXPORT STATE SEED   until a request fails, the connection breaks, SECONDS (argument 6) pass or SIGTERM;
+                                            says when the first request is answered
 torture.py verify SOCKET EXPORT STATE [errors]   every block holds a version that the rules allow, and what is read is flushed;
                                             exit 1 otherwise; with `errors` a read may fail instead, and nothing is
                                             settled by what is read
@@ -75,7 +76,7 @@ def write(path, export, state_path, seed, seconds):
     client = Client(path, export)
     counter = int(time.time() * 1000) << 12
     flying, flushing = {}, None
-    acknowledged = {}
+    acknowledged, is_answered = {}, False
     end = time.time() + seconds
     stop_when_told(client)
     with open(unsaved(state_path), "w", encoding="ascii"):
@@ -100,6 +101,9 @@ def write(path, export, state_path, seed, seconds):
             cookie, error = client.reply()
             if error:
                 raise NbdError(error)
+            if not is_answered:
+                is_answered = True
+                print("torture: answered", flush=True)
             done = flying.pop(cookie)
             if done[0] == "flush":
                 flushing = None
