@@ -30,6 +30,11 @@ impl Change {
     fn writes(&self) -> bool {
         matches!(self, Change::Write(_))
     }
+
+    /// Whether it is to be refused rather than take time.
+    fn is_fast(&self) -> bool {
+        matches!(self, Change::Zero(_, ZeroOptions { fast: true, .. }))
+    }
 }
 
 /// What members answered: the places of those that failed, and with what.
@@ -73,21 +78,30 @@ impl Array {
             }
             self.regions.enter(regions.clone());
             let logged = self.log_first(regions.clone(), extent.offset, &piece).await;
-            let failed = match logged {
+            let mut failed = match logged {
                 Ok(()) => self.send(extent, &piece, durability).await,
                 Err(Stop) => Vec::new(),
             };
             self.regions.leave(regions.clone(), self.options.clock.now());
+            let is_refused = piece.is_fast() && take_refusals(&mut failed);
+            if is_refused {
+                self.set_apart(regions.clone()); // Some may have done it, or a part of it.
+            }
             let handled = self.handle_failures(&failed, regions.clone());
-            if let (Err(_), Some(checksums)) = (&handled, &self.checksums) {
+            if (handled.is_err() || is_refused)
+                && let Some(checksums) = &self.checksums
+            {
                 checksums.forget(extent);
             }
             drop(inside);
-            if logged == Ok(()) && failed.is_empty() {
+            if logged == Ok(()) && failed.is_empty() && !is_refused {
                 return Ok(extent.length);
             }
             handled?;
             Box::pin(self.reconfigure()).await?; // ARRAYIO3
+            if is_refused {
+                return Err(IoError::Unsupported);
+            }
             if logged == Ok(()) {
                 return Ok(extent.length);
             }
@@ -98,6 +112,9 @@ impl Array {
     /// that is to have it (ARRAYIO6). Zeros are written then.
     fn piece_of(&self, change: &Change, done: u64) -> Result<Change, IoError> {
         let rest = change.length() - done;
+        if change.is_fast() && !self.zeroes_fast() {
+            return Err(IoError::Unsupported);
+        }
         let index = |bytes: u64| usize::try_from(bytes).expect("a request is in memory");
         if !self.lacks_data_member() {
             return Ok(match change {
@@ -108,9 +125,15 @@ impl Array {
         let length = index(rest.min(self.piece_max()));
         Ok(Change::Write(match change {
             Change::Write(data) => data.slice(index(done), length),
-            Change::Zero(_, ZeroOptions { fast: true, .. }) => return Err(IoError::Unsupported),
             Change::Zero(..) => self.options.arena.take_zeroed(length).freeze(),
         }))
+    }
+
+    /// Whether zeros may be had without moving data: no member says that it cannot. One may refuse them all the same.
+    fn zeroes_fast(&self) -> bool {
+        let targets = self.members.targets();
+        assert!(!targets.is_empty(), "MEMBERS2: a change is sent to some member");
+        !self.lacks_data_member() && targets.iter().all(|(_, device)| device.shape().fast_zero)
     }
 
     /// Waits until the log says what is about to be changed (ARRAYIO1, ARRAYIO6).
@@ -197,6 +220,20 @@ impl Array {
         self.handle_failures(&failed, 0..0)
     }
 
+    /// A change of `regions` has failed on members that stay: they are made equal there (RESYNC4). What one member in sync has, or the
+    /// data members, counts if that is all; none of what members have that are catching up does.
+    fn set_apart(&self, regions: Range<u64>) {
+        assert!(!self.lacks_data_member(), "ARRAYIO5: what is there would be lost");
+        self.regions.disturb(&regions);
+        for place in (0..self.members.count()).filter(|place| !self.members.is_in_sync(*place)) {
+            regions.clone().for_each(|region| self.members.lack(place, region));
+        }
+        if self.may_differ() {
+            self.regions.desync(regions);
+        }
+        self.tell();
+    }
+
     /// What is to be done about members that failed: they leave if the others have all data. If not, none leaves, and members
     /// may differ there.
     pub(super) fn handle_failures(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
@@ -210,9 +247,9 @@ impl Array {
                 if self.lacks_data_member() {
                     return Err(self.latch.shut(*error)); // Blocks may be torn, and only the log has them whole.
                 }
-                if in_sync > 1 && !regions.is_empty() {
-                    self.regions.desync(regions);
-                    self.tell(); // Of a flush that failed nothing is new: the background tries again when it is due.
+                // Of a flush that failed nothing is new: the background tries again when it is due.
+                if !regions.is_empty() {
+                    self.set_apart(regions);
                 }
                 Err(*error)
             }
@@ -283,6 +320,14 @@ impl Array {
             &self.options.arena,
         )
     }
+}
+
+/// Takes those out that have refused what they were asked for: nothing is wrong with them. Returns whether there are any.
+fn take_refusals(failed: &mut Failed) -> bool {
+    let before = failed.len();
+    failed.retain(|(_, error)| *error != IoError::Unsupported);
+    assert!(failed.len() <= before, "RESYNC4: a member fails, or refuses");
+    failed.len() < before
 }
 
 /// `failed` with one error of each member.

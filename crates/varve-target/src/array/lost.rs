@@ -24,10 +24,12 @@
 //! - ACCEPT2. A region is not accepted that comes back by itself: the member has returned, and has what belongs there.
 
 use super::region_set::RegionSet;
+use super::region_work::RegionWork;
 use super::resync::Step;
 use super::{Array, ArrayError, InjectedBug, combine};
 use futures_util::future::join;
 use std::cell::Cell;
+use std::rc::Rc;
 use varve_block::{Buffer, Durability, Extent, IoError, KIB, LockMode};
 use varve_format::array::MemberState;
 
@@ -52,6 +54,11 @@ impl Lost {
     /// Whether pages of checksums say what was flushed in lost regions.
     pub(super) fn are_pages_current(&self) -> bool {
         self.pages_current.get()
+    }
+
+    /// Regions have become larger: what was verified are others.
+    pub(super) fn verify_anew(&self) {
+        self.verified.set(0);
     }
 
     /// All data members are in sync: what they hold in lost regions counts, and is changed from now on.
@@ -92,17 +99,24 @@ impl Array {
     /// Verifies lost regions. Those of which all blocks match their checksums are lost no more.
     pub(super) async fn verify_lost(&self) -> Result<(), IoError> {
         let is_next = |region: &u64| *region >= self.lost.verified.get();
-        let regions: Vec<u64> =
-            self.regions.unsynced().iter().filter(is_next).take(REGIONS_AT_ONCE).collect();
+        let works: Vec<Rc<RegionWork>> = {
+            let unsynced = self.regions.unsynced();
+            let next = unsynced.iter().filter(is_next).take(REGIONS_AT_ONCE);
+            next.map(|region| self.regions.begin_work(region, self.size())).collect()
+        };
         let mut whole = Vec::new();
-        for region in regions {
+        for work in works {
             if self.is_closed.get() {
                 return Ok(());
             }
-            if self.matches_checksums(region).await {
-                whole.push(region);
+            let matches = self.matches_checksums(work.extent()).await;
+            if !work.counts() {
+                break; // RESYNC5
             }
-            self.lost.verified.set(region + 1);
+            self.lost.verified.set(work.region() + 1);
+            if matches {
+                whole.push(work);
+            }
         }
         if whole.is_empty() {
             return Ok(());
@@ -110,7 +124,8 @@ impl Array {
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
             if self.lost.are_pages_current() {
-                whole.retain(|region| self.regions.unsynced().contains(*region));
+                whole.retain(|work| work.counts() && self.regions.unsynced().contains(work.region()));
+                let whole: Vec<u64> = whole.iter().map(|work| work.region()).collect();
                 self.accept_regions(&whole);
                 tracing::info!(array = %self.spec.id, regions = whole.len(), "dirty regions match their checksums");
             }
@@ -118,8 +133,8 @@ impl Array {
         .await
     }
 
-    async fn matches_checksums(&self, region: u64) -> bool {
-        for (_, chunk) in self.regions.extent(region, self.size()).pieces(CHUNK) {
+    async fn matches_checksums(&self, extent: Extent) -> bool {
+        for (_, chunk) in extent.pieces(CHUNK) {
             let (clock, requests) = (&self.options.clock, &self.counters.requests);
             self.pace.keep(clock, requests, chunk.length, || !self.is_closed.get()).await;
             if self.read_verified(chunk).await.is_none() {
@@ -137,9 +152,10 @@ impl Array {
         if self.has_bug(InjectedBug::ForgetReadBlocks) {
             return Ok(Step::Done);
         }
-        let regions: Vec<u64> = self.regions.unsynced().iter().collect();
-        for region in regions {
-            for (_, block) in self.regions.extent(region, self.size()).pieces(checksums.block_size()) {
+        let extent = |region| self.regions.extent(region, self.size());
+        let lost: Vec<Extent> = self.regions.unsynced().iter().map(extent).collect(); // Their numbers may become others (RESYNC5).
+        for extent in lost {
+            for (_, block) in extent.pieces(checksums.block_size()) {
                 let Some(mut runs) = self.read_verified(block).await else { continue };
                 let inside = self.gate.enter().await;
                 if self.members.state(place) != MemberState::CatchingUp {

@@ -44,6 +44,7 @@ mod publish;
 mod read;
 mod recover;
 mod region_set;
+mod region_work;
 mod regions;
 mod replay;
 mod resize;
@@ -148,6 +149,8 @@ impl Array {
         let is_lost_known = self.lost.are_pages_current();
         assert!(!is_lost_known || self.lacks_data_member(), "ARRAYLOST1: all data members are in sync");
         assert_eq!(self.members.count(), self.spec.layout.members(), "ARRAY3: each member has a place");
+        let differ = !self.regions.unsynced().is_empty();
+        assert!(!differ || self.may_differ(), "RESYNC1: members differ of which one has all that counts");
         let end = self.size().div_ceil(self.regions.size());
         assert_eq!(self.regions.count(), end, "ARRAY4: regions reach to the end of the array");
     }
@@ -176,6 +179,14 @@ impl Array {
         let ArrayLayout::Ddraid { .. } = self.spec.layout else { return false };
         let data_members = self.spec.layout.members() - 1;
         !(0..data_members).all(|place| self.members.is_in_sync(place))
+    }
+
+    /// Whether members in sync can differ: several copies, or the parity and what it is computed from.
+    fn may_differ(&self) -> bool {
+        match self.spec.layout {
+            ArrayLayout::Mirror { .. } => self.members.in_state(MemberState::InSync).len() > 1,
+            ArrayLayout::Ddraid { .. } => self.members.is_in_sync(self.spec.layout.members() - 1),
+        }
     }
 
     /// Holds all of `extent` alone, but for a fault for tests (ARRAYIO4).

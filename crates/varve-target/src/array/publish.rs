@@ -236,7 +236,7 @@ impl Array {
             failed.extend(join_all(under_way).await.into_iter().flatten());
         }
         failed.sort_by_key(|(place, _)| *place);
-        for (place, error) in &failed {
+        for (place, error) in failed.iter().filter(|(_, error)| *error != IoError::Unsupported) {
             let errors = &self.members.counters(*place).errors;
             errors.set(errors.get() + 1);
             tracing::debug!(array = %self.spec.id, member = place, %error, "a member failed");

@@ -163,7 +163,6 @@ impl Array {
     /// The runs of the data members, for `extent` in one zone.
     async fn read_zone(&self, extent: Extent) -> Result<Vec<Buffer>, IoError> {
         self.latch.check()?;
-        let regions = self.regions.of(extent);
         if self.sources(extent)? == Sources::Data {
             match self.read_fit(extent, &self.data_places()).await {
                 Ok(runs) => return Ok(runs),
@@ -174,7 +173,8 @@ impl Array {
         loop {
             let shared = self.range.lock(extent, LockMode::Shared).await;
             self.latch.check()?;
-            if self.is_lost(regions.clone()) {
+            // Regions may have become larger since the read began (RESYNC5).
+            if self.is_lost(self.regions.of(extent)) {
                 return self.read_lost(extent).await;
             }
             let outcome = match self.sources(extent)? {

@@ -7,10 +7,12 @@
 //! - REGIONS3. What the log says is dirty is at least what is active and marked, and what is not in sync.
 
 use super::region_set::RegionSet;
+use super::region_work::{RegionWork, RegionWorks};
 use crate::number_map::NumberMap;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Extent, MIB, Moment};
 use varve_format::array::{Change, REGIONS_MAX};
@@ -36,6 +38,7 @@ pub(super) struct Regions {
     active: RefCell<NumberMap<u64, Active>>,
     unsynced: RefCell<RegionSet>,
     written: RefCell<RegionSet>,
+    works: RegionWorks,
     /// Rises with each flush that begins, and the last that ended well (REGIONS2).
     flush_begun: Cell<u64>,
     flushed: Cell<u64>,
@@ -86,6 +89,7 @@ impl Regions {
             active: RefCell::default(),
             unsynced: RefCell::new(unsynced),
             written: RefCell::new(written),
+            works: RegionWorks::default(),
             flush_begun: Cell::new(0),
             flushed: Cell::new(0),
         }
@@ -124,7 +128,19 @@ impl Regions {
         }
         self.size.set(size);
         self.count.set(count);
+        self.works.resize(|region| (region < count).then(|| self.extent(region, array_size)));
         doublings
+    }
+
+    /// Work on `region` of an array of `array_size` bytes begins.
+    pub(super) fn begin_work(&self, region: u64, array_size: u64) -> Rc<RegionWork> {
+        self.works.begin(region, self.extent(region, array_size))
+    }
+
+    /// A change of `regions` has failed on some members: work that is under way there is done again.
+    pub(super) fn disturb(&self, regions: &Range<u64>) {
+        assert!(regions.end <= self.count(), "ARRAY4: {regions:?} of {}", self.count());
+        self.works.disturb(regions);
     }
 
     /// A writer of `regions` begins; see [`Regions::is_marked`].

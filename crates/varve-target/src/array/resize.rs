@@ -25,6 +25,9 @@ impl Array {
         }
         self.publish(|| {
             let doublings = self.regions.resize(size);
+            if doublings > 0 {
+                self.lost.verify_anew();
+            }
             self.members.resize(devices, doublings, self.regions.count());
             self.shape.set(Shape { size, ..self.shape.get() });
         })

@@ -4,11 +4,16 @@
 //! - RESYNC1. After a crash the data of ddraid counts and parity is computed; of a mirror the first member in sync counts.
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
 //! - RESYNC3. A member that leaves while it is caught up in a region is caught up in all of it when it is back.
+//! - RESYNC4. Where a change has failed on members that stay, members are made equal: those in sync, if they can differ, and those
+//!   catching up lack it. Work that was under way there is done again.
+//! - RESYNC5. Work on a region counts only if the region has the same bytes at its end: the array may have become larger, and its regions
+//!   too, so that their numbers mean others.
 
 use super::checksums::Expected;
 use super::election::lacks_only_missed;
 use super::find::read_superblock;
 use super::recover::{clear_slot, unfit};
+use super::region_work::RegionWork;
 use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, Uuid, combine, log_disk};
 use varve_block::{
     Buffer, Bytes, Device, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
@@ -118,20 +123,21 @@ impl Array {
             ArrayLayout::Mirror { .. } => &in_sync[1..],
             ArrayLayout::Ddraid { .. } => &in_sync[in_sync.len() - 1..],
         };
+        let work = self.regions.begin_work(region, self.size());
         let is_wanted = || {
             let is_as_before = self.members.in_state(MemberState::InSync) == in_sync;
-            let is_needed = !self.lacks_data_member() && self.regions.unsynced().contains(region);
-            is_as_before && is_needed && !self.is_closed.get()
+            let is_needed = || !self.lacks_data_member() && self.regions.unsynced().contains(region);
+            work.counts() && is_as_before && is_needed() && !self.is_closed.get()
         };
         if !self.has_bug(InjectedBug::ResyncWithoutChecksums) {
             self.forget_checksums([region]); // PAGES2
         }
         for place in targets {
-            if self.restore(*place, region, is_wanted).await? == Step::Stuck {
+            if self.restore(*place, work.extent(), is_wanted).await? == Step::Stuck {
                 return Ok(Step::Stuck);
             }
         }
-        let _alone = self.lock_alone(self.regions.extent(region, self.size())).await;
+        let _alone = self.lock_alone(work.extent()).await;
         let _inside = self.gate.enter().await;
         if is_wanted() {
             self.regions.resynced(region, self.options.clock.now());
@@ -145,17 +151,17 @@ impl Array {
         assert!(!self.members.is_in_sync(place), "RESYNC2: member {place} is in sync");
         let away_since = || self.members.entries()[place].away_since;
         let before = away_since();
+        let work = self.regions.begin_work(region, self.size());
         let is_wanted = || {
-            let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
-                || !self.regions.unsynced().contains(region);
+            let is_known = || !self.regions.unsynced().contains(region); // Those in sync are made equal first.
             // RESYNC3: one that left meanwhile, and is back, lacks the region again.
             let is_behind = self.members.state(place) == MemberState::CatchingUp && away_since() == before;
-            is_known && is_behind && !self.is_closed.get()
+            work.counts() && is_known() && is_behind && !self.is_closed.get()
         };
         let was_written = self.regions.written().contains(region);
         let step = match was_written {
-            true => self.restore(place, region, is_wanted).await?,
-            false => self.zero(place, region, is_wanted).await?,
+            true => self.restore(place, work.extent(), is_wanted).await?,
+            false => self.zero(place, &work, is_wanted).await?,
         };
         if step == Step::Done && is_wanted() {
             self.members.caught_up(place, region);
@@ -182,14 +188,14 @@ impl Array {
         .await
     }
 
-    /// Writes what member `place` is to have of `region`, computed from the others, while `is_wanted`.
+    /// Writes what member `place` is to have of `extent`, computed from the others, while `is_wanted`.
     async fn restore(
         &self,
         place: usize,
-        region: u64,
+        extent: Extent,
         is_wanted: impl Fn() -> bool,
     ) -> Result<Step, IoError> {
-        let mut rest = self.regions.extent(region, self.size());
+        let mut rest = extent;
         // How long a chunk is is decided when it is its turn.
         while let Some(chunk) = self.chunk_of(rest) {
             rest = Extent::between(chunk.end(), rest.end());
@@ -251,15 +257,19 @@ impl Array {
         self.change_member(place, written, inside).await
     }
 
-    /// Zeroes what member `place` has of `region`, in which nothing was ever written.
-    async fn zero(&self, place: usize, region: u64, is_wanted: impl Fn() -> bool) -> Result<Step, IoError> {
-        let extent = self.regions.extent(region, self.size());
-        let _alone = self.lock_alone(extent).await;
+    /// Zeroes what member `place` has of a region in which nothing was ever written.
+    async fn zero(
+        &self,
+        place: usize,
+        work: &RegionWork,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Step, IoError> {
+        let _alone = self.lock_alone(work.extent()).await;
         let inside = self.gate.enter().await;
-        if !is_wanted() || self.regions.written().contains(region) {
+        if !is_wanted() || self.regions.written().contains(work.region()) {
             return Ok(Step::Stuck);
         }
-        let run = self.spec.layout.on_members(extent);
+        let run = self.spec.layout.on_members(work.extent());
         let zeros = Extent::new(self.members.on_device(run), run.length);
         let device = self.members.device(place);
         let zeroed = device.zero(zeros, ZeroOptions::default());

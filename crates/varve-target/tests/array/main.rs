@@ -10,6 +10,7 @@ mod log_disk;
 mod losses;
 mod lost;
 mod model;
+mod resync;
 mod rig;
 mod scrub;
 mod slow;

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Durability, Extent, IoError, KIB, MIB, timeout};
+use varve_block::{Durability, Extent, IoError, KIB, MIB, ZeroOptions, timeout};
 use varve_sim::{Client, Holder, Holds, Mix, Random};
 use varve_target::array::{Array, ArrayStatus, MemberState, Rates, ScrubError, ScrubOptions};
 
@@ -86,13 +86,21 @@ impl<'a> Boot<'a> {
             reads: if self.may_read() { 6 } else { 0 },
             ..Mix::default()
         };
+        // What failed on one member of a mirror is not read before its members are equal, if the first one may be lost.
+        let zeroes_fast = !self.host.is_mirror() || !self.may_lose || mix.reads == 0;
         let mut under_way = FuturesUnordered::new();
         for _ in 0..random.between(1, 16) {
             let (client, mut choices) = (self.client.clone(), random.fork());
             let clock = self.host.world.clock();
             under_way.push(async move {
                 let differed = self.array.status().unsynced > 0;
-                let answered = timeout(&clock, ANSWERED_WITHIN, client.step(&mix, &mut choices)).await;
+                let request = async {
+                    match zeroes_fast && choices.chance(1, 12) {
+                        true => self.zero_fast(&mut choices).await,
+                        false => client.step(&mix, &mut choices).await,
+                    }
+                };
+                let answered = timeout(&clock, ANSWERED_WITHIN, request).await;
                 (answered.expect("a request hangs although enough members answer"), differed)
             });
             if under_way.len() == mix.depth
@@ -103,6 +111,22 @@ impl<'a> Boot<'a> {
         }
         while let Some((result, differed)) = under_way.next().await {
             self.tolerate_begun(Some(result), differed);
+        }
+    }
+
+    /// Zeros somewhere, which a member may refuse.
+    async fn zero_fast(&self, random: &mut Random) -> Result<(), IoError> {
+        let unit = self.host.spec.layout.block_size().max(4 * KIB);
+        let blocks = self.client.size() / unit;
+        let first = random.below(blocks);
+        let extent = Extent::new(first * unit, (1 + random.below((blocks - first).min(4))) * unit);
+        let fast = ZeroOptions { fast: true, ..ZeroOptions::default() };
+        match self.client.zero(extent, fast).await {
+            Err(IoError::Unsupported) => {
+                self.host.counts.add(Event::ZeroRefused, 1);
+                Ok(())
+            }
+            outcome => outcome,
         }
     }
 

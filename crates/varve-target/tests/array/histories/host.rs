@@ -54,6 +54,7 @@ impl Kind {
 
 /// A member's place.
 pub(crate) struct Slot {
+    place: usize,
     pub(crate) id: Uuid,
     pub(crate) disk: SimDisk,
     /// Whether it may lack something that was acknowledged.
@@ -83,6 +84,8 @@ pub(crate) struct Host {
     pub(crate) slots: RefCell<Vec<Slot>>,
     /// The disk that has the log, if it is not with the members.
     pub(crate) log: Option<LogSlot>,
+    /// The member that refuses zeros that must be fast.
+    refusing: Option<usize>,
     /// What of the array clients use.
     pub(crate) windows: Vec<Extent>,
     oracle: SharedOracle,
@@ -153,6 +156,7 @@ impl Host {
         let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, size + GROWTH_MAX)).length;
         let disk = || SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(disk_size) });
         let slot = |place: usize| Slot {
+            place,
             id: Uuid::from_u128(place as u128 + 1),
             disk: disk(),
             is_impaired: false,
@@ -165,6 +169,7 @@ impl Host {
             kind,
             spec,
             slots: RefCell::new((0..layout.members()).map(slot).collect()),
+            refusing: bug.is_none().then_some(seed as usize % 16).filter(|place| *place < layout.members()),
             log: has_log_disk.then(|| LogSlot::new(&spec)),
             windows,
             oracle: Rc::new(RefCell::new(Oracle::new(1, length))),
@@ -222,6 +227,7 @@ impl Host {
             exposed: Rc::clone(&slot.exposed),
             metadata_size: self.spec.metadata_size,
             region_share: MIB / self.spec.layout.data_members(),
+            refuses: self.refusing == Some(slot.place),
         });
         slot.device.replace(Some((holder, device.clone())));
         device
@@ -255,6 +261,7 @@ impl Host {
         disk.reappear();
         disk.repair();
         let new = Slot {
+            place,
             id,
             disk,
             is_impaired: true,

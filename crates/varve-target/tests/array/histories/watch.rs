@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, MapAnswer, MapFuture, MapIntent, Shape,
+    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MapAnswer, MapFuture,
+    MapIntent, Shape, ZeroOptions, align_up,
 };
 use varve_sim::SimDisk;
 
@@ -25,6 +26,7 @@ pub(crate) enum Event {
     Exchanged,
     MaybeStale,
     Refused,
+    ZeroRefused,
     Accepted,
     AcceptedInPart,
     Checked,
@@ -41,7 +43,7 @@ pub(crate) enum Event {
     LogReturned,
 }
 
-const NAMES: [&str; 25] = [
+const NAMES: [&str; 26] = [
     "boots",
     "with a member away",
     "with regions to make equal",
@@ -53,6 +55,7 @@ const NAMES: [&str; 25] = [
     "exchanges refused",
     "not opened without those who may know better",
     "requests refused",
+    "fast zeros refused",
     "losses accepted",
     "of them in part",
     "clean blocks compared",
@@ -116,6 +119,8 @@ pub(crate) struct Watched {
     /// Bytes in front of the data, and bytes of the data that belong to a region.
     pub(crate) metadata_size: u64,
     pub(crate) region_share: u64,
+    /// Whether it refuses zeros that must be fast, although it says that it can: when it has half of them.
+    pub(crate) refuses: bool,
 }
 
 impl Watched {
@@ -146,7 +151,28 @@ impl BlockDevice for Watched {
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {
-        let io = io.into_io();
+        match io.into_io() {
+            Io::Zero { extent, options } if options.fast && self.refuses => {
+                let half =
+                    Extent::between(extent.offset, align_up(extent.offset + extent.length / 2, 4 * KIB));
+                let half = half.intersect(extent).expect("it has blocks");
+                let part = Io::Zero { extent: half, options: ZeroOptions { fast: false, ..options } };
+                Completion::pending(async move {
+                    self.send(part).await?;
+                    Err(IoError::Unsupported)
+                })
+            }
+            io => self.send(io),
+        }
+    }
+
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        MapAnswer::in_front(&self.device, extent, intent).ready()
+    }
+}
+
+impl Watched {
+    fn send(&self, io: Io) -> Completion<'_> {
         let exposed = &self.exposed;
         if matches!(io, Io::Flush) {
             let changes = exposed.changes.borrow();
@@ -180,9 +206,5 @@ impl BlockDevice for Watched {
             }
             outcome
         })
-    }
-
-    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
-        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }
