@@ -13,6 +13,7 @@
 
 mod saved;
 
+use super::contents::Contents;
 use super::map::Readable;
 use super::recover::{Loaded, LoadedLog, Reading, is_whole, load_table};
 use super::text::{Head, text_of};
@@ -50,11 +51,43 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     saved.add_written(&items);
     let log = all_records(&mut loaded, device, arena).await?;
     let mut contents = loaded.contents.borrow_mut();
-    let mut doubtful: BTreeMap<u64, String> = BTreeMap::new();
+    let Replayed { mut doubtful, rolls_back } = replay(&log, loaded.log.sequence, &mut contents, &mut saved);
+    if log.lost > 0 && rolls_back {
+        return Err(StoreError::Corrupt(
+            "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
+        )); // SALVAGE4
+    }
+    let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
+    let lost = saved.lost(|id| contents.visible_one(id).map_or(0, |one| one.size));
+    let text = text_of(Head::of(&loaded.superblock, &contents), &contents, &saved.mappings(&lost));
+    let lost =
+        lost.into_iter().filter_map(|(id, lost)| Some((names.get(&id)?.clone(), lost.iter().collect())));
+    doubtful.retain(|id, _| names.contains_key(id));
+    assert!(log.lost > 0 || doubtful.is_empty(), "SALVAGE1: nobody is doubted without a reason");
+    Ok(Salvage {
+        text,
+        lost: lost.collect(),
+        lost_records: log.lost,
+        doubtful: doubtful.into_values().collect(),
+    })
+}
+
+/// What the log says besides content.
+struct Replayed {
+    /// The snapshots that were there where records are lost.
+    doubtful: BTreeMap<u64, String>,
+    /// Whether it tells of a rollback, or the table does.
+    rolls_back: bool,
+}
+
+/// Adds what the log says, whose first record has number `first`, to `contents` and to what is `saved`.
+fn replay(log: &Log, first: u64, contents: &mut Contents, saved: &mut Saved) -> Replayed {
+    let mut doubtful = BTreeMap::new();
     let mut written = Vec::new();
-    let mut expected = loaded.log.sequence;
+    let mut expected = first;
     let mut rolls_back = contents.rollback.is_some();
     for record in &log.records {
+        assert!(record.sequence >= expected, "SNAPSHOT3: records stand in order");
         if record.sequence != expected {
             doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
         }
@@ -76,36 +109,21 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
                 }
                 // The record that said that its snapshot exists is lost, and that snapshot with it.
                 Entry::Written(_) | Entry::Bytes { .. } => {}
-                // What was dropped is what the device held then, and its place is not used again before a checkpoint: so
-                // it says what it said, also where a later record preserved that once more.
-                Entry::Dropped { .. } => {}
+                Entry::Dropped { snapshot, extent } => saved.log_dropped(*snapshot, *extent),
                 // What it stands on may have been in a record that is lost.
-                other => drop(contents.apply(other)),
+                other => {
+                    if let (Ok(()), Entry::Created(created)) = (contents.apply(other), other) {
+                        saved.log_created(created.id, created.size);
+                    }
+                }
             }
         }
     }
     if log.ends_unread {
         doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
     }
-    if log.lost > 0 && rolls_back {
-        return Err(StoreError::Corrupt(
-            "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
-        )); // SALVAGE4
-    }
     saved.log_written(&written);
-    let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
-    let lost = saved.lost(|id| contents.visible_one(id).map_or(0, |one| one.size));
-    let text = text_of(Head::of(&loaded.superblock, &contents), &contents, &saved.mappings(&lost));
-    let lost =
-        lost.into_iter().filter_map(|(id, lost)| Some((names.get(&id)?.clone(), lost.iter().collect())));
-    doubtful.retain(|id, _| names.contains_key(id));
-    assert!(log.lost > 0 || doubtful.is_empty(), "SALVAGE1: nobody is doubted without a reason");
-    Ok(Salvage {
-        text,
-        lost: lost.collect(),
-        lost_records: log.lost,
-        doubtful: doubtful.into_values().collect(),
-    })
+    Replayed { doubtful, rolls_back }
 }
 
 /// The log, as far as it can be read.
