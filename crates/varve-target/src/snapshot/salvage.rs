@@ -10,6 +10,8 @@
 //! - SALVAGE3. No place is given to two pieces of content: of two that claim it, the second is lost.
 //! - SALVAGE4. Nothing is saved when records are lost and the log tells of a rollback, or the table does: what was restored or
 //!   changed since would be taken for pending, and old content put in its place (ROLLBACK6 of `rollback.rs`).
+//! - SALVAGE5. What is lost of the target of a rollback is lost to the volume, too, where that is not restored, and to the
+//!   snapshots of after the beginning that find it there (ROLLBACK1, ROLLBACK4).
 
 mod saved;
 
@@ -31,6 +33,9 @@ pub struct Salvage {
     pub text: String,
     /// Which bytes of which snapshots are lost; they are zeros in the text. Snapshots by name, the oldest first.
     pub lost: Vec<(String, Vec<Extent>)>,
+    /// Which bytes of the volume become zeros because it is being rolled back, and takes them from what is lost of the
+    /// snapshot that it is rolled back to; in order, without those that it has already.
+    pub lost_of_volume: Vec<Extent>,
     /// How many records of the log are lost, at least. What was first changed when they were written cannot be told from what was
     /// not changed, in the snapshots that are named `doubtful`.
     pub lost_records: u64,
@@ -58,7 +63,14 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
         )); // SALVAGE4
     }
     let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
-    let lost = saved.lost(|id| contents.visible_one(id).map_or(0, |one| one.size));
+    let mut lost = saved.lost(|id| contents.visible_one(id).map_or(0, |one| one.size));
+    let lost_of_volume = match &contents.rollback {
+        Some(rollback) => {
+            let since = contents.visible().filter(|one| one.id >= rollback.boundary);
+            saved.lose_rolled_back(rollback, since.map(|one| (one.id, one.size)), &mut lost)
+        }
+        None => Vec::new(),
+    };
     let text = text_of(Head::of(&loaded.superblock, &contents), &contents, &saved.mappings(&lost));
     let lost =
         lost.into_iter().filter_map(|(id, lost)| Some((names.get(&id)?.clone(), lost.iter().collect())));
@@ -67,6 +79,7 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     Ok(Salvage {
         text,
         lost: lost.collect(),
+        lost_of_volume,
         lost_records: log.lost,
         doubtful: doubtful.into_values().collect(),
     })
@@ -188,4 +201,35 @@ async fn later_records(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_block::UnixTime;
+    use varve_format::store::{BlockKind, Descriptor, Mapping, Uuid};
+
+    #[test]
+    fn what_a_snapshot_that_the_log_creates_loses_is_named() {
+        let (name, created, size) = ("two".to_owned(), UnixTime(0), 100 * PART_SIZE);
+        let two = Descriptor { id: 2, name, created, size, read_only: false, held: false, base: false };
+        let mapping = |part: u64| {
+            let extent = Extent::new(part * PART_SIZE, PART_SIZE);
+            Mapping { snapshot: 2, extent, place: 50 * PART_SIZE }
+        };
+        let entries = vec![
+            Entry::Created(two),
+            Entry::Preserved { mapping: mapping(3), checksum: 0 },
+            Entry::Written(mapping(7)),
+        ];
+        let (kind, store, address, next) = (BlockKind::Log, Uuid::from_u128(1), PART_SIZE, PART_SIZE);
+        let record = EntryBlock { kind, store, generation: 1, epoch: 0, address, sequence: 5, next, entries };
+        let log = Log { records: vec![record], lost: 0, ends_unread: false };
+        let mut contents = Contents::new(1);
+        let mut saved = Saved::new(PART_SIZE, &contents);
+        let replayed = replay(&log, 5, &mut contents, &mut saved);
+        assert!(replayed.doubtful.is_empty() && !replayed.rolls_back, "SALVAGE1: no record is lost");
+        let lost = saved.lost(|_| size);
+        assert_eq!(lost[&2].iter().collect::<Vec<_>>(), [mapping(7).extent], "SALVAGE3: the place is taken");
+    }
 }

@@ -3,7 +3,7 @@
 use super::Readable;
 use crate::snapshot::contents::Contents;
 use crate::snapshot::map::NextOlder;
-use crate::snapshot::rollback::Ranges;
+use crate::snapshot::rollback::{Ranges, Rollback};
 use std::collections::BTreeMap;
 use varve_block::Extent;
 use varve_format::pdata::exception::exception_key;
@@ -307,6 +307,31 @@ impl Saved {
         all
     }
 
+    /// SALVAGE5: which bytes of the volume are lost, in order: what of those of the target it would find there. Adds to what is
+    /// `lost` what the snapshots `since` the beginning of the rollback, by id and size, find there, too.
+    pub(super) fn lose_rolled_back(
+        &self,
+        rollback: &Rollback,
+        since: impl Iterator<Item = (u64, u64)>,
+        lost: &mut BTreeMap<u64, Ranges>,
+    ) -> Vec<Extent> {
+        let of_target = lost.get(&rollback.snapshot).cloned().unwrap_or_default();
+        let of_volume: Vec<Extent> =
+            of_target.iter().flat_map(|extent| rollback.unrestored(extent)).collect();
+        for (id, size) in since {
+            assert!(
+                id >= rollback.boundary,
+                "ROLLBACK4: the others find the device where nothing was preserved"
+            );
+            let inside = of_volume.iter().filter_map(|extent| extent.intersect(Extent::new(0, size)));
+            let found = inside.flat_map(|extent| self.gaps(id, u64::MAX, extent));
+            let written = self.written.get(&id).map(|pieces| &pieces.covered);
+            let found = found.flat_map(|gap| written.map_or(vec![gap], |written| written.gaps(gap)));
+            found.for_each(|gap| lost.entry(id).or_default().insert(gap));
+        }
+        of_volume
+    }
+
     /// Everything that is known, and zeros for what is not (SALVAGE1).
     pub(super) fn mappings(&self, lost: &BTreeMap<u64, Ranges>) -> Vec<Entry> {
         let preserved = self.preserved.values().flat_map(|pieces| pieces.mappings.values());
@@ -435,6 +460,7 @@ mod tests {
     #[test]
     fn a_record_that_preserves_tells_nothing_of_what_was_written() {
         let mut without_written = saved(&[1]);
+        without_written.add_preserved(&[Readable::Lost(0, None)]);
         without_written.add_written(&[Readable::Lost(0, None)]);
         without_written.log_preserved(mapping(1, parts(3, 1), 60), next_older(1));
         assert_eq!(losses(&without_written), [(1, parts(0, 100))], "SALVAGE1: it may have been written");
@@ -443,6 +469,21 @@ mod tests {
         without_preserved.log_preserved(mapping(1, parts(3, 1), 60), next_older(1));
         let expected = [(1, parts(0, 3)), (1, parts(4, 96))];
         assert_eq!(losses(&without_preserved), expected, "SALVAGE1: it was not preserved before");
+    }
+
+    #[test]
+    fn a_volume_loses_what_its_rollback_has_not_restored_and_so_do_snapshots_of_after_it() {
+        let mut saved = saved(&[1, 2, 3, 4]);
+        saved.add_preserved(&[found(mapping(4, parts(60, 1), 5))]);
+        saved.add_written(&[found(mapping(2, parts(5, 10), 5)), found(mapping(4, parts(12, 1), 30))]);
+        let mut rollback = Rollback::new(2, 4, 100 * PART_SIZE, 0);
+        rollback.restore(parts(0, 10));
+        let mut lost = saved.lost(|_| 100 * PART_SIZE);
+        let of_volume = saved.lose_rolled_back(&rollback, [(4, 14 * PART_SIZE)].into_iter(), &mut lost);
+        assert_eq!(of_volume, [parts(10, 5)], "SALVAGE5: what it does not have yet");
+        assert_eq!(lost.keys().collect::<Vec<_>>(), [&2, &4], "SALVAGE5: none of before the beginning");
+        let since: Vec<Extent> = lost[&4].iter().collect();
+        assert_eq!(since, [parts(10, 2), parts(13, 1)], "SALVAGE5: what it finds there, and has not written");
     }
 
     #[test]
