@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - DAMAGE1. Every reader of a damaged place is named: the snapshot for which it was preserved or to which it was written, and
-//!   every older one that finds it there.
-//! - DAMAGE2. Nothing else is named.
+//!   every older one that finds it there. So is a volume that is rolled back to one of them, where that is not restored yet, and
+//!   each snapshot of it that was taken since and finds it there.
+//! - DAMAGE2. Nothing else is named: zeros lie nowhere, and nobody reads behind an end.
 
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Finding};
@@ -19,7 +20,10 @@ const PART_BYTES: u64 = 4096;
 /// At most so many ranges are listed for users; programs get all of them.
 const TOLD_MAX: usize = 4;
 
-/// Content of a store: whose it is, which bytes of it, where it lies.
+/// Stands for the volume, newer than all of its snapshots.
+const VOLUME: u64 = u64::MAX;
+
+/// Content of a store: whose it is, which bytes of it, where it lies; 0 for zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mapping {
     snapshot: u64,
@@ -34,14 +38,31 @@ impl Mapping {
     }
 }
 
+/// A snapshot that users can name.
+#[derive(Debug)]
+struct Snapshot {
+    name: String,
+    size: u64,
+}
+
+/// A rollback of the volume under way.
+#[derive(Debug)]
+struct Rollback {
+    /// The snapshot to which the volume is being rolled back.
+    target: u64,
+    /// Snapshots from this id on were taken since.
+    boundary: u64,
+    /// What the volume has on its own device already.
+    restored: Vec<Extent>,
+}
+
 /// What a store's metadata says, as `varve dump --store` prints it.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    names: BTreeMap<u64, String>,
+    snapshots: BTreeMap<u64, Snapshot>,
     preserved: Vec<Mapping>,
     written: Vec<Mapping>,
-    /// The snapshot to which the volume is being rolled back.
-    target: Option<u64>,
+    rollback: Option<Rollback>,
 }
 
 /// Bytes that a snapshot or the volume cannot read.
@@ -66,12 +87,24 @@ impl Contents {
             };
             match (words[0], number(1)) {
                 ("snapshot", Some(id)) => {
-                    contents.names.extend(words.get(2).map(|name| (id, (*name).to_owned())));
+                    let named = |name: &&str| Snapshot {
+                        name: (*name).to_owned(),
+                        size: number(6).unwrap_or(u64::MAX),
+                    };
+                    contents.snapshots.extend(words.get(2).map(named).map(|named| (id, named)));
                 }
-                ("removed", Some(id)) => drop(contents.names.remove(&id)),
-                ("rollback", target) => contents.target = target,
+                ("removed", Some(id)) => drop(contents.snapshots.remove(&id)),
+                ("rollback", Some(target)) => {
+                    let boundary = number(2).unwrap_or(VOLUME);
+                    contents.rollback = Some(Rollback { target, boundary, restored: Vec::new() });
+                }
+                ("restored", _) => {
+                    let extent =
+                        number(2).zip(number(3)).and_then(|(at, length)| Extent::checked(at, length));
+                    contents.rollback.iter_mut().for_each(|rollback| rollback.restored.extend(extent));
+                }
                 ("preserved", _) => contents.preserved.extend(mapping()),
-                ("written", _) => contents.written.extend(mapping().filter(|mapping| mapping.place != 0)),
+                ("written", _) => contents.written.extend(mapping()),
                 _ => {}
             }
         }
@@ -79,8 +112,8 @@ impl Contents {
     }
 
     /// Everything that lies in the store.
-    fn all(&self) -> impl Iterator<Item = &Mapping> {
-        self.preserved.iter().chain(&self.written)
+    fn stored(&self) -> impl Iterator<Item = &Mapping> {
+        self.preserved.iter().chain(&self.written).filter(|mapping| mapping.place != 0)
     }
 
     /// What each snapshot, and the volume, loses when `places` of the store cannot be read.
@@ -93,7 +126,7 @@ impl Contents {
             };
             places.iter().filter_map(move |place| place.intersect(whole)).map(bytes).collect::<Vec<Extent>>()
         };
-        for mapping in &self.written {
+        for mapping in self.written.iter().filter(|mapping| mapping.place != 0) {
             lost.entry(mapping.snapshot).or_default().extend(gone(mapping));
         }
         for mapping in &self.preserved {
@@ -103,20 +136,41 @@ impl Contents {
                 }
             }
         }
-        if let Some(found) = self.target.and_then(|target| lost.get(&target).cloned()) {
-            lost.insert(u64::MAX, found);
+        if let Some(rollback) = &self.rollback {
+            self.lose_rolled_back(rollback, &mut lost);
         }
-        let losses = lost.into_iter().map(|(id, extents)| (self.names.get(&id), id, joined(extents)));
-        let told =
-            losses.filter(|(name, id, extents)| (name.is_some() || *id == u64::MAX) && !extents.is_empty());
-        told.map(|(name, _, extents)| Loss { snapshot: name.cloned(), extents }).collect()
+        let told = lost.into_iter().filter_map(|(id, extents)| {
+            let (name, size) = match self.snapshots.get(&id) {
+                Some(snapshot) => (Some(snapshot.name.clone()), snapshot.size),
+                None if id == VOLUME => (None, u64::MAX),
+                None => return None,
+            };
+            let inside = extents.iter().filter_map(|extent| extent.intersect(Extent::new(0, size)));
+            Some(Loss { snapshot: name, extents: joined(inside.collect()) })
+        });
+        told.filter(|loss| !loss.extents.is_empty()).collect()
+    }
+
+    /// DAMAGE1: what the volume, and snapshots of it that were taken since a rollback began, find in what its target has lost.
+    fn lose_rolled_back(&self, rollback: &Rollback, lost: &mut BTreeMap<u64, Vec<Extent>>) {
+        let all = Extent::new(0, self.snapshots.get(&rollback.target).map_or(0, |target| target.size));
+        let of_target = lost.get(&rollback.target).into_iter().flatten();
+        let of_target = joined(of_target.filter_map(|extent| extent.intersect(all)).collect());
+        let of_volume = without(&of_target, &joined(rollback.restored.clone()));
+        for id in self.snapshots.range(rollback.boundary..).map(|(id, _)| *id) {
+            let preserved = self.preserved.iter().filter(|mapping| mapping.snapshot >= id);
+            let written = self.written.iter().filter(|mapping| mapping.snapshot == id);
+            let own = joined(preserved.chain(written).map(|mapping| mapping.extent).collect());
+            lost.entry(id).or_default().extend(without(&of_volume, &own));
+        }
+        lost.insert(VOLUME, of_volume);
     }
 
     /// DAMAGE1: which snapshots find what was preserved for `owner` in `bytes`, and which of these bytes.
     fn readers(&self, owner: u64, bytes: Extent) -> Vec<(u64, Vec<Extent>)> {
         let mut left = vec![bytes];
         let mut readers = Vec::new();
-        let ids = self.all().map(|mapping| mapping.snapshot).chain(self.names.keys().copied());
+        let ids = self.stored().map(|mapping| mapping.snapshot).chain(self.snapshots.keys().copied());
         let mut ids: Vec<u64> = ids.filter(|id| *id <= owner).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -142,7 +196,7 @@ fn without(extents: &[Extent], holes: &[Extent]) -> Vec<Extent> {
 /// Reads all content of a store; the places that cannot be read.
 pub(super) async fn unreadable(device: &Device, contents: &Contents, arena: &Arena) -> Vec<Extent> {
     let mut lost = Vec::new();
-    let places = contents.all().map(|mapping| Extent::new(mapping.place, mapping.extent.length));
+    let places = contents.stored().map(|mapping| Extent::new(mapping.place, mapping.extent.length));
     for place in joined(places.collect()) {
         for (_, piece) in place.pieces(PIECE_BYTES) {
             if can_be_read(device, piece, arena).await {
@@ -267,6 +321,49 @@ mod tests {
             one("volume", 4096, 4096),
             "it shows what its target does"
         );
+    }
+
+    #[test]
+    fn zeros_lie_nowhere_and_hide_what_was_preserved_from_the_snapshot_that_has_them() {
+        let one = ("one".to_owned(), vec![(8192, 4096)]);
+        assert_eq!(lost(TEXT, 45056, 4096), [one], "DAMAGE2: `two` reads zeros there");
+        assert!(
+            Contents::parse(TEXT).stored().all(|mapping| mapping.place > 0),
+            "DAMAGE2: nothing to be read"
+        );
+    }
+
+    #[test]
+    fn of_a_volume_that_is_rolled_back_only_what_is_not_restored_is_lost() {
+        let named = |name: &str, extents: &[(u64, u64)]| (name.to_owned(), extents.to_vec());
+        let rolling = format!(
+            "{TEXT}snapshot 5 five created 9 size 1048576\nsnapshot 6 six created 9 size 14336\n\
+            written 5 0 4096 0\nrollback 2 5\nrestored 2 4096 4096\n"
+        );
+        // `six` was taken since, and finds what the volume shows, as far as that reached.
+        let expected = [
+            named("one", &[(12288, 4096)]),
+            named("two", &[(0, 4096), (12288, 4096)]),
+            named("four", &[(0, 16384)]),
+            named("five", &[(12288, 4096)]),
+            named("six", &[(0, 4096), (12288, 2048)]),
+            named("volume", &[(0, 4096), (12288, 4096)]),
+        ];
+        assert_eq!(lost(&rolling, 65536, 16384), expected, "DAMAGE1");
+        let expected = [named("one", &[(4096, 4096)]), named("two", &[(4096, 4096)])];
+        assert_eq!(lost(&rolling, 40960, 4096), expected, "DAMAGE2: the volume has it");
+    }
+
+    #[test]
+    fn a_snapshot_loses_nothing_behind_its_end() {
+        let text = "snapshot 1 small created 7 size 4096\nsnapshot 2 large created 8 size 16384\n\
+            preserved 2 0 16384 40960\n";
+        let mut expected =
+            vec![("small".to_owned(), vec![(0, 4096)]), ("large".to_owned(), vec![(0, 16384)])];
+        assert_eq!(lost(text, 40960, 16384), expected, "DAMAGE2");
+        expected.push(("volume".to_owned(), vec![(0, 4096)]));
+        let rolling = format!("{text}rollback 1 3\n");
+        assert_eq!(lost(&rolling, 40960, 16384), expected, "DAMAGE2: it shows zeros behind it");
     }
 
     #[test]

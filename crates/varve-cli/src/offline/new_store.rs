@@ -26,7 +26,7 @@ struct Done {
     store: String,
     /// The volume that the old one is now.
     kept_as: String,
-    /// Bytes of snapshots that could not be read; they are zeros now.
+    /// Bytes of snapshots, and of the volume if it is being rolled back, that could not be read; they are zeros now.
     bytes_lost: u64,
     /// Which those are.
     lost: Vec<Finding>,

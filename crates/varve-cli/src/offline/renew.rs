@@ -67,9 +67,8 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let group = open.group().name().to_owned();
     assert_eq!(planned.based_on, open.group().entry().sequence, "RENEW2: nothing is changed yet");
     open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
-    let found = |(snapshot, extents): (String, Vec<Extent>)| Loss { snapshot: Some(snapshot), extents };
     let mut losses = Contents::parse(&salvage.text).losses(&unreadable);
-    losses.extend(salvage.lost.into_iter().map(found));
+    losses.extend(losses_of(salvage.lost, salvage.lost_of_volume));
     Ok(Renewed::Done(Box::new(Done {
         kept_as: format!("{group}/{kept_as}"),
         volume: format!("{group}/{}", volume.name),
@@ -81,7 +80,15 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
 
 /// A text of which nothing is lost.
 fn whole(text: String) -> Salvage {
-    Salvage { text, lost: Vec::new(), lost_records: 0, doubtful: Vec::new() }
+    Salvage { text, lost: Vec::new(), lost_of_volume: Vec::new(), lost_records: 0, doubtful: Vec::new() }
+}
+
+/// What the snapshots have lost, and the volume.
+fn losses_of(snapshots: Vec<(String, Vec<Extent>)>, volume: Vec<Extent>) -> Vec<Loss> {
+    let of_snapshots = snapshots.into_iter().map(|(snapshot, extents)| (Some(snapshot), extents));
+    let all = of_snapshots.chain([(None, volume)]);
+    let losses = all.map(|(snapshot, extents)| Loss { snapshot, extents });
+    losses.filter(|loss| !loss.extents.is_empty()).collect()
 }
 
 /// What a store says of itself, all of it or what can be read.
@@ -118,4 +125,21 @@ async fn copy_content(old: &Device, new: &Device, arena: &Arena) -> Result<Vec<E
         }
     }
     Ok(lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_volume_has_lost_is_named_like_what_a_snapshot_has() {
+        let (one, two) = (Extent::new(0, 4096), Extent::new(8192, 4096));
+        let loss = |snapshot: Option<&str>, extent| Loss {
+            snapshot: snapshot.map(str::to_owned),
+            extents: vec![extent],
+        };
+        let of_old = vec![("old".to_owned(), vec![one])];
+        assert_eq!(losses_of(of_old.clone(), Vec::new()), [loss(Some("old"), one)]);
+        assert_eq!(losses_of(of_old, vec![two]), [loss(Some("old"), one), loss(None, two)]);
+    }
 }

@@ -10,9 +10,12 @@
 //! - SALVAGE3. No place is given to two pieces of content: of two that claim it, the second is lost.
 //! - SALVAGE4. Nothing is saved when records are lost and the log tells of a rollback, or the table does: what was restored or
 //!   changed since would be taken for pending, and old content put in its place (ROLLBACK6 of `rollback.rs`).
+//! - SALVAGE5. What is lost of the target of a rollback is lost to the volume, too, where that is not restored, and to the
+//!   snapshots of after the beginning that find it there (ROLLBACK1, ROLLBACK4).
 
 mod saved;
 
+use super::contents::Contents;
 use super::map::Readable;
 use super::recover::{Loaded, LoadedLog, Reading, is_whole, load_table};
 use super::text::{Head, text_of};
@@ -30,6 +33,9 @@ pub struct Salvage {
     pub text: String,
     /// Which bytes of which snapshots are lost; they are zeros in the text. Snapshots by name, the oldest first.
     pub lost: Vec<(String, Vec<Extent>)>,
+    /// Which bytes of the volume become zeros because it is being rolled back, and takes them from what is lost of the
+    /// snapshot that it is rolled back to; in order, without those that it has already.
+    pub lost_of_volume: Vec<Extent>,
     /// How many records of the log are lost, at least. What was first changed when they were written cannot be told from what was
     /// not changed, in the snapshots that are named `doubtful`.
     pub lost_records: u64,
@@ -50,11 +56,51 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     saved.add_written(&items);
     let log = all_records(&mut loaded, device, arena).await?;
     let mut contents = loaded.contents.borrow_mut();
-    let mut doubtful: BTreeMap<u64, String> = BTreeMap::new();
+    let Replayed { mut doubtful, rolls_back } = replay(&log, loaded.log.sequence, &mut contents, &mut saved);
+    if log.lost > 0 && rolls_back {
+        return Err(StoreError::Corrupt(
+            "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
+        )); // SALVAGE4
+    }
+    let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
+    let mut lost = saved.lost(|id| contents.visible_one(id).map_or(0, |one| one.size));
+    let lost_of_volume = match &contents.rollback {
+        Some(rollback) => {
+            let since = contents.visible().filter(|one| one.id >= rollback.boundary);
+            saved.lose_rolled_back(rollback, since.map(|one| (one.id, one.size)), &mut lost)
+        }
+        None => Vec::new(),
+    };
+    let text = text_of(Head::of(&loaded.superblock, &contents), &contents, &saved.mappings(&lost));
+    let lost =
+        lost.into_iter().filter_map(|(id, lost)| Some((names.get(&id)?.clone(), lost.iter().collect())));
+    doubtful.retain(|id, _| names.contains_key(id));
+    assert!(log.lost > 0 || doubtful.is_empty(), "SALVAGE1: nobody is doubted without a reason");
+    Ok(Salvage {
+        text,
+        lost: lost.collect(),
+        lost_of_volume,
+        lost_records: log.lost,
+        doubtful: doubtful.into_values().collect(),
+    })
+}
+
+/// What the log says besides content.
+struct Replayed {
+    /// The snapshots that were there where records are lost.
+    doubtful: BTreeMap<u64, String>,
+    /// Whether it tells of a rollback, or the table does.
+    rolls_back: bool,
+}
+
+/// Adds what the log says, whose first record has number `first`, to `contents` and to what is `saved`.
+fn replay(log: &Log, first: u64, contents: &mut Contents, saved: &mut Saved) -> Replayed {
+    let mut doubtful = BTreeMap::new();
     let mut written = Vec::new();
-    let mut expected = loaded.log.sequence;
+    let mut expected = first;
     let mut rolls_back = contents.rollback.is_some();
     for record in &log.records {
+        assert!(record.sequence >= expected, "SNAPSHOT3: records stand in order");
         if record.sequence != expected {
             doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
         }
@@ -76,36 +122,21 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
                 }
                 // The record that said that its snapshot exists is lost, and that snapshot with it.
                 Entry::Written(_) | Entry::Bytes { .. } => {}
-                // What was dropped is what the device held then, and its place is not used again before a checkpoint: so
-                // it says what it said, also where a later record preserved that once more.
-                Entry::Dropped { .. } => {}
+                Entry::Dropped { snapshot, extent } => saved.log_dropped(*snapshot, *extent),
                 // What it stands on may have been in a record that is lost.
-                other => drop(contents.apply(other)),
+                other => {
+                    if let (Ok(()), Entry::Created(created)) = (contents.apply(other), other) {
+                        saved.log_created(created.id, created.size);
+                    }
+                }
             }
         }
     }
     if log.ends_unread {
         doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
     }
-    if log.lost > 0 && rolls_back {
-        return Err(StoreError::Corrupt(
-            "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
-        )); // SALVAGE4
-    }
     saved.log_written(&written);
-    let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
-    let lost = saved.lost(|id| contents.visible_one(id).map_or(0, |one| one.size));
-    let text = text_of(Head::of(&loaded.superblock, &contents), &contents, &saved.mappings(&lost));
-    let lost =
-        lost.into_iter().filter_map(|(id, lost)| Some((names.get(&id)?.clone(), lost.iter().collect())));
-    doubtful.retain(|id, _| names.contains_key(id));
-    assert!(log.lost > 0 || doubtful.is_empty(), "SALVAGE1: nobody is doubted without a reason");
-    Ok(Salvage {
-        text,
-        lost: lost.collect(),
-        lost_records: log.lost,
-        doubtful: doubtful.into_values().collect(),
-    })
+    Replayed { doubtful, rolls_back }
 }
 
 /// The log, as far as it can be read.
@@ -170,4 +201,35 @@ async fn later_records(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_block::UnixTime;
+    use varve_format::store::{BlockKind, Descriptor, Mapping, Uuid};
+
+    #[test]
+    fn what_a_snapshot_that_the_log_creates_loses_is_named() {
+        let (name, created, size) = ("two".to_owned(), UnixTime(0), 100 * PART_SIZE);
+        let two = Descriptor { id: 2, name, created, size, read_only: false, held: false, base: false };
+        let mapping = |part: u64| {
+            let extent = Extent::new(part * PART_SIZE, PART_SIZE);
+            Mapping { snapshot: 2, extent, place: 50 * PART_SIZE }
+        };
+        let entries = vec![
+            Entry::Created(two),
+            Entry::Preserved { mapping: mapping(3), checksum: 0 },
+            Entry::Written(mapping(7)),
+        ];
+        let (kind, store, address, next) = (BlockKind::Log, Uuid::from_u128(1), PART_SIZE, PART_SIZE);
+        let record = EntryBlock { kind, store, generation: 1, epoch: 0, address, sequence: 5, next, entries };
+        let log = Log { records: vec![record], lost: 0, ends_unread: false };
+        let mut contents = Contents::new(1);
+        let mut saved = Saved::new(PART_SIZE, &contents);
+        let replayed = replay(&log, 5, &mut contents, &mut saved);
+        assert!(replayed.doubtful.is_empty() && !replayed.rolls_back, "SALVAGE1: no record is lost");
+        let lost = saved.lost(|_| size);
+        assert_eq!(lost[&2].iter().collect::<Vec<_>>(), [mapping(7).extent], "SALVAGE3: the place is taken");
+    }
 }

@@ -99,6 +99,23 @@ impl Host {
         front.flush().await.expect("no faults");
     }
 
+    /// The same in the same world, on disks that it shares with nobody.
+    fn copy(&self) -> Host {
+        let copy = |disk: &SimDisk, size| {
+            let copy = SimDisk::new(size);
+            copy.poke(0, &disk.peek(Extent::new(0, size)));
+            copy
+        };
+        Host {
+            world: Rc::clone(&self.world),
+            origin: copy(&self.origin, PARTS as u64 * PART),
+            disk: copy(&self.disk, STORE_SIZE),
+            options: self.options,
+            now: self.now.clone(),
+            snapshots: self.snapshots.clone(),
+        }
+    }
+
     /// The blocks of the store that hold something of a kind.
     fn blocks(&self, is_one: impl Fn(&[u8], u64) -> bool) -> Vec<u64> {
         let all = self.disk.peek(Extent::new(0, STORE_SIZE));
@@ -155,7 +172,12 @@ impl Host {
     /// Asserts that every part reads as it should or is named, and counts those that are.
     async fn compare(&self, store: &Rc<SnapshotStore>, salvage: &Salvage) -> u64 {
         let mut named = 0;
-        assert_eq!(self.bytes(&store.origin()).await, self.now, "the volume itself is not concerned");
+        for (part, byte) in self.bytes(&store.origin()).await.into_iter().enumerate() {
+            let extent = Extent::new(part as u64 * PART, PART);
+            let is_lost = salvage.lost_of_volume.iter().any(|lost| lost.contains(extent));
+            assert_eq!(byte, if is_lost { 0 } else { self.now[part] }, "SALVAGE5: the volume, part {part}");
+            named += u64::from(is_lost);
+        }
         for (name, (id, expected)) in &self.snapshots {
             let Ok(view) = store.snapshot(*id) else {
                 assert!(salvage.lost_records > 0, "{name} is gone");
@@ -422,4 +444,110 @@ fn of_a_damaged_node_only_what_may_lie_in_it_is_lost() {
         assert!(lost.iter().all(|lost| lost.offset % (2 * PART) == 0), "SALVAGE2: node at {node}: {lost:?}");
     }
     assert!(damaging > 3, "{damaging} nodes");
+}
+
+/// A volume that is being rolled back: the front is restored, some parts behind it have changed since.
+async fn rolling(host: &mut Host) {
+    let store = host.begin().await;
+    host.now.fill(1);
+    host.fill(&store.origin(), 0, PARTS, 1).await;
+    let old = host.create(&store, "old").await;
+    for part in (0..PARTS).step_by(2) {
+        host.fill(&store.origin(), part, 1, 2).await;
+    }
+    let view = store.snapshot(old).expect("there");
+    for part in (1..PARTS).step_by(8) {
+        host.fill(&view, part, 1, 9).await;
+        host.snapshots.get_mut("old").expect("there").1[part] = 9;
+    }
+    view.flush().await.expect("no faults");
+    store.begin_rollback(old).await.expect("it is there");
+    host.now = host.snapshots["old"].1.clone();
+    let since = host.create(&store, "since").await;
+    for part in [200, 800] {
+        host.fill(&store.snapshot(since).expect("there"), part, 2, 5).await;
+        host.snapshots.get_mut("since").expect("there").1[part..part + 2].fill(5);
+    }
+    store.snapshot(since).expect("there").flush().await.expect("no faults");
+    while store.rollback_status().expect("under way").done < RESTORED as u64 * PART {
+        assert!(store.continue_rollback(16 * PART).await.expect("no faults"), "there is more");
+    }
+    for part in CHANGED {
+        host.now[part] = 3;
+        host.fill(&store.origin(), part, 1, 3).await;
+    }
+    store.origin().flush().await.expect("no faults");
+}
+
+const RESTORED: usize = 96;
+const CHANGED: [usize; 4] = [400, 401, 700, 900];
+
+#[test]
+fn what_a_rollback_takes_from_what_is_lost_the_volume_loses_too() {
+    let mut host = Host::new(1);
+    let world = Rc::clone(&host.world);
+    world.run(rolling(&mut host));
+    world.crash(CrashKind::Process);
+    // Its checkpoint writes the maps, and the table tells of the rollback.
+    world.run(async { drop(host.open(&host.disk).await.expect("sound")) });
+    let has = |lost: &[Extent], part: usize| lost.iter().any(|lost| lost.offset / PART == part as u64);
+    let restored = Extent::new(0, RESTORED as u64 * PART);
+    let (mut concerned, mut spared) = (0, 0);
+    for node in host.blocks(is_node) {
+        let host = host.copy();
+        host.disk.poke(node, &[0x55; 512]);
+        world.run(async {
+            let salvage = host.salvage().await.expect("no record is lost");
+            let of = |name: &str| -> Vec<Extent> {
+                let of = salvage.lost.iter().filter(|(whose, _)| whose == name);
+                of.flat_map(|(_, lost)| lost.clone()).collect()
+            };
+            let is_restored = |lost: &Extent| lost.overlaps(restored);
+            assert!(!salvage.lost_of_volume.iter().any(is_restored), "SALVAGE5: {salvage:?}");
+            assert!(!CHANGED.iter().any(|part| has(&salvage.lost_of_volume, *part)), "SALVAGE5: {salvage:?}");
+            concerned += u64::from(!salvage.lost_of_volume.is_empty());
+            spared += u64::from(of("old").iter().any(is_restored));
+            let store = host.open(&host.restore(&salvage).await).await.expect("restored");
+            let named = host.compare(&store, &salvage).await;
+            store.finish_rollback(&Progress::default()).await.expect("no faults");
+            assert_eq!(host.compare(&store, &salvage).await, named, "SALVAGE5: when all of it is restored");
+            store.verify().await.expect("readable");
+        });
+    }
+    assert!(
+        concerned > 3 && spared > 0,
+        "{concerned} nodes concern the volume, {spared} what it has already"
+    );
+}
+
+#[test]
+fn what_a_rollback_has_dropped_is_not_lost_with_the_map_that_held_it() {
+    let mut host = Host::new(1);
+    let world = Rc::clone(&host.world);
+    world.run(async {
+        let store = host.begin().await;
+        host.now[..128].fill(1);
+        host.fill(&store.origin(), 0, 128, 1).await;
+        let old = host.create(&store, "old").await;
+        host.fill(&store.origin(), 0, 64, 2).await;
+        // The checkpoint that writes the map.
+        drop(store);
+        let store = host.open(&host.disk).await.expect("sound");
+        store.begin_rollback(old).await.expect("it is there");
+        assert!(store.continue_rollback(32 * PART).await.expect("no faults"), "there is more");
+        host.now[8] = 3;
+        host.fill(&store.origin(), 8, 1, 3).await;
+    });
+    world.crash(CrashKind::Process);
+    host.blocks(is_node).into_iter().for_each(|node| host.disk.poke(node, &[0x55; 512]));
+    world.run(async {
+        let salvage = host.salvage().await.expect("no record is lost");
+        let pending = vec![Extent::between(32 * PART, PARTS as u64 * PART)];
+        assert_eq!(salvage.lost, [("old".to_owned(), pending.clone())], "SALVAGE1: the device holds it");
+        assert_eq!(salvage.lost_of_volume, pending, "SALVAGE5");
+        let store = host.open(&host.restore(&salvage).await).await.expect("restored");
+        host.compare(&store, &salvage).await;
+        store.finish_rollback(&Progress::default()).await.expect("no faults");
+        host.compare(&store, &salvage).await;
+    });
 }
