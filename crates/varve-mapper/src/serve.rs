@@ -30,6 +30,7 @@ pub trait Mapper {
     }
 
     /// Where the range lies: extents of which one has the byte at `offset`. None is an error, and so is what lies outside the volume.
+    /// They are at most [`EXTENTS_MAX`], however long the range is: what they do not have is asked for again.
     fn map(&mut self, offset: u64, length: u64, intent: Intent) -> Vec<Extent>;
 
     /// Makes durable what was answered and made zero so far.
