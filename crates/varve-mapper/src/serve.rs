@@ -44,7 +44,7 @@ pub trait Mapper {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// What was copied and written in the range for an answer with `notify` is durable.
+    /// What was copied in the range for an answer with `notify`, and what the request that asked wrote there, is durable.
     fn durable(&mut self, offset: u64, length: u64) {
         let _ = (offset, length);
     }

@@ -1,5 +1,6 @@
 //! What a mapper says: it is checked before anything of it is used.
 
+use super::notices::Notice;
 use super::question::{About, Answer, Connection, CopyFirst, Kept, send};
 use super::range_map::{Entry, Place, Target};
 use super::state::State;
@@ -21,6 +22,17 @@ enum Checked {
     Error,
 }
 
+/// The notice for which an extent of an answer to a write asks.
+fn notice(said: &wire::Extent, extent: Extent, kept: &Kept) -> Option<Notice> {
+    match &kept.place {
+        Place::Data { target, offset } if said.notify && kept.access.write => {
+            assert!(target.may_be_written(), "DELEGATE1");
+            Some(Notice { extent, to: (Rc::clone(target), *offset) })
+        }
+        _ => None,
+    }
+}
+
 impl State {
     /// An answer has come, or extents that were not asked for.
     pub(super) fn mapped(&self, connection: &Connection, number: u64, extents: &[wire::Extent]) {
@@ -39,9 +51,6 @@ impl State {
                 }
                 continue;
             }
-            if said.notify {
-                notices.push(extent);
-            }
             let has_first = |access: Access| {
                 asked.is_some_and(|(gap, intent)| {
                     let fits = if intent == Intent::Read { access.read } else { access.write };
@@ -52,6 +61,7 @@ impl State {
                 Checked::Error => {}
                 Checked::Keep(kept) => {
                     is_located |= has_first(kept.access);
+                    notices.extend(notice(said, extent, &kept));
                     self.keep_if_wanted(kept, extent, asked.map(|(_, intent)| intent));
                 }
                 Checked::Copy { kept, to, from } => {
@@ -61,6 +71,7 @@ impl State {
                         continue;
                     }
                     is_located |= has_first(kept.access);
+                    notices.extend(notice(said, extent, &kept));
                     let changing = self.changing.add(extent);
                     copies.push(CopyFirst { extent, to, from, kept, changing });
                 }
