@@ -143,12 +143,32 @@ impl State {
 
     /// Keeps an answer, but for what is being copied or trimmed (DELEGATE2, DELEGATE5).
     pub(super) fn keep(&self, kept: &Kept, extent: Extent) {
+        for (part, entry) in self.unchanging(kept, extent) {
+            self.cache.borrow_mut().insert(part, kept.access, &entry);
+        }
+    }
+
+    /// Keeps an answer whose copy is done. One for one request alone was used by that (REMAP2).
+    pub(super) fn keep_copied(&self, kept: &Kept, extent: Extent) {
+        if !kept.once {
+            return self.keep(kept, extent);
+        }
+        for (part, entry) in self.unchanging(kept, extent) {
+            self.cache.borrow_mut().use_up(part, kept.access, entry);
+        }
+    }
+
+    /// What is kept of an answer: all that is neither being copied nor being trimmed.
+    fn unchanging(&self, kept: &Kept, extent: Extent) -> Vec<(Extent, Entry)> {
         let entry = self.entry(kept);
         assert!(self.shape.extent().contains(extent), "DELEGATE1");
-        for part in self.changing.unchanging(extent) {
-            let place = entry.place.further(part.offset - extent.offset);
-            self.cache.borrow_mut().insert(part, kept.access, &Entry { place, ..entry.clone() });
-        }
+        let parts = self.changing.unchanging(extent).into_iter();
+        parts
+            .map(|part| {
+                let place = entry.place.further(part.offset - extent.offset);
+                (part, Entry { place, ..entry.clone() })
+            })
+            .collect()
     }
 
     /// Keeps it in any case.
@@ -161,7 +181,7 @@ impl State {
     fn entry(&self, kept: &Kept) -> Entry {
         let expiry = Duration::from_millis(u64::from(kept.expiry_ms));
         let expires = (kept.expiry_ms > 0).then(|| self.clock.now().after(expiry));
-        let is_pinned = kept.access.write && !kept.once && self.is_persistent.get();
+        let is_pinned = kept.access.write && self.is_persistent.get();
         let unflushed = is_pinned.then(|| self.next_answer());
         let (place, once) = (kept.place.clone(), kept.once);
         Entry { place, expires, once, unflushed, was_used: Cell::new(true) }

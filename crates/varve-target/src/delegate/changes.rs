@@ -122,7 +122,7 @@ impl State {
             }
             let CopyFirst { extent, kept, changing, .. } = copy;
             if changing.end() {
-                self.keep(&kept, extent);
+                self.keep_copied(&kept, extent);
             } else {
                 self.cache.borrow_mut().remove(extent, kept.access); // where it lay before is known no more
             }

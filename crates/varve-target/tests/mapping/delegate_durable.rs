@@ -1,11 +1,11 @@
 //! What a mapper is told to be durable was written where its answer said, and flushed.
 
-use crate::scripted_mapper::{BLOCK, Host, OWN, ScriptedMapper, Turns};
+use crate::scripted_mapper::{BLOCK, Host, OWN, ScriptedMapper, Turn, Turns};
 use futures_util::future::join;
 use std::cell::RefCell;
 use std::rc::Rc;
 use varve_block::Extent;
-use varve_mapper::wire::{self, Place, ToEngine, ToMapper, Welcome};
+use varve_mapper::wire::{self, Place, ToEngine, Welcome};
 use varve_sim::Holds;
 
 /// Blocks of the volume that lie at `at` of the mapper's device, of which it wants to hear.
@@ -18,17 +18,8 @@ fn blocks(block: u64, count: u64) -> Extent {
     Extent::new(block * BLOCK, count * BLOCK)
 }
 
-fn host(turns: Vec<Box<dyn Fn(&ScriptedMapper, u64)>>) -> Host<Turns> {
+fn host(turns: Vec<Turn>) -> Host<Turns> {
     Host::new(Turns::new(turns), Welcome { is_persistent: true, ..Welcome::default() })
-}
-
-/// Questions where a range lies.
-fn questions(mapper: &ScriptedMapper) -> Vec<u64> {
-    mapper.heard(|heard| matches!(heard.message, ToMapper::Map { .. }).then_some(heard.id))
-}
-
-fn flushes_heard(host: &Host<Turns>) -> usize {
-    host.mapper.heard(|heard| (heard.message == ToMapper::Flush).then_some(())).len()
 }
 
 #[test]
@@ -46,7 +37,7 @@ fn a_mapper_hears_that_data_is_durable_when_it_was_written_and_flushed() {
         written.expect("a good disk");
         host.settle().await;
     });
-    let [asked] = questions(&host.mapper)[..] else { panic!("one question") };
+    let [asked] = host.mapper.questions()[..] else { panic!("one question") };
     assert_eq!(host.mapper.durable(), [(asked, blocks(0, 2))], "DELEGATE8");
     assert!(host.own.counters().flushes > 0, "DELEGATE8: it is durable");
     assert_eq!(host.own.peek(blocks(4, 1)), [b'w'; BLOCK as usize]);
@@ -67,7 +58,7 @@ fn a_mapper_hears_of_each_range_of_an_answer_when_all_of_it_that_the_request_has
     host.run(async {
         let watch = async {
             host.settle().await;
-            let [first, second] = questions(&host.mapper)[..] else { panic!("two questions") };
+            let [first, second] = host.mapper.questions()[..] else { panic!("two questions") };
             let heard = [(first, blocks(0, 1))];
             assert_eq!(host.mapper.durable(), heard, "DELEGATE8: before the request goes on");
             host.holder.hold_next(2, Holds::VolatileWrites);
@@ -139,7 +130,7 @@ fn a_copy_is_reported_when_it_and_what_the_request_writes_are_durable() {
         join(host.write(0), watch).await.0.expect("a good disk");
         host.settle().await;
     });
-    assert_eq!(host.mapper.durable(), [(questions(&host.mapper)[0], blocks(0, 2))], "DELEGATE8");
+    assert_eq!(host.mapper.durable(), [(host.mapper.questions()[0], blocks(0, 2))], "DELEGATE8");
 }
 
 #[test]
@@ -155,11 +146,11 @@ fn a_mapper_is_asked_to_flush_when_what_its_answers_led_to_is_written() {
         let watch = async {
             host.settle().await;
             host.settle().await;
-            assert_eq!(flushes_heard(&host), 0, "DELEGATE3: an answer to a write is under way");
+            assert_eq!(host.mapper.flushes(), 0, "DELEGATE3: an answer to a write is under way");
             host.holder.release();
         };
         let (written, (flushed, ())) = join(host.write(0), join(flush, watch)).await;
         written.and(flushed).expect("a good disk");
     });
-    assert_eq!(flushes_heard(&host), 1, "DELEGATE3");
+    assert_eq!(host.mapper.flushes(), 1, "DELEGATE3");
 }

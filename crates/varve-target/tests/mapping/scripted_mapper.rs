@@ -27,14 +27,18 @@ pub(crate) trait Script {
 }
 
 /// Says something to the question with this number.
-type Turn = Box<dyn Fn(&ScriptedMapper, u64)>;
+pub(crate) type Turn = Box<dyn Fn(&ScriptedMapper, u64)>;
 
 /// Has a turn for each question where a range lies, in order, and is good at all else.
-pub(crate) struct Turns(RefCell<VecDeque<Turn>>);
+pub(crate) struct Turns {
+    turns: RefCell<VecDeque<Turn>>,
+    /// What it says to a trim, if anything.
+    pub(crate) trimmed: Cell<Option<Status>>,
+}
 
 impl Turns {
     pub(crate) fn new(turns: Vec<Turn>) -> Self {
-        Self(RefCell::new(turns.into()))
+        Self { turns: RefCell::new(turns.into()), trimmed: Cell::new(Some(Status::Done)) }
     }
 
     /// Says where one range lies.
@@ -47,12 +51,15 @@ impl Script for Turns {
     fn hear(&self, mapper: &ScriptedMapper, number: u64, message: &ToMapper) {
         match message {
             ToMapper::Map { .. } => {
-                let turn = self.0.borrow_mut().pop_front();
+                let turn = self.turns.borrow_mut().pop_front();
                 turn.unwrap_or_else(|| panic!("no turn for {message:?}"))(mapper, number);
             }
             ToMapper::Flush => mapper.say(number, &ToEngine::Flushed(Status::Done)),
-            ToMapper::Trim { .. } => mapper.say(number, &ToEngine::Trimmed(Status::Done)),
-            ToMapper::Durable { .. } => {}
+            ToMapper::Trim { .. } => {
+                let said = self.trimmed.get().map(ToEngine::Trimmed);
+                said.iter().for_each(|said| mapper.say(number, said));
+            }
+            ToMapper::Durable { .. } | ToMapper::Invalidated => {}
             other => panic!("{other:?} is not to be expected"),
         }
     }
@@ -67,6 +74,8 @@ pub(crate) struct ScriptedMapper {
     devices: RefCell<Vec<Device>>,
     /// How often it has died.
     deaths: Cell<u64>,
+    /// It cannot be reached.
+    pub(crate) is_away: Cell<bool>,
     changed: Notify,
     heard: RefCell<Vec<Numbered<ToMapper>>>,
 }
@@ -105,6 +114,28 @@ impl ScriptedMapper {
     /// Questions of which it was told that an answer does not hold.
     pub(crate) fn failed(&self) -> Vec<u64> {
         self.heard(|heard| matches!(heard.message, ToMapper::Failed { .. }).then_some(heard.id))
+    }
+
+    /// Questions where a range lies.
+    pub(crate) fn questions(&self) -> Vec<u64> {
+        self.heard(|heard| matches!(heard.message, ToMapper::Map { .. }).then_some(heard.id))
+    }
+
+    /// How often it was asked to make its mapping durable.
+    pub(crate) fn flushes(&self) -> usize {
+        self.heard(|heard| (heard.message == ToMapper::Flush).then_some(())).len()
+    }
+
+    /// What it was told to hold when the engine connected last.
+    pub(crate) fn held(&self) -> Vec<wire::Extent> {
+        let heard = self.heard.borrow();
+        let last = heard.iter().rposition(|heard| matches!(heard.message, ToMapper::Hello(_)));
+        let said = heard[last.expect("an engine was there")..].iter();
+        let held = said.filter_map(|heard| match &heard.message {
+            ToMapper::Held(extents) => Some(extents.clone()),
+            _ => None,
+        });
+        held.flatten().collect()
     }
 
     fn greet(&self) {
@@ -153,6 +184,9 @@ struct ScriptedConnector<S>(Rc<ScriptedMapper>, Rc<S>);
 impl<S: Script + 'static> Connector for ScriptedConnector<S> {
     fn connect(&self) -> LocalFuture<'_, Result<Box<dyn Link>, LinkError>> {
         let Self(mapper, script) = self;
+        if mapper.is_away.get() {
+            return Box::pin(std::future::ready(Err(LinkError)));
+        }
         mapper.decoder.take();
         mapper.output.take();
         let link: Box<dyn Link> =
@@ -195,6 +229,7 @@ impl<S: Script + 'static> Host<S> {
             output: RefCell::default(),
             devices: RefCell::default(),
             deaths: Cell::new(0),
+            is_away: Cell::new(false),
             changed: Notify::default(),
             heard: RefCell::default(),
         });
