@@ -3,6 +3,7 @@
 import contextlib, os, socket, struct, sys
 
 CLUSTER = 64 << 10
+EXTENTS_MAX = 1024
 HELLO, HELD, MAP, FLUSH, TRIM, INVALIDATED, DURABLE, FAILED = range(1, 9)
 WELCOME, DEVICE, MAPPED, INVALIDATE, FLUSHED, TRIMMED = range(65, 71)
 READ, WRITE, DATA, COPY = 1, 2, 0, 3
@@ -22,7 +23,8 @@ class Overlay:
             self.clusters = {int(at): int(own) for at, own in map(str.split, open(self.map_file))}
 
     def map(self, offset, length, write):
-        for at in range(offset // CLUSTER * CLUSTER, offset + length, CLUSTER):
+        # What does not fit into one message is asked for again.
+        for at in range(offset // CLUSTER * CLUSTER, offset + length, CLUSTER)[:EXTENTS_MAX]:
             run, own = min(CLUSTER, self.size - at), self.clusters.get(at)
             if own is not None:
                 yield EXTENT.pack(at, run, DATA, READ | WRITE, 0, 0, own, 0, self.device + 1, NONE)

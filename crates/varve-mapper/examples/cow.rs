@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
-use varve_mapper::wire::{Access, Extent, Hello, Intent, Place, Welcome};
+use varve_mapper::wire::{Access, EXTENTS_MAX, Extent, Hello, Intent, Place, Welcome};
 use varve_mapper::{Mapper, Session, listen, serve};
 
 const CLUSTER: u64 = 64 << 10;
@@ -56,6 +56,7 @@ impl Mapper for Overlay {
         let first = offset / CLUSTER * CLUSTER;
         (first..offset + length)
             .step_by(CLUSTER as usize)
+            .take(EXTENTS_MAX) // the rest is asked for again
             .map(|at| {
                 let length = CLUSTER.min(self.size - at);
                 match (self.clusters.get(&at), intent) {

@@ -30,6 +30,7 @@ pub trait Mapper {
     }
 
     /// Where the range lies: extents of which one has the byte at `offset`. None is an error, and so is what lies outside the volume.
+    /// They are at most [`EXTENTS_MAX`], however long the range is: what they do not have is asked for again.
     fn map(&mut self, offset: u64, length: u64, intent: Intent) -> Vec<Extent>;
 
     /// Makes durable what was answered and made zero so far.
@@ -43,7 +44,7 @@ pub trait Mapper {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// What was copied and written in the range for an answer with `notify` is durable.
+    /// What was copied in the range for an answer with `notify`, and what the request that asked wrote there, is durable.
     fn durable(&mut self, offset: u64, length: u64) {
         let _ = (offset, length);
     }

@@ -117,7 +117,7 @@ pub struct Extent {
     pub access: Access,
     /// The answer is for the request that asked alone, and is not kept.
     pub once: bool,
-    /// The mapper is to hear when what is copied and written is durable.
+    /// In an answer to a write: the mapper is to hear when what is copied, and what the request that asked writes there, is durable.
     pub notify: bool,
     /// Milliseconds for which the answer holds; without end if 0.
     pub expiry_ms: u32,
@@ -209,7 +209,7 @@ pub enum ToMapper {
     },
     /// No request uses any more what was invalidated.
     Invalidated,
-    /// What was copied and written for the answer with this number is durable.
+    /// What was copied there for the answer with this number, and what the request that asked wrote there, is durable.
     Durable {
         /// First byte.
         offset: u64,

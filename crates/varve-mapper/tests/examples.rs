@@ -1,4 +1,4 @@
-//! Both examples answer an engine: this test is one, on a real socket, with real files.
+//! The examples that copy on write answer an engine: this test is one, on a real socket, with real files.
 
 #![expect(clippy::disallowed_methods, reason = "real processes are waited for")]
 
@@ -7,19 +7,19 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use varve_mapper::Engine;
-use varve_mapper::wire::Extent;
+use varve_mapper::wire::{COPY_LENGTH_MAX, EXTENTS_MAX, Extent, Intent, Place};
 
 const CLUSTER: u64 = 64 << 10;
 const SIZE: u64 = 10 * CLUSTER + 4096;
 
-fn connect(socket: &Path, held: &[Extent]) -> Engine {
+fn connect(socket: &Path, size: u64, held: &[Extent]) -> Engine {
     let stream = loop {
         match UnixStream::connect(socket) {
             Ok(stream) => break stream,
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
         }
     };
-    Engine::connect(stream, "data/vm", SIZE, held).expect("the mapper answers the hello")
+    Engine::connect(stream, "data/vm", size, held).expect("the mapper answers the hello")
 }
 
 fn byte(engine: &mut Engine, at: u64) -> u8 {
@@ -50,7 +50,7 @@ fn answers_an_engine(command: &dyn Fn() -> Command) {
         Mapper(child.expect("the example starts"))
     };
     let mapper = start();
-    let mut engine = connect(&path("socket"), &[]);
+    let mut engine = connect(&path("socket"), SIZE, &[]);
     let welcome = engine.welcome();
     assert!(welcome.is_persistent && welcome.keeps_answers);
     let mode = std::fs::metadata(path("socket")).expect("a socket").permissions().mode();
@@ -68,25 +68,65 @@ fn answers_an_engine(command: &dyn Fn() -> Command) {
     drop(mapper);
 
     let _mapper = start();
-    let mut engine = connect(&path("socket"), &held);
+    let mut engine = connect(&path("socket"), SIZE, &held);
     assert_eq!(read(&mut engine), *b"1b2", "flushed");
     assert_eq!(byte(&mut engine, 3 * CLUSTER), b'3', "told again");
     assert_eq!(byte(&mut engine, 4 * CLUSTER), b'b', "neither flushed nor told");
     assert_eq!(std::fs::read(path("base")).expect("the base")[5], b'b', "the base is not written");
 }
 
-#[test]
-fn the_example_in_rust_answers_an_engine() {
+/// A request that zeros may be as large as the volume.
+fn answers_the_first_part_of_a_large_request(command: &dyn Fn() -> Command) {
+    let size = (EXTENTS_MAX as u64 + 76) * CLUSTER;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| -> PathBuf { folder.path().join(name) };
+    let base = std::fs::File::create(path("base")).expect("a base");
+    base.set_len(size).expect("a base with nothing in it");
+    let child = command().arg(path("socket")).arg(path("base")).arg(path("overlay")).spawn();
+    let _mapper = Mapper(child.expect("the example starts"));
+    let mut engine = connect(&path("socket"), size, &[]);
+    for intent in [Intent::Read, Intent::Write] {
+        let mut at = 0;
+        while at < size {
+            let extents = engine.ask(at, size - at, intent).expect("an answer that is a message");
+            let is_copy = |extent: &&Extent| matches!(extent.place, Place::Copy { .. });
+            let copied: u64 = extents.iter().filter(is_copy).map(|extent| extent.length).sum();
+            assert!(copied <= COPY_LENGTH_MAX, "{copied} bytes to copy");
+            assert_eq!(extents.first().map(|extent| extent.offset), Some(at), "it has the first byte");
+            at = extents.last().and_then(Extent::end).expect("an end");
+        }
+        assert_eq!(at, size, "the rest is answered when it is asked for");
+    }
+}
+
+fn example_in_rust() -> Command {
     let test = std::env::current_exe().expect("this test");
     let examples = test.parent().and_then(Path::parent).expect("target/PROFILE").join("examples");
-    answers_an_engine(&|| Command::new(examples.join("cow")));
+    Command::new(examples.join("cow"))
+}
+
+fn example_in_python() -> Command {
+    let mut command = Command::new("python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/cow.py"));
+    command
+}
+
+#[test]
+fn the_example_in_rust_answers_an_engine() {
+    answers_an_engine(&example_in_rust);
 }
 
 #[test]
 fn the_example_in_python_answers_an_engine() {
-    answers_an_engine(&|| {
-        let mut command = Command::new("python3");
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/cow.py"));
-        command
-    });
+    answers_an_engine(&example_in_python);
+}
+
+#[test]
+fn the_example_in_rust_answers_requests_that_need_more_extents_than_a_message_has() {
+    answers_the_first_part_of_a_large_request(&example_in_rust);
+}
+
+#[test]
+fn the_example_in_python_answers_requests_that_need_more_extents_than_a_message_has() {
+    answers_the_first_part_of_a_large_request(&example_in_python);
 }

@@ -1,5 +1,6 @@
 //! What a mapper says: it is checked before anything of it is used.
 
+use super::notices::Notice;
 use super::question::{About, Answer, Connection, CopyFirst, Kept, send};
 use super::range_map::{Entry, Place, Target};
 use super::state::State;
@@ -21,6 +22,17 @@ enum Checked {
     Error,
 }
 
+/// The notice for which an extent of an answer to a write asks.
+fn notice(said: &wire::Extent, extent: Extent, kept: &Kept) -> Option<Notice> {
+    match &kept.place {
+        Place::Data { target, offset } if said.notify && kept.access.write => {
+            assert!(target.may_be_written(), "DELEGATE1");
+            Some(Notice { extent, to: (Rc::clone(target), *offset) })
+        }
+        _ => None,
+    }
+}
+
 impl State {
     /// An answer has come, or extents that were not asked for.
     pub(super) fn mapped(&self, connection: &Connection, number: u64, extents: &[wire::Extent]) {
@@ -39,9 +51,6 @@ impl State {
                 }
                 continue;
             }
-            if said.notify {
-                notices.push(extent);
-            }
             let has_first = |access: Access| {
                 asked.is_some_and(|(gap, intent)| {
                     let fits = if intent == Intent::Read { access.read } else { access.write };
@@ -52,6 +61,7 @@ impl State {
                 Checked::Error => {}
                 Checked::Keep(kept) => {
                     is_located |= has_first(kept.access);
+                    notices.extend(notice(said, extent, &kept));
                     self.keep_if_wanted(kept, extent, asked.map(|(_, intent)| intent));
                 }
                 Checked::Copy { kept, to, from } => {
@@ -61,6 +71,7 @@ impl State {
                         continue;
                     }
                     is_located |= has_first(kept.access);
+                    notices.extend(notice(said, extent, &kept));
                     let changing = self.changing.add(extent);
                     copies.push(CopyFirst { extent, to, from, kept, changing });
                 }
@@ -132,12 +143,32 @@ impl State {
 
     /// Keeps an answer, but for what is being copied or trimmed (DELEGATE2, DELEGATE5).
     pub(super) fn keep(&self, kept: &Kept, extent: Extent) {
+        for (part, entry) in self.unchanging(kept, extent) {
+            self.cache.borrow_mut().insert(part, kept.access, &entry);
+        }
+    }
+
+    /// Keeps an answer whose copy is done. One for one request alone was used by that (REMAP2).
+    pub(super) fn keep_copied(&self, kept: &Kept, extent: Extent) {
+        if !kept.once {
+            return self.keep(kept, extent);
+        }
+        for (part, entry) in self.unchanging(kept, extent) {
+            self.cache.borrow_mut().use_up(part, kept.access, entry);
+        }
+    }
+
+    /// What is kept of an answer: all that is neither being copied nor being trimmed.
+    fn unchanging(&self, kept: &Kept, extent: Extent) -> Vec<(Extent, Entry)> {
         let entry = self.entry(kept);
         assert!(self.shape.extent().contains(extent), "DELEGATE1");
-        for part in self.changing.unchanging(extent) {
-            let place = entry.place.further(part.offset - extent.offset);
-            self.cache.borrow_mut().insert(part, kept.access, &Entry { place, ..entry.clone() });
-        }
+        let parts = self.changing.unchanging(extent).into_iter();
+        parts
+            .map(|part| {
+                let place = entry.place.further(part.offset - extent.offset);
+                (part, Entry { place, ..entry.clone() })
+            })
+            .collect()
     }
 
     /// Keeps it in any case.
@@ -150,7 +181,7 @@ impl State {
     fn entry(&self, kept: &Kept) -> Entry {
         let expiry = Duration::from_millis(u64::from(kept.expiry_ms));
         let expires = (kept.expiry_ms > 0).then(|| self.clock.now().after(expiry));
-        let is_pinned = kept.access.write && !kept.once && self.is_persistent.get();
+        let is_pinned = kept.access.write && self.is_persistent.get();
         let unflushed = is_pinned.then(|| self.next_answer());
         let (place, once) = (kept.place.clone(), kept.once);
         Entry { place, expires, once, unflushed, was_used: Cell::new(true) }

@@ -12,7 +12,14 @@ pub(super) struct Question<'a> {
     state: &'a State,
     pub(super) number: u64,
     /// DELEGATE3: for writes.
-    _landing: Option<TrackerGuard>,
+    landing: Option<TrackerGuard>,
+}
+
+impl Question<'_> {
+    /// Ends the question; what is returned is kept until what its answer led to is written (DELEGATE3).
+    pub(super) fn into_landing(mut self) -> Option<TrackerGuard> {
+        self.landing.take()
+    }
 }
 
 impl Drop for Question<'_> {
@@ -89,7 +96,7 @@ impl State {
         let before = self.outstanding.borrow_mut().insert(number, outstanding);
         assert!(before.is_none(), "numbers are used once");
         send(connection, number, &about.message());
-        Question { state: self, number, _landing: landing }
+        Question { state: self, number, landing }
     }
 
     /// Waits for the answer; none if the connection is lost before.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - REMAP1. An answer is found until it is replaced, invalidated, expired or evicted, and never afterwards.
 //! - REMAP2. An answer to a write that the mapper has not made durable is pinned: it is neither evicted nor replaced by one that is not,
-//!   so it can be sent again to a mapper that reconnects.
+//!   so it can be sent again to a mapper that reconnects, also when no request uses it any more.
 //! - REMAP3. When a question is sent there are at most `entries_max` ranges, but for those of REMAP2; so an answer is there when the
 //!   request that asked looks. What was not asked for is dropped if there is no room.
 
@@ -18,6 +18,9 @@ pub(super) struct RemapCache {
     writes: RangeMap,
     /// Answers of REMAP2 in ranges that are being trimmed: used by no request.
     trimming: RangeMap,
+    /// Answers of REMAP2 that no request uses any more: those for one request alone that were used, and those of ranges that could
+    /// not be trimmed.
+    spent: RangeMap,
     entries_max: usize,
     clock: Clock,
     /// Where eviction goes on: writes after reads.
@@ -36,17 +39,17 @@ pub(super) struct Found {
 impl RemapCache {
     pub(super) fn new(entries_max: usize, clock: Clock) -> Self {
         let (reads, writes) = (RangeMap::default(), RangeMap::default());
-        let trimming = RangeMap::default();
-        Self { reads, writes, trimming, entries_max, clock, hand: (Intent::Read, 0) }
+        let (trimming, spent) = (RangeMap::default(), RangeMap::default());
+        Self { reads, writes, trimming, spent, entries_max, clock, hand: (Intent::Read, 0) }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.reads.len() + self.writes.len()
+        self.reads.len() + self.writes.len() + self.spent.len()
     }
 
     pub(super) fn unflushed(&self) -> usize {
         let pinned = |map: &RangeMap| map.iter().filter(|(_, entry)| entry.unflushed.is_some()).count();
-        pinned(&self.reads) + pinned(&self.writes)
+        pinned(&self.reads) + pinned(&self.writes) + self.spent.len()
     }
 
     fn map(&self, intent: Intent) -> &RangeMap {
@@ -84,10 +87,11 @@ impl RemapCache {
     pub(super) fn take(&mut self, intent: Intent, extent: Extent) -> Option<Found> {
         let (range, entry) = self.live(intent, extent.offset)?;
         entry.was_used.set(true);
-        let is_once = entry.once;
+        let once = entry.once.then(|| entry.clone());
         let found = self.look(intent, extent);
-        if is_once {
+        if let Some(entry) = once {
             self.map_mut(intent).remove(range);
+            self.spend(range, entry);
         }
         found
     }
@@ -118,11 +122,28 @@ impl RemapCache {
         let is_pinned = entry.unflushed.is_some();
         if access.write {
             put(&mut self.writes, extent, entry, is_pinned);
+            if is_pinned {
+                self.spent.remove(extent);
+            }
         }
         if access.read {
             // One for writes too is sent again from `writes`.
             let unflushed = entry.unflushed.filter(|_| !access.write);
             put(&mut self.reads, extent, &Entry { unflushed, ..entry.clone() }, is_pinned);
+        }
+    }
+
+    /// An answer for one request alone was used by it without being kept: nothing else is known of the range, for `access`.
+    pub(super) fn use_up(&mut self, extent: Extent, access: Access, entry: Entry) {
+        assert!(entry.once && access.write, "REMAP2: a copy is for a write");
+        self.remove(extent, access);
+        self.spend(extent, entry);
+    }
+
+    /// No request uses an answer any more. One that the mapper has not made durable is sent again (REMAP2).
+    fn spend(&mut self, extent: Extent, entry: Entry) {
+        if entry.unflushed.is_some() {
+            self.spent.insert(extent, Entry { expires: None, once: false, ..entry });
         }
     }
 
@@ -134,28 +155,28 @@ impl RemapCache {
         if access.write {
             self.writes.remove(extent);
         }
-        self.trimming.remove(extent);
+        forget(&mut self.trimming, extent, access);
+        forget(&mut self.spent, extent, access);
     }
 
     /// Forgets answers for a range that is being trimmed, but keeps those of REMAP2 to be sent again until it was.
     pub(super) fn set_aside(&mut self, extent: Extent) {
         assert!(self.trimming.pinned(extent).is_empty(), "DELEGATE5: one trim of a range at a time");
-        let overlapping = |map: &RangeMap| -> Vec<(Extent, Entry)> {
-            let pinned = map.iter().filter(|(_, entry)| entry.unflushed.is_some());
-            let cut = pinned.filter_map(|(range, entry)| {
-                let part = range.intersect(extent)?;
-                let place = entry.place.further(part.offset - range.offset);
-                Some((part, Entry { place, ..entry.clone() }))
-            });
-            cut.collect()
-        };
-        let pinned = [overlapping(&self.reads), overlapping(&self.writes)].concat();
+        let maps = [&self.reads, &self.spent, &self.writes];
+        let pinned: Vec<_> = maps.into_iter().flat_map(|map| pinned_parts(map, extent)).collect();
         self.remove(extent, Access::BOTH);
         pinned.into_iter().for_each(|(part, entry)| self.trimming.insert(part, entry));
     }
 
-    /// A range was trimmed, or was not.
+    /// A range was trimmed, or may be.
     pub(super) fn trimmed(&mut self, extent: Extent) {
+        self.trimming.remove(extent);
+    }
+
+    /// A range was not trimmed: requests ask where it lies.
+    pub(super) fn not_trimmed(&mut self, extent: Extent) {
+        assert!(self.writes.pinned(extent).is_empty(), "DELEGATE5: no answer was kept meanwhile");
+        pinned_parts(&self.trimming, extent).into_iter().for_each(|(part, entry)| self.spend(part, entry));
         self.trimming.remove(extent);
     }
 
@@ -173,16 +194,19 @@ impl RemapCache {
         };
         self.reads.retain(flushed);
         self.writes.retain(flushed);
-        self.trimming.retain(|entry| flushed(entry) && entry.unflushed.is_some());
+        for map in [&mut self.trimming, &mut self.spent] {
+            map.retain(|entry| flushed(entry) && entry.unflushed.is_some());
+        }
         self.assert_consistent();
     }
 
-    /// Ranges of each map follow each other; what is being trimmed is there only to be sent again.
+    /// Ranges of each map follow each other; what no request uses is there only to be sent again.
     fn assert_consistent(&self) {
-        for map in [&self.reads, &self.writes, &self.trimming] {
+        for map in [&self.reads, &self.writes, &self.trimming, &self.spent] {
             map.assert_consistent();
         }
-        assert!(self.trimming.iter().all(|(_, entry)| entry.unflushed.is_some()), "REMAP2: it is told again");
+        let mut unused = self.trimming.iter().chain(self.spent.iter());
+        assert!(unused.all(|(_, entry)| entry.unflushed.is_some()), "REMAP2: it is told again");
     }
 
     /// What is to be sent to a mapper that reconnects.
@@ -191,13 +215,11 @@ impl RemapCache {
             let held = map.iter().filter(|(_, entry)| entry.unflushed.is_some());
             held.map(|(extent, entry)| (extent, access, entry.place.clone())).collect()
         };
-        let mut held = of(&self.reads, Access::READ);
-        held.extend(of(&self.writes, Access::WRITE));
-        let access = |place: &Place| if matches!(place, Place::Zero) { Access::READ } else { Access::WRITE };
-        let trimming =
-            self.trimming.iter().map(|(extent, entry)| (extent, access(&entry.place), entry.place.clone()));
-        held.extend(trimming);
-        held
+        let unused = |map: &RangeMap| -> Vec<_> {
+            map.iter().map(|(extent, entry)| (extent, access_of(&entry.place), entry.place.clone())).collect()
+        };
+        let (reads, writes) = (of(&self.reads, Access::READ), of(&self.writes, Access::WRITE));
+        [reads, unused(&self.spent), writes, unused(&self.trimming)].concat()
     }
 
     /// Whether there is room for what was not asked for (REMAP3).
@@ -222,6 +244,35 @@ impl RemapCache {
             if !keep {
                 self.map_mut(intent).remove(extent);
             }
+        }
+    }
+}
+
+/// What of `extent` the mapper has not made durable, and where it lies.
+fn pinned_parts(map: &RangeMap, extent: Extent) -> Vec<(Extent, Entry)> {
+    let pinned = map.iter().filter(|(_, entry)| entry.unflushed.is_some());
+    let cut = pinned.filter_map(|(range, entry)| {
+        let part = range.intersect(extent)?;
+        let place = entry.place.further(part.offset - range.offset);
+        Some((part, Entry { place, ..entry.clone() }))
+    });
+    cut.collect()
+}
+
+/// For what an answer that no request uses was kept: one to a write has a place, and what was trimmed is for reads.
+fn access_of(place: &Place) -> Access {
+    if matches!(place, Place::Zero) { Access::READ } else { Access::WRITE }
+}
+
+/// Forgets of answers that no request uses those for `access`.
+fn forget(map: &mut RangeMap, extent: Extent, access: Access) {
+    for range in map.pinned(extent) {
+        let (Some(part), Some((_, entry))) = (range.intersect(extent), map.get(range.offset)) else {
+            continue;
+        };
+        let was_for = access_of(&entry.place);
+        if was_for.read && access.read || was_for.write && access.write {
+            map.remove(part);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Writes and zeros of which not all is known, and what is copied for them first.
 
 use super::asks::Asked;
+use super::notices::Owed;
 use super::options::InjectedBug;
 use super::question::{Answer, CopyFirst};
 use super::range_map::Place;
@@ -46,14 +47,18 @@ impl State {
 
     /// Writes what `io` has in the extents `left`, asking for what is not known.
     async fn write(&self, io: &Io, mut left: Vec<Extent>) -> Result<(), IoError> {
-        let mut deadline = self.deadline();
+        let (mut deadline, mut owed) = (self.deadline(), Owed::default());
+        let mut landing = None;
         while let Some(first) = left.first().copied() {
-            if let Some((length, known)) = self.write_known(io, first) {
+            if let Some((length, known)) = self.write_known(io, first, &mut owed) {
                 known.await?;
+                drop(landing.take());
                 left = without(left, Extent::new(first.offset, length));
+                self.notify(owed.take_written(&left));
                 deadline = self.deadline();
                 continue;
             }
+            drop(landing.take()); // a flush waits for it, and this request may wait for a flush
             if self.is_full_of_unflushed() {
                 self.flush().await?;
             }
@@ -62,12 +67,19 @@ impl State {
                 continue;
             };
             match answer {
-                Answer::Kept { notices } => self.notify(question.number, notices),
+                Answer::Kept { notices } => {
+                    owed.add(question.number, notices, &left);
+                    landing = question.into_landing();
+                }
                 Answer::Copies { copies, notices, in_use } => {
-                    left = copies.iter().fold(left, |left, copy| without(left, copy.extent));
+                    owed.add(question.number, notices, &left);
+                    for CopyFirst { extent, to: (target, offset), .. } in &copies {
+                        owed.written_at(*extent, (target, *offset));
+                        left = without(left, *extent);
+                    }
                     self.land_all(question.number, copies, io).await?;
                     drop(in_use);
-                    self.notify(question.number, notices);
+                    self.notify(owed.take_written(&left));
                     deadline = self.deadline();
                 }
                 Answer::Error | Answer::Status(_) => return Err(IoError::Medium),
@@ -77,7 +89,7 @@ impl State {
     }
 
     /// Submits the first part of `extent` of a change, of which all is known; how long it is.
-    fn write_known(&self, io: &Io, extent: Extent) -> Option<(u64, Completion<'static>)> {
+    fn write_known(&self, io: &Io, extent: Extent, owed: &mut Owed) -> Option<(u64, Completion<'static>)> {
         let (mut pieces, mut at) = (Vec::new(), extent.offset);
         while at < extent.end() {
             let rest = Extent::new(at, extent.end() - at);
@@ -86,7 +98,9 @@ impl State {
                 unreachable!("DELEGATE1: a write has a place")
             };
             assert!(target.may_be_written(), "DELEGATE1");
-            let part = part_of(io, Extent::new(at, found.run)).at(offset);
+            let part = Extent::new(at, found.run);
+            owed.written_at(part, (&target, offset));
+            let part = part_of(io, part).at(offset);
             self.mark_written(&target);
             pieces.push(target.device.forward(part, || self.enter()));
             at += found.run;
@@ -108,7 +122,7 @@ impl State {
             }
             let CopyFirst { extent, kept, changing, .. } = copy;
             if changing.end() {
-                self.keep(&kept, extent);
+                self.keep_copied(&kept, extent);
             } else {
                 self.cache.borrow_mut().remove(extent, kept.access); // where it lay before is known no more
             }
@@ -148,9 +162,10 @@ impl State {
         to.device.write(at, data.freeze(), Durability::Volatile).await.map(drop)
     }
 
-    fn notify(&self, number: u64, notices: Vec<Extent>) {
-        if !notices.is_empty() {
-            self.notices.borrow_mut().extend(notices.into_iter().map(|extent| (number, extent)));
+    /// These ranges are written: the mapper hears of it when they are durable (DELEGATE8).
+    fn notify(&self, written: Vec<(u64, Extent)>) {
+        if !written.is_empty() {
+            self.notices.borrow_mut().extend(written);
             self.changed.notify_all();
         }
     }

@@ -231,9 +231,13 @@ impl State {
         Ok(())
     }
 
-    /// Sends a message if there is a connection.
+    /// Sends a message about question `number` if the connection on which it was asked is there: a mapper that has come back
+    /// since did not give that answer (DELEGATE8).
     pub(super) fn send(&self, number: u64, message: &ToMapper) {
-        if let Some(connection) = &*self.connection.borrow() {
+        assert!(number <= self.last_number.get(), "DELEGATE8: the question was sent");
+        if let Some(connection) = &*self.connection.borrow()
+            && connection.number < number
+        {
             send(connection, number, message);
         }
     }

@@ -8,12 +8,14 @@
 //! - DELEGATE2. What an answer has copied is copied, but for what the request itself writes, before any other request is led there;
 //!   if that fails the mapper is notified that its answer does not hold, and no answer counts that it may have given before.
 //! - DELEGATE3. When the mapper is asked to make its mapping durable, all that lies where its answers said is durable: no answer for
-//!   writes is under way meanwhile.
+//!   writes is under way meanwhile, nor the write of the request that asked.
 //! - DELEGATE4. When an invalidation is acknowledged, no request uses what it made invalid, and none will.
 //! - DELEGATE5. What a trim frees is used by no request from before the trim is sent to the mapper until it has answered.
 //! - DELEGATE6. An answer that clients rely on and that the mapper has not made durable is sent to it when it reconnects,
 //!   before any question.
 //! - DELEGATE7. A request that needs an answer waits for it at most for the time that was set, and no other request waits for it.
+//! - DELEGATE8. The mapper is notified that a range of its answer is durable when what the answer has copied and all that the
+//!   request that asked writes in the range is written where the answer said, and flushed; on the connection of the answer only.
 
 mod answers;
 mod asks;
@@ -23,6 +25,7 @@ mod changing;
 mod connection;
 mod flush;
 mod link;
+mod notices;
 mod options;
 mod question;
 mod range_map;

@@ -2,6 +2,7 @@
 
 use super::changing::ChangingRange;
 use super::link::Link;
+use super::notices::Notice;
 use super::range_map::{Place, Target};
 use std::rc::Rc;
 use varve_block::{Extent, TrackerGuard};
@@ -56,10 +57,10 @@ pub(super) enum Answer {
     /// Where the first bytes lie is known now.
     Kept {
         /// Ranges of which the mapper wants a notice when they are durable.
-        notices: Vec<Extent>,
+        notices: Vec<Notice>,
     },
     /// Something is to be copied first.
-    Copies { copies: Vec<CopyFirst>, notices: Vec<Extent>, in_use: TrackerGuard },
+    Copies { copies: Vec<CopyFirst>, notices: Vec<Notice>, in_use: TrackerGuard },
     /// The mapper does not say.
     Error,
     /// To a flush or a trim.

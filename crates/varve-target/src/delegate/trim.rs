@@ -2,6 +2,7 @@
 
 use super::question::{About, Answer};
 use super::state::State;
+use std::cell::Cell;
 use varve_block::{Buffer, Extent, IoError, LockMode, Outcome};
 use varve_mapper::wire::Status;
 
@@ -27,14 +28,18 @@ impl State {
         let deadline = self.deadline();
         let _alone = self.in_time(deadline, self.trims.lock(extent, LockMode::Exclusive)).await?;
         let _changing = self.changing.add(extent);
-        let _aside = Aside::new(self, extent);
+        let aside = Aside::new(self, extent);
         self.in_time(deadline, self.drain()).await?; // DELEGATE5
         loop {
             let connection = self.until(deadline, || self.connection.borrow().clone()).await?;
+            aside.asked.set(Some(connection.number));
             let question = self.send_question(&connection, About::Trim(extent), None);
             match self.answer_to(&question, &connection, deadline).await? {
                 Some(Answer::Status(Status::Done)) => return Ok(()),
-                Some(_) => return Err(IoError::Medium),
+                Some(_) => {
+                    aside.asked.set(None);
+                    return Err(IoError::Medium);
+                }
                 None => {} // the connection was lost
             }
         }
@@ -45,17 +50,27 @@ impl State {
 struct Aside<'a> {
     state: &'a State,
     extent: Extent,
+    /// The connection on which the mapper was asked last, as long as it has not said that the trim failed.
+    asked: Cell<Option<u64>>,
 }
 
 impl<'a> Aside<'a> {
     fn new(state: &'a State, extent: Extent) -> Self {
         state.cache.borrow_mut().set_aside(extent);
-        Self { state, extent }
+        Self { state, extent, asked: Cell::new(None) }
     }
 }
 
 impl Drop for Aside<'_> {
+    /// A mapper that was asked and is still there may free the range whenever it likes: what was answered for it before is believed
+    /// no more, and would be told again wrongly if the mapper died after it had used the places for something else. One
+    /// that has said that it did not, or that has gone, has the range as it was (DELEGATE6).
     fn drop(&mut self) {
-        self.state.cache.borrow_mut().trimmed(self.extent);
+        let may_be_done = self.asked.get().is_some_and(|number| self.state.is_connected(number));
+        let mut cache = self.state.cache.borrow_mut();
+        match may_be_done {
+            true => cache.trimmed(self.extent),
+            false => cache.not_trimmed(self.extent),
+        }
     }
 }

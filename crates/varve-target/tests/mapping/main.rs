@@ -2,9 +2,12 @@
 
 mod conversions;
 mod delegate;
+mod delegate_durable;
 mod delegate_failed_copy;
+mod delegate_held;
 mod delegate_hostile;
 mod layouts;
 mod map_crashes;
 mod moves;
 mod qcow2;
+mod scripted_mapper;

@@ -295,12 +295,9 @@ impl SimMapper {
             1 => (false, 1),
             _ => (false, 0),
         };
-        // What is made durable later must be sent again, so it is kept.
-        let may_end = |extent: &Extent| extent.access == Access::READ;
-        extents
-            .into_iter()
-            .map(|extent| if may_end(&extent) { Extent { once, expiry_ms, ..extent } } else { extent })
-            .collect()
+        // What is made durable later is sent again, also if it is for one request alone.
+        let expiry = |extent: &Extent| if extent.access == Access::READ { expiry_ms } else { 0 };
+        extents.into_iter().map(|extent| Extent { once, expiry_ms: expiry(&extent), ..extent }).collect()
     }
 
     fn map_cluster(&self, cluster: u64, is_asked: bool, intent: Intent) -> Option<Extent> {

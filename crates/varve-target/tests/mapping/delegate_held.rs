@@ -1,0 +1,159 @@
+//! What clients rely on is sent to a mapper that comes back, also where no request uses it any more: what was answered to one write
+//! alone, and what lies in a range that could not be trimmed.
+
+use crate::scripted_mapper::{BLOCK, Host, OWN, Turn, Turns};
+use std::time::Duration;
+use varve_block::{Extent, IoError};
+use varve_mapper::wire::{self, Access, Place, Status, ToEngine, Welcome};
+
+/// Block 0 lies in block `at` of the mapper's device.
+fn data(at: u64) -> wire::Extent {
+    wire::Extent::new(0, BLOCK, Place::Data { device: OWN, offset: at * BLOCK })
+}
+
+/// That is for the request that asked alone.
+fn once(at: u64) -> wire::Extent {
+    wire::Extent { once: true, ..data(at) }
+}
+
+/// Block 0 is to be copied there for the request that asked alone.
+fn copied_once(at: u64) -> wire::Extent {
+    let place = Place::Copy { device: OWN, offset: at * BLOCK, from: None };
+    wire::Extent { place, ..once(at) }
+}
+
+fn first() -> Extent {
+    Extent::new(0, BLOCK)
+}
+
+fn host(extents: Vec<wire::Extent>) -> Host<Turns> {
+    let turns: Vec<Turn> = extents.into_iter().map(Turns::map).collect();
+    let trim_unit = u32::try_from(BLOCK).expect("small");
+    Host::new(Turns::new(turns), Welcome { is_persistent: true, keeps_answers: true, trim_unit })
+}
+
+/// Places that the mapper was told to hold when the engine connected last.
+fn held(host: &Host<Turns>) -> Vec<Place> {
+    host.mapper.held().iter().map(|extent| extent.place).collect()
+}
+
+/// The mapper forgets answers for block 0.
+async fn invalidate(host: &Host<Turns>, access: Access) {
+    host.mapper.say(1, &ToEngine::Invalidate { offset: 0, length: BLOCK, access });
+    host.settle().await;
+}
+
+#[test]
+fn an_answer_to_one_write_alone_is_sent_again_until_the_mapper_has_made_it_durable() {
+    let host = host(vec![once(4)]);
+    host.run(async {
+        host.write(0).await.expect("a good disk");
+        host.reconnect().await;
+        assert_eq!(held(&host), [data(4).place], "DELEGATE6: the write was acknowledged");
+        host.flush().await.expect("a good disk");
+        assert_eq!(host.mapper.flushes(), 1, "DELEGATE3: the mapping is not durable before");
+        host.reconnect().await;
+        assert_eq!(held(&host), [], "REMAP2: it is durable");
+    });
+}
+
+#[test]
+fn of_answers_to_one_write_alone_the_last_is_sent_again() {
+    let host = host(vec![once(4), once(5), copied_once(6), data(7)]);
+    host.run(async {
+        for (count, at) in [(1, 4), (2, 5), (3, 6), (4, 7)] {
+            host.write(0).await.expect("a good disk");
+            assert_eq!(host.mapper.questions().len(), count, "each write asks");
+            host.reconnect().await;
+            assert_eq!(held(&host), [data(at).place], "REMAP2");
+        }
+    });
+}
+
+#[test]
+fn what_was_copied_for_one_write_alone_is_read_after_zeros_were_known() {
+    let host = host(vec![copied_once(4), wire::Extent { access: Access::READ, ..data(4) }]);
+    host.run(async {
+        host.delegate.connected(true).await;
+        host.discard(first()).await.expect("it can be trimmed");
+        host.write(0).await.expect("a good disk");
+        assert_eq!(host.read(0).await, [b'w'; BLOCK as usize], "REMAP1: the zeros were replaced");
+        host.reconnect().await;
+        assert_eq!(held(&host), [data(4).place], "DELEGATE6");
+    });
+}
+
+#[test]
+fn answers_to_one_write_alone_are_forgotten_when_those_for_writes_are_invalidated() {
+    let host = host(vec![once(4)]);
+    host.run(async {
+        host.write(0).await.expect("a good disk");
+        invalidate(&host, Access::READ).await;
+        host.reconnect().await;
+        assert_eq!(held(&host), [data(4).place], "DELEGATE6: those for reads alone are invalid");
+        invalidate(&host, Access::WRITE).await;
+        host.reconnect().await;
+        assert_eq!(held(&host), []);
+    });
+}
+
+#[test]
+fn a_range_that_was_trimmed_holds_no_answer_to_one_write_alone() {
+    let host = host(vec![once(4)]);
+    host.run(async {
+        host.write(0).await.expect("a good disk");
+        host.discard(first()).await.expect("it can be trimmed");
+        host.reconnect().await;
+        assert_eq!(held(&host), [Place::Zero], "DELEGATE6");
+    });
+}
+
+#[test]
+fn answers_for_a_range_that_the_mapper_fails_to_trim_are_sent_again_and_used_no_more() {
+    let host = host(vec![data(4), data(5)]);
+    host.script.trimmed.set(Some(Status::Failed));
+    host.run(async {
+        host.write(0).await.expect("a good disk");
+        assert_eq!(host.discard(first()).await, Err(IoError::Medium));
+        host.reconnect().await;
+        assert_eq!(held(&host), [data(4).place], "DELEGATE6: the write was acknowledged");
+        host.write(0).await.expect("a good disk");
+        assert_eq!(host.own.peek(Extent::new(5 * BLOCK, BLOCK)), [b'w'; BLOCK as usize], "it is asked for");
+        host.reconnect().await;
+        assert_eq!(held(&host), [data(5).place], "REMAP2: the later answer replaced it");
+    });
+}
+
+#[test]
+fn answers_for_a_range_that_a_mapper_died_trimming_are_sent_to_it_when_it_is_back_after_all() {
+    let host = host(vec![once(4)]);
+    host.script.trimmed.set(None);
+    host.run(async {
+        host.write(0).await.expect("a good disk");
+        let die = async {
+            host.settle().await;
+            host.mapper.is_away.set(true);
+            host.mapper.die();
+        };
+        let (discarded, ()) = futures_util::future::join(host.discard(first()), die).await;
+        assert_eq!(discarded, Err(IoError::Medium), "DELEGATE7");
+        host.mapper.is_away.set(false);
+        host.delegate.connected(true).await;
+        assert_eq!(held(&host), [data(4).place], "DELEGATE6");
+    });
+}
+
+#[test]
+fn answers_for_a_range_that_a_mapper_may_still_trim_are_believed_no_more() {
+    let host = host(vec![data(4)]);
+    host.script.trimmed.set(None);
+    host.run(async {
+        host.write(0).await.expect("a good disk");
+        assert_eq!(host.discard(first()).await, Err(IoError::Medium), "DELEGATE7");
+        host.settle().await;
+        // It frees the range now, is flushed, and uses the place for something else.
+        host.world.clock().sleep(Duration::from_secs(60)).await;
+        host.reconnect().await;
+        assert_eq!(held(&host), [], "DELEGATE5");
+    });
+}
