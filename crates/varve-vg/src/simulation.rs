@@ -4,6 +4,7 @@ mod arrays;
 mod commits;
 mod disks;
 mod membership;
+mod numbers;
 
 use crate::disk::write_label;
 use crate::model::{Group, LogicalVolume};

@@ -15,7 +15,7 @@ use varve_control::{Lost, refuse_lost};
 use varve_vg::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume, PhysicalVolume};
 use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};
-use varve_vg::{FreeDisk, Group, Stamp};
+use varve_vg::{CommitError, FreeDisk, Group, Stamp};
 
 /// Writes the backup in a file to all of its disks.
 pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Failure> {
@@ -98,6 +98,9 @@ fn refused(place: &str, error: &RebuildError) -> Failure {
         }
         RebuildError::NotLost(_) => {
             (Code::GroupExists, "start the daemon, varve pv scan PATH…, and varve vg restore VG FILE")
+        }
+        RebuildError::Commit(CommitError::NumbersUsedUp { .. }) => {
+            (Code::BadBackup, "give it a lower `sequence`: no group changes so many times")
         }
         RebuildError::Commit(_) => (Code::MediumFailed, "look at the disks, and try again"),
     };
