@@ -5,6 +5,7 @@ mod commits;
 mod disks;
 mod membership;
 mod numbers;
+mod rebuilding;
 
 use crate::disk::write_label;
 use crate::model::{Group, LogicalVolume};

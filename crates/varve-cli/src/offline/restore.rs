@@ -14,6 +14,7 @@ use varve_block::{Access, Arena};
 use varve_control::{Lost, refuse_lost};
 use varve_vg::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume, PhysicalVolume};
+use varve_vg::plan::under_way;
 use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};
 use varve_vg::{CommitError, FreeDisk, Group, Stamp};
 
@@ -37,6 +38,8 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
     refuse_lost(&whole, &lost, &options.drop, options.destroy.dry_run, &command)?;
     let mut plan = Plan::of_steps(steps(&backup, options));
     plan.steps.extend(lost.iter().map(Lost::step));
+    let ended: Vec<String> = under_way(&backup).iter().map(|words| format!("warning: {words}")).collect();
+    plan.steps.extend(ended.iter().cloned());
     if options.destroy.dry_run {
         return Ok(Answer::new(&plan, table::plan(&plan)));
     }
@@ -50,8 +53,9 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
         Ok(Backup { group: name, sequence, text: group.text() })
     });
     let rebuilt = rebuilt?.map_err(|error: RebuildError| refused(&place, &error))?;
-    let said = format!("restored group {} as change {}", rebuilt.group, rebuilt.sequence);
-    Ok(Answer::new(&rebuilt, said))
+    let mut said = vec![format!("restored group {} as change {}", rebuilt.group, rebuilt.sequence)];
+    said.extend(ended);
+    Ok(Answer::new(&rebuilt, said.join("\n")))
 }
 
 /// The backup without the pools that are to be dropped: a pool that is given less than it holds is none any more.

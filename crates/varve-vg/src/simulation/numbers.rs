@@ -207,12 +207,12 @@ fn a_group_is_not_rebuilt_as_a_version_after_the_last() {
 fn a_label_of_the_highest_generation_is_written_again() {
     let lab = Lab::new(World::new(1), 2);
     lab.world.run(async {
-        let mut open = lab.create().await;
+        lab.create().await;
         let device = lab.disk(1).device;
         let (label, _) = read_label(&device, &lab.world.arena()).await.expect("labelled");
         let highest = varve_format::Label { generation: u64::MAX, ..label };
         write_label(&device, &highest, &lab.world.arena()).await.expect("no faults");
-        (open, _) = lab.open_on([0, 1]).await;
+        let (mut open, _) = lab.open_on([0, 1]).await;
         change(&mut open, Change::RemoveDisk { id: pv_id(1) }).await.expect("no faults");
         let (mut open, free) = lab.open_on([0, 1]).await;
         assert_eq!(free.len(), 1, "it belongs to no group now");
