@@ -135,6 +135,7 @@ pub(crate) fn commit(error: &CommitError) -> Failure {
         CommitError::Incomplete { .. } => Code::GroupIncomplete,
         CommitError::TextTooLong { .. } => Code::NoSpaceInGroup,
         CommitError::Disks { .. } | CommitError::Broken { .. } => Code::MediumFailed,
+        CommitError::NumbersUsedUp { .. } => Code::GroupDamaged,
         CommitError::PlanOutdated { .. } => Code::VolumeBusy,
     };
     Failure::new(code, error.to_string()).help(unquoted(&error.help()))

@@ -28,6 +28,7 @@ mod lifetimes;
 mod losses;
 mod merges;
 mod moves;
+mod restores;
 mod rules;
 mod serving;
 

@@ -23,4 +23,4 @@ pub use name::{NAME_LENGTH_MAX, NameError, check_name};
 pub use page::tables;
 pub use ring::{Damaged, Placed, RingContent, place, text_length_max};
 pub use signature::{HEAD_LENGTH, Signature, TAIL_LENGTH, find_image_format, find_signature};
-pub use slot::{Slot, SlotError, SlotHeader, slot_length, version_of};
+pub use slot::{SEQUENCE_END, Slot, SlotError, SlotHeader, slot_length, version_of};

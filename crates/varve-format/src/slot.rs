@@ -9,8 +9,9 @@
 //!   uncovered, its own address and its sequence (the generation) included.
 //! - SLOT2. `version` is made of the group, the sequence, the previous version and the text: equal versions have equal
 //!   texts and equal histories. It is a UUID of version 5 (SHA-1, RFC 9562).
-//! - SLOT3. The first version, sequence 1, follows none; every other one follows one. It also knows up to
-//!   [`ANCESTORS_MAX`] versions before that, newest first, so that a disk that lacks a few versions still knows its line.
+//! - SLOT3. The first version, sequence 1, follows none; every other one, of a sequence below [`SEQUENCE_END`], follows one.
+//!   It also knows up to [`ANCESTORS_MAX`] versions before that, newest first, so that a disk that lacks a few versions
+//!   still knows its line.
 //! - SLOT4. The text is UTF-8 and cannot be taken for a header, whose magic is not UTF-8.
 
 use crate::label::BLOCK_SIZE;
@@ -22,6 +23,8 @@ use varve_block::align_up;
 pub const HEADER_SIZE: usize = 256;
 /// How many versions before the previous one a slot knows.
 pub const ANCESTORS_MAX: usize = 9;
+/// Numbers of versions are lower than this. No group changes so many times, and there is room to count on from any of them.
+pub const SEQUENCE_END: u64 = 1 << 62;
 /// The version of this layout.
 pub const SLOT_VERSION: u32 = 1;
 /// The longest text that any slot may hold: 16 MiB. A ring may set a lower bound.
@@ -269,7 +272,7 @@ impl SlotHeader {
 
 /// SLOT3.
 fn follows(sequence: u64, previous: Option<Uuid>) -> bool {
-    sequence >= 1 && (sequence == 1) == previous.is_none()
+    (1..SEQUENCE_END).contains(&sequence) && (sequence == 1) == previous.is_none()
 }
 
 /// SLOT3.
@@ -303,6 +306,13 @@ mod tests {
         let body = crc32c::crc32c(&bytes[HEADER_SIZE..]);
         BODY_CHECKSUM.put_u32(bytes, body);
         CHECKSUM.seal(bytes);
+    }
+
+    /// Gives the encoded sample another number, and the version that this makes.
+    fn renumber(bytes: &mut [u8], sequence: u64) {
+        let Slot { vg, previous, text, .. } = sample();
+        SEQUENCE.put_u64(bytes, sequence);
+        VERSION.put_uuid(bytes, version_of(vg, sequence, previous, &text));
     }
 
     #[test]
@@ -356,6 +366,8 @@ mod tests {
             |bytes| SEQUENCE.put_u64(bytes, 1),
             |bytes| SEQUENCE.put_u64(bytes, 0),
             |bytes| SEQUENCE.put_u64(bytes, 8),
+            |bytes| renumber(bytes, SEQUENCE_END),
+            |bytes| renumber(bytes, u64::MAX),
             |bytes| PREVIOUS.put_uuid(bytes, Uuid::nil()),
             |bytes| PREVIOUS.put_uuid(bytes, Uuid::from_u128(9)),
             |bytes| VERSION.put_uuid(bytes, Uuid::from_u128(9)),
@@ -374,6 +386,10 @@ mod tests {
             let found = Slot::decode(&bytes, 0);
             assert!(matches!(found, Err(SlotError::Invalid(_))), "change {index}: {found:?}");
         }
+        let mut last = sample().encode(0);
+        renumber(&mut last, SEQUENCE_END - 1);
+        seal(&mut last);
+        assert_eq!(Slot::decode(&last, 0).map(|slot| slot.sequence), Ok(SEQUENCE_END - 1), "SLOT3");
         let mut newer = sample().encode(0);
         LAYOUT_VERSION.put_u32(&mut newer, 2);
         seal(&mut newer);
@@ -383,7 +399,7 @@ mod tests {
     proptest! {
         #[test]
         fn slots_survive_the_round_trip(
-            vg: u128, pv: u128, sequence in 2_u64.., previous in 1..=u128::MAX,
+            vg: u128, pv: u128, sequence in 2..SEQUENCE_END, previous in 1..=u128::MAX,
             ancestors in proptest::collection::vec(1..=u128::MAX, 0..=ANCESTORS_MAX),
             text in "\\PC{0,6000}", block in 0_u64..1 << 40,
         ) {

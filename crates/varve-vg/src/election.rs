@@ -9,7 +9,8 @@
 //! - VERSION1. A version is written only to disks that it counts on (belong to it and are not marked missing), and only
 //!   after the version before it was durable on every disk that both count on; and before, to those that it removes.
 //! - VERSION2. Before a group is used while disks are absent, a version that marks them missing is acknowledged.
-//! - VERSION3. A version's number is higher than that of any version that a disk held on which it is written.
+//! - VERSION3. A version's number is higher than that of any version that a disk held on which it is written; of a disk that
+//!   joins its ring is read before: it may hold versions of a line that was abandoned.
 //!
 //! From these follow the rules:
 //! - ELECT1. A version that is an ancestor of another disk's is older, not different.
@@ -25,7 +26,7 @@ use crate::injected_bug::{InjectedBug, has};
 use crate::model::{Group, TextError};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
-use varve_format::{Placed, RingContent, Slot};
+use varve_format::{Placed, RingContent, SEQUENCE_END, Slot};
 
 /// What one disk says of the group.
 #[derive(Clone, Debug)]
@@ -77,9 +78,6 @@ pub enum Undecided {
     /// The version that counts is whole, and cannot be true.
     Contradiction(&'static str),
 }
-
-/// Numbers from here on are not ours: no group changes so many times.
-const SEQUENCE_END: u64 = 1 << 62;
 
 /// Finds the version that counts.
 pub fn elect(replicas: &[Replica]) -> Result<Election, Undecided> {

@@ -5,7 +5,7 @@
 //!   It is acknowledged when all are durable; so after a crash any one disk that was there knows it.
 //! - Before a group is used it is *reconciled*: disks that lag behind are brought forward, what was read is made durable,
 //!   and a version that marks absent disks missing, and takes back those that returned, is acknowledged.
-//! - A disk joins with its ring and label written before the others hear of it. One that leaves gets the version without it before
+//! - A disk joins with its ring read, and then ring and label written, before the others hear of it. One that leaves gets the version without it before
 //!   them, and its label is cleared after: so it never goes on alone, as a disk of the group, when that version counts.
 //!
 //! Invariants:
@@ -31,7 +31,7 @@ use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_block::{Arena, Device, IoError};
-use varve_format::{Slot, text_length_max};
+use varve_format::{SEQUENCE_END, Slot, text_length_max};
 
 /// A group and its disks.
 pub struct OpenGroup {
@@ -150,11 +150,16 @@ impl OpenGroup {
         arena: Arena,
     ) -> Result<Self, CommitError> {
         let (vg, sequence, text) = (group.id(), group.entry().sequence, group.text());
+        if sequence >= SEQUENCE_END {
+            let paths = disks.iter().map(|free| free.disk.path.clone()).collect();
+            let group = group.name().into();
+            return Err(CommitError::NumbersUsedUp { group, sequence: sequence - 1, paths });
+        }
         let slot = Slot { vg, pv: Uuid::nil(), sequence, previous, ancestors: Vec::new(), text };
         let (members, stale, notes) = (Vec::new(), Vec::new(), Vec::new());
         let (slot_now, state, undecided) = (slot.clone(), State::Reconciled, None);
         let mut open = OpenGroup { group, slot: slot_now, members, stale, notes, state, undecided, arena };
-        open.commit(open.group.clone(), slot, disks).await?;
+        open.commit(open.group.clone(), slot, disks.into_iter().map(Member::first).collect()).await?;
         Ok(open)
     }
 
@@ -340,17 +345,29 @@ impl OpenGroup {
 
     /// Commits `next` as the version that follows the present one.
     async fn commit_next(&mut self, next: Group, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
-        let numbers = self.members.iter().map(|member| member.sequence_max);
-        let sequence = numbers.max().unwrap_or(0).max(self.slot.sequence) + 1; // VERSION3
         assert_eq!(self.state, State::Reconciled, "OPEN1");
+        let (vg, arena) = (self.group.id(), self.arena.clone());
+        let joining = join_all(joining.into_iter().map(|free| Member::joining(free, vg, &arena))).await;
+        let sequence = self.next_number(&joining)?;
         let next = next.numbered(sequence);
         let slot = self.slot.followed_by(sequence, next.text());
         self.commit(next, slot, joining).await
     }
 
+    /// The number of the next version, which is written to `joining`, too (VERSION3).
+    fn next_number(&self, joining: &[Member]) -> Result<u64, CommitError> {
+        let members = || self.members.iter().chain(joining);
+        let highest = members().map(|member| member.sequence_max).fold(self.slot.sequence, u64::max);
+        if highest + 1 < SEQUENCE_END {
+            return Ok(highest + 1);
+        }
+        let last = members().filter(|member| !member.can_be_followed());
+        let paths = last.map(|member| member.disk.path.clone()).collect();
+        Err(CommitError::NumbersUsedUp { group: self.group.name().into(), sequence: highest, paths })
+    }
+
     /// Makes `next`, as `slot` has it, the version that counts.
-    async fn commit(&mut self, next: Group, slot: Slot, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
-        let joining: Vec<Member> = joining.into_iter().map(Member::joining).collect();
+    async fn commit(&mut self, next: Group, slot: Slot, joining: Vec<Member>) -> Result<(), CommitError> {
         self.check_length(&next, slot.text.len(), &joining)?;
         self.undecided = Some(next.clone());
         let results = self.write_everywhere(&next, &slot, joining).await;

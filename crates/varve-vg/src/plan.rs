@@ -35,6 +35,7 @@ mod split;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod under_way;
 mod volumes;
 
 pub use asked::{DiskChoice, Layout, Sectors};
@@ -43,6 +44,8 @@ pub use conversion::{ConversionError, ConversionStep};
 pub use error::{ErrorKind, PlanError};
 pub use job_step::{JobStep, Numbered};
 pub use restore::{Loss, LossKind, losses};
+pub(crate) use under_way::drop_under_way;
+pub use under_way::under_way;
 
 use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume};
 use crate::size::format_size;

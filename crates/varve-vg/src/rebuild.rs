@@ -7,7 +7,7 @@ use crate::disk::{self, Disk, ReadProblem};
 use crate::free_disk::FreeDisk;
 use crate::model::{Description, Group, TextError};
 use crate::open::{CommitError, OpenGroup};
-use crate::plan::Stamp;
+use crate::plan::{Stamp, drop_under_way};
 use uuid::Uuid;
 use varve_block::Arena;
 use varve_format::{Label, version_of};
@@ -54,8 +54,7 @@ pub async fn rebuild(
     next.group.sequence = sequence + 1;
     next.group.changed = stamp.date;
     next.group.change.clone_from(&stamp.change);
-    next.snapshot_sets.clear(); // resolved since, one way or the other
-    next.jobs.clear(); // and so are they: what had begun, stores and pools know
+    drop_under_way(&mut next); // UNDERWAY1
     for pv in &mut next.physical_volumes {
         pv.missing = false;
     }

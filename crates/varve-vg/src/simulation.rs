@@ -4,6 +4,8 @@ mod arrays;
 mod commits;
 mod disks;
 mod membership;
+mod numbers;
+mod rebuilding;
 
 use crate::disk::write_label;
 use crate::model::{Group, LogicalVolume};

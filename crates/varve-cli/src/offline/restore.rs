@@ -14,8 +14,9 @@ use varve_block::{Access, Arena};
 use varve_control::{Lost, refuse_lost};
 use varve_vg::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume, PhysicalVolume};
+use varve_vg::plan::under_way;
 use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};
-use varve_vg::{FreeDisk, Group, Stamp};
+use varve_vg::{CommitError, FreeDisk, Group, Stamp};
 
 /// Writes the backup in a file to all of its disks.
 pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Failure> {
@@ -37,6 +38,8 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
     refuse_lost(&whole, &lost, &options.drop, options.destroy.dry_run, &command)?;
     let mut plan = Plan::of_steps(steps(&backup, options));
     plan.steps.extend(lost.iter().map(Lost::step));
+    let ended: Vec<String> = under_way(&backup).iter().map(|words| format!("warning: {words}")).collect();
+    plan.steps.extend(ended.iter().cloned());
     if options.destroy.dry_run {
         return Ok(Answer::new(&plan, table::plan(&plan)));
     }
@@ -50,8 +53,9 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
         Ok(Backup { group: name, sequence, text: group.text() })
     });
     let rebuilt = rebuilt?.map_err(|error: RebuildError| refused(&place, &error))?;
-    let said = format!("restored group {} as change {}", rebuilt.group, rebuilt.sequence);
-    Ok(Answer::new(&rebuilt, said))
+    let mut said = vec![format!("restored group {} as change {}", rebuilt.group, rebuilt.sequence)];
+    said.extend(ended);
+    Ok(Answer::new(&rebuilt, said.join("\n")))
 }
 
 /// The backup without the pools that are to be dropped: a pool that is given less than it holds is none any more.
@@ -98,6 +102,9 @@ fn refused(place: &str, error: &RebuildError) -> Failure {
         }
         RebuildError::NotLost(_) => {
             (Code::GroupExists, "start the daemon, varve pv scan PATH…, and varve vg restore VG FILE")
+        }
+        RebuildError::Commit(CommitError::NumbersUsedUp { .. }) => {
+            (Code::BadBackup, "give it a lower `sequence`: no group changes so many times")
         }
         RebuildError::Commit(_) => (Code::MediumFailed, "look at the disks, and try again"),
     };

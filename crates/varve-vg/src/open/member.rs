@@ -1,11 +1,11 @@
 //! A disk of a group: its label, and the versions that are written to it.
 
 use super::ReplicaState;
-use crate::disk::{Disk, write_label, write_slot};
+use crate::disk::{Disk, read_ring, write_label, write_slot};
 use crate::free_disk::FreeDisk;
 use uuid::Uuid;
 use varve_block::{Arena, Extent, IoError};
-use varve_format::{Label, Slot};
+use varve_format::{Label, RingContent, SEQUENCE_END, Slot};
 
 /// A disk of the group that is here and can be used.
 pub(super) struct Member {
@@ -19,7 +19,18 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn joining(free: FreeDisk) -> Self {
+    /// A disk that joins the group `vg`, with what its ring holds of the group from before (VERSION3).
+    pub(super) async fn joining(free: FreeDisk, vg: Uuid, arena: &Arena) -> Self {
+        let Label { pv, ring, .. } = free.label;
+        let bytes = read_ring(&free.disk.device, ring, arena).await;
+        let held = RingContent::find(&bytes, ring, vg, pv);
+        let newest = held.newest().map(|placed| (placed.extent, placed.slot.sequence));
+        let (newest, sequence_max) = newest.unzip();
+        Member { newest, sequence_max: sequence_max.unwrap_or(0), ..Self::first(free) }
+    }
+
+    /// A disk that holds nothing of the group to which it comes.
+    pub(super) fn first(free: FreeDisk) -> Self {
         assert!(free.label.vg.is_none(), "a disk joins one group at a time");
         Member {
             pv: free.label.pv,
@@ -30,6 +41,12 @@ impl Member {
             newest: None,
             sequence_max: 0,
         }
+    }
+
+    /// Whether a version can follow the newest that it holds (SLOT3).
+    pub(super) fn can_be_followed(&self) -> bool {
+        assert!(self.sequence_max < SEQUENCE_END, "SLOT3: {} was read as a number", self.sequence_max);
+        self.sequence_max + 1 < SEQUENCE_END
     }
 
     pub(super) async fn bring_forward(
@@ -66,7 +83,9 @@ impl Member {
     }
 
     pub(super) async fn relabel(&mut self, vg: Option<Uuid>, arena: &Arena) -> Result<(), IoError> {
-        let label = Label { generation: self.label.generation + 1, vg, ..self.label };
+        // Of copies with the highest generation, the one that was written first and is durable counts: `write_label`.
+        let generation = self.label.generation.saturating_add(1);
+        let label = Label { generation, vg, ..self.label };
         assert_eq!(label.pv, self.pv, "a disk stays what it is");
         write_label(&self.disk.device, &label, arena).await?;
         (self.label, self.label_worn) = (label, false);

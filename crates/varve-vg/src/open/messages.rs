@@ -154,6 +154,16 @@ pub enum CommitError {
         /// The group.
         group: String,
     },
+    /// The description has the highest number that any version may have, on these disks: none can follow (VERSION3).
+    #[error("no number can follow {sequence}, which the description of {group} has on {}", paths.join(", "))]
+    NumbersUsedUp {
+        /// The group.
+        group: String,
+        /// The number.
+        sequence: u64,
+        /// Where the disks are.
+        paths: Vec<String>,
+    },
     /// The group has changed since the plan was made.
     #[error("{group} has changed since this was planned")]
     PlanOutdated {
@@ -181,6 +191,13 @@ impl CommitError {
             }
             Self::Disks { .. } | Self::Broken { .. } => {
                 "look at the disks, then `varve pv scan`, which finds out whether the change counts".into()
+            }
+            Self::NumbersUsedUp { paths, .. } => {
+                let paths = paths.join(" ");
+                format!(
+                    "no group changes so many times: detach {paths} and `varve pv scan`, and `varve pv create {paths} \
+                    --yes` makes free what is not needed; if the group lies there only, copy its volumes to a new group"
+                )
             }
             Self::PlanOutdated { .. } => "try again".into(),
         }

@@ -6,6 +6,7 @@
 //!
 //! Invariant PLAN4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
 
+use super::under_way::{drop_under_way, mark_words, work_words};
 use super::{Draft, PlanError};
 use crate::model::{Description, Group, Layout, LogicalVolume, PhysicalVolume, PvName, Segment, Store};
 use std::collections::HashSet;
@@ -104,7 +105,7 @@ fn begins_with(segments: &[Segment], before: &[Segment]) -> bool {
 
 impl Draft<'_> {
     /// The volumes of the backup on the disks of the group, which must be the very ones of the backup.
-    pub(super) fn restore(&mut self, backup: Description) -> Result<(), PlanError> {
+    pub(super) fn restore(&mut self, taken: Description) -> Result<(), PlanError> {
         let group: String = self.group_name().into();
         if let Some(entry) = self.description.moves.first() {
             return Err(PlanError::Moving { what: group.clone(), group, from: entry.from });
@@ -113,6 +114,9 @@ impl Draft<'_> {
             return Err(self.converting(entry.volume));
         }
         let misfit = |problem: String| PlanError::Backup { group: group.clone(), problem };
+        taken.check().map_err(PlanError::Invalid)?;
+        let mut backup = taken.clone();
+        drop_under_way(&mut backup); // UNDERWAY1
         let backup = Group::new(backup).map_err(PlanError::Invalid)?;
         if backup.id() != self.description.group.id {
             return Err(misfit(format!("it is of the group {} ({})", backup.name(), backup.id())));
@@ -130,6 +134,7 @@ impl Draft<'_> {
         self.description.logical_volumes = backup.logical_volumes().to_vec();
         self.keep_what_is_there(&backup);
         self.restore_images(&backup);
+        self.tell_what_does_not_go_on(&taken);
         // Sets and jobs stay what they are now: those of when the backup was taken have ended since (PLANJOB2).
         Ok(())
     }
@@ -177,6 +182,22 @@ impl Draft<'_> {
             .map(|lv| format!("bring back {} ({})", self.full(&lv.name), self.size_text(lv.extents)))
             .collect();
         self.steps.extend(back);
+    }
+
+    /// UNDERWAY1. Jobs that stand in the group's description now go on as they are (PLANJOB2), and a volume that is kept as it is now
+    /// shows nothing else than now.
+    fn tell_what_does_not_go_on(&mut self, taken: &Description) {
+        let stays = |id: u64| self.description.jobs.iter().any(|job| job.id == id);
+        let mut words = work_words(taken, |job| !stays(job.id));
+        for then in &taken.logical_volumes {
+            let now = self.before.logical_volumes().iter().find(|now| now.id == then.id);
+            let kept = self.description.logical_volumes.iter().find(|kept| kept.id == then.id);
+            let is_kept = now.zip(kept).is_some_and(|(now, kept)| {
+                (&now.layout, &now.segments, now.uncleared) == (&kept.layout, &kept.segments, kept.uncleared)
+            });
+            words.extend(mark_words(taken, then).filter(|_| !is_kept));
+        }
+        self.warnings.extend(words);
     }
 
     /// The backup's disks, where and how they are now.

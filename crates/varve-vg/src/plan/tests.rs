@@ -9,6 +9,7 @@ mod logs;
 mod mapper;
 mod moves;
 mod replace;
+mod under_way;
 
 use super::*;
 use crate::model::{self, Role, SetMember, areas};
