@@ -67,7 +67,7 @@ fn what_was_to_be_cleared_in_a_backup_is_not_cleared_after_a_restore() {
     };
     let remove = || Change::RemoveVolume { name: "vm1".into() };
     let fresh = marked(&group(&[20, 20]), linear("vm1", 8), 0);
-    let cleared = made(&fresh, Change::Cleared { volume: volume_of(&fresh).id });
+    let cleared = made(&fresh, Change::Cleared { volume: volume_of(&fresh).id, until: 8 });
     let said = put_back(&made(&cleared, remove()), &fresh);
     assert_eq!(
         said,
