@@ -197,6 +197,7 @@ impl Draft<'_> {
             });
             words.extend(mark_words(taken, then).filter(|_| !is_kept));
         }
+        assert!(self.description.moves.is_empty() && self.description.conversions.is_empty(), "UNDERWAY1");
         self.warnings.extend(words);
     }
 
