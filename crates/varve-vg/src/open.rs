@@ -358,6 +358,7 @@ impl OpenGroup {
     fn next_number(&self, joining: &[Member]) -> Result<u64, CommitError> {
         let members = || self.members.iter().chain(joining);
         let highest = members().map(|member| member.sequence_max).fold(self.slot.sequence, u64::max);
+        assert!(highest < SEQUENCE_END, "SLOT3: {highest} was read as a number");
         if highest + 1 < SEQUENCE_END {
             return Ok(highest + 1);
         }

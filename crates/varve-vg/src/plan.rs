@@ -134,7 +134,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::EndMove { from } => draft.end_move(from),
         Change::Convert { volume, step } => draft.convert(volume, step, stamp.date),
         Change::Jobs(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
-        Change::Restore { backup } => draft.restore(*backup),
+        Change::Restore { backup } => draft.restore(&backup),
     }?;
     draft.finish(stamp)
 }

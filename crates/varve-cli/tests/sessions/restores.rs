@@ -128,3 +128,26 @@ fn a_pool_is_not_given_less_than_its_own_superblock_says_whatever_the_text_says_
     world.ok("vg restore data grown -y");
     assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
 }
+
+#[test]
+fn what_was_under_way_in_a_backup_does_not_go_on_where_it_is_written_to_lost_disks() {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 32M");
+    world.ok("vg backup data backup");
+    fill(&world, "data/a", 32 * MIB, 7);
+    assert_eq!(world.stop(), Some(0));
+    // As if the volume had not been cleared yet when the backup was made.
+    let text = std::fs::read_to_string(world.path("backup")).expect("a backup");
+    let marked = text.replacen("\nextents = 8\n", "\nextents = 8\nuncleared = 0\n", 1);
+    assert_ne!(text, marked);
+    std::fs::write(world.path("marked"), marked).expect("there is room");
+    for disk in ["d1", "d2"] {
+        let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
+        file.write_all_at(&vec![0xa5; (1 << 20) - (64 << 10)], 64 << 10).expect("it is long enough");
+    }
+    let words = "warning: data/a was being cleared in the backup, and is not";
+    assert!(world.ok("restore marked d1 d2 -n").contains(words));
+    assert!(world.ok("restore marked d1 d2 -y").contains(words));
+    world.start();
+    assert!(holds(&world, "data/a", 32 * MIB, 7), "UNDERWAY1");
+}

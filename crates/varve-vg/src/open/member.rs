@@ -26,6 +26,7 @@ impl Member {
         let held = RingContent::find(&bytes, ring, vg, pv);
         let newest = held.newest().map(|placed| (placed.extent, placed.slot.sequence));
         let (newest, sequence_max) = newest.unzip();
+        assert!(newest.is_none_or(|slot| ring.contains(slot)), "RING1: {newest:?} in {ring:?}");
         Member { newest, sequence_max: sequence_max.unwrap_or(0), ..Self::first(free) }
     }
 

@@ -105,7 +105,7 @@ fn begins_with(segments: &[Segment], before: &[Segment]) -> bool {
 
 impl Draft<'_> {
     /// The volumes of the backup on the disks of the group, which must be the very ones of the backup.
-    pub(super) fn restore(&mut self, taken: Description) -> Result<(), PlanError> {
+    pub(super) fn restore(&mut self, taken: &Description) -> Result<(), PlanError> {
         let group: String = self.group_name().into();
         if let Some(entry) = self.description.moves.first() {
             return Err(PlanError::Moving { what: group.clone(), group, from: entry.from });
@@ -134,7 +134,7 @@ impl Draft<'_> {
         self.description.logical_volumes = backup.logical_volumes().to_vec();
         self.keep_what_is_there(&backup);
         self.restore_images(&backup);
-        self.tell_what_does_not_go_on(&taken);
+        self.tell_what_does_not_go_on(taken);
         // Sets and jobs stay what they are now: those of when the backup was taken have ended since (PLANJOB2).
         Ok(())
     }
@@ -197,6 +197,7 @@ impl Draft<'_> {
             });
             words.extend(mark_words(taken, then).filter(|_| !is_kept));
         }
+        assert!(self.description.moves.is_empty() && self.description.conversions.is_empty(), "UNDERWAY1");
         self.warnings.extend(words);
     }
 
