@@ -36,7 +36,6 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, IoError, Shown, Suspended, accept_unaligned, accept_unaligned_shown};
-use varve_target::ErrorTarget;
 use varve_target::array::ArrayStatus;
 use varve_target::snapshot::{SnapshotStore, StoreOptions, side_by_side};
 use varve_target::thin::PoolError;
@@ -293,7 +292,7 @@ impl VolumeStack {
     /// Lets all requests of a volume without stores fail from now on.
     #[cfg(any(test, feature = "injected-bugs"))]
     pub async fn fail(&self) {
-        let broken = ErrorTarget::new(self.size(), 4096, IoError::Medium);
+        let broken = varve_target::ErrorTarget::new(self.size(), 4096, IoError::Medium);
         self.base.replace(Device::new(broken));
         self.turn_top().await.expect("there are no stores");
     }
