@@ -20,6 +20,7 @@ use varve_api::{
 use varve_block::IoError;
 use varve_vg::Change;
 use varve_vg::model::LogicalVolume;
+use varve_volume::DoorOf;
 use varve_volume::spec::Accepts;
 
 /// The reason that a group's text gives for a volume that a person took out of use.
@@ -322,7 +323,7 @@ impl Control {
             if located.group != group {
                 continue;
             }
-            let portal = self.portal_of_file(&located, name.snapshot.clone(), read_only, false).await;
+            let portal = self.portal(&located, name.snapshot.clone(), read_only, DoorOf::SameFile).await;
             let Ok(portal) = portal else { continue };
             if let Some(export) = self.exports.borrow().get(&id)
                 && let Open::Fuse(door) = &export.open

@@ -17,10 +17,9 @@ use varve_api::{Code, Failure};
 use varve_block::{Moment, Portal, UnixTime};
 use varve_export::fuse::FuseOptions;
 use varve_vg::names::VolumeName;
-use varve_volume::NewExport;
-use varve_volume::ShardHandle;
 use varve_volume::export_target::Target;
 use varve_volume::world::{Files, Place};
+use varve_volume::{DoorOf, NewExport, ShardHandle};
 
 /// How long requests of an export that ends may wait for space.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -59,7 +58,7 @@ impl Control {
     pub(super) async fn resize_exports(&self, name: &VolumeName, located: &LocatedVolume) {
         for id in self.exports_of(name) {
             let read_only = self.exports.borrow().get(&id).is_some_and(|export| export.remembered.read_only);
-            let Ok(portal) = self.portal_of_file(located, None, read_only, false).await else { continue };
+            let Ok(portal) = self.portal(located, None, read_only, DoorOf::SameFile).await else { continue };
             if let Some(KnownExport { open: Open::Fuse(door), .. }) = self.exports.borrow().get(&id) {
                 door.replace(portal);
             }
@@ -133,7 +132,8 @@ impl Control {
         path: &Path,
         located: &LocatedVolume,
     ) -> Result<Open, Failure> {
-        let portal = self.portal_of_file(located, name.snapshot.clone(), remembered.read_only, true).await?;
+        let portal =
+            self.portal(located, name.snapshot.clone(), remembered.read_only, DoorOf::NewFile).await?;
         let (arena, path, name) = (self.context.arena(), path.to_owned(), name.to_string());
         let options = FuseOptions {
             name,
@@ -169,23 +169,12 @@ impl Control {
         located: &LocatedVolume,
         snapshot: Option<String>,
         read_only: bool,
+        of: DoorOf,
     ) -> Result<Portal, Failure> {
         let volume = located.volume.id;
-        let portal = located.home.volume(volume).portal(snapshot, read_only);
-        portal.await.map_err(failures::gone)?.ok_or_else(not_active)
-    }
-
-    /// The same for a file, which is new, or led to the volume anew.
-    pub(super) async fn portal_of_file(
-        &self,
-        located: &LocatedVolume,
-        snapshot: Option<String>,
-        read_only: bool,
-        is_new: bool,
-    ) -> Result<Portal, Failure> {
-        let volume = located.home.volume(located.volume.id);
-        let portal = volume.portal_of_file(snapshot, read_only, is_new).await;
-        portal.map_err(failures::gone)?.ok_or_else(not_active)
+        let portal = located.home.volume(volume).portal(snapshot, read_only, of);
+        let portal = portal.await.map_err(failures::gone)?;
+        portal.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))
     }
 
     /// Ends an export whose file could not be remembered, or that is removed. Writes of its volume that wait for space
@@ -259,8 +248,4 @@ impl Control {
     fn name_of_export(&self, id: &str) -> Option<String> {
         self.exports.borrow().get(id).map(|export| export.name.to_string())
     }
-}
-
-fn not_active() -> Failure {
-    Failure::new(Code::VolumeUnusable, "the volume is not active")
 }

@@ -3,11 +3,10 @@
 //!
 //! Invariants:
 //! - LOCKING1. Of several groups the locks are taken in the order of their identities, before that of the exports.
-//! - LOCKING2. A task that waits for requests of clients to end, or for space, holds no lock; after a scan that of their group.
+//! - LOCKING2. A task that waits for requests of clients to end, or for space, holds no lock. One that closes what a scan has taken out
+//!   of use holds that of its group.
 //! - LOCKING3. A scan reads no disk of a group whose lock it has not got: some of them alone may hold a version that does not count.
 
-use super::known_disk::KnownDisk;
-use super::known_group::KnownGroup;
 use super::locks::{Claim, Guard, Held, of};
 use super::{Control, PROBE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
+use varve_format::Label;
 
 /// The right to change the groups whose disks answer.
 pub(super) struct Answering {
@@ -105,20 +105,13 @@ impl Control {
 
     /// Where disks of a group are, also those that it does without now (LOCKING3).
     fn all_disks_of(&self, group: Uuid) -> BTreeSet<PathBuf> {
-        let is_own = |known: &KnownDisk| {
-            let label = known.label.as_ref();
-            label.is_some_and(|label| label.vg == Some(group) || self.group_with(label.pv) == Some(group))
-        };
         let disks = self.disks.borrow();
-        let own = disks.iter().filter(|(_, known)| is_own(known)).map(|(path, _)| path.clone());
-        let in_use = self.with_group(group, KnownGroup::disk_paths).unwrap_or_default();
-        own.chain(in_use).collect()
-    }
-
-    /// The group that has this disk.
-    fn group_with(&self, disk: Uuid) -> Option<Uuid> {
-        let groups = self.groups.borrow();
-        groups.iter().find(|(_, known)| known.group.pv_by_id(disk).is_some()).map(|(id, _)| *id)
+        let all = self.with_group(group, |known| {
+            let is_own = |label: &Label| label.vg == Some(group) || known.group.pv_by_id(label.pv).is_some();
+            let own = disks.iter().filter(|(_, disk)| disk.label.as_ref().is_some_and(is_own));
+            own.map(|(path, _)| path.clone()).chain(known.disk_paths()).collect()
+        });
+        all.unwrap_or_default()
     }
 
     /// Claims these disks: no other command takes them into a group meanwhile.

@@ -22,7 +22,7 @@ use varve_vg::names::VolumeName;
 use varve_vg::plan::{Layout, PlanError};
 use varve_volume::mappers::MapperFacts;
 use varve_volume::spec::MapperDevice;
-use varve_volume::{NoAnswer, ShardHandle};
+use varve_volume::{DoorOf, NoAnswer, ShardHandle};
 
 /// The layout of a volume as a request asks for it.
 pub(super) fn asked_layout(request: &VolumeCreate, devices: Vec<Uuid>) -> Result<Layout, Failure> {
@@ -183,7 +183,7 @@ impl Control {
         assert!(located.group == group, "TEXT23: a device is a volume of the group");
         match located.unusable {
             Some(failure) => Err(failure),
-            None => self.portal(&located, None, located.volume.read_only).await,
+            None => self.portal(&located, None, located.volume.read_only, DoorOf::Client).await,
         }
     }
 

@@ -69,7 +69,7 @@ impl Control {
     /// Reads all known disks, reconciles the groups on them, and takes into use what is not yet.
     pub(super) async fn survey(&self) {
         let Answering { mut turns, commits, silent } = self.lock_answering().await;
-        let partly_silent = self.groups_on(&silent);
+        let partly_silent = self.groups_on(&silent); // What is found does without them.
         let survey = scan(self.disks_except(&silent), &self.context.arena()).await;
         for problem in &survey.problems {
             self.note_problem(problem);

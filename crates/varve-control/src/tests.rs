@@ -16,10 +16,9 @@ use varve_api::{
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::FaultPlan;
 use varve_vg::names::VolumeName;
-use varve_volume::ShardContext;
 use varve_volume::progress::Progress;
 use varve_volume::quota::CacheQuota;
-use varve_volume::{metadata, open, pool_check, retire};
+use varve_volume::{DoorOf, ShardContext, metadata, open, pool_check, retire};
 
 mod conversions;
 mod failed_targets;

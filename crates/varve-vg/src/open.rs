@@ -5,8 +5,9 @@
 //!   It is acknowledged when all are durable; so after a crash any one disk that was there knows it.
 //! - Before a group is used it is *reconciled*: disks that lag behind are brought forward, what was read is made durable,
 //!   and a version that marks absent disks missing, and takes back those that returned, is acknowledged.
-//! - A disk joins with its ring read, and then ring and label written, before the others hear of it. One that leaves gets the version without it before
-//!   them, and its label is cleared after: so it never goes on alone, as a disk of the group, when that version counts.
+//! - A disk joins with its ring read, and then ring and label written, before the others hear of it. One that leaves gets the
+//!   version without it before them, and its label is cleared after: so it never goes on alone, as a disk of the group, when
+//!   that version counts.
 //!
 //! Invariants:
 //! - OPEN1. Nothing is written before [`OpenGroup::reconcile`], and no change made.

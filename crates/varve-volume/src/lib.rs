@@ -76,5 +76,6 @@ use context::ShardContext;
 pub use events::{EventReceiver, event_channel};
 pub use handle::{Answer, ShardHandle, shard_channel};
 pub use host::Host;
+pub use losses::DoorOf;
 pub use nbd::{DoorLimits, DoorResources};
 pub use no_answer::NoAnswer;

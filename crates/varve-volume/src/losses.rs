@@ -34,27 +34,32 @@ impl Losses {
         self.0.losses.set(self.0.losses.get() + 1);
     }
 
-    /// `device` for one door, which hears of losses from now on (LOSSES1).
-    pub(super) fn door(&self, device: Device) -> Device {
-        self.door_after(device, self.0.losses.get(), false)
+    /// `device` for one door: a new one hears of losses from now on (LOSSES1), that of a file from before (LOSSES2).
+    pub(super) fn door(&self, device: Device, of: DoorOf) -> Device {
+        let heard = match of {
+            DoorOf::Client | DoorOf::NewFile => self.0.losses.get(),
+            DoorOf::SameFile => self.0.heard_by_files.get(),
+        };
+        Device::new(Door { device, losses: self.clone(), heard: Cell::new(heard), of })
     }
+}
 
-    /// `device` for the door of a file, which is new, or led to the volume anew (LOSSES2).
-    pub(super) fn door_of_file(&self, device: Device, is_new: bool) -> Device {
-        let heard = if is_new { &self.0.losses } else { &self.0.heard_by_files };
-        self.door_after(device, heard.get(), true)
-    }
-
-    fn door_after(&self, device: Device, heard: u64, is_of_file: bool) -> Device {
-        Device::new(Door { device, losses: self.clone(), heard: Cell::new(heard), is_of_file })
-    }
+/// Whom a door is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoorOf {
+    /// A connection, or a mapper.
+    Client,
+    /// A file that is mounted.
+    NewFile,
+    /// A file that had a door before: its volume was opened anew, or has another size.
+    SameFile,
 }
 
 struct Door {
     device: Device,
     losses: Losses,
     heard: Cell<u64>,
-    is_of_file: bool,
+    of: DoorOf,
 }
 
 impl BlockDevice for Door {
@@ -66,7 +71,7 @@ impl BlockDevice for Door {
         let io = io.into_io();
         if matches!(io, Io::Flush) {
             let now = self.losses.0.losses.get();
-            if self.is_of_file {
+            if self.of != DoorOf::Client {
                 self.losses.0.heard_by_files.set(now);
             }
             if self.heard.replace(now) != now {
@@ -90,11 +95,12 @@ mod tests {
     fn each_door_hears_of_a_loss_with_its_next_flush_and_once() {
         let (world, losses) = (World::new(1), Losses::default());
         let device = SimDisk::new(4096).device(&world);
-        let (one, other) = (losses.door(device.clone()), losses.door(device.clone()));
+        let (one, other) =
+            (losses.door(device.clone(), DoorOf::Client), losses.door(device.clone(), DoorOf::NewFile));
         world.run(async {
             losses.add();
             losses.add();
-            let late = losses.door(device);
+            let late = losses.door(device, DoorOf::Client);
             assert!(late.flush().await.is_ok(), "it had written nothing");
             for door in [one, other] {
                 assert_eq!(door.flush().await.map(drop), Err(IoError::Medium), "LOSSES1");
@@ -107,17 +113,17 @@ mod tests {
     fn a_file_that_is_led_to_its_volume_anew_hears_of_a_loss_before_that_and_once() {
         let (world, losses) = (World::new(1), Losses::default());
         let device = SimDisk::new(4096).device(&world);
-        let first = losses.door_of_file(device.clone(), true);
+        let first = losses.door(device.clone(), DoorOf::NewFile);
         world.run(async {
             assert!(first.flush().await.is_ok(), "nothing is lost");
             losses.add();
-            let led_anew = losses.door_of_file(device.clone(), false);
+            let led_anew = losses.door(device.clone(), DoorOf::SameFile);
             assert_eq!(led_anew.flush().await.map(drop), Err(IoError::Medium), "LOSSES2");
             assert!(led_anew.flush().await.is_ok(), "once");
-            let again = losses.door_of_file(device.clone(), false);
+            let again = losses.door(device.clone(), DoorOf::SameFile);
             assert!(again.flush().await.is_ok(), "it has heard of that");
             losses.add();
-            let new = losses.door_of_file(device, true);
+            let new = losses.door(device, DoorOf::NewFile);
             assert!(new.flush().await.is_ok(), "it had written nothing");
         });
     }

@@ -3,6 +3,7 @@
 use super::gate::Gate;
 use super::health::Health;
 use super::host::Host;
+use super::losses::DoorOf;
 use super::open_array::{Owner, device_of, make};
 use super::spec::{ActivationSpec, Disks, MapperDevice};
 use super::volume_stack::VolumeStack;
@@ -89,30 +90,19 @@ async fn write_last(context: &ShardContext, volume: Uuid) -> Result<(), Failure>
     }
 }
 
-/// A device for one door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
+/// A device for a client's door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
 pub fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
-    let stack = context.stack(volume)?;
-    let inside = below_door(&stack, snapshot)?;
-    Some(stack.top().losses.door(inside))
+    door(context, volume, snapshot, DoorOf::Client)
 }
 
-/// The same for a file, which is new, or led to the volume anew (LOSSES2 of `losses.rs`).
-pub fn device_of_file(
-    context: &ShardContext,
-    volume: Uuid,
-    snapshot: Option<&str>,
-    is_new: bool,
-) -> Option<Device> {
+/// The same for any door.
+pub fn door(context: &ShardContext, volume: Uuid, snapshot: Option<&str>, of: DoorOf) -> Option<Device> {
     let stack = context.stack(volume)?;
-    let inside = below_door(&stack, snapshot)?;
-    Some(stack.top().losses.door_of_file(inside, is_new))
-}
-
-fn below_door(stack: &VolumeStack, snapshot: Option<&str>) -> Option<Device> {
-    match snapshot {
-        None => Some(stack.top().switch.device()),
-        Some(name) => stack.view(name).ok().map(|switch| switch.device()),
-    }
+    let below = match snapshot {
+        None => stack.top().switch.device(),
+        Some(name) => stack.view(name).ok()?.device(),
+    };
+    Some(stack.top().losses.door(below, of))
 }
 
 /// Makes an empty store where `table` says; it is not in use yet.

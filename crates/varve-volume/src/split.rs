@@ -72,7 +72,7 @@ pub fn give_up(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
 /// Where requests of a volume fail, which is out of use from now on.
 fn nowhere(stack: &VolumeStack) -> Device {
     stack.gate.close();
-    let shape = stack.door().shape();
+    let shape = stack.top().switch.device().shape();
     Device::new(ErrorTarget::new(shape.size, 1, IoError::Gone))
 }
 

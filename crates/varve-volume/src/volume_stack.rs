@@ -135,11 +135,6 @@ impl VolumeStack {
         }
     }
 
-    /// A device for one door onto the volume; any byte can be addressed.
-    pub(super) fn door(&self) -> Device {
-        self.top.losses.door(self.top.switch.device())
-    }
-
     /// Whether it is a thin volume.
     pub fn is_thin(&self) -> bool {
         self.thin.is_some()

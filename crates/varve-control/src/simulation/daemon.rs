@@ -17,6 +17,7 @@ use varve_api::{
 use varve_block::{Device, Extent, IoError};
 use varve_vg::model::{Area, Layout};
 use varve_vg::names::VolumeName;
+use varve_volume::DoorOf;
 
 /// How long jobs may take once nothing goes wrong any more, in the time of the world.
 const IDLE_MAX: Duration = Duration::from_secs(600);
@@ -202,7 +203,7 @@ impl Daemon {
         let name: VolumeName = name.parse().expect("a name");
         let portal = self.handle.call(async move |control| {
             let located = control.find_volume(&name)?;
-            control.portal(&located, name.snapshot, false).await
+            control.portal(&located, name.snapshot, false, DoorOf::Client).await
         });
         Ok(Device::new(Imported { portal: portal.await? }))
     }

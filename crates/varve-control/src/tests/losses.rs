@@ -89,7 +89,7 @@ fn a_group_is_used_without_a_disk_that_does_not_take_its_text() {
         scan(&control).await;
         assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Incomplete));
         let located = control.find_volume(&name("data/v")).expect("it is there");
-        assert!(control.portal(&located, None, false).await.is_ok(), "START1");
+        assert!(control.portal(&located, None, false, DoorOf::Client).await.is_ok(), "START1");
         make_linear(&control, "data/u", "4M").await;
         set_refusing(&disks[2], false);
         scan(&control).await;

@@ -1,11 +1,16 @@
 //! Tests of what holds while volumes are served: doors, stores, sets of snapshots, gates, moves.
 
+use super::known_export::{KnownExport, Open};
 use super::*;
+use crate::remembered::RememberedExport;
 use crate::simulation::host::Imported;
 use futures_util::future::join3;
+use std::sync::{Arc, Mutex};
 use varve_api::{Convert, PhysicalVolumeMove};
-use varve_block::Device;
+use varve_block::{Device, Portal};
+use varve_export::fuse::{FuseCounters, FuseError};
 use varve_volume::ShardHandle;
+use varve_volume::world::FileDoor;
 
 /// Longer than anything takes of which these tests are.
 const LONG: Duration = Duration::from_secs(5);
@@ -215,7 +220,10 @@ fn a_client_of_a_snapshot_goes_on_when_its_disk_was_opened_anew_and_hears_what_w
         let request = SnapshotCreate { names: vec!["data/v@s".into()], ..Default::default() };
         control.create_snapshots(request).await.expect("there is space");
         let located = control.find_volume(&name("data/v")).expect("it is there");
-        let portal = control.portal(&located, Some("s".to_owned()), false).await.expect("it is served");
+        let portal = control
+            .portal(&located, Some("s".to_owned()), false, DoorOf::Client)
+            .await
+            .expect("it is served");
         let (client, arena) = (Device::new(Imported { portal }), control.context.arena());
         client.write(4096, arena.copy(&[8; 4096]), Durability::Durable).await.expect("there is space");
         client.write(8192, arena.copy(&[9; 4096]), Durability::Volatile).await.expect("there is space");
@@ -229,5 +237,63 @@ fn a_client_of_a_snapshot_goes_on_when_its_disk_was_opened_anew_and_hears_what_w
         assert_eq!((found[0], found[4096]), (7, 8), "VIEWS1");
         client.write(0, arena.copy(&[6; 4096]), Durability::Durable).await.expect("VIEWS1");
         assert_eq!(content(&control, "data/v").await[0], 7);
+    });
+}
+
+/// A file without a mount: where it leads.
+struct BareFile(Arc<Mutex<Portal>>);
+
+impl FileDoor for BareFile {
+    fn path(&self) -> &Path {
+        Path::new("/file")
+    }
+
+    fn replace(&self, portal: Portal) {
+        *self.0.lock().expect("no panic") = portal;
+    }
+
+    fn is_serving(&self) -> bool {
+        true
+    }
+
+    fn counters(&self) -> FuseCounters {
+        FuseCounters::default()
+    }
+
+    fn detach(&mut self) {}
+
+    fn close(&mut self) -> Result<(), FuseError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
+    with_disks(1, "300M", async |control, disks| {
+        make_linear(&control, "data/v", "4M").await;
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        let portal = control.portal(&located, None, false, DoorOf::NewFile).await.expect("it is served");
+        let place = Arc::new(Mutex::new(portal));
+        let file = || Device::new(Imported { portal: place.lock().expect("no panic").clone() });
+        let (id, volume, address) = ("e1".to_owned(), located.volume.id, "/file".to_owned());
+        let (text, door) = ("data/v".to_owned(), varve_api::Door::Fuse);
+        let remembered = RememberedExport { id, volume, name: text, door, address, read_only: false };
+        let open = Open::Fuse(Box::new(BareFile(Arc::clone(&place))));
+        let export = KnownExport { remembered, name: name("data/v"), open };
+        control.exports.borrow_mut().insert("e1".into(), export);
+        let (before, arena) = (file(), control.context.arena());
+        before.write(0, arena.copy(&[7; 4096]), Durability::Volatile).await.expect("it is served");
+        set_refusing(&disks[0], true);
+        write_block(&control, "data/v", MIB, 1).await.expect_err("the disk refuses");
+        set_refusing(&disks[0], false);
+        scan(&control).await;
+        let led_anew = file();
+        assert_eq!(led_anew.flush().await.map(drop), Err(IoError::Medium), "LOSSES2");
+        led_anew.flush().await.expect("once");
+        let longer = Resize { size: "8M".into(), ..Default::default() };
+        control.extend_volume("data/v", longer).await.expect("there is space");
+        assert_eq!(file().shape().size, 8 * MIB, "it is led to all of it");
+        file().flush().await.expect("nothing was lost since");
+        control.exports.borrow_mut().clear();
     });
 }

@@ -3,6 +3,7 @@
 use crate::context::ShardContext;
 use crate::handle::{Answer, ShardHandle};
 use crate::image_jobs::{self, Below, ImageWork};
+use crate::losses::DoorOf;
 use crate::mappers::MapperFacts;
 use crate::origins;
 use crate::progress::Progress;
@@ -113,25 +114,10 @@ impl VolumeCalls<'_> {
     }
 
     /// The way from any thread to the volume or a snapshot; none if it is not active.
-    pub fn portal(&self, snapshot: Option<String>, read_only: bool) -> Answer<Option<Portal>> {
+    pub fn portal(&self, snapshot: Option<String>, read_only: bool, of: DoorOf) -> Answer<Option<Portal>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            let device = open::device(&here, id, snapshot.as_deref())?;
-            let device = if read_only { varve_block::read_only(device) } else { device };
-            Some(here.portal(&device))
-        })
-    }
-
-    /// The same for a file, which is new, or led to the volume anew.
-    pub fn portal_of_file(
-        &self,
-        snapshot: Option<String>,
-        read_only: bool,
-        is_new: bool,
-    ) -> Answer<Option<Portal>> {
-        let id = self.id;
-        self.shard.run(async move |here: ShardContext| {
-            let device = open::device_of_file(&here, id, snapshot.as_deref(), is_new)?;
+            let device = open::door(&here, id, snapshot.as_deref(), of)?;
             let device = if read_only { varve_block::read_only(device) } else { device };
             Some(here.portal(&device))
         })
