@@ -246,7 +246,7 @@ impl Handshake {
         self.replies += 1;
         let (kind, length) = (reader.u32().unwrap_or(0), reader.u32().unwrap_or(u32::MAX));
         match usize::try_from(length) {
-            Ok(length) if length <= wire::OPTION_LENGTH_MAX && self.replies <= wire::OPTIONS_MAX => {
+            Ok(length) if length <= wire::OPTION_LENGTH_MAX && self.replies <= wire::REPLIES_MAX => {
                 self.phase = Phase::ReplyData { option, kind, length };
                 Ok(None)
             }

@@ -7,6 +7,8 @@
 //! - SERVER2. Bytes after the option that begins the transmission stay with the owner.
 //! - SERVER3. An option that is too long is refused when its header has come, and skipped without being kept; one longer
 //!   than [`wire::OPTION_SKIP_MAX`] ends the handshake.
+//! - SERVER4. Options are bounded by their bytes, not by their number: a client sends some for each export of a long list. The owner
+//!   bounds the time.
 
 mod options;
 mod step;
@@ -64,7 +66,8 @@ pub struct Handshake {
     phase: Phase,
     /// The part of the present item that has come.
     pending: Vec<u8>,
-    options: u32,
+    /// Bytes of the options until now (SERVER4).
+    received: u64,
     fixed: bool,
     no_zeroes: bool,
     framing: Framing,
@@ -84,7 +87,7 @@ impl Handshake {
         Self {
             phase: Phase::ClientFlags,
             pending: Vec::new(),
-            options: 0,
+            received: 0,
             fixed: false,
             no_zeroes: false,
             framing: Framing::Simple,
@@ -177,9 +180,9 @@ impl Handshake {
         let (Some(option), Some(length)) = (reader.u32(), reader.u32()) else {
             return self.close(CloseReason::Malformed("an option's header is short"));
         };
-        self.options += 1;
-        if self.options > wire::OPTIONS_MAX {
-            return self.close(CloseReason::Malformed("too many options"));
+        self.received += wire::OPTION_HEADER_LENGTH as u64 + u64::from(length);
+        if self.received > wire::HANDSHAKE_LENGTH_MAX {
+            return self.close(CloseReason::Malformed("the options are too long together")); // SERVER4
         }
         if !self.fixed && option != option::EXPORT_NAME {
             return self.close(CloseReason::Malformed("an option from a client that does not know replies"));

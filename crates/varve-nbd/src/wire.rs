@@ -31,8 +31,11 @@ pub const NAME_LENGTH_MAX: usize = 4096;
 pub const OPTION_LENGTH_MAX: usize = 64 << 10;
 /// Most bytes of an option that are skipped after its refusal; a longer one ends the handshake.
 pub const OPTION_SKIP_MAX: u32 = 1 << 20;
-/// Most options that a client may send, so that a handshake ends.
-pub const OPTIONS_MAX: u32 = 256;
+/// Most bytes of options, headers included, that a client may send in one handshake. A client that lists exports sends a few
+/// options for each of them.
+pub const HANDSHAKE_LENGTH_MAX: u64 = 16 << 20;
+/// Most replies that a server may send in the handshake for one export.
+pub const REPLIES_MAX: u32 = 256;
 /// Most bytes of data in one request or in one chunk of a reply.
 pub const PAYLOAD_LENGTH_MAX: u32 = 32 << 20;
 /// Zeros after the answer to `EXPORT_NAME`, unless both sides left them out.
