@@ -24,8 +24,7 @@ const BATCH: usize = 64;
 impl Array {
     /// The checksums, if those of `extent` count now (PAGES2).
     pub(super) fn checked(&self, extent: Extent) -> Option<&Checksums> {
-        let differs = || self.regions.unsynced().has_any(self.regions.of(extent));
-        self.checksums.as_ref().filter(|_| !differs())
+        self.checksums.as_ref().filter(|_| !self.differs(extent))
     }
 
     /// Whether all of `runs`, of these members in `extent`, may be what was written there.

@@ -55,7 +55,6 @@ impl Array {
     async fn read_mirror(&self, offset: u64, buffer: Buffer) -> Outcome {
         self.latch.check()?;
         let extent = Extent::new(offset, buffer.len() as u64);
-        let length = buffer.len();
         if self.options.read_policy == ReadPolicy::Verify {
             return self.compare(extent, buffer).await;
         }
@@ -67,14 +66,15 @@ impl Array {
         let outcome = self.beside_pages(extent, read).await;
         counters.reading.set(counters.reading.get() - 1);
         match outcome {
-            Ok(buffer) if self.fit(extent, &[(place, &buffer[..])]).await => Ok(buffer),
-            Err(error) if self.checked(extent).is_none() => self.heal(place, extent, length, error).await,
-            _ => self.read_mended(extent, length).await,
+            Ok(buffer) if self.fit(extent, &[(place, &buffer[..])]).await => return Ok(buffer),
+            Ok(_) => {} // Perhaps it is being written.
+            Err(error) => self.heal(Unread::Member(place, error), extent).await?,
         }
+        self.read_mended(extent).await
     }
 
-    /// Reads `extent` of a mirror while no write changes it; what does not fit its checksums is written again.
-    async fn read_mended(&self, extent: Extent, length: usize) -> Outcome {
+    /// Reads `extent` of a mirror while no write changes it; what cannot be read or does not fit its checksums is written again.
+    async fn read_mended(&self, extent: Extent) -> Outcome {
         loop {
             let shared = self.range.lock(extent, LockMode::Shared).await;
             let place = self.choose(extent)?;
@@ -82,10 +82,7 @@ impl Array {
             drop(shared);
             match outcome {
                 Ok(runs) => return runs.into_iter().next().ok_or(IoError::Gone),
-                Err(Unread::Member(place, error)) if self.checked(extent).is_none() => {
-                    return self.heal(place, extent, length, error).await;
-                }
-                Err(_) => self.mend(extent).await?,
+                Err(unread) => self.heal(unread, extent).await?,
             }
         }
     }
@@ -95,7 +92,7 @@ impl Array {
         loop {
             let shared = self.range.lock(extent, LockMode::Shared).await;
             let mut places = self.members.in_state(MemberState::InSync);
-            if self.regions.unsynced().has_any(self.regions.of(extent)) {
+            if self.differs(extent) {
                 places.truncate(1); // ARRAYREAD2
             }
             let outcome = self.read_fit(extent, &places).await;
@@ -105,16 +102,8 @@ impl Array {
                     buffer.copy_from_slice(runs.first().ok_or(IoError::Gone)?);
                     return Ok(buffer);
                 }
-                Ok(_) | Err(_) if self.checked(extent).is_some() => self.mend(extent).await?,
-                Ok(_) => {
-                    self.note_mismatch(extent);
-                    return Err(lost());
-                }
-                Err(Unread::Member(place, error)) if places.len() > 1 => {
-                    self.heal(place, extent, buffer.len(), error).await?;
-                }
-                Err(Unread::Member(_, error)) => return Err(error),
-                Err(Unread::Mismatch) => return Err(lost()),
+                Ok(_) => self.heal(Unread::Mismatch, extent).await?,
+                Err(unread) => self.heal(unread, extent).await?,
             }
         }
     }
@@ -124,7 +113,7 @@ impl Array {
         let in_sync = self.members.in_state(MemberState::InSync);
         let first = *in_sync.first().ok_or(IoError::Gone)?;
         assert!(in_sync.iter().all(|place| *place >= first), "ARRAYREAD2: it is the first in sync");
-        let differs = self.regions.unsynced().has_any(self.regions.of(extent));
+        let differs = self.differs(extent);
         if differs || self.options.read_policy == ReadPolicy::Data {
             return Ok(first); // ARRAYREAD2
         }
@@ -167,7 +156,7 @@ impl Array {
             match self.read_fit(extent, &self.data_places()).await {
                 Ok(runs) => return Ok(runs),
                 Err(Unread::Mismatch) => {} // Perhaps it is being written.
-                Err(unread) => self.heal_ddraid(unread, extent).await?,
+                Err(unread) => self.heal(unread, extent).await?,
             }
         }
         loop {
@@ -185,7 +174,7 @@ impl Array {
             drop(shared);
             match outcome {
                 Ok(runs) => return Ok(runs),
-                Err(unread) => self.heal_ddraid(unread, extent).await?,
+                Err(unread) => self.heal(unread, extent).await?,
             }
         }
     }
@@ -198,7 +187,7 @@ impl Array {
             (Some(_), Some(_)) => Err(IoError::Gone),
             (Some(absent), None) if absent + 1 == members => Ok(Sources::Data),
             (Some(absent), None) => Ok(Sources::Without(absent)),
-            (None, _) if self.regions.unsynced().has_any(self.regions.of(extent)) => Ok(Sources::Data), // ARRAYIO5
+            (None, _) if self.differs(extent) => Ok(Sources::Data), // ARRAYIO5
             (None, _) => Ok(match self.options.read_policy {
                 ReadPolicy::Data => Sources::Data,
                 ReadPolicy::Verify => Sources::All,
@@ -275,9 +264,6 @@ impl Array {
         if combine::is_consistent(&slices, &self.options.arena) {
             return Ok(runs);
         }
-        if self.checked(extent).is_none() {
-            self.note_mismatch(extent);
-        }
         Err(Unread::Mismatch)
     }
 
@@ -286,70 +272,6 @@ impl Array {
         self.counters.mismatches.set(self.counters.mismatches.get() + 1);
         tracing::error!(array = %self.spec.id, ?extent, "members of an array do not fit each other");
         self.tell();
-    }
-
-    /// Member `place` of a mirror could not read `extent`: it is read from another one and written again.
-    pub(super) async fn heal(&self, place: usize, extent: Extent, length: usize, error: IoError) -> Outcome {
-        let _range = self.range.lock(extent, LockMode::Exclusive).await;
-        let inside = self.gate.enter().await;
-        self.count_error(place, error);
-        let differs = self.regions.unsynced().has_any(self.regions.of(extent));
-        let others: Vec<usize> =
-            self.members.in_state(MemberState::InSync).into_iter().filter(|other| *other != place).collect();
-        let mut found = Err(error);
-        for other in others {
-            let buffer = self.options.arena.take(length);
-            found = self.members.device(other).read(self.members.on_device(extent), buffer).await;
-            if found.is_ok() {
-                break;
-            }
-        }
-        let found = found?;
-        let data = self.options.arena.copy(&found);
-        let has_left = !self.members.is_in_sync(place); // While this waited for the lock.
-        let fails = !has_left && !self.rewrite(place, extent, data, error).await;
-        drop(inside);
-        if fails || (differs && !has_left) {
-            self.members.leave([place]);
-            self.reconfigure().await?;
-        }
-        Ok(found)
-    }
-
-    /// Member `place` of ddraid could not read `extent`: what it has there is computed and written again.
-    pub(super) async fn heal_ddraid(&self, unread: Unread, extent: Extent) -> Result<(), IoError> {
-        if self.checked(extent).is_some() {
-            return self.mend(extent).await;
-        }
-        let Unread::Member(place, error) = unread else { return Err(lost()) };
-        let _range = self.range.lock(extent, LockMode::Exclusive).await;
-        let inside = self.gate.enter().await;
-        self.count_error(place, error);
-        let in_sync = self.members.in_state(MemberState::InSync).len();
-        if !self.members.is_in_sync(place) {
-            return Ok(()); // It has left since.
-        }
-        if in_sync < self.spec.layout.members() || self.regions.unsynced().has_any(self.regions.of(extent)) {
-            return Err(error); // ARRAYIO5
-        }
-        let runs = match self.reconstruct(extent, place).await {
-            Ok(runs) => runs,
-            Err(_) => return Err(error),
-        };
-        let data = match place + 1 == self.spec.layout.members() {
-            true => combine::xor_all(
-                &runs.iter().map(|run| &run[..]).take(place).collect::<Vec<_>>(),
-                &self.options.arena,
-            ),
-            false => runs.into_iter().nth(place).expect("it was computed"),
-        };
-        let fails = !self.rewrite(place, self.spec.layout.on_members(extent), data.freeze(), error).await;
-        drop(inside);
-        if fails {
-            self.members.leave([place]);
-            self.reconfigure().await?;
-        }
-        Ok(())
     }
 
     /// Writes `run` of member `place` again, after it could not be read or was wrong, durably: its region is not dirty. Returns whether

@@ -328,14 +328,22 @@ impl Array {
         for (index, (_, block)) in chunk.pieces(checksums.block_size()).enumerate() {
             let range = index * size..(index + 1) * size;
             let (computed, expected) = (&run[range.clone()], checksums.expected(place, block));
-            let sources = others.iter().map(|other| checksums.expected(*other, block));
-            let fit = sources.clone().zip(&runs).all(|(expected, run)| expected.allows(&run[range.clone()]));
-            let are_known = !{ sources }.any(|expected| expected == Expected::Unknown);
+            let held = others.iter().zip(&runs).map(|(other, run)| (*other, &run[range.clone()]));
+            let sources = held.clone().map(|(other, held)| (checksums.expected(other, block), held));
+            let fit = sources.clone().all(|(expected, held)| expected.allows(held));
+            let are_known = !{ sources }.any(|(expected, _)| expected == Expected::Unknown);
             let is_right = fit && (are_known || expected.allows(computed));
-            if is_right && expected != Expected::Is(fragment_checksum(computed)) {
+            if !is_right {
+                if expected == Expected::Unknown {
+                    checksums.refuse(place, block, computed);
+                }
+                continue;
+            }
+            for (other, held) in held {
+                checksums.learn(other, block, held); // They fit each other from now on, as after a crash with all members (PAGES2).
+            }
+            if expected != Expected::Is(fragment_checksum(computed)) {
                 checksums.set(place, block, computed);
-            } else if !is_right && expected == Expected::Unknown {
-                checksums.refuse(place, block, computed);
             }
         }
         Some(run)
@@ -366,8 +374,10 @@ impl Array {
             }
         }
         let copy = first?;
-        if self.checked(chunk).is_none() {
-            self.take_as_it_is(chunk, &[(0, &copy)]);
+        match self.checked(chunk) {
+            None => self.take_as_it_is(chunk, &[(0, &copy)]),
+            Some(checksums) if in_sync.len() == 1 => drop(checksums.learn(place, chunk, &copy)), // As of ddraid.
+            Some(_) => {}
         }
         Some(copy)
     }

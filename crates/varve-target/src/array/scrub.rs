@@ -175,7 +175,7 @@ impl Array {
                 }
                 Compared::Unread(place, error) if !check_only => {
                     drop(alone);
-                    if self.heal_member(place, block, error).await.is_ok() {
+                    if self.heal(Unread::Member(place, error), block).await.is_ok() {
                         report.healed += 1;
                         continue;
                     }
@@ -204,18 +204,6 @@ impl Array {
         Ok(true)
     }
 
-    /// Member `place` could not read `block`: as when a client reads it.
-    async fn heal_member(&self, place: usize, block: Extent, error: IoError) -> Result<(), IoError> {
-        match self.spec.layout {
-            _ if self.checked(block).is_some() => self.mend(block).await,
-            ArrayLayout::Mirror { .. } => {
-                let length = usize::try_from(block.length).expect("a block is small");
-                self.heal(place, block, length, error).await.map(drop)
-            }
-            ArrayLayout::Ddraid { .. } => self.heal_ddraid(Unread::Member(place, error), block).await,
-        }
-    }
-
     /// Reads `extent`, which the caller holds, from all members (ARRAYREAD1).
     async fn compare_members(&self, extent: Extent) -> Result<Compared, ScrubError> {
         self.latch.check()?;
@@ -223,7 +211,7 @@ impl Array {
         if let Some(place) = places.iter().find(|place| !self.members.is_in_sync(**place)) {
             return Err(ScrubError::Degraded { place: *place }); // SCRUB2
         }
-        if self.regions.unsynced().has_any(self.regions.of(extent)) {
+        if self.differs(extent) {
             return Ok(Compared::Unknown);
         }
         let runs = match self.read_members(extent, &places).await {

@@ -28,22 +28,22 @@ pub(super) fn sound(
 ) -> Result<Vec<Bytes>, Unsound> {
     assert_eq!((held.len(), expected.len()), (layout.members(), layout.members()), "SOUND1: of each member");
     match layout {
-        ArrayLayout::Mirror { .. } => sound_copy(held, expected[0]).map(|copy| vec![copy; held.len()]),
+        ArrayLayout::Mirror { .. } => sound_copies(held, expected[0]),
         ArrayLayout::Ddraid { .. } => sound_fragments(held, expected, arena),
     }
 }
 
-fn sound_copy(held: &[Option<Bytes>], expected: Expected) -> Result<Bytes, Unsound> {
-    let mut copies = held.iter().flatten();
-    let first = copies.next().ok_or(Unsound::Lost)?;
-    if expected == Expected::Unknown {
-        return if copies.all(|copy| copy[..] == first[..]) {
-            Ok(first.clone())
-        } else {
-            Err(Unsound::Undecided)
-        };
+fn sound_copies(held: &[Option<Bytes>], expected: Expected) -> Result<Vec<Bytes>, Unsound> {
+    let first = held.iter().flatten().find(|copy| expected.allows(copy)).ok_or(Unsound::Lost)?;
+    if expected != Expected::Unknown {
+        return Ok(vec![first.clone(); held.len()]);
     }
-    held.iter().flatten().find(|copy| expected.allows(copy)).cloned().ok_or(Unsound::Lost)
+    let are_all_read = held.iter().all(Option::is_some);
+    if are_all_read && held.iter().flatten().any(|copy| copy[..] != first[..]) {
+        return Err(Unsound::Undecided);
+    }
+    // Those that can be read are as good as each other.
+    Ok(held.iter().map(|copy| copy.as_ref().unwrap_or(first).clone()).collect())
 }
 
 fn sound_fragments(

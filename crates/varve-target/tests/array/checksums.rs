@@ -152,6 +152,39 @@ fn what_rots_on_any_member_is_never_returned_and_is_healed() {
     });
 }
 
+/// Of the blocks of one read one is rotten on a member, and of another one, which was never written, members hold different things: each
+/// alone can be read.
+#[test]
+fn a_block_of_which_nothing_is_known_does_not_keep_another_one_from_being_healed() {
+    for (layout, policy) in LAYOUTS.into_iter().flat_map(|layout| POLICIES.map(|policy| (layout, policy))) {
+        let places = layout.members();
+        for (rotten, unknown) in (0..places).flat_map(|place| [(place, place), (place, (place + 1) % places)])
+        {
+            let rig = Rig::new(layout, policy);
+            rig.world.run(async {
+                let array = rig.written().await;
+                rig.disks[rotten].poke(rig.on_member(AT), &[1; 512]);
+                rig.disks[unknown].poke(rig.on_member(AT + LENGTH), &[1; 512]);
+                for _ in 0..places {
+                    let buffer = rig.world.arena().take(LENGTH as usize + 64 * 1024);
+                    let found = array.device().read(AT, buffer).await;
+                    if policy == ReadPolicy::Verify {
+                        assert_eq!(found.err(), Some(IoError::Corrupt), "SOUND2: {layout:?}");
+                        continue;
+                    }
+                    let found = found.unwrap_or_else(|error| panic!("{layout:?}: {error}"));
+                    assert!(found[..LENGTH as usize] == rig.content(7)[..], "{layout:?}");
+                }
+                assert_eq!(rig.reads(&array, 7).await, Ok(()), "{layout:?}");
+                rig.scrub(&array).await;
+                let wrong: Vec<u64> = array.status().members.iter().map(|member| member.wrong).collect();
+                let only = |place| u64::from(place == rotten);
+                assert_eq!(wrong, (0..places).map(only).collect::<Vec<_>>(), "{layout:?}, {policy:?}");
+            });
+        }
+    }
+}
+
 #[test]
 fn a_scrub_knows_which_member_lies() {
     for layout in LAYOUTS {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::{Device, Durability, IoError, KIB, MIB};
+use varve_block::{Device, Durability, IoError, KIB, MIB, is_zero};
 use varve_sim::{CrashAt, CrashKind, Random, SimDisk, World, caught_share, run_seeds, test_name};
 use varve_target::array::{
     Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, ReadPolicy,
@@ -308,6 +308,43 @@ fn what_was_flushed_is_read_although_a_data_member_is_lost_with_the_power() {
 fn a_lost_block_that_is_believed_without_reason_is_noticed() {
     for bug in [InjectedBug::FlushBeforePages, InjectedBug::ForgetReadBlocks] {
         caught_share(&format!("{bug:?}"), 2000, 1, |seed| history(seed, Some(bug), &Counts::default()));
+    }
+}
+
+/// After a crash without the parity nobody knows what pages say of the regions that were dirty; when it has returned all is known again.
+#[test]
+fn what_was_flushed_is_read_after_a_crash_without_the_parity_and_one_that_loses_a_data_member() {
+    for seed in 1..=12 {
+        let host = Host::new(seed, None);
+        let (parity, fragments, mut random) = (host.fragments(), host.fragments(), host.world.random());
+        let mut content: Content = (1..=fragments as u8).collect();
+        random.shuffle(&mut content);
+        let bytes: Vec<u8> =
+            content.iter().flat_map(|byte| vec![*byte; BLOCK as usize / fragments]).collect();
+        let write = async |array: &Rc<Array>, block: u64| {
+            let (device, data) = (array.device(), host.world.arena().copy(&bytes));
+            device.write(block * BLOCK, data, Durability::Volatile).await.expect("no faults");
+            device.flush().await.expect("no faults");
+        };
+        host.world.run(async { write(&host.open(Some(parity)).await, 7).await });
+        host.world.crash(CrashKind::Power);
+        host.world.run(async {
+            let array = host.open(None).await;
+            while !array.status().is_whole() {
+                array.changed(array.changes()).await;
+            }
+            write(&array, 255).await;
+        });
+        host.world.crash(CrashKind::Power);
+        host.world.run(async {
+            let lost = random.below(fragments as u64) as usize;
+            let array = host.open(Some(lost)).await;
+            for block in [0, 7, 255] {
+                let found = array.device().read(block * BLOCK, host.world.arena().take(BLOCK as usize)).await;
+                let is_right = |found: &[u8]| if block == 0 { is_zero(found) } else { found == bytes };
+                assert!(found.is_ok_and(|found| is_right(&found)), "PAGES2: block {block}, seed {seed}");
+            }
+        });
     }
 }
 

@@ -131,6 +131,25 @@ fn sectors_that_cannot_be_read_are_written_again_unless_nothing_is_to_be_written
 }
 
 #[test]
+fn one_read_over_sectors_that_different_members_cannot_read_has_each_from_the_others() {
+    for layout in LAYOUTS {
+        for length in [64 * KIB, 512 * KIB] {
+            let rig = Rig::new(layout, Rates::default());
+            let places = layout.members() as u64;
+            (0..places)
+                .for_each(|place| rig.ruin(place as usize, 5 * MIB + (place * length / 4).min(length / 2)));
+            rig.world.run(async {
+                let read = rig.array.device().read(5 * MIB, rig.world.arena().take(length as usize)).await;
+                // From the third member on they share a block.
+                assert_eq!(read.is_ok(), places <= 3, "{layout:?}");
+                let read = rig.array.device().read(5 * MIB, rig.world.arena().take(16 * 1024)).await;
+                assert!(read.is_ok_and(|read| read.iter().all(|byte| *byte == 7)), "{layout:?}");
+            });
+        }
+    }
+}
+
+#[test]
 fn a_block_that_two_members_cannot_read_is_counted_and_the_scrub_goes_on() {
     for layout in LAYOUTS {
         let rig = Rig::new(layout, Rates::default());
