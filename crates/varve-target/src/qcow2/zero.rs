@@ -2,7 +2,7 @@
 
 use super::Image;
 use super::mapping::subclusters;
-use varve_block::{Durability, Extent, IoError, KIB, LockMode, MIB, ZeroOptions};
+use varve_block::{Durability, Extent, IoError, KIB, LockMode, MIB, ZeroOptions, align_up};
 use varve_format::qcow2::{Cluster, Entry, Subclusters};
 
 /// Bytes of zeros that are written at once.
@@ -50,14 +50,12 @@ impl Image {
 
     /// What of `extent` can be marked. The last cluster of the image ends where the image does.
     fn whole_parts(&self, extent: Extent) -> Extent {
-        let end = if extent.end() == self.size() {
-            extent.end().next_multiple_of(self.header.cluster_size())
-        } else {
-            extent.end()
-        };
+        let reaches_end = extent.end() == self.size();
+        let end = if reaches_end { align_up(extent.end(), self.header.cluster_size()) } else { extent.end() };
         let whole = Extent::between(extent.offset, end).align_in(self.header.subcluster_size());
-        assert!(whole.is_empty() || whole.offset >= extent.offset, "QWRITE1: only whole parts are marked");
-        if whole.is_empty() { whole } else { Extent::between(whole.offset, whole.end().min(extent.end())) }
+        let whole = whole.intersect(extent).unwrap_or(Extent::new(extent.offset, 0));
+        assert!(extent.contains(whole), "QWRITE1: only what was asked for is marked");
+        whole
     }
 
     async fn write_zeros(&self, extent: Extent) -> Result<(), IoError> {

@@ -5,6 +5,7 @@ mod files;
 mod flatten;
 mod imago_oracle;
 mod mutated;
+mod odd_sizes;
 mod push;
 mod qemu;
 mod reads;
