@@ -137,6 +137,7 @@ fn labels() -> Vec<Vec<u8>> {
         ring: Extent::new(64 << 10, 960 << 10),
         data_offset: 1 << 20,
         created: UnixTime(1_700_000_000),
+        nonce: Uuid::nil(),
     };
     // Without the checksum, which the target makes.
     let bytes = |label: Label, address| without_zeros(label.encode(address)[..4092].to_vec());

@@ -112,8 +112,9 @@ catalogue! {
         Nothing was written to the disk. `varve check PATH` shows what was found. If the disk belongs to a group, stop \
         the daemon: `varve repair PATH…` of all disks of the group makes the label anew from the disk's metadata ring.";
     DuplicateDisk = 111, Failed, "two disks carry the same label",
-        "A disk was copied, or is reached by two paths. Varve cannot know which of them holds the truth and uses \
-        neither of the two for writing. Detach one of them, then `varve pv scan PATH` of the other.";
+        "A disk was copied, or is reached by two paths. Found at a start, Varve cannot know which of them holds the \
+        truth and uses neither of the two: detach one of them, then `varve pv scan PATH` of the other. Beside a disk that is \
+        in use its clone is not used; `varve pv create -n PATH --yes` says what a label of its own would destroy.";
     DiskExists = 112, Exists, "the file exists",
         "`--size` makes a new sparse file, and there is a file at this path already. Leave --size out to use the file \
         as it is, or choose another path.";

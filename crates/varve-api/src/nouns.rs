@@ -28,6 +28,15 @@ nouns! {
         pub id: String,
         /// The group it belongs to.
         pub group: Option<String>,
+        /// What its group calls it, as in plans and histories.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub name: Option<String>,
+        /// The least bytes that can be written to it, if it is here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub sector_logical: Option<u32>,
+        /// The least bytes that it writes without reading first, if it is here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub sector_physical: Option<u32>,
         /// Whether it is kept for members of arrays whose disks fail.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pub spare: bool,

@@ -117,6 +117,48 @@ impl Display for OpenError {
 
 impl Error for OpenError {}
 
+/// What keeps bytes by itself: a file, or a block device that is neither a partition nor a loop device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// A regular file.
+    File {
+        /// The device of its file system.
+        device: u64,
+        /// Its inode there.
+        inode: u64,
+    },
+    /// A block device.
+    Device(u64),
+}
+
+/// The bytes of a medium to which a path leads: whatever path leads to them, it is the same disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MediumExtent {
+    medium: Medium,
+    start: u64,
+    end: u64,
+}
+
+impl MediumExtent {
+    /// All of a medium.
+    pub fn whole(medium: Medium) -> Self {
+        Self { medium, start: 0, end: u64::MAX }
+    }
+
+    /// Of these bytes those from `offset` on: `length` of them, or all.
+    #[must_use]
+    pub fn part(self, offset: u64, length: Option<u64>) -> Self {
+        let start = self.start.saturating_add(offset).min(self.end);
+        let end = length.map_or(self.end, |length| start.saturating_add(length).min(self.end));
+        Self { start, end, ..self }
+    }
+
+    /// Whether a byte lies in both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.medium == other.medium && self.start < other.end && other.start < self.end
+    }
+}
+
 /// What was counted of a disk since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskCounters {

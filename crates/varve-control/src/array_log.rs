@@ -43,7 +43,7 @@ impl Control {
         let (group, volume) = (located.group, located.volume.id);
         let log = match word {
             MEMBERS => None,
-            disk => Some((self.disk_called(group, disk)?, self.new_id())),
+            disk => Some((self.disk_called(group, disk).await?, self.new_id())),
         };
         let commits = self.commits(group).await;
         let (_, entry) = self.entry_of(volume)?; // As the group says it is now.

@@ -127,7 +127,7 @@ impl Control {
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
         let _lock = self.lock_of(text).await?;
         let located = self.find_array(text)?;
-        let id = self.group_disk(located.group, &request.disk)?;
+        let id = self.group_disk(located.group, &request.disk).await?;
         let logs = self.logs_on(located.group, id, |volume| volume.id == located.volume.id).await?;
         let members = match logs.is_empty() {
             true => self.members_at(text, &located, &request.disk).await?,
@@ -154,7 +154,7 @@ impl Control {
         located: &LocatedVolume,
         disk: &str,
     ) -> Result<Vec<(KnownArray, usize)>, Failure> {
-        let id = self.group_disk(located.group, disk)?;
+        let id = self.group_disk(located.group, disk).await?;
         let members = self.members_on(located.group, id, |volume| volume.id == located.volume.id).await?;
         if members.is_empty() {
             let message = format!("no array of {text} has a member on {disk}");
@@ -172,7 +172,7 @@ impl Control {
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
         let _lock = self.lock_of(text).await?;
         let located = self.find_array(text)?;
-        let from = self.group_disk(located.group, &request.disk)?;
+        let from = self.group_disk(located.group, &request.disk).await?;
         let words = format!("array replace {text} {}", request.disk);
         let only = Some(located.volume.name);
         self.replace(located.group, (from, request.to.as_slice()), only, &words, request.dry_run).await
@@ -183,9 +183,9 @@ impl Control {
         &self,
         request: PhysicalVolumeReplace,
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
-        let (group, _) = self.disk_of_any(&request.from)?;
+        let (group, _) = self.disk_of_any(&request.from).await?;
         let _lock = self.lock_of(&group.to_string()).await?;
-        let (group, from) = self.disk_of_any(&request.from)?;
+        let (group, from) = self.disk_of_any(&request.from).await?;
         let words = format!("pv replace {}", request.from);
         self.replace(group, (from, request.to.as_slice()), None, &words, request.dry_run).await
     }
@@ -200,7 +200,7 @@ impl Control {
         dry_run: bool,
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
         let is_meant = |volume: &LogicalVolume| only.as_ref().is_none_or(|name| volume.name == *name);
-        let disks = self.disk_choice(group, to)?;
+        let disks = self.disk_choice(group, to).await?;
         let change = Change::ReplaceMembers { from, volume: only.clone(), id: self.new_id(), disks };
         let commits = self.commits(group).await;
         let mut planned = commits.plan(group, change.clone(), words)?;
@@ -370,15 +370,20 @@ impl Control {
     }
 
     /// The disk of a group with this path, identity or name; it may be missing.
-    pub(super) fn group_disk(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+    pub(super) async fn group_disk(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+        self.disk_in(group, &self.known_path(text).await)
+    }
+
+    fn disk_in(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
         let found = self.with_group(group, |known| known.disk_at(text).or_else(|| known.missing_at(text)))?;
         found.map_or_else(|| self.member(group, text), Ok)
     }
 
     /// The disk with this path, identity or name, and its group.
-    pub(super) fn disk_of_any(&self, text: &str) -> Result<(Uuid, Uuid), Failure> {
+    pub(super) async fn disk_of_any(&self, text: &str) -> Result<(Uuid, Uuid), Failure> {
+        let text = &self.known_path(text).await;
         let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
-        let found = groups.into_iter().filter_map(|group| Some((group, self.group_disk(group, text).ok()?)));
+        let found = groups.into_iter().filter_map(|group| Some((group, self.disk_in(group, text).ok()?)));
         let found: Vec<(Uuid, Uuid)> = found.collect();
         match found.as_slice() {
             [one] => Ok(*one),

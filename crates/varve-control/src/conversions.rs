@@ -94,7 +94,7 @@ impl Control {
         let rate = request.rate.as_deref().map(parse_size).transpose();
         let rate = rate.map_err(|error| failures::bad_size(&error))?;
         let (id, layout) = (self.context.new_id(), layout(request)?);
-        let disks = self.array_choice(group, &request.on, request.log.as_deref())?;
+        let disks = self.array_choice(group, &request.on, request.log.as_deref()).await?;
         let step = ConversionStep::Begin { id, layout, disks, rate };
         let commits = self.commits(group).await;
         let planned = commits.plan(group, Change::Convert { volume, step }, words)?;

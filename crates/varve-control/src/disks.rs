@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - DISKS1. No disk is written before it is locked and was looked at.
-//! - DISKS2. A disk whose label another known disk carries is not taken into use.
+//! - DISKS2. A disk whose label another known disk carries is not taken into use (IDENTITY3 of `identity.rs`).
 
 use super::known_disk::KnownDisk;
 use super::stalled::STALLED;
@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{
-    Cache, Changed, Code, Empty, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove,
-    PhysicalVolumeState, Plan,
+    Cache, Changed, Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeState, Plan,
 };
 use varve_block::host::{CacheMode, DiskOptions};
-use varve_block::{Device, Moment, UnixTime, align_down};
-use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label};
+use varve_block::{Moment, UnixTime, align_down};
+use varve_format::{BLOCK_SIZE, Label};
 use varve_vg::Disk;
 use varve_vg::FreeDisk;
-use varve_vg::create::{DATA_OFFSET, NewLabel, create, examine, remove};
+use varve_vg::create::{DATA_OFFSET, NewLabel, create, examine, signature};
+use varve_vg::identity::{holdings, label_of};
 use varve_vg::plan::NewDisk;
 use varve_vg::size::{format_size, parse_size};
 use varve_volume::world::DiskRef;
@@ -35,9 +35,17 @@ pub(super) struct Candidate {
     label: Option<Label>,
     /// Whether the file was made for this.
     made: bool,
+    /// What a new label destroys.
+    destroys: Option<String>,
 }
 
 impl Candidate {
+    /// A step of a plan, if a new label destroys something.
+    pub(super) fn loss(&self) -> Option<String> {
+        let path = self.path.display();
+        self.destroys.as_ref().map(|what| format!("would destroy what is on {path}: {what}"))
+    }
+
     /// The disk, for a plan; with the identity `new_id` if it has none yet.
     pub(super) fn as_new_disk(&self, new_id: Uuid) -> NewDisk {
         let path = self.path.display().to_string();
@@ -76,14 +84,41 @@ impl Control {
             }
         }
         for (path, failure) in &*self.unopened.borrow() {
+            let id = self.remembered.borrow().id_of(path).map(|id| id.to_string());
             let path = path.display().to_string();
-            match shown.iter_mut().find(|disk| disk.path.as_ref() == Some(&path)) {
+            let is_it = |disk: &&mut PhysicalVolume| {
+                disk.path.as_ref() == Some(&path) || Some(&disk.id) == id.as_ref()
+            };
+            match shown.iter_mut().find(is_it) {
+                Some(disk) if disk.group.is_some() => {} // Its group knows why.
                 Some(disk) => disk.reason = Some(failure.message.clone()),
-                None => shown.push(lost(path, failure)),
+                None => shown.push(self.lost(path, failure)),
             }
         }
         shown.sort_by(|one, other| one.path.cmp(&other.path));
         shown
+    }
+
+    /// A disk that is remembered and cannot be opened.
+    fn lost(&self, path: String, failure: &Failure) -> PhysicalVolume {
+        let id = self.remembered.borrow().id_of(Path::new(&path)).map(|id| id.to_string());
+        PhysicalVolume {
+            path: Some(path),
+            id: id.unwrap_or_default(),
+            group: None,
+            name: None,
+            sector_logical: None,
+            sector_physical: None,
+            spare: false,
+            state: PhysicalVolumeState::Missing,
+            reason: Some(failure.message.clone()),
+            size: 0,
+            free: 0,
+            cache: Cache::Direct,
+            errors: 0,
+            slow: 0,
+            ejections: 0,
+        }
     }
 
     /// Whether the group of a disk was found and cannot be used.
@@ -122,7 +157,8 @@ impl Control {
                 let (path, size) = (candidate.path.display(), format_size(candidate.file.size()));
                 format!("would label {path} ({size}) as a physical volume")
             };
-            return Ok(Changed::Planned(Plan::of_steps(candidates.iter().map(step).collect())));
+            let steps = candidates.iter().flat_map(|candidate| [Some(step(candidate)), candidate.loss()]);
+            return Ok(Changed::Planned(Plan::of_steps(steps.flatten().collect())));
         }
         let paths: Vec<String> = request.paths.clone();
         self.label(candidates, request.overwrite).await?;
@@ -130,33 +166,6 @@ impl Control {
         let made =
             listed.into_iter().filter(|disk| disk.path.as_ref().is_some_and(|path| paths.contains(path)));
         Ok(Changed::Done(made.collect()))
-    }
-
-    /// Wipes the label of a disk that no group uses.
-    pub async fn remove_disk(&self, request: PhysicalVolumeRemove) -> Result<Changed<Empty>, Failure> {
-        let _lock = self.lock_host().await?;
-        let path = self.find_disk(&request.path)?;
-        if let Some(group) = self.group_of(&path) {
-            let message = format!("{} belongs to group {group}", path.display());
-            return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
-                .help(format!("varve vg reduce {group} {}", path.display())));
-        }
-        let file = self.disks.borrow().get(&path).map(|known| Arc::clone(&known.file));
-        if request.dry_run {
-            let what = if file.is_some() { "wipe the label of" } else { "forget" };
-            return Ok(Changed::Planned(Plan::of_steps(vec![format!("would {what} {}", path.display())])));
-        }
-        if let Some(file) = file {
-            let disk = Disk { path: path.display().to_string(), device: self.metadata_disk(&file) };
-            let removed = remove(&disk).await;
-            removed.map_err(|error| self.unless_silent(&file, failures::io(&disk.path, error)))?;
-        }
-        self.disks.borrow_mut().remove(&path);
-        self.unopened.borrow_mut().remove(&path);
-        self.remembered.borrow_mut().remove_disk(&path);
-        self.save_or_warn().await;
-        self.event(&request.path, "given up");
-        Ok(Changed::Done(Empty {}))
     }
 
     /// Opens the disks at `paths` and looks whether they may become physical volumes; writes nothing but new files,
@@ -183,38 +192,68 @@ impl Control {
 
     async fn candidate(&self, path: &Path, search: Search) -> Result<Candidate, Failure> {
         let text = path.display().to_string();
-        if let Some(candidate) = self.known_candidate(path, search)? {
+        let known = PathBuf::from(self.known_path(&text).await);
+        if let Some(candidate) = self.known_candidate(&known, &text, search)? {
             return Ok(candidate);
         }
         let cache = search.cache.unwrap_or(self.cache);
         self.refuse_own_export(path).await?;
+        self.refuse_open(path).await?;
         let options = DiskOptions { create_size: search.size, ..options(cache) };
         let file = self.open_disk(path, options).await.map_err(|failure| create_hint(failure, path))?;
         let made = search.size.is_some();
-        let device = self.metadata_disk(&file);
-        let label = read_label(&device, &self.context.arena()).await;
+        let label = label_of(&self.metadata_disk(&file), &self.context.arena()).await;
+        self.refuse_overlap(file.medium(), Some(&file), path)?;
+        let path = path.to_owned();
         if let Some(label) = label.filter(|label| search.labelled && label.vg.is_none() && !search.overwrite)
         {
-            self.refuse_copy(&label, path)?;
-            return Ok(Candidate { path: path.to_owned(), file, cache, label: Some(label), made });
+            self.refuse_copy(&label, &path)?;
+            return Ok(Candidate { path, file, cache, label: Some(label), made, destroys: None });
         }
+        let file = match &label {
+            Some(label) => self.refuse_held((file, cache), label, &path).await?,
+            None => file,
+        };
         // DISKS1
-        let examined = examine(&device, search.overwrite, &self.context.arena()).await;
+        let (device, arena) = (self.metadata_disk(&file), self.context.arena());
+        let examined = examine(&device, search.overwrite, &arena).await;
+        let holdings = match &label {
+            Some(label) => holdings(&device, label, &arena).await,
+            None => None,
+        };
         if let Err(problem) = examined {
             if made {
-                self.remove_file(path).await;
+                self.remove_file(&path).await;
             }
-            return Err(self.unless_silent(&file, failures::create(&text, &problem)));
+            let failure = failures::create(&text, &problem, holdings.as_ref());
+            return Err(self.unless_silent(&file, failure));
         }
-        Ok(Candidate { path: path.to_owned(), file, cache, label: None, made })
+        let destroys = match (holdings, label) {
+            (Some(holdings), _) => Some(holdings.to_string()),
+            (None, Some(label)) => Some(format!("the physical volume {}", label.pv)),
+            (None, None) if search.overwrite => {
+                signature(&device, &arena).await.ok().flatten().map(|found| found.name.to_owned())
+            }
+            (None, None) => None,
+        };
+        Ok(Candidate { path, file, cache, label: None, made, destroys })
     }
 
-    /// A disk that is known already, if it may become part of a group.
-    fn known_candidate(&self, path: &Path, search: Search) -> Result<Option<Candidate>, Failure> {
+    /// A disk that is known already, if it may become part of a group; `named` is the path by which it was named.
+    fn known_candidate(
+        &self,
+        path: &Path,
+        named: &str,
+        search: Search,
+    ) -> Result<Option<Candidate>, Failure> {
         let text = path.display();
+        let what = match text.to_string() == named {
+            true => named.to_owned(),
+            false => format!("{named}, another path to {text},"),
+        };
         let is_shared = has(InjectedBug::ShareDisk);
         if let Some(group) = self.group_of(path).filter(|_| !is_shared) {
-            let message = format!("{text} is a physical volume of group {group}");
+            let message = format!("{what} is a physical volume of group {group}");
             return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
                 .help(format!("varve vg reduce {group} {text}")));
         }
@@ -224,7 +263,8 @@ impl Control {
         match label {
             Some(_) => {
                 let (file, path) = (Arc::clone(&known.file), path.to_owned());
-                Ok(Some(Candidate { path, file, cache: known.cache, label, made: false }))
+                let cache = known.cache;
+                Ok(Some(Candidate { path, file, cache, label, made: false, destroys: None }))
             }
             None if known.problem.is_some() => {
                 let reason = known.problem.as_ref().map_or("", |(_, reason)| reason.as_str());
@@ -232,7 +272,7 @@ impl Control {
                     "varve pv scan {text} when it is mended; varve pv remove {text} gives it up"
                 )))
             }
-            None => Err(Failure::new(Code::IsPhysicalVolume, format!("{text} is a physical volume already"))
+            None => Err(Failure::new(Code::IsPhysicalVolume, format!("{what} is a physical volume already"))
                 .help(format!("varve pv remove {text}"))),
         }
     }
@@ -254,8 +294,9 @@ impl Control {
                     let new = NewLabel { id: self.new_id(), created: UnixTime(self.now()), overwrite };
                     let made = create(disk, new, &arena).await;
                     self.event(&path, "labelled as a physical volume");
-                    let failed =
-                        |problem| self.unless_silent(&candidate.file, failures::create(&path, &problem));
+                    let failed = |problem| {
+                        self.unless_silent(&candidate.file, failures::create(&path, &problem, None))
+                    };
                     made.map_err(failed)?
                 }
             };
@@ -302,11 +343,15 @@ impl Control {
         for disk in remembered {
             let open = async || self.open_disk(&disk.path, options(disk.cache)).await;
             match self.retry_until(deadline, &[Code::DiskInUse], open).await {
+                Ok(file) if self.is_open(&file) => {
+                    tracing::warn!(path = %disk.path.display(), "two paths that are remembered lead to one disk");
+                    self.remembered.borrow_mut().remove_disk(&disk.path);
+                }
                 Ok(file) => {
                     // A disk that does not answer is known without a label, and left out of the scan.
                     let device = self.context.disk(&file);
                     let arena = self.context.arena();
-                    let label = read_label(&device, &arena);
+                    let label = label_of(&device, &arena);
                     let deadline = self.context.clock().now().after(PROBE * 5);
                     let label = self.until(deadline, label).await.flatten();
                     let known = KnownDisk { file, cache: disk.cache, label, problem: None };
@@ -320,22 +365,6 @@ impl Control {
                 }
             }
         }
-    }
-
-    /// DISKS2.
-    pub(super) fn refuse_copy(&self, label: &Label, path: &Path) -> Result<(), Failure> {
-        let disks = self.disks.borrow();
-        let same = |known: &KnownDisk| known.label.is_some_and(|known| known.pv == label.pv);
-        let Some((twin, _)) = disks.iter().find(|(_, known)| same(known)) else { return Ok(()) };
-        let message = format!(
-            "{} carries the same label as {}, which is in use: one is a clone of the other",
-            path.display(),
-            twin.display()
-        );
-        Err(Failure::new(Code::DuplicateDisk, message).help(format!(
-            "detach the clone; to make it a disk of its own: varve pv create {} --yes",
-            path.display()
-        )))
     }
 
     /// Knows a disk from now on, also after a restart.
@@ -358,7 +387,7 @@ impl Control {
             disks.iter().map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
         };
         for (path, file) in files {
-            let label = read_label(&self.metadata_disk(&file), &self.context.arena()).await;
+            let label = label_of(&self.metadata_disk(&file), &self.context.arena()).await;
             if self.limits.is_overdue(&file) {
                 continue; // It has the label that it had, for all that is known.
             }
@@ -369,8 +398,8 @@ impl Control {
     }
 
     /// The path of the disk with this path or identity.
-    pub(super) fn find_disk(&self, text: &str) -> Result<PathBuf, Failure> {
-        let path = PathBuf::from(text);
+    pub(super) async fn find_disk(&self, text: &str) -> Result<PathBuf, Failure> {
+        let path = PathBuf::from(self.known_path(text).await);
         let disks = self.disks.borrow();
         if disks.contains_key(&path) || self.unopened.borrow().contains_key(&path) {
             return Ok(path);
@@ -402,23 +431,6 @@ fn create_hint(failure: Failure, path: &Path) -> Failure {
     }
 }
 
-/// The newest whole copy of a disk's label.
-pub(super) async fn read_label(device: &Device, arena: &varve_block::Arena) -> Option<Label> {
-    let length = usize::try_from(BLOCK_SIZE).expect("a block is small");
-    let mut newest: Option<Label> = None;
-    for address in LABEL_ADDRESSES {
-        if address + BLOCK_SIZE > device.shape().size || u64::from(device.shape().block_size) > BLOCK_SIZE {
-            break;
-        }
-        let Ok(block) = device.read(address, arena.take(length)).await else { continue };
-        let Ok(label) = Label::decode(&block, address) else { continue };
-        if newest.is_none_or(|known| known.generation < label.generation) {
-            newest = Some(label);
-        }
-    }
-    newest
-}
-
 /// A disk that no group counts on; `refused` says that its group cannot be used at all.
 fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume {
     let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
@@ -439,6 +451,9 @@ fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume 
         path: Some(path),
         id: known.label.map_or_else(String::new, |label| label.pv.to_string()),
         group: None,
+        name: None,
+        sector_logical: Some(known.file.sectors().0),
+        sector_physical: Some(known.file.sectors().1),
         spare: false,
         state,
         reason,
@@ -447,23 +462,6 @@ fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume 
         cache: known.cache,
         errors: counted.errors,
         slow: counted.slow,
-        ejections: 0,
-    }
-}
-
-fn lost(path: String, failure: &Failure) -> PhysicalVolume {
-    PhysicalVolume {
-        path: Some(path),
-        id: String::new(),
-        group: None,
-        spare: false,
-        state: PhysicalVolumeState::Missing,
-        reason: Some(failure.message.clone()),
-        size: 0,
-        free: 0,
-        cache: Cache::Direct,
-        errors: 0,
-        slow: 0,
         ejections: 0,
     }
 }

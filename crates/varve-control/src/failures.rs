@@ -5,6 +5,7 @@ use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_export::fuse::FuseError;
 use varve_vg::create::CreateProblem;
+use varve_vg::identity::Holdings;
 use varve_vg::names::{NamesError, VolumeName};
 use varve_vg::plan::ConversionError;
 use varve_vg::size::SizeError;
@@ -147,18 +148,17 @@ pub(crate) fn silence(path: &str, limit: Duration) -> String {
 }
 
 /// A disk that cannot be labelled.
-pub(crate) fn create(path: &str, problem: &CreateProblem) -> Failure {
+pub(crate) fn create(path: &str, problem: &CreateProblem, holdings: Option<&Holdings>) -> Failure {
     let (code, help) = match problem {
         CreateProblem::Foreign(_) => {
             (Code::ForeignSignature, "add --yes to destroy what is there, or choose another disk".to_owned())
         }
         CreateProblem::InGroup(_) => {
-            let help = format!("varve pv scan {path} takes it into use; --yes destroys what is there");
-            (Code::PhysicalVolumeInGroup, help)
+            (Code::PhysicalVolumeInGroup, format!("varve pv scan {path} takes it into use"))
         }
         CreateProblem::PhysicalVolume => (Code::IsPhysicalVolume, format!("varve pv scan {path}")),
         CreateProblem::Label(_) => {
-            (Code::ForeignSignature, format!("varve check {path} tells more; --yes destroys what is there"))
+            (Code::LabelDamaged, format!("varve check {path} tells more; varve repair {path} mends it"))
         }
         CreateProblem::TooSmall(_) => (Code::DiskTooSmall, "use a larger disk".to_owned()),
         CreateProblem::BlockSize(_) => {
@@ -168,7 +168,8 @@ pub(crate) fn create(path: &str, problem: &CreateProblem) -> Failure {
         CreateProblem::Io(_) => (Code::MediumFailed, "the daemon's log has the place".to_owned()),
     };
     let word = if matches!(problem, CreateProblem::TooSmall(_)) { "too small: " } else { "" };
-    Failure::new(code, format!("{path}: {word}{problem}")).help(help)
+    let held = holdings.map(|holdings| format!(": {holdings}")).unwrap_or_default();
+    Failure::new(code, format!("{path}: {word}{problem}{held}")).help(help)
 }
 
 /// The rooms below quote commands; here the whole help is one.

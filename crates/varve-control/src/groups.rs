@@ -2,7 +2,7 @@
 
 use super::Control;
 use super::change::shown;
-use super::disks::Search;
+use super::disks::{Candidate, Search};
 use super::known_group::KnownGroup;
 use super::stalled::STALLED;
 use crate::failures;
@@ -66,7 +66,7 @@ impl Control {
         let planned = planned.and_then(|planned| planned.with_metadata(metadata));
         let planned = planned.map_err(|error| failures::plan(&error))?;
         if request.dry_run {
-            return Ok(Changed::Planned(shown(&planned)));
+            return Ok(Changed::Planned(with_losses(shown(&planned), &candidates)));
         }
         let _commits = self.commits(id).await;
         let free = self.label(candidates, request.overwrite).await?;
@@ -90,7 +90,7 @@ impl Control {
     ) -> Result<Changed<ShownGroup>, Failure> {
         let _lock = self.lock_of(name).await?;
         let id = self.find_group(name)?;
-        let stale = self.stale_among(id, &request.paths)?;
+        let stale = self.stale_among(id, &self.known_paths(&request.paths).await)?;
         if !stale.is_empty() {
             return self.take_stale_back(id, stale, &request).await;
         }
@@ -101,7 +101,7 @@ impl Control {
         let commits = self.commits(id).await;
         let planned = commits.plan(id, Change::AddDisks { disks }, &words)?;
         if request.dry_run {
-            return Ok(Changed::Planned(shown(&planned)));
+            return Ok(Changed::Planned(with_losses(shown(&planned), &candidates)));
         }
         let free = self.label(candidates, request.overwrite).await?;
         let disks = free.iter().map(varve_vg::FreeDisk::as_new_disk).collect();
@@ -248,13 +248,14 @@ impl Control {
             let file = path.and_then(|path| {
                 let disks = self.disks.borrow();
                 let known = disks.get(Path::new(path))?;
-                Some((known.cache, known.file.state(), known.is_stalled(), known.file.counters()))
+                let (stalled, sectors) = (known.is_stalled(), known.file.sectors());
+                Some((known.cache, known.file.state(), stalled, known.file.counters(), sectors))
             });
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
             let failed = file.and_then(|(_, state, ..)| super::reopen::why_failed(state));
             let (state, reason) = match (path, stale) {
                 (Some(_), _) if failed.is_some() => (PhysicalVolumeState::Failed, failed),
-                (Some(_), _) if file.is_some_and(|(_, _, is_stalled, _)| is_stalled) => {
+                (Some(_), _) if file.is_some_and(|(_, _, is_stalled, ..)| is_stalled) => {
                     (PhysicalVolumeState::Stalled, Some(STALLED.to_owned()))
                 }
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
@@ -262,14 +263,17 @@ impl Control {
                     let reason = "it holds an old description of the group, and is not used".to_owned();
                     (PhysicalVolumeState::Stale, Some(reason))
                 }
-                _ => (PhysicalVolumeState::Missing, Some(self.why_missing(&disk.path))),
+                _ => (PhysicalVolumeState::Missing, Some(self.why_missing(known, disk))),
             };
-            let counted = file.map(|(.., counted)| counted).unwrap_or_default();
+            let counted = file.map(|(.., counted, _)| counted).unwrap_or_default();
             let own = free.iter().filter(|area| area.pv == disk.name).map(|area| area.count).sum();
             PhysicalVolume {
-                path: Some(path.unwrap_or(&disk.path).clone()),
+                path: known.seen_at(disk.id).map(str::to_owned),
                 id: disk.id.to_string(),
                 group: Some(known.group.name().to_owned()),
+                name: Some(disk.name.to_string()),
+                sector_logical: file.map(|(.., sectors)| sectors.0),
+                sector_physical: file.map(|(.., sectors)| sectors.1),
                 spare: disk.spare,
                 state,
                 reason,
@@ -297,8 +301,21 @@ impl Control {
         }
     }
 
-    /// Why a disk that was last seen at `path` is not used.
-    fn why_missing(&self, path: &str) -> String {
+    /// Why a disk of a group is not used, and what to do if nothing lies there.
+    fn why_missing(&self, known: &KnownGroup, disk: &Entry) -> String {
+        let reason = match known.seen_at(disk.id) {
+            Some(path) => self.why_not_at(path),
+            None => format!("last seen at {}, where another disk is now", disk.path),
+        };
+        let is_empty =
+            known.group.volumes_on(disk.name).is_empty() && known.group.move_from(disk.name).is_none();
+        let group = known.group.name();
+        let help = format!("; nothing lies there: varve vg reduce {group} --missing takes it out");
+        if is_empty { reason + &help } else { reason }
+    }
+
+    /// Why the disk that was last seen at `path` is not used.
+    fn why_not_at(&self, path: &str) -> String {
         let disks = self.disks.borrow();
         let problem = disks.get(Path::new(path)).and_then(|known| known.problem.as_ref());
         let unopened = self.unopened.borrow();
@@ -384,6 +401,12 @@ fn extent_size(text: &str) -> Result<u64, Failure> {
     }
     Err(Failure::new(Code::BadExtentSize, format!("{text} is no extent size: a power of two from 64K to 1G"))
         .help("leave --extent-size out for 4M"))
+}
+
+/// A plan that also says what new labels destroy.
+fn with_losses(mut plan: Plan, candidates: &[Candidate]) -> Plan {
+    plan.steps.extend(candidates.iter().filter_map(Candidate::loss));
+    plan
 }
 
 fn search(cache: Option<varve_api::Cache>, overwrite: bool) -> Search {

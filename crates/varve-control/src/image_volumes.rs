@@ -8,7 +8,6 @@
 use super::Control;
 use super::array_policy;
 use super::change::shown;
-use super::disks::read_label;
 use super::find::LocatedVolume;
 use super::images::{conversion, not_agreed};
 use super::layers::OpenedImage;
@@ -23,6 +22,7 @@ use varve_api::{
 };
 use varve_target::qcow2::room;
 use varve_vg::Change;
+use varve_vg::identity::label_of;
 use varve_vg::model::{ImageFormat, Layout, LogicalVolume, Role, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::{DiskChoice, Layout as Asked};
@@ -101,7 +101,7 @@ impl Control {
             return refuse_unwritable(opened, path);
         }
         let device = self.context.disk(&opened.image.top.file);
-        if read_label(&device, &self.context.arena()).await.is_some() {
+        if label_of(&device, &self.context.arena()).await.is_some() {
             let message = format!("{path} is a physical volume, or was one");
             return Err(Failure::new(Code::IsPhysicalVolume, message).help(format!("varve pv scan {path}")));
         }

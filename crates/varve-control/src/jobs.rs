@@ -226,7 +226,7 @@ impl Control {
             let failed =
                 known.paths.values().filter(|path| !matches!(state(path), None | Some(DiskState::InUse)));
             let failed = failed.map(|path| (path.clone(), "takes no writes"));
-            let missing = known.missing().into_iter().map(|path| (path.to_owned(), "is missing"));
+            let missing = known.missing().into_iter().map(|path| (path, "is missing"));
             missing.chain(failed).collect()
         });
         found.unwrap_or_default()

@@ -118,19 +118,23 @@ impl KnownGroup {
         self.open = Some(open);
     }
 
-    /// Where a disk of the group is, or was seen last.
+    /// Where a disk of the group is, or was seen last; its identity, if another one of the group is there now.
     pub(super) fn path_of(&self, disk: Uuid) -> String {
-        let path = self.paths.get(&disk).or_else(|| self.group.pv_by_id(disk).map(|entry| &entry.path));
-        path.cloned().unwrap_or_default()
+        self.seen_at(disk).map_or_else(|| disk.to_string(), str::to_owned)
+    }
+
+    /// Where a disk of the group is, or was seen last, if no other one of the group is there now.
+    pub(super) fn seen_at(&self, disk: Uuid) -> Option<&str> {
+        let seen = || self.group.pv_by_id(disk).map(|entry| &entry.path);
+        let free = || seen().filter(|path| !self.paths.values().any(|taken| taken == *path));
+        self.paths.get(&disk).or_else(free).map(String::as_str)
     }
 
     /// Disks that are not here.
-    pub(super) fn missing(&self) -> Vec<&str> {
+    pub(super) fn missing(&self) -> Vec<String> {
         let disks = self.group.physical_volumes().iter();
-        disks
-            .filter(|disk| disk.missing || !self.paths.contains_key(&disk.id))
-            .map(|disk| disk.path.as_str())
-            .collect()
+        let missing = disks.filter(|disk| disk.missing || !self.paths.contains_key(&disk.id));
+        missing.map(|disk| self.path_of(disk.id)).collect()
     }
 }
 

@@ -110,29 +110,35 @@ pub(super) fn shown_image(layout: &model::Layout) -> Option<VolumeImage> {
 
 impl Control {
     /// The disks of `group` that `on` names, each by its path, identity or name in the group; and the sectors of all.
-    pub(super) fn disk_choice(&self, group: Uuid, on: &[String]) -> Result<DiskChoice, Failure> {
-        let on = on.iter().map(|text| self.disk_called(group, text)).collect::<Result<_, _>>()?;
+    pub(super) async fn disk_choice(&self, group: Uuid, on: &[String]) -> Result<DiskChoice, Failure> {
+        let mut chosen = Vec::with_capacity(on.len());
+        for text in on {
+            chosen.push(self.disk_called(group, text).await?);
+        }
         let disks = self.with_group(group, |known| self.disk_files(known))?;
         let sectors = disks.iter().map(|(name, file)| {
             let shape = file.shape();
             (*name, Sectors { logical: shape.block_size.into(), physical: shape.optimal_size.into() })
         });
-        Ok(DiskChoice { on, sectors: sectors.collect(), log: None })
+        Ok(DiskChoice { on: chosen, sectors: sectors.collect(), log: None })
     }
 
     /// As [`Control::disk_choice`], and the disk that is to have the log of an array.
-    pub(super) fn array_choice(
+    pub(super) async fn array_choice(
         &self,
         group: Uuid,
         on: &[String],
         log: Option<&str>,
     ) -> Result<DiskChoice, Failure> {
-        let log = log.map(|text| self.disk_called(group, text)).transpose()?;
-        Ok(DiskChoice { log, ..self.disk_choice(group, on)? })
+        let log = match log {
+            Some(text) => Some(self.disk_called(group, text).await?),
+            None => None,
+        };
+        Ok(DiskChoice { log, ..self.disk_choice(group, on).await? })
     }
 
-    pub(super) fn disk_called(&self, group: Uuid, text: &str) -> Result<PvName, Failure> {
-        let id = self.member(group, text)?;
+    pub(super) async fn disk_called(&self, group: Uuid, text: &str) -> Result<PvName, Failure> {
+        let id = self.member(group, &self.known_path(text).await)?;
         self.with_group(group, |known| {
             let disk = known.group.pv_by_id(id).filter(|_| known.paths.contains_key(&id));
             disk.map(|disk| disk.name).ok_or_else(|| {
@@ -162,9 +168,9 @@ pub(super) fn shown_array(
     let member = |(index, member): (usize, &model::Member)| {
         let mut disks: Vec<String> = Vec::new();
         for disk in space.areas_of_member(index).filter_map(|area| known.group.pv(area.pv)) {
-            let path = known.paths.get(&disk.id).unwrap_or(&disk.path);
-            if !disks.contains(path) {
-                disks.push(path.clone());
+            let path = known.path_of(disk.id);
+            if !disks.contains(&path) {
+                disks.push(path);
             }
         }
         let missing = known.group.is_member_missing(space, index);
@@ -220,7 +226,7 @@ pub(super) fn shown_array(
 fn shown_log(known: &KnownGroup, space: Space<'_>, status: Option<&ArrayStatus>) -> Option<ArrayLog> {
     let log = space.layout.log()?;
     let disk = known.group.pv(log.area.pv);
-    let path = disk.map(|disk| known.paths.get(&disk.id).unwrap_or(&disk.path).clone());
+    let path = disk.map(|disk| known.path_of(disk.id));
     let status = status.and_then(|status| status.log_disk).filter(|status| status.id == log.id);
     Some(ArrayLog {
         id: log.id.to_string(),

@@ -81,6 +81,11 @@ impl Limits {
         Device::new(Limited { device, requests, clock, spawner })
     }
 
+    /// The disks that are open.
+    pub(super) fn open_disks(&self) -> Vec<DiskRef> {
+        self.0.borrow().iter().filter_map(|(file, _)| file.upgrade()).collect()
+    }
+
     /// Whether a request for metadata of this disk is overdue.
     pub(super) fn is_overdue(&self, file: &DiskRef) -> bool {
         self.find(file).is_some_and(|requests| requests.is_overdue())

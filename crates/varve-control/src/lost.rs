@@ -1,15 +1,22 @@
-//! Disks taken out of a group, lost ones above all; and what loses its origin by that.
+//! Disks taken out of a group, lost ones above all, and released; and what loses its origin by that.
 //!
 //! Invariant LOST1: a command that abandons what others are backed by names them, and says what is to be done with them.
 
 use super::Control;
 use super::change::{Commits, shown};
 use super::groups::few;
+use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
 use crate::failures;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupReduce};
-use varve_vg::{Change, Group};
+use varve_api::{
+    Changed, Code, Empty, Failure, Group as ShownGroup, GroupReduce, PhysicalVolumeRemove, Plan,
+};
+use varve_block::host::DiskState;
+use varve_vg::create::remove;
+use varve_vg::{Change, Disk, Group};
 use varve_volume::origins::Above;
 use varve_volume::snapshot_facts::Target;
 
@@ -24,6 +31,7 @@ impl Control {
         let id = self.find_group(name)?;
         let (change, words) = match (&request.path, request.missing) {
             (Some(path), false) => {
+                let path = &self.known_path(path).await;
                 let disk = self.member(id, path).map_err(|failure| self.or_missing(id, path, failure))?;
                 (Change::RemoveDisk { id: disk }, format!("vg reduce {name} {path}"))
             }
@@ -45,11 +53,15 @@ impl Control {
         let before = commits.group(id)?;
         let all = before.logical_volumes().iter().map(|volume| volume.id);
         let gone: Vec<Uuid> = all.filter(|volume| !has(&planned.after, *volume)).collect();
+        let after = planned.after.clone();
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
         self.reconcile(id).await; // What lay on them in part may be served still.
         self.forget_flattening(|(pool, _)| gone.contains(&pool)).await;
         self.refresh_labels().await;
+        let disks = before.physical_volumes().iter().map(|disk| disk.id);
+        let removed: Vec<Uuid> = disks.filter(|disk| after.pv_by_id(*disk).is_none()).collect();
+        self.release_removed(id, &removed).await;
         self.attach_origins(id).await; // Volumes whose origin is missing learn why.
         if let Some(words) = in_words(&left) {
             self.warn(name, &format!("their origin is lost for good: {words}"));
@@ -57,10 +69,84 @@ impl Control {
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
+    /// Wipes the label of a disk that no group uses.
+    pub async fn remove_disk(&self, request: PhysicalVolumeRemove) -> Result<Changed<Empty>, Failure> {
+        let _lock = self.lock_host().await?;
+        let path = self.find_disk(&request.path).await?;
+        self.refuse_member(&path)?;
+        let file = self.disks.borrow().get(&path).map(|known| Arc::clone(&known.file));
+        if request.dry_run {
+            let what = if file.is_some() { "wipe the label of" } else { "forget" };
+            return Ok(Changed::Planned(Plan::of_steps(vec![format!("would {what} {}", path.display())])));
+        }
+        if let Some(file) = file {
+            let disk = Disk { path: path.display().to_string(), device: self.metadata_disk(&file) };
+            let removed = remove(&disk).await;
+            removed.map_err(|error| {
+                let help = format!("varve pv forget {} leaves what is on it as it is", disk.path);
+                self.unless_silent(&file, failures::io(&disk.path, error)).help(help)
+            })?;
+        }
+        self.release_disk(&path);
+        self.save_or_warn().await;
+        self.event(&request.path, "label wiped");
+        Ok(Changed::Done(Empty {}))
+    }
+
+    /// Releases a disk that no group uses, whatever is on it, and remembers it no more.
+    pub async fn forget_disk(&self, request: PhysicalVolumeRemove) -> Result<Changed<Empty>, Failure> {
+        let _lock = self.lock_host().await?;
+        let path = self.find_disk(&request.path).await?;
+        self.refuse_member(&path)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(Plan::of_steps(vec![format!("would forget {}", path.display())])));
+        }
+        self.release_disk(&path);
+        self.save_or_warn().await;
+        self.event(&request.path, "forgotten");
+        Ok(Changed::Done(Empty {}))
+    }
+
+    /// Releases what is left of disks that have left `group`: those that are not here, or were out of use, and know it still.
+    pub(super) async fn release_removed(&self, group: Uuid, removed: &[Uuid]) {
+        let is_left = |known: &KnownDisk| {
+            let label = known.label.filter(|label| removed.contains(&label.pv));
+            label.is_some_and(|label| label.vg == Some(group) || known.file.state() != DiskState::InUse)
+        };
+        let left: Vec<PathBuf> = {
+            let (disks, remembered) = (self.disks.borrow(), self.remembered.borrow());
+            let open = disks.iter().filter(|(_, known)| is_left(known)).map(|(path, _)| path.clone());
+            let unopened = self.unopened.borrow();
+            let lost =
+                unopened.keys().filter(|path| remembered.id_of(path).is_some_and(|id| removed.contains(&id)));
+            open.chain(lost.cloned()).collect()
+        };
+        for path in &left {
+            self.release_disk(path);
+            self.event(&path.display().to_string(), "forgotten: it is no disk of a group any more");
+        }
+        if !left.is_empty() {
+            self.save_or_warn().await;
+        }
+    }
+
+    fn release_disk(&self, path: &Path) {
+        self.disks.borrow_mut().remove(path);
+        self.unopened.borrow_mut().remove(path);
+        self.remembered.borrow_mut().remove_disk(path);
+    }
+
+    fn refuse_member(&self, path: &Path) -> Result<(), Failure> {
+        let Some(group) = self.group_of(path) else { return Ok(()) };
+        let message = format!("{} belongs to group {group}", path.display());
+        Err(Failure::new(Code::PhysicalVolumeInGroup, message)
+            .help(format!("varve vg reduce {group} {}", path.display())))
+    }
+
     /// Why there is no disk at `path` to be taken out of a group: a missing one goes another way.
     fn or_missing(&self, group: Uuid, path: &str, failure: Failure) -> Failure {
         let missing = self.with_group(group, |known| {
-            known.missing().contains(&path).then(|| known.group.name().to_owned())
+            known.missing().iter().any(|missing| missing == path).then(|| known.group.name().to_owned())
         });
         let Ok(Some(name)) = missing else { return failure };
         Failure::new(Code::GroupIncomplete, format!("{path}, a disk of group {name}, is missing")).help(format!(

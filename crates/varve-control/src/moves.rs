@@ -48,14 +48,15 @@ struct Step {
 impl Control {
     /// Moves what lies on a disk to others; the answer is a job.
     pub async fn move_disk(&self, request: PhysicalVolumeMove) -> Result<Changed<Job>, Failure> {
-        let group = self.group_of_member(&request.from)?;
+        let from_path = self.known_path(&request.from).await;
+        let group = self.group_of_member(&from_path)?;
         let name = self.with_group(group, |known| known.group.name().to_owned())?;
         let lock = self.lock_of(&name).await?;
-        let from = self.move_source(group, &request.from)?;
+        let from = self.move_source(group, &from_path)?;
         let rate = request.rate.as_deref().map(parse_size).transpose();
         let rate = rate.map_err(|error| failures::bad_size(&error))?;
-        let disks = self.disk_choice(group, &request.to)?;
-        let words = format!("pv move {}", request.from);
+        let disks = self.disk_choice(group, &request.to).await?;
+        let words = format!("pv move {from_path}");
         let commits = self.commits(group).await;
         let planned = commits.plan(group, Change::BeginMove { from, disks, rate }, &words)?;
         if request.dry_run {
@@ -198,7 +199,7 @@ impl Control {
         let _lock = self.lock_group(group).await;
         self.await_abandoned(group).await?; // MOVEJOB3
         let path = self.path_of(group, from);
-        let sectors = self.disk_choice(group, &[])?.sectors;
+        let sectors = self.disk_choice(group, &[]).await?.sectors;
         let commits = self.commits(group).await;
         let change = Change::MoveNext { from, sectors, bytes_max: STEP };
         let planned = commits.plan(group, change, &format!("pv move {path}"));
@@ -404,7 +405,7 @@ impl Control {
     pub(super) fn path_of(&self, group: Uuid, name: PvName) -> String {
         let path = self.with_group(group, |known| {
             let disk = known.group.pv(name)?;
-            Some(known.paths.get(&disk.id).unwrap_or(&disk.path).clone())
+            Some(known.path_of(disk.id))
         });
         path.ok().flatten().unwrap_or_else(|| name.to_string())
     }

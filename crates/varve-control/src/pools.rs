@@ -74,7 +74,7 @@ impl Control {
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let (id, role) = (self.new_id(), Role::Pool);
-        let disks = self.array_choice(group, &request.on, request.log.as_deref())?;
+        let disks = self.array_choice(group, &request.on, request.log.as_deref()).await?;
         let change =
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let commits = self.commits(group).await;
@@ -102,7 +102,7 @@ impl Control {
         let located = self.find_pool(&name)?.usable()?;
         let most = self.pool_size_max(located.volume.id).await?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let disks = self.disk_choice(located.group, &request.on)?;
+        let disks = self.disk_choice(located.group, &request.on).await?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
         let _growing = self.locks.growing(located.group).enter().await; // MOVEJOB2 of `moves.rs`
         let commits = self.commits(located.group).await;

@@ -61,7 +61,7 @@ impl Control {
             let disowned = home.array(id).disown_member(place);
             disowned.await.map_err(failures::gone)??;
         }
-        let disk = self.group_disk(located.group, disk)?;
+        let disk = self.group_disk(located.group, disk).await?;
         let name =
             self.with_group(located.group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
         if let Some(name) = name {

@@ -106,6 +106,11 @@ impl Remembered {
         serde_json::to_string_pretty(self).expect("what is remembered is plain data")
     }
 
+    /// What the label of the disk at `path` said.
+    pub(crate) fn id_of(&self, path: &Path) -> Option<Uuid> {
+        self.disks.iter().find(|disk| disk.path == path)?.id
+    }
+
     /// Forgets a disk.
     pub(crate) fn remove_disk(&mut self, path: &Path) {
         self.disks.retain(|disk| disk.path != path);

@@ -7,7 +7,7 @@
 //! - RESCAN3. While something of a group is moved or converted and a disk of it is missing, that is looked for in this way, too.
 
 use super::Control;
-use super::disks::{options, read_label};
+use super::disks::options;
 use super::images::what;
 use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
@@ -17,6 +17,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState, Plan};
 use varve_block::host::DiskState;
+use varve_vg::identity::label_of;
 use varve_vg::size::format_size;
 
 /// How long after a change that reached only some disks they are looked at anew for the first time, and how long at most later.
@@ -56,15 +57,14 @@ impl Control {
         let _lock = self.lock_host().await?;
         let mut paths: Vec<PathBuf> = match request.paths.as_slice() {
             [] => self.unopened.borrow().keys().cloned().collect(),
-            paths => paths.iter().map(PathBuf::from).collect(),
+            paths => self.follow_disks(paths, request.dry_run).await,
         };
-        let named = if request.paths.is_empty() { 0 } else { paths.len() };
+        let named_paths = if request.paths.is_empty() { Vec::new() } else { paths.clone() };
+        let named = named_paths.len();
         if !request.dry_run {
             let vanished = self.vanished_duplicates().await;
             let aside = self.set_aside(&paths, named > 0, &vanished);
-            paths.extend(
-                aside.into_iter().filter(|path| !request.paths.iter().any(|named| Path::new(named) == path)),
-            );
+            paths.extend(aside.into_iter().filter(|path| !named_paths.contains(path)));
         }
         let reopened = if request.dry_run { Vec::new() } else { self.reopen_failed().await };
         let mut found = Vec::new();
@@ -170,7 +170,8 @@ impl Control {
         let cache = cache.unwrap_or(self.cache);
         self.refuse_own_export(path).await?;
         let file = self.open_disk(path, options(cache)).await?;
-        let label = read_label(&self.metadata_disk(&file), &self.context.arena()).await;
+        self.refuse_overlap(file.medium(), Some(&file), path)?;
+        let label = label_of(&self.metadata_disk(&file), &self.context.arena()).await;
         let Some(label) = label else {
             let text = path.display();
             let message = format!("{text} is no physical volume: it has no valid label");

@@ -108,7 +108,7 @@ impl Control {
         let (subject, size) = (self.subject(volume), format_size(by));
         let (change, words) = if is_itself {
             let size_argument = SizeArgument { relative: true, amount: Amount::Bytes(by) };
-            let disks = self.disk_choice(group, &[])?;
+            let disks = self.disk_choice(group, &[]).await?;
             let change = Change::ExtendVolume { name: entry.name.clone(), size: size_argument, disks };
             (change, format!("pool {subject} extended by {size}"))
         } else {

@@ -22,6 +22,7 @@ use varve_volume::{DoorOf, ShardContext, metadata, open, pool_check, retire};
 
 mod conversions;
 mod failed_targets;
+mod identity;
 mod jobs;
 mod lifetimes;
 mod losses;

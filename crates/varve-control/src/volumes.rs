@@ -76,7 +76,8 @@ impl Control {
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
-        let (role, disks) = (Role::Volume, self.array_choice(group, &request.on, request.log.as_deref())?);
+        let (role, disks) =
+            (Role::Volume, self.array_choice(group, &request.on, request.log.as_deref()).await?);
         let change =
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let words = format!("lv create {name} --size {}", request.size);
@@ -139,7 +140,7 @@ impl Control {
         }
         self.refuse_if_paused(&located).await?;
         refuse_absent_mapper(text, &located).await?;
-        let disks = self.disk_choice(located.group, &request.on)?;
+        let disks = self.disk_choice(located.group, &request.on).await?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
         let commits = self.commits(located.group).await;
         let planned =

@@ -3,7 +3,7 @@
 //! No order of closing works for such a disk: its last writes would need the export that was closed before, and a
 //! request to it may need the very thread that waits for it.
 //!
-//! What is found here is refused by `control/disks.rs` (OWNEXPORT1).
+//! What is found here is refused by `identity.rs` of the control (IDENTITY1).
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

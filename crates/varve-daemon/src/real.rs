@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 use uuid::Uuid;
+use varve_block::host::MediumExtent;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
@@ -61,6 +62,10 @@ impl Files for RealFiles {
         let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         let since = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
         u64::try_from(since.as_nanos()).ok()
+    }
+
+    fn medium(&self, path: &Path) -> io::Result<MediumExtent> {
+        varve_os::medium_at(path)
     }
 
     fn real_path(&self, path: &Path) -> io::Result<PathBuf> {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_block::Shape;
+use varve_block::host::MediumExtent;
 use varve_os::{DiskCounters, DiskFile, DiskState, OpenError};
 use varve_volume::world::{DiskRef, OpenDisk};
 
@@ -23,8 +24,16 @@ impl OpenDisk for RealDisk {
         self.0.path()
     }
 
+    fn medium(&self) -> MediumExtent {
+        self.0.medium()
+    }
+
     fn shape(&self) -> Shape {
         self.0.shape()
+    }
+
+    fn sectors(&self) -> (u32, u32) {
+        (self.0.sector_logical(), self.0.sector_physical())
     }
 
     fn size(&self) -> u64 {

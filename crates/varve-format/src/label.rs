@@ -23,13 +23,15 @@ pub const RING_BLOCKS_MIN: u64 = 24;
 /// The most bytes of a ring, so that reading one is never a burden.
 pub const RING_LENGTH_MAX: u64 = 64 << 20;
 /// The version of this layout.
-pub const LABEL_VERSION: u32 = 1;
+pub const LABEL_VERSION: u32 = 2;
+/// The oldest version that is read: it has no nonce.
+const LABEL_VERSION_MIN: u32 = 1;
 
 const SIZE: usize = BLOCK_SIZE as usize;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffPV";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `PV`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 2; 1 has no nonce");
 const RESERVED_1: Field = Field::new(12, 4, "reserved_1", "zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "where on the disk this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "number of times that the label was written");
@@ -41,7 +43,8 @@ const RING_LENGTH: Field = Field::new(80, 8, "ring_length", "bytes of the metada
 const RING_UNIT: Field = Field::new(88, 8, "ring_unit", "slots begin and end at multiples of this: 4096");
 const DATA_OFFSET: Field = Field::new(96, 8, "data_offset", "first byte of the first extent");
 const CREATED: Field = Field::new(104, 8, "created", "seconds since 1970-01-01 00:00 UTC");
-const RESERVED_2: Field = Field::new(112, 3980, "reserved_2", "zero");
+const NONCE: Field = Field::new(112, 16, "nonce", "random number, written to find the disk at another path");
+const RESERVED_2: Field = Field::new(128, 3964, "reserved_2", "zero");
 const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes before it");
 
 /// The byte table of a label.
@@ -63,6 +66,7 @@ pub const LAYOUT: Layout = Layout::new(
         RING_UNIT,
         DATA_OFFSET,
         CREATED,
+        NONCE,
         RESERVED_2,
         CHECKSUM,
     ],
@@ -86,6 +90,8 @@ pub struct Label {
     pub data_offset: u64,
     /// When the physical volume was created.
     pub created: UnixTime,
+    /// What was last written to find out whether another path leads to this disk or to a copy; nil at first.
+    pub nonce: Uuid,
 }
 
 /// Why a block is not a label.
@@ -144,6 +150,7 @@ impl Label {
         RING_UNIT.put_u64(&mut block, BLOCK_SIZE);
         DATA_OFFSET.put_u64(&mut block, self.data_offset);
         CREATED.put_u64(&mut block, self.created.0);
+        NONCE.put_uuid(&mut block, self.nonce);
         CHECKSUM.seal(&mut block);
         block
     }
@@ -158,13 +165,14 @@ impl Label {
             return Err(LabelError::Checksum);
         }
         match VERSION.u32(block) {
-            LABEL_VERSION => {}
+            LABEL_VERSION_MIN..=LABEL_VERSION => {}
             version => return Err(LabelError::Newer(version)),
         }
         if ADDRESS.u64(block) != address {
             return Err(LabelError::Misplaced(ADDRESS.u64(block)));
         }
-        if !RESERVED_1.is_zero(block) || !RESERVED_2.is_zero(block) {
+        let has_nonce = VERSION.u32(block) > LABEL_VERSION_MIN;
+        if !RESERVED_1.is_zero(block) || !RESERVED_2.is_zero(block) || !has_nonce && !NONCE.is_zero(block) {
             return Err(LabelError::Invalid("reserved bytes are not zero"));
         }
         if RING_UNIT.u64(block) != BLOCK_SIZE {
@@ -180,6 +188,7 @@ impl Label {
             ring: ring.ok_or(LabelError::Invalid("LABEL3: the metadata ring"))?,
             data_offset: DATA_OFFSET.u64(block),
             created: UnixTime(CREATED.u64(block)),
+            nonce: NONCE.uuid(block),
         };
         label.check()?;
         Ok(label)
@@ -200,6 +209,7 @@ mod tests {
             ring: Extent::between(64 << 10, 1 << 20),
             data_offset: 1 << 20,
             created: UnixTime(1_750_000_000),
+            nonce: Uuid::from_u128(0x2122_2324_2526_2728_292a_2b2c_2d2e_2f30),
         }
     }
 
@@ -208,7 +218,7 @@ mod tests {
         let block = sample().encode(4096);
         let mut expected = vec![0; 4096];
         expected[..8].copy_from_slice(b"VARVE\xffPV");
-        expected[8] = 1;
+        expected[8] = 2;
         expected[16..24].copy_from_slice(&[0, 0x10, 0, 0, 0, 0, 0, 0]);
         expected[24] = 3;
         expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -221,12 +231,15 @@ mod tests {
         expected[89] = 0x10;
         expected[98] = 0x10;
         expected[104..108].copy_from_slice(&[0x80, 0xe1, 0x4e, 0x68]);
+        expected[112..128].copy_from_slice(&[
+            0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x29, 0x2a, 0x2b, 0x2c, 0x2d, 0x2e, 0x2f, 0x30,
+        ]);
         expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
         assert_eq!(block.iter().zip(&expected).position(|(left, right)| left != right), None);
         assert_eq!(block.len(), expected.len());
     }
     /// Computed by an independent program.
-    const GOLDEN_CHECKSUM: [u8; 4] = [0x0a, 0x02, 0xf8, 0x04];
+    const GOLDEN_CHECKSUM: [u8; 4] = [0x2a, 0x15, 0x99, 0xa3];
 
     #[test]
     fn every_single_bit_of_damage_is_refused() {
@@ -239,6 +252,17 @@ mod tests {
     }
 
     #[test]
+    fn a_label_of_the_first_version_is_read_and_has_no_nonce() {
+        let mut first = sample().encode(0);
+        VERSION.put_u32(&mut first, 1);
+        CHECKSUM.seal(&mut first);
+        assert_eq!(Label::decode(&first, 0), Err(LabelError::Invalid("reserved bytes are not zero")));
+        NONCE.put_uuid(&mut first, Uuid::nil());
+        CHECKSUM.seal(&mut first);
+        assert_eq!(Label::decode(&first, 0), Ok(Label { nonce: Uuid::nil(), ..sample() }));
+    }
+
+    #[test]
     fn a_label_of_another_place_is_refused() {
         let block = sample().encode(0);
         assert_eq!(Label::decode(&block, 4096), Err(LabelError::Misplaced(0)));
@@ -247,9 +271,9 @@ mod tests {
     #[test]
     fn a_newer_version_and_used_reserved_bytes_are_refused_with_a_sound_checksum() {
         let mut newer = sample().encode(0);
-        VERSION.put_u32(&mut newer, 2);
+        VERSION.put_u32(&mut newer, 3);
         CHECKSUM.seal(&mut newer);
-        assert_eq!(Label::decode(&newer, 0), Err(LabelError::Newer(2)));
+        assert_eq!(Label::decode(&newer, 0), Err(LabelError::Newer(3)));
         for at in [RESERVED_1.offset, RESERVED_2.offset, RESERVED_2.end() - 1] {
             let mut used = sample().encode(0);
             used[at] = 1;
@@ -288,7 +312,7 @@ mod tests {
     proptest! {
         #[test]
         fn labels_survive_the_round_trip(
-            generation: u64, pv in 1..=u128::MAX, vg: u128, created: u64,
+            generation: u64, pv in 1..=u128::MAX, vg: u128, created: u64, nonce: u128,
             blocks in RING_BLOCKS_MIN..1000, size in (1_u64 << 23)..(1 << 60), second: bool,
         ) {
             let ring = Extent::new(65_536, blocks * BLOCK_SIZE);
@@ -298,6 +322,7 @@ mod tests {
                 vg: (vg != 0).then_some(Uuid::from_u128(vg)),
                 data_offset: ring.end(),
                 created: UnixTime(created),
+                nonce: Uuid::from_u128(nonce),
             };
             let address = LABEL_ADDRESSES[usize::from(second)];
             prop_assert_eq!(Label::decode(&label.encode(address), address), Ok(label));
@@ -310,7 +335,7 @@ mod tests {
                 VERSION.put_u32(&mut block, LABEL_VERSION);
                 ADDRESS.put_u64(&mut block, 0);
                 RESERVED_1.put(&mut block, &[0; 4]);
-                RESERVED_2.put(&mut block, &[0; 3980]);
+                RESERVED_2.put(&mut block, &[0; 3964]);
                 CHECKSUM.seal(&mut block);
             }
             let _ = Label::decode(&block, 0);

@@ -20,6 +20,7 @@ pub use options::DiskKind;
 
 use crate::clock;
 use crate::flushes::Flushes;
+use crate::medium::medium_of;
 use crate::syncs::Syncs;
 use crate::sys;
 use allocation::AllocationPace;
@@ -35,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::host::{CacheMode, DiskCounters, DiskOptions, DiskState, OpenError};
+use varve_block::host::{CacheMode, DiskCounters, DiskOptions, DiskState, MediumExtent, OpenError};
 use varve_block::{Access, Shape};
 
 /// `f_type` of a file system that lives in memory.
@@ -50,6 +51,7 @@ const SECTOR_ASSUMED: u32 = 4096;
 pub struct DiskFile {
     file: File,
     path: PathBuf,
+    medium: MediumExtent,
     kind: DiskKind,
     cache: CacheMode,
     access: Access,
@@ -125,13 +127,15 @@ impl DiskFile {
         if cache != options.cache {
             tracing::warn!(path = %path.display(), "direct I/O is refused here: the disk is used buffered");
         }
+        let metadata = file.metadata().map_err(|error| errno_of(&error))?;
         let size = match kind {
-            DiskKind::File => file.metadata().map_err(|error| errno_of(&error))?.len(),
+            DiskKind::File => metadata.len(),
             DiskKind::BlockDevice => sys::block_device_size(&file)?,
         };
         let can_punch = !read_only && can_punch(&file, kind, size);
         Ok(Self {
             path: path.to_owned(),
+            medium: medium_of(&metadata),
             kind,
             cache,
             access: if read_only { Access::ReadOnly } else { Access::ReadWrite },
@@ -161,6 +165,11 @@ impl DiskFile {
     /// Where it was found.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Which bytes it consists of.
+    pub fn medium(&self) -> MediumExtent {
+        self.medium
     }
 
     /// File or block device.

@@ -124,6 +124,7 @@ pub async fn create(disk: Disk, new: NewLabel, arena: &Arena) -> Result<FreeDisk
         ring: Extent::between(RING_OFFSET, DATA_OFFSET),
         data_offset: DATA_OFFSET,
         created: new.created,
+        nonce: Uuid::nil(),
     };
     wipe(&disk.device, new.overwrite).await?;
     write_label(&disk.device, &label, arena).await?;

@@ -13,6 +13,7 @@ pub mod election;
 mod free_disk;
 pub mod held;
 mod history;
+pub mod identity;
 pub mod injected_bug;
 pub mod model;
 pub mod names;

@@ -89,6 +89,7 @@ fn label_of(slot: &Slot, size: u64) -> Option<FoundLabel> {
         ring: Extent::checked(RING_OFFSET, entry.data_offset.checked_sub(RING_OFFSET)?)?,
         data_offset: entry.data_offset,
         created: description.group.created,
+        nonce: Uuid::nil(),
     };
     let fits = label.check().is_ok() && label.size <= size && description.group.id == slot.vg;
     fits.then(|| FoundLabel { label, group: description.group.name.clone(), sequence: slot.sequence })

@@ -117,7 +117,7 @@ impl GroupProblem {
             }
             Self::Divergent { .. } => {
                 "decide which side is right, detach the others, and `varve vg reduce VG --missing`; then \
-                `varve pv create --yes` the others"
+                `varve pv create --yes -n PATH` of each of the others says what a new label destroys"
                     .into()
             }
             Self::Text(TextError::Newer(_)) => "use the newer varve that wrote it".into(),
@@ -127,7 +127,7 @@ impl GroupProblem {
             Self::Left { paths } => {
                 let paths = paths.join(" ");
                 format!(
-                    "attach them, then `varve pv scan {paths}`; `varve pv create --yes` uses those that are here elsewhere"
+                    "attach them, then `varve pv scan {paths}`; `varve pv create --yes -n` of those that are here says what a new label destroys"
                 )
             }
             Self::Contradiction(_) => "attach all of its disks, then `varve pv scan PATH…`".into(),

@@ -59,6 +59,7 @@ impl Lab {
             ring: RING,
             data_offset: RING.end(),
             created: UnixTime(1),
+            nonce: Uuid::nil(),
         };
         write_label(&disk.device, &label, &self.world.arena()).await.expect("no faults");
         FreeDisk { disk, label }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::{ConnectError, DiskCounters, DiskState, OpenError};
+use varve_block::host::{ConnectError, DiskCounters, DiskState, Medium, MediumExtent, OpenError};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner};
 
 struct TestWorld(Rc<varve_sim::World>, varve_sim::SimDisk);
@@ -24,8 +24,16 @@ impl OpenDisk for TestDisk {
         Path::new("/disk")
     }
 
+    fn medium(&self) -> MediumExtent {
+        MediumExtent::whole(Medium::Device(0))
+    }
+
     fn shape(&self) -> Shape {
         Shape::new(DISK_SIZE, 512)
+    }
+
+    fn sectors(&self) -> (u32, u32) {
+        (512, 512)
     }
 
     fn size(&self) -> u64 {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError, Peer};
+use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, MediumExtent, OpenError, Peer};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
 
@@ -20,8 +20,12 @@ use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
 pub trait OpenDisk: Send + Sync {
     /// Where it is.
     fn path(&self) -> &Path;
+    /// Which bytes of which medium it consists of.
+    fn medium(&self) -> MediumExtent;
     /// The shape of a device on it.
     fn shape(&self) -> Shape;
+    /// Bytes of its logical and its physical sectors.
+    fn sectors(&self) -> (u32, u32);
     /// Bytes, in whole sectors.
     fn size(&self) -> u64;
     /// Bytes, all of them.
@@ -78,6 +82,8 @@ pub trait Files: Send + Sync {
     fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
     /// When the file at `path` was last written, in nanoseconds since 1970; unknown for a block device.
     fn modified_ns(&self, path: &Path) -> Option<u64>;
+    /// Which bytes of which medium `path` leads to.
+    fn medium(&self, path: &Path) -> io::Result<MediumExtent>;
     /// Where `path` leads: absolute, without links.
     fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
     /// Removes a file.

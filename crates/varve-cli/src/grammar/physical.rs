@@ -51,6 +51,13 @@ pub(crate) enum PhysicalVerb {
         #[command(flatten)]
         destroy: Destroy,
     },
+    /// Release a disk that no group uses, and leave what is on it as it is.
+    Forget {
+        /// The disk: its path or its identity.
+        path: String,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Move what lies on a disk to others, while it is used.
     Move {
         /// The disk to empty.

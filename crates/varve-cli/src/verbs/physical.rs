@@ -54,6 +54,12 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             session.consent(&format!("pv remove {path}"), &call, destroy).await?;
             session.change(call, |_: &varve_api::Empty| format!("gave up {path}")).await
         }
+        PhysicalVerb::Forget { path, change } => {
+            let request = PhysicalVolumeRemove { path: absolute(&path)?, ..PhysicalVolumeRemove::default() };
+            let url = "/v1/pvs/forget".to_owned();
+            let call = Call { method: Method::POST, path: url, request: &request, dry_run: change.dry_run };
+            session.change(call, |_: &varve_api::Empty| format!("forgot {path}")).await
+        }
         PhysicalVerb::Change(DiskChange { disk, spare, change }) => {
             let (disk, spare) = (absolute(&disk)?, Some(spare));
             let request = PhysicalVolumeChange { disk, spare, ..PhysicalVolumeChange::default() };
@@ -98,9 +104,11 @@ fn shown(disk: &PhysicalVolume) -> String {
         ("disk", or_dash(disk.path.as_deref().unwrap_or(""))),
         ("id", disk.id.clone()),
         ("group", or_dash(disk.group.as_deref().unwrap_or(""))),
+        ("name", or_dash(disk.name.as_deref().unwrap_or(""))),
         ("state", state),
         ("spare", if disk.spare { "yes" } else { "no" }.to_owned()),
         ("size", format!("{}, {} free", size(disk.size), size(disk.free))),
+        ("sectors", sectors(disk)),
         ("cache", disk.cache.to_string()),
         ("errors", format!("{} requests failed since it was opened", disk.errors)),
         ("slow", format!("{} requests took a second or longer", disk.slow)),
@@ -155,6 +163,12 @@ fn made(disks: &[PhysicalVolume]) -> String {
     disks.iter().map(line).collect()
 }
 
+/// The logical and the physical sectors of a disk, in bytes.
+fn sectors(disk: &PhysicalVolume) -> String {
+    let sizes = disk.sector_logical.zip(disk.sector_physical);
+    sizes.map_or_else(|| "-".to_owned(), |(logical, physical)| format!("{logical}/{physical}"))
+}
+
 /// The state of a disk; of one that is well whether it is a spare.
 fn state_text(disk: &PhysicalVolume) -> String {
     match disk.state {
@@ -165,8 +179,20 @@ fn state_text(disk: &PhysicalVolume) -> String {
 
 /// Disks as a table.
 pub(super) fn table(disks: &[PhysicalVolume]) -> String {
-    let mut table =
-        Table::new(&["DISK", "GROUP", "STATE", "SIZE>", "FREE>", "CACHE", "ERRORS>", "SLOW>", "EJECTIONS>"]);
+    let table = [
+        "DISK",
+        "GROUP",
+        "STATE",
+        "SIZE>",
+        "FREE>",
+        "CACHE",
+        "ERRORS>",
+        "SLOW>",
+        "EJECTIONS>",
+        "NAME",
+        "SECTORS",
+    ];
+    let mut table = Table::new(&table);
     for disk in disks {
         table.row(vec![
             disk.path.clone().unwrap_or_else(|| disk.id.clone()),
@@ -178,6 +204,8 @@ pub(super) fn table(disks: &[PhysicalVolume]) -> String {
             disk.errors.to_string(),
             disk.slow.to_string(),
             disk.ejections.to_string(),
+            or_dash(disk.name.as_deref().unwrap_or("")),
+            sectors(disk),
         ]);
     }
     let reasons = disks.iter().filter_map(|disk| {

@@ -88,7 +88,7 @@ fn a_daemon_takes_no_disk_that_it_serves_itself() {
     }
     std::os::unix::fs::symlink(world.path("served"), world.path("link")).expect("a writable folder");
     world.refused("pv create link", 5, "V0115");
-    // OWNEXPORT1
+    // IDENTITY1
     world.refused("pv scan served", 5, "V0115");
     world.ok("export remove served -y");
     world.ok("pv create elsewhere --size 64M");

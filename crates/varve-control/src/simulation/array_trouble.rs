@@ -117,7 +117,7 @@ impl Daemon {
     async fn can_do_without(&self, path: &str) -> bool {
         let path = path.to_owned();
         let looked = self.handle.call(async move |control| {
-            let (group, disk) = control.disk_of_any(&path)?;
+            let (group, disk) = control.disk_of_any(&path).await?;
             let disks = control.with_group(group, |known| {
                 let name = known.group.pv_by_id(disk).map(|disk| disk.name);
                 let steps = known.group.moves().iter().filter_map(|entry| entry.step);

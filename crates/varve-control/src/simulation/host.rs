@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError};
+use varve_block::host::{
+    ConnectError, DiskCounters, DiskOptions, DiskState, Medium, MediumExtent, OpenError,
+};
 use varve_block::{
     Arena, BlockDevice, Checked, Clock, Completion, Device, Done, Durability, Extent, Io, IoError,
     LocalFuture, MapAnswer, MapFuture, MapIntent, Outcome, Portal, Shape, Spawner, StatusRun, Stream, Submit,
@@ -39,6 +41,8 @@ const SHARDS: usize = 2;
 #[derive(Clone, Copy)]
 struct Entry {
     disk: u64,
+    /// By which way it is reached, of several that the host cannot tell apart from other disks.
+    way: u64,
     /// Bytes that it may have at most.
     size: u64,
     /// Bytes that it has.
@@ -50,14 +54,25 @@ struct Entry {
     is_gone: bool,
 }
 
+impl Entry {
+    /// What the host tells disks apart by.
+    fn key(&self) -> (u64, u64) {
+        (self.disk, self.way)
+    }
+
+    fn medium(&self) -> MediumExtent {
+        MediumExtent::whole(Medium::File { device: self.way, inode: self.disk })
+    }
+}
+
 #[derive(Default)]
 struct Table {
     entries: BTreeMap<PathBuf, Entry>,
     last_disk: u64,
     /// Processes that have ended.
     ended: u64,
-    /// Disks that the process that runs has locked.
-    locked: BTreeSet<u64>,
+    /// Disks that the process that runs has locked, and by which way.
+    locked: BTreeSet<(u64, u64)>,
     /// What the state directory holds.
     remembered: Option<String>,
 }
@@ -93,6 +108,21 @@ impl SimFiles {
         }
     }
 
+    /// A file has another name.
+    pub(crate) fn rename(&self, old: &str, new: &str) {
+        let mut table = self.table();
+        let entry = table.entries.remove(Path::new(old)).expect("it is there");
+        table.entries.insert(new.into(), entry);
+    }
+
+    /// A disk is found at another path, too; `is_known` says whether the host knows that it is the same one.
+    pub(crate) fn link(&self, disk: &str, path: &str, is_known: bool) {
+        let mut table = self.table();
+        let entry = table.entries[Path::new(disk)];
+        let way = if is_known { entry.way } else { entry.way + 1 };
+        table.entries.insert(path.into(), Entry { way, ..entry });
+    }
+
     /// The process has ended: the kernel takes its locks away.
     pub(crate) fn process_ended(&self) {
         let mut table = self.table();
@@ -112,9 +142,16 @@ impl SimFiles {
         self.table().entries.get(path).map_or(0, |entry| entry.length)
     }
 
-    fn set_length(&self, path: &Path, bytes: u64) {
+    /// Bytes of an open file, whatever its name is now.
+    fn length_of(&self, open: Entry) -> u64 {
+        let table = self.table();
+        let found = table.entries.values().find(|entry| entry.disk == open.disk);
+        found.map_or(0, |entry| entry.length)
+    }
+
+    fn set_length(&self, disk: u64, bytes: u64) {
         let mut table = self.table();
-        let Some(entry) = table.entries.get_mut(path) else { return };
+        let Some(entry) = table.entries.values_mut().find(|entry| entry.disk == disk) else { return };
         assert!(bytes <= entry.size, "an image has the room that it may need");
         if bytes < entry.length {
             entry.cut = Some(entry.cut.map_or(bytes, |cut| cut.min(bytes)));
@@ -127,7 +164,8 @@ impl Table {
     /// A new file, of `length` bytes now.
     fn add(&mut self, path: &Path, size: u64, length: u64, is_image: bool) -> Entry {
         self.last_disk += 1;
-        let entry = Entry { disk: self.last_disk, size, length, cut: None, is_image, is_gone: false };
+        let (disk, way) = (self.last_disk, 0);
+        let entry = Entry { disk, way, size, length, cut: None, is_image, is_gone: false };
         self.entries.insert(path.to_owned(), entry);
         entry
     }
@@ -151,7 +189,7 @@ impl Drop for SimOpenDisk {
     fn drop(&mut self) {
         let mut table = self.files.table();
         if self.is_alone && table.ended == self.process {
-            table.locked.remove(&self.entry.disk);
+            table.locked.remove(&self.entry.key());
         }
     }
 }
@@ -161,8 +199,16 @@ impl OpenDisk for SimOpenDisk {
         &self.path
     }
 
+    fn medium(&self) -> MediumExtent {
+        self.entry.medium()
+    }
+
     fn shape(&self) -> Shape {
         Shape::new(self.size(), 512)
+    }
+
+    fn sectors(&self) -> (u32, u32) {
+        (512, 512)
     }
 
     fn size(&self) -> u64 {
@@ -170,11 +216,11 @@ impl OpenDisk for SimOpenDisk {
     }
 
     fn length(&self) -> u64 {
-        self.files.length(&self.path)
+        self.files.length_of(self.entry)
     }
 
     fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
-        self.files.set_length(&self.path, bytes);
+        self.files.set_length(self.entry.disk, bytes);
         Ok(())
     }
 
@@ -220,7 +266,7 @@ impl Files for SimFilesRef {
         }
         let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
         let entry = entry.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
-        if !table.locked.insert(entry.disk) {
+        if !table.locked.insert(entry.key()) {
             return Err(OpenError::InUse(path.to_owned()));
         }
         Ok(self.opened(path, entry, table.ended, true))
@@ -241,6 +287,11 @@ impl Files for SimFilesRef {
 
     fn modified_ns(&self, _: &Path) -> Option<u64> {
         None
+    }
+
+    fn medium(&self, path: &Path) -> io::Result<MediumExtent> {
+        let found = self.0.table().entries.get(path).copied().filter(|entry| !entry.is_gone);
+        Ok(found.ok_or(io::ErrorKind::NotFound)?.medium())
     }
 
     fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
@@ -341,6 +392,14 @@ impl Host {
         self.disks.borrow_mut().entry(entry.disk).or_insert_with(new).clone()
     }
 
+    /// A disk with the bytes that the one at `path` has now.
+    pub(crate) fn clone_disk(&self, path: &str, clone: &str) {
+        let original = self.disk_at(path);
+        let size = self.files.length(Path::new(path));
+        let entry = self.files.table().add(Path::new(clone), size, size, false);
+        self.disk(entry).poke(0, &original.peek(Extent::new(0, size)));
+    }
+
     /// Disks that are not used yet write zeros where they are to be cleared.
     pub(crate) fn take_fast_zero(&self) {
         self.has_fast_zero.set(false);
@@ -406,7 +465,7 @@ impl Host {
         let device = self.disk(entry).device(&self.world);
         let end = create(device.clone(), self.world.arena(), image).await.expect("a sound disk");
         device.flush().await.expect("a sound disk");
-        self.files.set_length(path, end);
+        self.files.set_length(entry.disk, end);
     }
 
     /// Makes the raw backing image of an image.

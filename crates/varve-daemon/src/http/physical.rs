@@ -15,6 +15,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(list_disks, create_disks))
         .routes(routes!(scan_disks))
         .routes(routes!(remove_disk))
+        .routes(routes!(forget_disk))
         .routes(routes!(change_disk))
         .routes(routes!(replace_disk))
         .routes(routes!(move_disk))
@@ -55,6 +56,16 @@ async fn remove_disk(
     Body(request): Body<PhysicalVolumeRemove>,
 ) -> Reply<Changed<Empty>> {
     Ok(Data(control.call(async move |control| control.remove_disk(request).await).await?))
+}
+
+/// Release a disk that no group uses, and leave what is on it as it is.
+#[utoipa::path(post, path = "/v1/pvs/forget", tag = "physical volumes", request_body = PhysicalVolumeRemove,
+    responses((status = 200, body = Envelope<Changed<Empty>>)))]
+async fn forget_disk(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeRemove>,
+) -> Reply<Changed<Empty>> {
+    Ok(Data(control.call(async move |control| control.forget_disk(request).await).await?))
 }
 
 /// Change what a disk is for.

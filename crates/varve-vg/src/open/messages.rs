@@ -96,7 +96,9 @@ impl Note {
             Self::OtherShape { .. } => Some(format!(
                 "attach the right disk and `varve pv scan PATH`, or give it up: `varve vg reduce {group} --missing`"
             )),
-            Self::Removed { path, .. } => Some(format!("`varve pv create {path} --yes` makes it free")),
+            Self::Removed { path, .. } => {
+                Some(format!("`varve pv create {path} --yes -n` says what a new label destroys"))
+            }
             Self::Behind { .. }
             | Self::Returned { .. }
             | Self::LabelWorn { .. }

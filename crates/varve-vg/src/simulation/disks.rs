@@ -167,6 +167,7 @@ fn a_version_too_long_for_the_ring_of_a_disk_that_lags_behind_is_an_error() {
         ring,
         data_offset: long.end(),
         created: UnixTime(1),
+        nonce: Uuid::nil(),
     };
     let free: Vec<FreeDisk> = (0..2)
         .map(|number| FreeDisk { disk: lab.disk(number), label: label(number, 1, None, long) })
@@ -195,7 +196,8 @@ fn a_label_that_is_written_again_is_what_it_was_after_every_crash_or_what_it_bec
         let states = for_each_crash_state(17, 100, |world| {
             let disk = SimDisk::new(SIZE);
             let (pv, data_offset, created) = (pv_id(0), RING.end(), UnixTime(1));
-            let old = Label { generation: 1, pv, vg: None, size: SIZE, ring: RING, data_offset, created };
+            let (size, ring, nonce) = (SIZE, RING, Uuid::nil());
+            let old = Label { generation: 1, pv, vg: None, size, ring, data_offset, created, nonce };
             for (address, generation) in LABEL_ADDRESSES.into_iter().zip(copies) {
                 let whole = generation.map(|generation| Label { generation, ..old }.encode(address).to_vec());
                 disk.poke(address, &whole.unwrap_or_else(|| vec![0xaa; 512]));
