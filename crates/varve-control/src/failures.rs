@@ -83,7 +83,9 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::VolumeExists { .. } => Code::VolumeExists,
         PlanError::VolumeHasStore { .. } => Code::VolumeHasSnapshots,
         PlanError::StoreNotFound { .. } => Code::SnapshotNotFound,
-        PlanError::Size { .. } | PlanError::Direction { .. } => Code::BadVolumeSize,
+        PlanError::Size { .. } | PlanError::Direction { .. } | PlanError::SnapshotBlocks { .. } => {
+            Code::BadVolumeSize
+        }
         PlanError::ShareTooSmall { .. } | PlanError::ChecksumRoom { .. } | PlanError::NoSpace { .. } => {
             Code::NoSpaceInGroup
         }

@@ -7,7 +7,7 @@
 
 use super::Control;
 use super::committing::Base;
-use super::image_volumes::{other_size, refuse_unwritable};
+use super::image_volumes::other_size;
 use super::jobs::SHORT;
 use super::layers::OpenedImage;
 use crate::failures;
@@ -124,7 +124,7 @@ impl Control {
         };
         self.told_of_image(group, path)?;
         let (opened, base) = self.open_image_and_base(Path::new(path)).await?;
-        refuse_unwritable(&opened, path)?;
+        self.refuse_unwritable(&opened, path).await?;
         if opened.disk_bytes() != *bytes {
             return Err(other_size(&self.subject(volume.id), path, *bytes, opened.disk_bytes()));
         }
@@ -141,7 +141,7 @@ impl Control {
     async fn fit_base(&self, base: OpenedImage, bytes: u64) -> Result<OpenedImage, Failure> {
         let (path, format) = (base.image.top.file.path().to_owned(), base.image.top.format);
         let shown = path.display().to_string();
-        refuse_unwritable(&base, &shown)?;
+        self.refuse_unwritable(&base, &shown).await?;
         let now = base.disk_bytes();
         match now.cmp(&bytes) {
             Ordering::Equal => Ok(base),

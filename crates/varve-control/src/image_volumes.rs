@@ -20,6 +20,8 @@ use uuid::Uuid;
 use varve_api::{
     Changed, Code, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Resize, VolumeCreate,
 };
+use varve_block::host::OpenError;
+use varve_block::{MIB, align_down};
 use varve_target::qcow2::room;
 use varve_vg::Change;
 use varve_vg::identity::label_of;
@@ -98,7 +100,8 @@ impl Control {
     /// IMAGEVOL2, and IMAGES3 of `images.rs`: refuses what is no image, or hardly meant to be a raw one.
     async fn refuse_unfit(&self, opened: &OpenedImage, path: &str, is_unsaid: bool) -> Result<(), Failure> {
         if opened.header.is_some() {
-            return refuse_unwritable(opened, path);
+            opened.image.device(&self.context).await?; // All that lies below it can be read, too.
+            return self.refuse_unwritable(opened, path).await;
         }
         let device = self.context.disk(&opened.image.top.file);
         if label_of(&device, &self.context.arena()).await.is_some() {
@@ -111,7 +114,7 @@ impl Control {
                 let help = format!("{}; if it is meant byte by byte: --format raw", conversion(path));
                 Err(Failure::new(Code::BadOrigin, message).help(help))
             }
-            _ => refuse_unwritable(opened, path),
+            _ => self.refuse_unwritable(opened, path).await,
         }
     }
 
@@ -135,6 +138,20 @@ impl Control {
         self.prepare(opened).await.map(Some)
     }
 
+    /// Refuses an image that cannot be written as it is, before anything of it is changed.
+    pub(super) async fn refuse_unwritable(&self, opened: &OpenedImage, path: &str) -> Result<(), Failure> {
+        match &opened.header {
+            Some(_) => opened.image.top.check_to_write(&self.context).await,
+            None if opened.image.top.file.size() == opened.length => Ok(()),
+            None => {
+                let message =
+                    format!("{path} has {} bytes, which are no whole blocks of 4096", opened.length);
+                let help = format!("truncate -s %4096 {path} makes them whole");
+                Err(Failure::new(Code::VolumeUnusable, message).help(help))
+            }
+        }
+    }
+
     async fn open_image_of(&self, group: Uuid, volume: &LogicalVolume) -> Result<OpenedImage, Failure> {
         let Layout::Image { path, format, .. } = &volume.layout else {
             unreachable!("only a volume in an image is asked for it");
@@ -142,7 +159,7 @@ impl Control {
         self.told_of_image(group, path)?;
         let opened = self.open_image_to_write(Path::new(path), *format).await;
         let opened = opened.map_err(|failure| lost(failure, path))?;
-        refuse_unwritable(&opened, path)?;
+        self.refuse_unwritable(&opened, path).await?;
         Ok(opened)
     }
 
@@ -164,10 +181,11 @@ impl Control {
         if room > length {
             let file = Arc::clone(&image.top.file);
             let path = file.path().to_owned();
-            let grown = self.at_path(&path, move |_| file.set_length(room)).await?;
+            let grown =
+                self.at_path(&path, move |_| make_room(length, room, |to| file.set_length(to))).await?;
             grown.map_err(|error| failures::open(&error))?;
         }
-        image.clean_from = Some(length.next_multiple_of(header.cluster_size()));
+        image.file_end = Some(length);
         Ok(image)
     }
 
@@ -262,24 +280,19 @@ impl Control {
     }
 }
 
-/// Refuses an image that cannot be written as it is.
-pub(super) fn refuse_unwritable(opened: &OpenedImage, path: &str) -> Result<(), Failure> {
-    let (file, refuse) = (&opened.image.top.file, |message, help: String| {
-        Err(Failure::new(Code::VolumeUnusable, message).help(help))
-    });
-    match &opened.header {
-        None if file.size() != opened.length => {
-            let message = format!("{path} has {} bytes, which are no whole blocks of 4096", opened.length);
-            refuse(message, format!("truncate -s %4096 {path} makes them whole"))
+/// Makes a file of `length` bytes as long as `room`, or as long as its file system lets it be.
+fn make_room(
+    length: u64,
+    room: u64,
+    set_length: impl Fn(u64) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let mut wanted = room;
+    loop {
+        let less = align_down(wanted - wanted / 16, 2 * MIB);
+        match set_length(wanted) {
+            Err(OpenError::NoSpace(_)) if less > length => wanted = less,
+            done => return done,
         }
-        Some(header) if header.corrupt => {
-            refuse(format!("{path} is marked corrupt"), format!("qemu-img check -r all {path}"))
-        }
-        Some(header) if header.bitmaps => refuse(
-            format!("{path} has persistent bitmaps, which only QEMU keeps"),
-            format!("qemu-img bitmap --remove {path} NAME"),
-        ),
-        _ => Ok(()),
     }
 }
 
@@ -308,8 +321,32 @@ fn lost(failure: Failure, path: &str) -> Failure {
         Code::DiskInUse => format!("end what uses {path} (a virtual machine?), then varve pv scan"),
         Code::ImageNotTrusted => return failure,
         Code::DiskNotFound => format!("bring {path} back, then varve pv scan"),
+        Code::VolumeUnusable => format!("{}; then varve pv scan", failure.help),
         _ => format!("mend {path}, then varve pv scan"),
     };
     let message = format!("the image in which it lies cannot be used: {}", failure.message);
     Failure::new(Code::VolumeUnusable, message).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_file_is_made_as_long_as_its_file_system_allows_and_no_shorter_than_it_is() {
+        let longest = |most: u64, length| {
+            let now = Cell::new(length);
+            let set = |to| match to > most {
+                true => Err(OpenError::NoSpace("/image".into())),
+                false => Ok(now.set(to)),
+            };
+            make_room(length, 64 << 40, set).is_ok().then(|| now.get())
+        };
+        assert_eq!(longest(u64::MAX, 1), Some(64 << 40));
+        let most = (16 << 40) - 4096;
+        let found = longest(most, 1).expect("there is a length");
+        assert!(found <= most && found > most / 16 * 15, "{found}");
+        assert_eq!(longest(1 << 20, 1 << 40), None, "it is not cut");
+    }
 }

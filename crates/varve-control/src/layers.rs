@@ -10,7 +10,6 @@ use super::disks::options;
 use crate::failures;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
-use varve_block::Device;
 use varve_block::host::DiskOptions;
 use varve_format::qcow2::{Header, LAYERS_MAX};
 use varve_target::qcow2::read_header;
@@ -46,8 +45,7 @@ impl Control {
         format: ImageFormat,
     ) -> Result<OpenedImage, Failure> {
         let (top, modified_ns) = self.open_layer(path, format).await?;
-        let device = top.bytes(&self.context);
-        self.with_layers(top, modified_ns, device).await
+        self.with_layers(top, modified_ns).await
     }
 
     /// Opens the image at `path`, to be written by this daemon alone, and its backing images, to be read.
@@ -57,8 +55,7 @@ impl Control {
         format: ImageFormat,
     ) -> Result<OpenedImage, Failure> {
         let top = self.open_layer_to_write(path, format).await?;
-        let device = self.context.disk(&top.file);
-        self.with_layers(top, None, device).await
+        self.with_layers(top, None).await
     }
 
     /// Opens the image at `path` and the one directly below it, both to be written by this daemon alone; where that is, and how it is
@@ -68,7 +65,7 @@ impl Control {
         path: &Path,
     ) -> Result<(OpenedImage, OpenedImage), Failure> {
         let top = self.open_layer_to_write(path, ImageFormat::Qcow2).await?;
-        let header = self.header_of(&top, self.context.disk(&top.file)).await?;
+        let header = self.header_of(&top).await?;
         let backing = header.backing.as_ref().ok_or_else(|| over_nothing(path))?;
         let (named, format) = backing.file(path).map_err(|error| unusable(path, &error))?;
         let real = self.allowed(path, &named).await?;
@@ -81,32 +78,27 @@ impl Control {
             _ => failure,
         })?;
         let length = top.file.length();
-        let image = Image { top, below: Vec::new(), lower: None, snapshot: None, clean_from: None };
+        let image = Image { top, below: Vec::new(), lower: None, snapshot: None, file_end: None };
         Ok((OpenedImage { image, length, modified_ns: None, header: Some(header) }, base))
     }
 
-    async fn with_layers(
-        &self,
-        top: Layer,
-        modified_ns: Option<u64>,
-        device: Device,
-    ) -> Result<OpenedImage, Failure> {
+    async fn with_layers(&self, top: Layer, modified_ns: Option<u64>) -> Result<OpenedImage, Failure> {
         let length = top.file.length();
         let (header, below, modified_ns) = match top.format {
             ImageFormat::Raw => (None, Vec::new(), modified_ns),
             ImageFormat::Qcow2 => {
-                let header = self.header_of(&top, device).await?;
+                let header = self.header_of(&top).await?;
                 let (below, below_modified) = self.open_below(&top, &header).await?;
                 let latest = below_modified.into_iter().chain([modified_ns]).reduce(later);
                 (Some(header), below, latest.flatten())
             }
         };
-        let image = Image { top, below, lower: None, snapshot: None, clean_from: None };
+        let image = Image { top, below, lower: None, snapshot: None, file_end: None };
         Ok(OpenedImage { image, length, modified_ns, header })
     }
 
-    async fn header_of(&self, layer: &Layer, device: Device) -> Result<Header, Failure> {
-        let header = read_header(device, self.context.arena()).await;
+    async fn header_of(&self, layer: &Layer) -> Result<Header, Failure> {
+        let header = read_header(layer.bytes(&self.context), self.context.arena()).await;
         header.map_err(|error| layer.failed(&error))
     }
 
@@ -130,7 +122,7 @@ impl Control {
             let (layer, when) = self.open_layer(&real, format).await?;
             next = match format {
                 ImageFormat::Raw => None,
-                ImageFormat::Qcow2 => self.header_of(&layer, layer.bytes(&self.context)).await?.backing,
+                ImageFormat::Qcow2 => self.header_of(&layer).await?.backing,
             };
             self.event(
                 &real.display().to_string(),
@@ -178,8 +170,8 @@ impl Control {
         self.refuse_own_export(path).await?;
         let (place, cache) = (path.to_owned(), options(self.cache));
         let opened = self.at_path(path, move |files| files.open_image_to_write(&place, cache)).await?;
-        let file = opened.map_err(|error| failures::open(&error))?;
-        Ok(Layer { file, tail: Vec::new().into(), format })
+        let opened = opened.map_err(|error| failures::open(&error))?;
+        Ok(Layer { file: opened.disk, tail: opened.tail, format })
     }
 
     /// Opens one file, so that no process writes it; when it was last written.

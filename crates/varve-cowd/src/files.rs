@@ -11,7 +11,7 @@ use thiserror::Error;
 use varve_block::{Access, Arena, Device};
 use varve_image::{ChainError, Format, HostFile, Selected, backing_of, open_chain};
 use varve_os::{CacheMode, DiskFile, DiskOptions};
-use varve_target::qcow2::{Image, ImageDevice, OpenError, Options, read_header, room};
+use varve_target::qcow2::{Image, ImageDevice, OpenError, Options, check_to_write, read_header, room};
 
 /// Bytes of memory for requests.
 const ARENA: usize = 8 << 20;
@@ -46,10 +46,14 @@ pub enum OpenFailure {
 /// A file of the chain, held so that QEMU keeps away.
 pub(crate) struct Held {
     path: PathBuf,
-    _lock: Arc<DiskFile>,
+    lock: Arc<DiskFile>,
 }
 
 impl Held {
+    fn length(&self) -> u64 {
+        self.lock.length()
+    }
+
     /// The file, opened once more: the new handle does not hold the locks.
     pub(crate) fn open_again(&self, to_write: bool) -> io::Result<File> {
         File::options().read(true).write(to_write).open(&self.path)
@@ -74,8 +78,9 @@ pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Opened, OpenFailure>
     let below = {
         let mut open = |path: &Path| {
             let (held, device) = open_below(path)?;
+            let length = held.length();
             files.push(held);
-            Ok(device)
+            Ok((device, length))
         };
         let below = block_on(backing_of::<OpenFailure>(&arena, &top, &device)).map_err(Box::new)?;
         match below {
@@ -87,7 +92,7 @@ pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Opened, OpenFailure>
         access: Access::ReadWrite,
         backing: below.first().map(|layer| layer.device.clone()),
         cache_bytes,
-        clean_from: Some(length),
+        file_end: Some(length),
         ..Options::default()
     };
     let image = block_on(Image::open(device.clone(), arena.clone(), options));
@@ -112,13 +117,14 @@ fn open_top(path: &Path, arena: &Arena) -> Result<(Held, Device, u64), OpenFailu
     let file = Rc::new(File::options().read(true).write(true).open(path).map_err(failed)?);
     let length = file.metadata().map_err(failed)?.len();
     let as_it_is = Device::new(HostFile::new(Rc::clone(&file), length, Access::ReadOnly));
-    let header = block_on(read_header(as_it_is, arena.clone()));
+    let header = block_on(read_header(as_it_is.clone(), arena.clone()));
     let header = header.map_err(|error| OpenFailure::Image { path: path.to_owned(), error })?;
+    let checked = block_on(check_to_write(as_it_is, arena.clone(), length));
+    checked.map_err(|error| OpenFailure::Image { path: path.to_owned(), error })?;
     let size = room(&header, length);
     file.set_len(size).map_err(failed)?;
     let device = Device::new(HostFile::new(file, size, Access::ReadWrite));
-    let length = length.next_multiple_of(header.cluster_size());
-    Ok((Held { path: path.to_owned(), _lock: lock }, device, length))
+    Ok((Held { path: path.to_owned(), lock }, device, length))
 }
 
 fn to_read() -> DiskOptions {
@@ -131,7 +137,7 @@ fn open_below(path: &Path) -> Result<(Held, Device), OpenFailure> {
     lock.keep_unwritten()?;
     let file = Rc::new(File::open(path).map_err(failed)?);
     let device = Device::new(HostFile::new(file, lock.length(), Access::ReadOnly));
-    Ok((Held { path: path.to_owned(), _lock: lock }, device))
+    Ok((Held { path: path.to_owned(), lock }, device))
 }
 
 /// Cuts off what the image at `path` does not need.

@@ -52,10 +52,11 @@ impl Files for RealFiles {
         Ok(OpenImage { disk: RealDisk::on(file), tail, modified_ns })
     }
 
-    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError> {
         let file = DiskFile::open(path, options)?;
         file.keep_for_writing()?;
-        Ok(RealDisk::on(file))
+        let (tail, modified_ns) = (file.tail()?.into(), file.modified_ns()?);
+        Ok(OpenImage { disk: RealDisk::on(file), tail, modified_ns })
     }
 
     fn modified_ns(&self, path: &Path) -> Option<u64> {

@@ -64,23 +64,23 @@ pub enum ChainError<E> {
 }
 
 /// Opens `selected` and what lies below it: the image itself first. `open` makes a device of a path, to read, whose file is not
-/// written meanwhile.
+/// written meanwhile, and says how many bytes the file has.
 pub async fn open_chain<E>(
-    open: &mut dyn FnMut(&Path) -> Result<Device, E>,
+    open: &mut dyn FnMut(&Path) -> Result<(Device, u64), E>,
     arena: &Arena,
     selected: Selected,
 ) -> Result<Vec<Layer>, ChainError<E>> {
-    let mut files: Vec<(Selected, Device)> = Vec::new();
+    let mut files: Vec<(Selected, Device, u64)> = Vec::new();
     let mut next = Some(selected);
     while let Some(selected) = next {
         let real = std::fs::canonicalize(&selected.path).unwrap_or_else(|_| selected.path.clone());
-        let again = files.iter().any(|(other, _)| other.path == real);
+        let again = files.iter().any(|(other, ..)| other.path == real);
         if again || files.len() == LAYERS_MAX {
             return Err(ChainError::Endless(selected.path));
         }
-        let device = open(&selected.path).map_err(ChainError::File)?;
+        let (device, length) = open(&selected.path).map_err(ChainError::File)?;
         next = backing_of(arena, &selected, &device).await?;
-        files.push((Selected { path: real, ..selected }, device));
+        files.push((Selected { path: real, ..selected }, device, length));
     }
     let mut files = files.into_iter();
     let Some(top) = files.next() else { return Ok(Vec::new()) };
@@ -99,14 +99,14 @@ pub async fn open_chain<E>(
 
 async fn layer<E>(
     arena: &Arena,
-    (selected, device): (Selected, Device),
+    (selected, device, length): (Selected, Device, u64),
     backing: Option<Device>,
 ) -> Result<Layer, ChainError<E>> {
     let Selected { path, format, snapshot } = selected;
     if format == Format::Raw {
         return Ok(Layer { path, image: None, device });
     }
-    let options = Options { backing, snapshot, ..Options::default() };
+    let options = Options { backing, snapshot, file_end: Some(length), ..Options::default() };
     match Image::open(device, arena.clone(), options).await {
         Ok(image) => {
             let image = Rc::new(image);

@@ -20,7 +20,7 @@ use varve_api::{Code, Failure};
 use varve_block::{Access, Device, KIB, MIB, Tracker};
 use varve_format::thin::PART_SIZE;
 use varve_target::Padded;
-use varve_target::qcow2::{self, ImageDevice};
+use varve_target::qcow2::{self, ImageDevice, OpenError};
 use varve_vg::model::ImageFormat;
 
 /// Bytes of tables in memory, of the image that is asked first and of each below it.
@@ -38,13 +38,21 @@ impl Layer {
         if self.format == ImageFormat::Raw {
             return Ok(qcow2::Layer::Raw(self.bytes(host)));
         }
+        let options = qcow2::Options { file_end: Some(self.file.length()), ..options };
         let image = qcow2::Image::open(self.bytes(host), host.arena(), options).await;
         image.map(|image| qcow2::Layer::Image(Rc::new(image))).map_err(|error| self.failed(&error))
     }
 
+    /// Refuses a qcow2 image that cannot be written, before its file is made longer.
+    pub async fn check_to_write(&self, host: &Host) -> Result<(), Failure> {
+        let checked = qcow2::check_to_write(self.bytes(host), host.arena(), self.file.length()).await;
+        checked.map_err(|error| self.failed(&error))
+    }
+
     /// Why it cannot be opened.
-    pub fn failed(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::new(Code::VolumeUnusable, format!("{}: {error}", self.file.path().display()))
+    pub fn failed(&self, error: &OpenError) -> Failure {
+        let path = self.file.path().display().to_string();
+        Failure::new(Code::VolumeUnusable, format!("{path}: {error}")).help(error.remedy(&path))
     }
 }
 
@@ -88,7 +96,7 @@ impl Image {
             access: Access::ReadWrite,
             backing,
             cache_bytes: CACHE,
-            clean_from: self.clean_from,
+            file_end: self.file_end,
             pushes: lower.is_some(),
             ..qcow2::Options::default()
         };
@@ -105,8 +113,8 @@ impl Image {
             };
         }
         let mut image = self.to_write(host, None).await?;
-        image.grow(bytes).await.map_err(|error| self.top.failed(&error))?;
-        finish(host, &image, &self.top.file).await
+        let grown = image.grow(bytes).await.map_err(|error| self.top.failed(&error));
+        grown.and(finish(host, &image, &self.top.file).await) // IMAGE2, whether it has grown or not.
     }
 }
 

@@ -9,7 +9,7 @@ use varve_vg::model::ImageFormat;
 pub struct Layer {
     /// The file.
     pub file: DiskRef,
-    /// What lies behind its last whole sector; nothing of a file that is written.
+    /// What lay behind its last whole sector when it was opened.
     pub tail: Arc<[u8]>,
     /// How it is read.
     pub format: ImageFormat,
@@ -26,6 +26,6 @@ pub struct Image {
     pub lower: Option<Box<Image>>,
     /// The internal snapshot that is shown instead, by id or name; only to read.
     pub snapshot: Option<String>,
-    /// The file is known to hold zeros from this byte on, if it is to be written.
-    pub clean_from: Option<u64>,
+    /// Where the file ended before it was made longer, if it is to be written.
+    pub file_end: Option<u64>,
 }

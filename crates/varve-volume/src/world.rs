@@ -79,7 +79,7 @@ pub trait Files: Send + Sync {
     /// Opens an image that is not to be written.
     fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError>;
     /// Opens an image to write it; no other program is to use it.
-    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError>;
     /// When the file at `path` was last written, in nanoseconds since 1970; unknown for a block device.
     fn modified_ns(&self, path: &Path) -> Option<u64>;
     /// Which bytes of which medium `path` leads to.

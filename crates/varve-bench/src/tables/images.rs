@@ -65,9 +65,9 @@ fn opening(options: &Options, part: &mut FigurePart) -> Result<(), String> {
     let outcome = shards.handle(0).run_and_wait(async move |context: ShardContext| {
         let (disk, arena) = (context.disk(&made), context.arena());
         let failed = |error: varve_target::qcow2::OpenError| error.to_string();
-        create(disk.clone(), arena.clone(), &NewImage::new(virtual_size)).await.map_err(failed)?;
+        let end = create(disk.clone(), arena.clone(), &NewImage::new(virtual_size)).await.map_err(failed)?;
         let options =
-            ImageOptions { access: Access::ReadWrite, clean_from: Some(0), ..ImageOptions::default() };
+            ImageOptions { access: Access::ReadWrite, file_end: Some(end), ..ImageOptions::default() };
         let image = Rc::new(Image::open(disk, arena.clone(), options).await.map_err(failed)?);
         let device = Device::new(ImageDevice::new(Rc::clone(&image)));
         let data = arena.take_zeroed(4096).freeze();

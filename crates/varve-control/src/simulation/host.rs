@@ -281,8 +281,9 @@ impl Files for SimFilesRef {
         Ok(OpenImage { disk, tail: Vec::new().into(), modified_ns: None })
     }
 
-    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
-        self.open(path, options)
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError> {
+        let disk = self.open(path, options)?;
+        Ok(OpenImage { disk, tail: Vec::new().into(), modified_ns: None })
     }
 
     fn modified_ns(&self, _: &Path) -> Option<u64> {

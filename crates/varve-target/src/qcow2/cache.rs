@@ -164,6 +164,12 @@ impl Cache {
             slice.writing = false;
         }
     }
+
+    /// They could not be written, and are dirty again.
+    pub(super) fn not_written(&self, kind: Kind, slices: &[(u64, Bytes)]) {
+        self.written(slices);
+        self.state.borrow_mut().dirty.extend(slices.iter().map(|(offset, _)| (*offset, kind)));
+    }
 }
 
 impl State {

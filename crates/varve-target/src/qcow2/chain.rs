@@ -90,7 +90,7 @@ enum Place {
     Zero,
     /// In the device of a layer, from `offset` on.
     Data { layer: u32, offset: u64 },
-    /// Only the layer can tell: the run is compressed, or reaches beyond the layer's device.
+    /// Only the layer can tell: the run is compressed.
     Layer(u32),
 }
 
@@ -180,11 +180,12 @@ impl Chain {
             let place = match here.mapping {
                 Mapping::Unallocated => continue,
                 Mapping::Zero => Place::Zero,
-                Mapping::Data { offset, .. } if image.file.has(Extent::new(offset, length)) => {
-                    assert!(offset.checked_add(length).is_some(), "QCHAIN3: the run lies inside the file");
+                Mapping::Data { offset, .. } => {
+                    let run = Extent::new(offset, length);
+                    assert!(image.file.has(run), "QCHAIN3: the run lies inside the file");
                     Place::Data { layer: number, offset }
                 }
-                Mapping::Data { .. } | Mapping::Compressed { .. } => Place::Layer(number),
+                Mapping::Compressed { .. } => Place::Layer(number),
             };
             return Ok(Run { length, place });
         }

@@ -3,7 +3,10 @@
 //! Invariants:
 //! - QCOMMIT1. An entry is written only after the count of what it leads to, and what is there, are durable.
 //! - QCOMMIT2. A commit writes tables as they were when it began: what comes later is in the next one.
-//! - QCOMMIT3. After an error of a commit the image is not written any more.
+//! - QCOMMIT3. After an error of a commit the image is not written any more, unless it was that the file system had no room for a
+//!   write: what the commit was to write is in the next one then, and what is freed waits for that.
+//! - QCOMMIT4. Tables have their space in the file system before anything is acknowledged that needs them. So a commit writes over what
+//!   is there, and a trim makes room in a file system that is full.
 
 use super::cache::Kind;
 use super::{Image, InjectedBug};
@@ -18,6 +21,14 @@ struct Changes {
     tables: Vec<(u64, Bytes)>,
     l1: Vec<(u64, Bytes)>,
     freed: Vec<u64>,
+}
+
+/// What of a commit failed.
+enum Failed {
+    /// A write, or what lies below: what was there is there, or what was to replace it.
+    Write(IoError),
+    /// A flush: nothing is known of what was written before it.
+    Flush(IoError),
 }
 
 impl Image {
@@ -38,8 +49,15 @@ impl Image {
         if self.has_bug(InjectedBug::FreeBeforeEntries) {
             self.release(&changes.freed).await?;
         }
-        if let Err(error) = self.write_changes(&changes).await {
-            return Err(self.refuse_writes(error, "its changes could not be made durable").await);
+        match self.write_changes(&changes).await {
+            Ok(()) => {}
+            Err(Failed::Write(IoError::NoSpace)) => {
+                self.take_back(changes);
+                return Err(IoError::NoSpace);
+            }
+            Err(Failed::Write(error) | Failed::Flush(error)) => {
+                return Err(self.refuse_writes(error, "its changes could not be made durable").await);
+            }
         }
         self.cache.written(&changes.counts);
         self.cache.written(&changes.tables);
@@ -66,41 +84,58 @@ impl Image {
         }
     }
 
-    async fn write_changes(&self, changes: &Changes) -> Result<(), IoError> {
+    /// What a commit could not write is in the next one (QCOMMIT3).
+    fn take_back(&self, changes: Changes) {
+        self.cache.not_written(Kind::Refcounts, &changes.counts);
+        self.cache.not_written(Kind::Table, &changes.tables);
+        self.refcount_table.borrow_mut().not_written(&changes.count_table);
+        self.l1.borrow_mut().not_written(&changes.l1);
+        self.freed.borrow_mut().extend(changes.freed);
+        assert!(self.committed.get() < self.commits.get(), "QCOMMIT3: the commit has not succeeded");
+    }
+
+    async fn write_changes(&self, changes: &Changes) -> Result<(), Failed> {
         assert_eq!(self.failed.get(), None, "QCOMMIT3");
         if self.has_bug(InjectedBug::EntriesBeforeBelow) {
             self.write_own(changes).await?;
-            return self.flush_below().await;
+            return self.flush_below().await.map_err(Failed::Write);
         }
-        self.flush_below().await?; // QPUSH1
+        self.flush_below().await.map_err(Failed::Write)?; // QPUSH1
         self.write_own(changes).await
     }
 
-    async fn write_own(&self, changes: &Changes) -> Result<(), IoError> {
+    async fn write_own(&self, changes: &Changes) -> Result<(), Failed> {
         let entries = changes.tables.iter().chain(&changes.l1);
+        let flush = async || self.file.flush().await.map_err(Failed::Flush);
         if self.has_bug(InjectedBug::EntriesBeforeCounts) {
             self.write_all(entries.clone()).await?;
-            self.file.flush().await?;
+            flush().await?;
         }
         self.write_all(&changes.counts).await?;
         if !changes.count_table.is_empty() {
-            self.file.flush().await?; // QCOUNT2
+            flush().await?; // QCOUNT2
             self.write_all(&changes.count_table).await?;
         }
         let without = changes.tables.is_empty() && changes.l1.is_empty();
         if without || !self.has_bug(InjectedBug::EntriesBeforeData) {
-            self.file.flush().await?;
+            flush().await?;
         }
         if without {
             return Ok(());
         }
         self.write_all(entries).await?; // QCOMMIT1
-        self.file.flush().await
+        flush().await
     }
 
-    async fn write_all(&self, pieces: impl IntoIterator<Item = &(u64, Bytes)>) -> Result<(), IoError> {
+    /// The worst of several errors is one that leaves the image behind.
+    async fn write_all(&self, pieces: impl IntoIterator<Item = &(u64, Bytes)>) -> Result<(), Failed> {
         let writes = pieces.into_iter().map(|(offset, bytes)| self.file.write(*offset, bytes.clone()));
-        futures_util::future::join_all(writes).await.into_iter().collect()
+        let written = futures_util::future::join_all(writes).await;
+        let mut errors = written.into_iter().filter_map(Result::err);
+        let first = errors.next();
+        let worst =
+            errors.find(|error| *error != IoError::NoSpace).filter(|_| first == Some(IoError::NoSpace));
+        worst.or(first).map_or(Ok(()), |error| Err(Failed::Write(error)))
     }
 
     /// The image is not written any more, because of `error`; says so in its header where metadata contradicted itself.

@@ -5,7 +5,7 @@ use super::file::index;
 use super::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_block::{Extent, IoError};
-use varve_format::qcow2::{COPIED, Cluster, Entry, OFFSET_MASK, table_offset};
+use varve_format::qcow2::{COPIED, Cluster, Entry, OFFSET_MASK, SECTOR, table_offset};
 
 /// Counts of a page.
 const PAGE: u64 = 1024;
@@ -46,6 +46,8 @@ pub(super) struct Walk {
     pub(super) copied: Vec<(u64, bool)>,
     pub(super) corruptions: u64,
     pub(super) told: Vec<String>,
+    /// What is not all in the file, and where it should be: the last of that (QEND1).
+    pub(super) missing: Option<(String, Extent)>,
     /// Clusters of the disk that have a place.
     pub(super) allocated: u64,
     pub(super) compressed: u64,
@@ -61,32 +63,39 @@ impl Walk {
     }
 }
 
+impl Walk {
+    /// QEND1: `what` should be in `extent`, and the file ends before that does.
+    fn miss(&mut self, what: &str, extent: Extent) {
+        self.corrupt(format!("{what} at byte {} lies behind the file's end", extent.offset));
+        if self.missing.as_ref().is_none_or(|(_, last)| last.end() < extent.end()) {
+            self.missing = Some((what.to_owned(), extent));
+        }
+    }
+}
+
 impl Image {
     /// Counts the references of all tables but the refcount table and its blocks.
     pub(super) async fn walk(&self) -> Result<Walk, IoError> {
         let mut walk = Walk::default();
-        self.refer(&mut walk, Extent::new(0, self.header.cluster_size()), "the header");
+        walk.counts.add(0); // The header.
         let shown = Root::new(self.l1.borrow().offset(), self.l1.borrow().entries().to_vec());
-        self.walk_l1(&mut walk, &shown, true).await?;
+        self.walk_l1(&mut walk, &shown, Some(self.header.size), true).await?;
         if self.header.snapshots > 0 {
             let length = self.snapshot_table_length().await?;
-            self.refer(
-                &mut walk,
-                Extent::new(self.header.snapshots_offset, length),
-                "the table of snapshots",
-            );
+            // It is padded to 8 bytes, of which the file need not have the last ones.
+            let (table, needed) =
+                (Extent::new(self.header.snapshots_offset, length), length.saturating_sub(7));
+            self.refer_to_part(&mut walk, table, needed, "the table of snapshots");
         }
         for snapshot in &self.snapshots {
             let length = u64::from(snapshot.l1_entries) * 8;
-            if snapshot.l1_offset + length / 2 > self.file.size() {
-                walk.corrupt(format!(
-                    "the L1 table of snapshot {} lies behind the file's end",
-                    snapshot.name
-                ));
+            if snapshot.l1_offset + length > self.data_end.get() {
+                let what = format!("the L1 table of snapshot {}", snapshot.name);
+                walk.miss(&what, Extent::new(snapshot.l1_offset, length));
                 continue;
             }
             let l1 = Root::read(&self.file, snapshot.l1_offset, snapshot.l1_entries.into()).await?;
-            self.walk_l1(&mut walk, &l1, false).await?;
+            self.walk_l1(&mut walk, &l1, snapshot.size, false).await?;
         }
         Ok(walk)
     }
@@ -99,24 +108,47 @@ impl Image {
         decoded.map(|(_, length)| length as u64).map_err(|_| IoError::Corrupt)
     }
 
-    /// Counts a reference to each cluster of `extent`.
+    /// Counts a reference to each cluster of `extent`, all of which is needed.
     pub(super) fn refer(&self, walk: &mut Walk, extent: Extent, what: &str) {
-        let end = self.file.size().next_multiple_of(self.header.cluster_size());
-        if extent.end() > end {
+        self.refer_to_part(walk, extent, extent.length, what);
+    }
+
+    /// Counts a reference to each cluster of `extent`, of which the first `needed` bytes must be in the file (QEND1).
+    fn refer_to_part(&self, walk: &mut Walk, extent: Extent, needed: u64, what: &str) {
+        assert!(needed <= extent.length, "QEND1: a part is needed");
+        if extent.offset + needed > self.data_end.get() {
+            return walk.miss(what, extent);
+        }
+        if extent.offset >= self.file.size() {
             return walk.corrupt(format!("{what} at byte {} lies behind the file's end", extent.offset));
         }
         extent.pieces(self.header.cluster_size()).for_each(|(cluster, _)| walk.counts.add(cluster));
     }
 
-    async fn walk_l1(&self, walk: &mut Walk, l1: &Root, is_active: bool) -> Result<(), IoError> {
+    /// Of the cluster `number` of a disk of `disk` bytes, how many must be in the file.
+    fn needed_of(&self, entry: &Entry, number: u64, disk: Option<u64>) -> u64 {
+        let size = self.header.cluster_size();
+        let parts = u64::from(u32::BITS - entry.subclusters.allocated.leading_zeros());
+        let behind = disk.map_or(size, |disk| disk.saturating_sub(number * size));
+        (parts * self.header.subcluster_size()).min(behind)
+    }
+
+    /// Walks a table of a disk of `disk` bytes.
+    async fn walk_l1(
+        &self,
+        walk: &mut Walk,
+        l1: &Root,
+        disk: Option<u64>,
+        is_active: bool,
+    ) -> Result<(), IoError> {
         self.refer(walk, Extent::new(l1.offset(), l1.entries().len() as u64 * 8), "an L1 table");
         let size = self.header.cluster_size();
         let mut seen = BTreeSet::new();
-        for &entry in l1.entries() {
+        for (first, &entry) in (0..).step_by(index(self.header.l2_entries())).zip(l1.entries()) {
             match table_offset(entry, &self.header, "L1 table") {
                 Ok(None) => {}
-                Ok(Some(table)) if table >= self.file.size() => {
-                    walk.corrupt(format!("an L2 table at byte {table} lies behind the file's end"));
+                Ok(Some(table)) if table + size > self.data_end.get() => {
+                    walk.miss("an L2 table", Extent::new(table, size));
                 }
                 Ok(Some(table)) if !seen.insert(table) => {
                     walk.corrupt(format!("two L1 entries lead to byte {table}"));
@@ -126,7 +158,7 @@ impl Image {
                     if is_active {
                         walk.copied.push((table / size, entry & COPIED != 0));
                     }
-                    self.walk_l2(walk, table, is_active).await?;
+                    self.walk_l2(walk, table, (first, disk), is_active).await?;
                 }
                 Err(error) => walk.corrupt(error.to_string()),
             }
@@ -134,7 +166,14 @@ impl Image {
         Ok(())
     }
 
-    async fn walk_l2(&self, walk: &mut Walk, table: u64, is_active: bool) -> Result<(), IoError> {
+    /// Walks the table at `table`, the first of whose entries is that of cluster `first` of a disk of so many bytes.
+    async fn walk_l2(
+        &self,
+        walk: &mut Walk,
+        table: u64,
+        (first, disk): (u64, Option<u64>),
+        is_active: bool,
+    ) -> Result<(), IoError> {
         let size = self.header.cluster_size();
         let bytes = self.file.read(table, size).await?;
         assert_eq!(bytes.len() as u64, size, "QCOUNT1: all of a table is counted");
@@ -149,18 +188,16 @@ impl Image {
             match entry.cluster {
                 Cluster::Absent => continue,
                 Cluster::At { offset, copied } => {
-                    self.refer(walk, Extent::new(offset, size), "data");
+                    let needed = self.needed_of(&entry, first + number, disk);
+                    self.refer_to_part(walk, Extent::new(offset, size), needed, "data");
                     if is_active {
                         walk.copied.push((offset / size, copied));
                     }
                 }
                 Cluster::Compressed { offset, length } => {
-                    let end = self.file.size().next_multiple_of(size);
-                    self.refer(
-                        walk,
-                        Extent::new(offset, length.min(end.saturating_sub(offset).max(1))),
-                        "a compressed cluster",
-                    );
+                    // Where in its last sector it ends is not known.
+                    let needed = length.saturating_sub(SECTOR - 1).max(1);
+                    self.refer_to_part(walk, Extent::new(offset, length), needed, "a compressed cluster");
                     walk.compressed += u64::from(is_active);
                 }
             }
@@ -177,7 +214,10 @@ impl Image {
         let mut blocks = Vec::new();
         for (number, &entry) in (0_u64..).zip(table.entries()) {
             match table_offset(entry, &self.header, "refcount table") {
-                Ok(Some(block)) if block < self.file.size() => blocks.push((number, block)),
+                Ok(Some(block)) if block + self.header.cluster_size() > self.data_end.get() => {
+                    walk.miss("a refcount block", Extent::new(block, self.header.cluster_size()));
+                }
+                Ok(Some(block)) => blocks.push((number, block)),
                 Ok(None) => {}
                 _ => walk
                     .corrupt(format!("refcount block {number} at byte {} is not there", entry & OFFSET_MASK)),

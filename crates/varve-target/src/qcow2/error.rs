@@ -1,6 +1,6 @@
 //! Why an image cannot be opened.
 
-use varve_block::IoError;
+use varve_block::{Extent, IoError};
 use varve_format::qcow2::Qcow2Error;
 
 /// Why an image cannot be opened, or made.
@@ -22,6 +22,15 @@ pub enum OpenError {
     Overlap(u64),
     /// Tables contradict each other: what, in words.
     Damaged(String),
+    /// The file ends before something that tables lead to: it is a part of a copy.
+    CutOff {
+        /// What is missing.
+        what: String,
+        /// Where it should be.
+        extent: Extent,
+        /// Where the file ends.
+        end: u64,
+    },
     /// A new image cannot be like that.
     Invalid(&'static str),
 }
@@ -33,18 +42,20 @@ impl std::fmt::Display for OpenError {
             OpenError::Io(error) => error.fmt(f),
             OpenError::NoSnapshot(name) => write!(f, "the image has no snapshot {name}"),
             OpenError::SnapshotReadOnly => f.write_str("an internal snapshot can only be read"),
-            OpenError::MarkedCorrupt => {
-                f.write_str("the image is marked corrupt, and can only be read; qemu-img check -r all repairs it")
+            OpenError::MarkedCorrupt => f.write_str("the image is marked corrupt, and can only be read"),
+            OpenError::Bitmaps => f.write_str("the image has persistent bitmaps, and can only be read"),
+            OpenError::Overlap(offset) => {
+                write!(f, "two tables of the image lie at byte {offset}, so it can only be read")
             }
-            OpenError::Bitmaps => f.write_str(
-                "the image has persistent bitmaps, and can only be read; qemu-img bitmap --remove removes them",
-            ),
-            OpenError::Overlap(offset) => write!(
-                f,
-                "two tables of the image lie at byte {offset}, so it can only be read; qemu-img check -r all repairs it"
-            ),
             OpenError::Damaged(what) => {
-                write!(f, "the image is damaged, and can only be read: {what}; qemu-img check -r all repairs it")
+                write!(f, "the image is damaged, and can only be read: {what}")
+            }
+            OpenError::CutOff { what, extent, end } => {
+                let Extent { offset, length } = extent;
+                write!(
+                    f,
+                    "the image is truncated: {what} has {length} bytes at byte {offset}, and the file ends at byte {end}"
+                )
             }
             OpenError::Invalid(why) => f.write_str(why),
         }
@@ -52,6 +63,30 @@ impl std::fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+impl OpenError {
+    pub(super) fn cut_off(what: &str, extent: Extent, end: u64) -> Self {
+        OpenError::CutOff { what: what.to_owned(), extent, end }
+    }
+
+    /// The command that mends the image at `path`; empty if there is none.
+    pub fn remedy(&self, path: &str) -> String {
+        match self {
+            OpenError::MarkedCorrupt | OpenError::Overlap(_) | OpenError::Damaged(_) => {
+                format!("qemu-img check -r all {path}")
+            }
+            OpenError::Bitmaps => format!("qemu-img bitmap --remove {path} NAME"),
+            OpenError::CutOff { extent, .. } => format!(
+                "copy {path} again from where it is whole; if zeros are meant there: truncate -s {} {path}",
+                extent.end()
+            ),
+            OpenError::NoSnapshot(_) => format!("varve image info {path}"),
+            OpenError::Format(_) | OpenError::Io(_) | OpenError::SnapshotReadOnly | OpenError::Invalid(_) => {
+                String::new()
+            }
+        }
+    }
+}
 
 impl From<Qcow2Error> for OpenError {
     fn from(error: Qcow2Error) -> Self {

@@ -2,7 +2,7 @@
 
 use crate::fan_out::join_pieces;
 use varve_block::{
-    Arena, Buffer, Bytes, Completion, Device, Durability, Extent, IoError, LocalFuture, Outcome,
+    Arena, Buffer, Bytes, Completion, Device, Durability, Extent, IoError, LocalFuture, Outcome, ZeroOptions,
     accept_unaligned,
 };
 use varve_format::qcow2::SECTOR;
@@ -93,6 +93,12 @@ impl File {
             self.write(offset + at, self.arena.copy(piece)).await?;
         }
         Ok(())
+    }
+
+    /// Makes an extent zeros, which has its space from then on: to write it needs no more of the file system.
+    pub(super) async fn take_space(&self, extent: Extent) -> Result<(), IoError> {
+        let options = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+        self.device.zero(extent, options).await.map(drop)
     }
 
     pub(super) async fn discard(&self, extent: Extent) {

@@ -5,13 +5,14 @@
 //! image is as a commit left it, with clusters at worst that are in use by nothing.
 //!
 //! The file's device has a fixed size, up to which the image may grow: see [`room`]. A file is made so large, sparse, while it
-//! is written, and cut to [`Image::end`] afterwards.
+//! is written, and cut to [`Image::end`] afterwards. Where it ended before is said ([`Options::file_end`]): what tables lead to
+//! behind that is missing, and no zeros (QEND).
 //!
 //! Invariant QOPEN1: before an image is written, what is there is durable: a killed process may have left tables in the disk's cache,
 //! and what is read counts as written.
 //!
 //! More invariants: `cache.rs` (QCACHE), `refcounts.rs` (QCOUNT), `write.rs` (QWRITE), `commit.rs` (QCOMMIT), `places.rs`
-//! (QPLACE), `chain.rs` (QCHAIN), `flatten.rs` (QFLAT), `push.rs` (QPUSH).
+//! (QPLACE), `chain.rs` (QCHAIN), `check.rs` (QEND), `flatten.rs` (QFLAT), `push.rs` (QPUSH).
 
 mod cache;
 mod chain;
@@ -74,8 +75,10 @@ pub struct Options {
     pub snapshot: Option<String>,
     /// Bytes of tables kept in memory.
     pub cache_bytes: u64,
-    /// From this byte on the file is known to hold zeros.
-    pub clean_from: Option<u64>,
+    /// Where the file ends, if its device is longer: it holds zeros from there on.
+    pub file_end: Option<u64>,
+    /// Whether only its tables are looked at: an image that has been cut off is opened, too.
+    pub inspects: bool,
     /// Whether it is to give all that it holds to what lies below it, which is written then ([`Image::push`]).
     pub pushes: bool,
     /// A fault for simulations.
@@ -91,7 +94,8 @@ impl Default for Options {
             backing: None,
             snapshot: None,
             cache_bytes,
-            clean_from: None,
+            file_end: None,
+            inspects: false,
             pushes: false,
             bug: None,
         }
@@ -117,7 +121,10 @@ pub struct Image {
     freed: RefCell<Vec<u64>>,
     /// No cluster below it is free.
     first_free: Cell<u64>,
-    clean_from: Cell<u64>,
+    /// Nothing that tables lead to is in the file from this byte on (QEND2).
+    data_end: Cell<u64>,
+    /// From there on the file is known to hold zeros.
+    is_clean: bool,
     /// Of the disk, by cluster (QWRITE1).
     ranges: RangeLock,
     /// By L1 entry.
@@ -186,12 +193,13 @@ impl Image {
             l1 = (found.l1_offset, found.l1_entries);
             header.size = found.size.unwrap_or(header.size);
         }
-        refuse_truncated(&file, &header, l1)?;
+        let file_end = options.file_end.map_or(file.size(), |end| end.min(file.size()));
+        refuse_truncated(file_end, &header, l1)?;
         let slice = SLICE.min(header.cluster_size());
         let image = Image {
             cache: Cache::new(file.clone(), slice, options.cache_bytes),
             l1: RefCell::new(Root::read(&file, l1.0, l1.1.into()).await?),
-            refcount_table: RefCell::new(Root::new(header.refcount_table_offset, Vec::new())),
+            refcount_table: RefCell::new(read_refcount_table(&file, &header).await?),
             first_sector: RefCell::new(first_sector),
             snapshots,
             access: options.access,
@@ -200,7 +208,8 @@ impl Image {
             metadata: RefCell::default(),
             freed: RefCell::default(),
             first_free: Cell::new(0),
-            clean_from: Cell::new(options.clean_from.unwrap_or(u64::MAX)),
+            data_end: Cell::new(file_end),
+            is_clean: options.file_end.is_some(),
             ranges: RangeLock::new(),
             tables: RangeLock::new(),
             allocating: RangeLock::new(),
@@ -214,6 +223,9 @@ impl Image {
             header,
             file,
         };
+        if !options.inspects {
+            image.check_end().await?;
+        }
         match options.access {
             Access::ReadOnly => Ok(image),
             Access::ReadWrite => image.opened_to_write(options.snapshot.is_some()).await,
@@ -224,45 +236,51 @@ impl Image {
         if is_snapshot {
             return Err(OpenError::SnapshotReadOnly);
         }
-        if self.header.corrupt {
-            return Err(OpenError::MarkedCorrupt);
-        }
-        if self.header.bitmaps {
-            return Err(OpenError::Bitmaps);
-        }
+        self.check_to_write(self.file.size()).await?;
         if self.pushes {
             self.check_pushes()?;
         }
         if Header::clear_autoclear(self.first_sector.get_mut()) {
             self.write_first_sector().await?;
         }
-        let size = self.header.cluster_size();
-        let entries = u64::from(self.header.refcount_table_clusters) * size / 8;
-        let needed = self.header.refcount_width.table_entries(self.file.size(), size);
-        if self.header.dirty || entries < needed {
+        if self.needs_counts(self.file.size()) {
             self.rebuild_refcounts().await?;
         }
-        self.read_refcount_table().await?;
-        self.find_metadata()?;
+        self.metadata.replace(self.find_metadata()?);
         self.assert_consistent();
         Ok(self)
     }
 
-    async fn read_refcount_table(&self) -> Result<(), OpenError> {
-        let entries = u64::from(self.header.refcount_table_clusters) * self.header.cluster_size() / 8;
-        let table = Root::read(&self.file, self.header.refcount_table_offset, entries).await?;
-        for entry in table.entries() {
-            table_offset(*entry, &self.header, "refcount table")?;
+    /// Refuses what cannot be written, before anything is changed: the file will have `room` bytes.
+    pub(super) async fn check_to_write(&self, room: u64) -> Result<(), OpenError> {
+        if self.header.corrupt {
+            return Err(OpenError::MarkedCorrupt);
         }
-        *self.refcount_table.borrow_mut() = table;
-        Ok(())
+        if self.header.bitmaps {
+            return Err(OpenError::Bitmaps);
+        }
+        if self.needs_counts(room) {
+            let walk = self.walk().await?;
+            return walk.told.into_iter().next().map_or(Ok(()), |told| Err(OpenError::Damaged(told)));
+        }
+        self.find_metadata().map(drop)
+    }
+
+    /// Whether reference counts are made anew before the image is written, in a file of `room` bytes.
+    fn needs_counts(&self, room: u64) -> bool {
+        let size = self.header.cluster_size();
+        let entries = u64::from(self.header.refcount_table_clusters) * size / 8;
+        self.header.dirty || entries < self.header.refcount_width.table_entries(room, size)
     }
 
     /// Collects what must not be written as data (QCOUNT3). Two things in one place are damage.
-    fn find_metadata(&self) -> Result<(), OpenError> {
+    fn find_metadata(&self) -> Result<BTreeSet<u64>, OpenError> {
         let size = self.header.cluster_size();
         let (l1, table) = (self.l1.borrow(), self.refcount_table.borrow());
-        let mut metadata = self.metadata.borrow_mut();
+        for entry in table.entries() {
+            table_offset(*entry, &self.header, "refcount table")?;
+        }
+        let mut metadata = BTreeSet::new();
         let roots = [Extent::new(0, size), l1.extent(size), table.extent(size)];
         let of_roots =
             roots.into_iter().flat_map(|extent| extent.pieces(size)).map(|(_, piece)| piece.offset);
@@ -273,7 +291,7 @@ impl Image {
                 return Err(OpenError::Overlap(offset));
             }
         }
-        Ok(())
+        Ok(metadata)
     }
 
     /// What the header says; its size is that of the snapshot, if one is shown.
@@ -358,15 +376,26 @@ impl Image {
     }
 }
 
-/// Refuses tables that begin behind the file's end, before memory is taken for them.
-fn refuse_truncated(file: &File, header: &Header, l1: (u64, u32)) -> Result<(), OpenError> {
-    let there = |offset: u64, entries: u64| entries == 0 || offset + (entries * 8).div_ceil(2) <= file.size();
-    let clusters = u64::from(header.refcount_table_clusters);
-    if !there(l1.0, l1.1.into()) {
-        return Err(Qcow2Error::Truncated("the L1 table").into());
-    }
-    if !there(header.refcount_table_offset, 1) || clusters * header.cluster_size() > 2 * file.size() {
-        return Err(Qcow2Error::Truncated("the refcount table").into());
-    }
-    Ok(())
+async fn read_refcount_table(file: &File, header: &Header) -> Result<Root, IoError> {
+    let entries = u64::from(header.refcount_table_clusters) * header.cluster_size() / 8;
+    Root::read(file, header.refcount_table_offset, entries).await
+}
+
+/// Refuses tables that reach behind the file's end, before memory is taken for them.
+fn refuse_truncated(end: u64, header: &Header, l1: (u64, u32)) -> Result<(), OpenError> {
+    let refcounts = u64::from(header.refcount_table_clusters) * header.cluster_size();
+    let tables = [
+        ("the L1 table", Extent::new(l1.0, u64::from(l1.1) * 8)),
+        ("the refcount table", Extent::new(header.refcount_table_offset, refcounts)),
+    ];
+    let missing = tables.into_iter().find(|(_, table)| !table.is_empty() && table.end() > end);
+    missing.map_or(Ok(()), |(what, table)| Err(OpenError::cut_off(what, table, end)))
+}
+
+/// Refuses an image in a file of `length` bytes, all of which are in `device`, that cannot be written, before its file is made as long
+/// as [`room`] says. Nothing is changed.
+pub async fn check_to_write(device: Device, arena: Arena, length: u64) -> Result<(), OpenError> {
+    let options = Options { file_end: Some(length), ..Options::default() };
+    let image = Image::open(device, arena, options).await?;
+    image.check_to_write(room(&image.header, length)).await
 }

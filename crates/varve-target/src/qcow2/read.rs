@@ -5,7 +5,7 @@ use super::file::index;
 use super::mapping::{Mapped, Mapping, locate};
 use super::{Image, InjectedBug};
 use futures_util::future::join_all;
-use varve_block::{Access, Buffer, Completion, Extent, IoError, LocalFuture, Outcome};
+use varve_block::{Access, Buffer, Completion, IoError, LocalFuture, Outcome};
 use varve_format::qcow2::{Qcow2Error, table_offset};
 
 /// Where a run of bytes is read.
@@ -17,7 +17,7 @@ pub(super) enum Place {
     Below,
     /// Nowhere: it is zeros.
     Zeros,
-    /// Not as it lies there: it is compressed, or reaches behind the file's end; or what lies below is not there.
+    /// Not as it lies there: it is compressed; or what lies below is not there.
     Apart(Mapping),
 }
 
@@ -38,7 +38,7 @@ impl Image {
             EntryAt::In { slice, first, within } => {
                 let look = |slice: &[u8]| locate(slice, &self.header, first, within, length_max);
                 let mapped = self.cache.get(slice, look).await?;
-                mapped.map_err(|error| self.report_damage(&error))
+                mapped.and_then(|here| self.in_file(here)).map_err(|error| self.report_damage(&error))
             }
         }
     }
@@ -49,7 +49,7 @@ impl Image {
             EntryAt::None(mapped) => Some(mapped),
             EntryAt::In { slice, first, within } => {
                 let look = |slice: &[u8]| locate(slice, &self.header, first, within, length_max);
-                self.cache.peek(slice, look)?.ok()
+                self.in_file(self.cache.peek(slice, look)?.ok()?).ok()
             }
         }
     }
@@ -114,16 +114,14 @@ impl Image {
         let Mapped { mapping, length } = here;
         assert!(length > 0, "a lookup is of a byte at least");
         match (mapping, &self.backing) {
-            (Mapping::Data { offset, .. }, _) if self.file.has(Extent::new(offset, length)) => {
-                (Place::File(offset), length)
-            }
+            (Mapping::Data { offset, .. }, _) => (Place::File(offset), length),
             (Mapping::Unallocated, Some(backing)) => match backing.shape().size.saturating_sub(at) {
                 0 => (Place::Zeros, length),
                 there => (Place::Below, length.min(there)),
             },
             (Mapping::Unallocated, None) if self.header.backing.is_some() => (Place::Apart(mapping), length),
             (Mapping::Zero | Mapping::Unallocated, _) => (Place::Zeros, length),
-            (Mapping::Data { .. } | Mapping::Compressed { .. }, _) => (Place::Apart(mapping), length),
+            (Mapping::Compressed { .. }, _) => (Place::Apart(mapping), length),
         }
     }
 
@@ -138,16 +136,13 @@ impl Image {
         match (place, &self.backing) {
             (Place::File(there), _) => self.file.device().read(there, buffer).boxed(),
             (Place::Below, Some(backing)) => backing.read(at, buffer).boxed(),
-            (Place::Apart(Mapping::Data { offset, .. }), _) => self.file.read_into(offset, buffer),
             (Place::Apart(Mapping::Compressed { offset, length }), _) => Box::pin(async move {
                 let cluster = self.decompress(offset, length).await?;
                 let (start, length) = (index(at % self.header.cluster_size()), buffer.len());
                 buffer.copy_from_slice(&cluster[start..start + length]);
                 Ok(buffer)
             }),
-            (Place::Apart(Mapping::Unallocated | Mapping::Zero) | Place::Below, _) => {
-                Box::pin(std::future::ready(Err(IoError::Gone)))
-            }
+            (Place::Apart(_) | Place::Below, _) => Box::pin(std::future::ready(Err(IoError::Gone))),
             (Place::Zeros, _) => {
                 buffer.fill(0);
                 Box::pin(std::future::ready(Ok(buffer)))

@@ -5,7 +5,7 @@
 
 use super::counts::Counts;
 use super::file::{File, index};
-use super::{Image, OpenError};
+use super::{Image, OpenError, read_refcount_table};
 use varve_block::IoError;
 use varve_format::qcow2::{Header, RefcountWidth, set_refcount};
 
@@ -13,6 +13,8 @@ use varve_format::qcow2::{Header, RefcountWidth, set_refcount};
 pub(super) struct NewTable {
     pub(super) offset: u64,
     pub(super) clusters: u32,
+    /// The end of its blocks, which follow it.
+    pub(super) end: u64,
 }
 
 /// Writes counts for all clusters of the file that have references, behind cluster `first`, with a table for all of the file.
@@ -64,16 +66,13 @@ pub(super) async fn write_counts(
     file.write_table(first * cluster_size, &table).await?;
     file.flush().await?;
     let clusters = u32::try_from(clusters).map_err(|_| IoError::NoSpace)?;
-    Ok(NewTable { offset: first * cluster_size, clusters })
+    Ok(NewTable { offset: first * cluster_size, clusters, end: end * cluster_size })
 }
 
 impl Image {
     /// Counts all references, and writes them to a new refcount table (QREBUILD1).
     pub(super) async fn rebuild_refcounts(&mut self) -> Result<(), OpenError> {
         let mut walk = self.walk().await?;
-        if walk.corruptions > 0 {
-            return Err(OpenError::Damaged(walk.told.swap_remove(0)));
-        }
         let size = self.header.cluster_size();
         let mut old = super::counts::Walk::default();
         self.refcount_blocks(&mut old).await?;
@@ -89,9 +88,9 @@ impl Image {
         self.header.refcount_table_clusters = table.clusters;
         self.header.dirty = false;
         tracing::info!("the reference counts of a qcow2 image were made anew");
-        // What the file is known to hold zeros in begins behind the new table.
-        let end = (table.offset + u64::from(table.clusters) * size).max(self.clean_from.get());
-        self.clean_from.set(end);
+        self.data_end.set(table.end.max(self.data_end.get())); // QEND2
+        let table = read_refcount_table(&self.file, &self.header).await?;
+        self.refcount_table.replace(table);
         Ok(())
     }
 }

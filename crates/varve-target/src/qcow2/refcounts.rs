@@ -120,8 +120,8 @@ impl Image {
     /// Whether `extent` is known to be zeros in the file, which it is not any more.
     fn take_clean(&self, extent: Extent) -> bool {
         assert!(extent.is_aligned(self.header.cluster_size()), "whole clusters are taken");
-        let clean = extent.offset >= self.clean_from.get();
-        self.clean_from.set(self.clean_from.get().max(extent.end()));
+        let clean = self.is_clean && extent.offset >= self.data_end.get();
+        self.data_end.set(self.data_end.get().max(extent.end())); // QEND2
         clean
     }
 
@@ -135,9 +135,8 @@ impl Image {
             return Err(IoError::NoSpace);
         }
         self.refuse_metadata(block).await?;
-        if !self.take_clean(block) {
-            self.file.write_table(block.offset, &vec![0; index(block.length)]).await?;
-        }
+        self.take_clean(block);
+        self.file.take_space(block).await?; // QCOMMIT4
         self.cache.forget(block);
         let width = self.header.refcount_width;
         let count_itself = |slice: &mut [u8]| set_refcount(slice, width, 0, 1);

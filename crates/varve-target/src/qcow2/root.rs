@@ -49,6 +49,15 @@ impl Root {
         self.dirty.insert(at * 8 / SECTOR);
     }
 
+    /// Sectors that were taken could not be written.
+    pub(super) fn not_written(&mut self, sectors: &[(u64, Bytes)]) {
+        self.dirty.extend(sectors.iter().map(|(offset, _)| (offset - self.offset) / SECTOR));
+        assert!(
+            self.dirty.last().is_none_or(|last| last * SECTOR / 8 < self.entries.len() as u64),
+            "they are the table's"
+        );
+    }
+
     /// The sectors of the file that changed since they were taken last.
     pub(super) fn take_dirty(&mut self, file: &File) -> Vec<(u64, Bytes)> {
         let per_sector = index(SECTOR / 8);

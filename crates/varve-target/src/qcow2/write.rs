@@ -3,7 +3,8 @@
 //! Invariants:
 //! - QWRITE1. An entry is changed under an exclusive lock on its cluster's range, after the data is in its place.
 //! - QWRITE2. What is written in place needs no lock: its place stays until the write has ended (`readers`), and bytes of a
-//!   subcluster that may be written in place are not copied.
+//!   subcluster that may be written in place are not copied. Where zeros were marked, the place is written anew only when writes
+//!   from before have ended: one of them would come to light after it was seen to be gone.
 
 use super::Image;
 use super::cache::Kind;
@@ -36,10 +37,13 @@ impl Image {
     async fn write_here(&self, offset: u64, data: Bytes) -> Result<(), IoError> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
-            if self.cache.is_over_budget() {
-                self.commit().await?;
-            }
-            let written = self.write_some(at, &rest).await?;
+            let committed = if self.cache.is_over_budget() { self.commit().await } else { Ok(()) };
+            let written = match committed {
+                Ok(()) => self.write_some(at, &rest).await?,
+                // What has its place is written over still.
+                Err(IoError::NoSpace) => self.write_in_place(at, &rest).await?.ok_or(IoError::NoSpace)?,
+                Err(error) => return Err(error),
+            };
             assert!(written > 0 && written <= rest.len() as u64, "each step writes something");
             at += written;
             rest = rest.split_at(index(written)).1;
@@ -103,22 +107,31 @@ impl Image {
             return Ok(table);
         }
         let old = self.table_at(l1_index)?;
-        let mut content = match old {
-            Some(old) => self.file.read(old, size).await?,
-            None => vec![0; index(size)],
+        let content = match old {
+            Some(old) => Some(self.shared_table(old).await?),
+            None => None,
         };
-        if old.is_some() {
-            // What a shared table leads to is shared.
-            content.chunks_exact_mut(index(self.header.l2_entry_size())).for_each(|entry| entry[0] &= 0x7f);
-        }
         let new = self.allocate(1).await?;
-        if old.is_some() || !new.clean {
-            self.file.write_table(new.offset, &content).await?;
+        let place = Extent::new(new.offset, size);
+        let written = match content {
+            Some(content) => self.file.write_table(new.offset, &content).await,
+            None => self.file.take_space(place).await, // QCOMMIT4
+        };
+        if let Err(error) = written {
+            self.give_back(place).await?;
+            return Err(error);
         }
         self.metadata.borrow_mut().insert(new.offset);
         self.l1.borrow_mut().set(l1_index, new.offset | COPIED);
         self.freed.borrow_mut().extend(old.map(|old| old / size));
         Ok(new.offset)
+    }
+
+    /// What a copy of the table at `offset` has in it: what both lead to is shared.
+    async fn shared_table(&self, offset: u64) -> Result<Vec<u8>, IoError> {
+        let mut content = self.file.read(offset, self.header.cluster_size()).await?;
+        content.chunks_exact_mut(index(self.header.l2_entry_size())).for_each(|entry| entry[0] &= 0x7f);
+        Ok(content)
     }
 
     /// The entries of the clusters from that of `at` on, as many as `count`, which lie in one slice: the slice, the number of
@@ -153,7 +166,12 @@ impl Image {
             }
         };
         let (host, clean) = match old {
-            Some(offset) => (offset, false),
+            Some(offset) => {
+                if entries[0].subclusters.zero != 0 {
+                    self.readers.ended(self.readers.mark()).await; // QWRITE2
+                }
+                (offset, false)
+            }
             None => {
                 let new = self.allocate(entries.len() as u64).await?;
                 entries.truncate(index(new.count));

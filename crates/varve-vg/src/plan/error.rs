@@ -60,6 +60,18 @@ pub enum PlanError {
         /// The volume.
         volume: String,
     },
+    /// The volume is not made of whole blocks, so it has, or would have, no snapshots.
+    #[error(
+        "{group}/{volume} with {bytes} bytes has no snapshots: they are made of whole blocks of 4096 bytes"
+    )]
+    SnapshotBlocks {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+        /// Its bytes, or those that were asked for.
+        bytes: u64,
+    },
     /// The volume has no exception store.
     #[error("{group}/{volume} has no exception store")]
     StoreNotFound {
@@ -418,6 +430,7 @@ impl PlanError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Name { .. } | Self::Size { .. } | Self::Direction { .. } => ErrorKind::Usage,
+            Self::SnapshotBlocks { .. } => ErrorKind::Usage,
             Self::Layout(_) | Self::Fragment { .. } | Self::Sectors { .. } => ErrorKind::Usage,
             Self::LogOnMember { .. } => ErrorKind::Usage,
             Self::Backup { .. } | Self::Invalid(_) => ErrorKind::Usage,

@@ -1,6 +1,7 @@
 //! What a person does about a change that cannot be made.
 
 use super::PlanError;
+use super::stores::SNAPSHOT_BLOCK;
 
 impl PlanError {
     /// What to do about it, with the command where there is one.
@@ -17,6 +18,10 @@ impl PlanError {
                     "`varve snap list {group}/{volume}` shows them; `varve snap remove {group}/{volume}@SNAP` \
                     removes one"
                 )
+            }
+            Self::SnapshotBlocks { group, volume, bytes } => {
+                let whole = bytes.next_multiple_of(SNAPSHOT_BLOCK);
+                format!("`varve lv extend {group}/{volume} --size {whole}B` makes its blocks whole")
             }
             Self::StoreNotFound { group, volume } => {
                 format!("`varve snap create {group}/{volume}@SNAP` makes a snapshot and the store")

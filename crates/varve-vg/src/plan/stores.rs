@@ -6,7 +6,19 @@ use crate::model::{Discards, LogicalVolume, OverCommit, Role, SnapshotSet, Store
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
+/// Bytes of the blocks that snapshots are made of.
+pub(super) const SNAPSHOT_BLOCK: u64 = 4 * KIB;
+
 impl Draft<'_> {
+    /// Refuses a size that a volume with snapshots cannot have.
+    pub(super) fn check_snapshot_blocks(&self, volume: &str, bytes: u64) -> Result<(), PlanError> {
+        if bytes.is_multiple_of(SNAPSHOT_BLOCK) {
+            return Ok(());
+        }
+        let (group, volume) = (self.group_name().into(), volume.into());
+        Err(PlanError::SnapshotBlocks { group, volume, bytes })
+    }
+
     pub(super) fn create_store(
         &mut self,
         volume: &str,
@@ -22,6 +34,7 @@ impl Draft<'_> {
         if lv.is_pool() {
             return Err(PlanError::Layout("a pool has no snapshots: its volumes have"));
         }
+        self.check_snapshot_blocks(volume, lv.size(self.extent_size()))?;
         if !chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&chunk_size) {
             return Err(PlanError::Layout("a chunk is a power of two from 4 KiB to 1 MiB"));
         }

@@ -187,6 +187,9 @@ impl Draft<'_> {
         if bytes <= before {
             return Err(self.direction(&lv, bytes, "larger"));
         }
+        if lv.stores().next().is_some() {
+            self.check_snapshot_blocks(&lv.name, bytes)?;
+        }
         let extents = self.extents_of(bytes);
         assert!(extents >= lv.extents, "TEXT21: more bytes lie in no fewer extents");
         assert!(lv.segments.is_empty(), "TEXT7: an image takes no space of its group");

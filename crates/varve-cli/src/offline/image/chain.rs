@@ -26,7 +26,10 @@ pub(super) fn device_of(context: &ShardContext, file: &Arc<DiskFile>) -> Result<
 
 /// Opens `selected` and what lies below it: the image itself first.
 pub(super) async fn open_chain(context: &ShardContext, selected: Selected) -> Result<Vec<Layer>, Failure> {
-    let mut open = |path: &Path| device_of(context, &open_file(path)?);
+    let mut open = |path: &Path| {
+        let file = open_file(path)?;
+        Ok((device_of(context, &file)?, file.length()))
+    };
     varve_image::open_chain(&mut open, &context.arena(), selected).await.map_err(refused)
 }
 

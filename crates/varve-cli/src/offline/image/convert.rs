@@ -82,7 +82,7 @@ async fn copy(
         return Ok((written, device.shape().size));
     }
     let end = create(device.clone(), context.arena(), new).await?;
-    let options = Options { access: Access::ReadWrite, clean_from: Some(end), ..Options::default() };
+    let options = Options { access: Access::ReadWrite, file_end: Some(end), ..Options::default() };
     let image = Rc::new(Image::open(device, context.arena(), options).await?);
     let target = Device::new(ImageDevice::new(Rc::clone(&image)));
     let written = copy_data(context, source, &target, bar).await?;

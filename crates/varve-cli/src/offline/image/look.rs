@@ -129,7 +129,8 @@ fn with_image<T: Send + 'static>(
     let file = open_file(&path)?;
     on_shard(async move |context| {
         let device = device_of(&context, &file)?;
-        let looked = match Image::open(device, context.arena(), Options::default()).await {
+        let options = Options { inspects: true, file_end: Some(file.length()), ..Options::default() };
+        let looked = match Image::open(device, context.arena(), options).await {
             Ok(image) => look(image).await.map_err(OpenError::Io),
             Err(error) => Err(error),
         };

@@ -16,7 +16,9 @@ use varve_api::{Code, Failure};
 use varve_block::{Access, Device, Durability, Extent, IoError, KIB, ZeroOptions};
 use varve_image::{Format, Selected};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext};
-use varve_target::qcow2::{Image, ImageDevice, Mapping, OpenError, Options, read_header, room};
+use varve_target::qcow2::{
+    Image, ImageDevice, Mapping, OpenError, Options, check_to_write, read_header, room,
+};
 
 /// What was copied.
 #[derive(Serialize)]
@@ -48,22 +50,28 @@ impl Writable {
         file.keep_for_writing().map_err(|error| unusable(&error))?;
         let before = file.length();
         let length = before.max(size);
+        let as_it_is = device_of(context, &file)?;
         let set_length = |bytes| file.set_length(bytes).map_err(|error| unusable(&error));
         if format == Format::Raw {
             set_length(length.next_multiple_of(4 * KIB))?; // Whole sectors, until the end.
             return Ok(Self { device: context.disk(&file), image: None, path, file, length });
         }
         let failed = |error| failed(&path, &error);
-        let mut header = read_header(context.disk(&file), context.arena()).await.map_err(failed)?;
+        check_to_write(as_it_is.clone(), context.arena(), before).await.map_err(failed)?;
+        let mut header = read_header(as_it_is, context.arena()).await.map_err(failed)?;
         header.size = header.size.max(size);
         set_length(room(&header, before).max(before))?;
-        let clean_from = Some(before.next_multiple_of(header.cluster_size()));
-        let options = Options { access: Access::ReadWrite, backing: below, clean_from, ..Options::default() };
+        let file_end = Some(before);
+        let options = Options { access: Access::ReadWrite, backing: below, file_end, ..Options::default() };
         let mut image = Image::open(context.disk(&file), context.arena(), options).await.map_err(failed)?;
-        image.grow(size).await.map_err(failed)?;
+        let grown = image.grow(size).await.map_err(failed);
         let image = Rc::new(image);
         let device = Device::new(ImageDevice::new(Rc::clone(&image)));
-        Ok(Self { path, file, image: Some(image), device, length })
+        let opened = Self { path: path.clone(), file, image: Some(image), device, length };
+        match grown {
+            Ok(()) => Ok(opened),
+            Err(failure) => opened.close().await.and(Err(failure)),
+        }
     }
 
     /// Makes it durable, and lets its file end where it does.
@@ -88,12 +96,14 @@ pub(super) fn commit(path: &Path, json: bool) -> Result<Answer, Failure> {
     let top = Selected::new(path.to_owned(), Format::Qcow2);
     let shown = path.display().to_string();
     let (written_bytes, below) = on_shard(async move |context| {
-        let device = device_of(&context, &open_file(&top.path)?)?;
+        let file = open_file(&top.path)?;
+        let device = device_of(&context, &file)?;
         let Some(below) = backing_of(&context, &top, &device).await? else {
             return Err(over_nothing(&top.path));
         };
         let failed = |error| failed(&top.path, &error);
-        let image = Image::open(device, context.arena(), Options::default()).await.map_err(failed)?;
+        let options = Options { file_end: Some(file.length()), ..Options::default() };
+        let image = Image::open(device, context.arena(), options).await.map_err(failed)?;
         let (name, size) = (below.path.display().to_string(), image.size());
         let below_that = below_of(&context, &below).await?;
         let target = Writable::open(&context, below, below_that, size).await?;
@@ -168,14 +178,15 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
     let written_bytes = on_shard(async move |context| {
         let Some(below) = below_of(&context, &top).await? else { return Err(over_nothing(&top.path)) };
         let path = top.path.clone();
-        let target = Writable::open(&context, top, Some(below), 0).await?;
-        let image = target.image.as_ref().expect("only a qcow2 image has a backing image");
-        if !image.snapshots().is_empty() {
+        let header = read_header(device_of(&context, &open_file(&path)?)?, context.arena()).await;
+        if header.map_err(|error| failed(&path, &error))?.snapshots > 0 {
             let message = format!("{} has internal snapshots, which need what lies below it", path.display());
             return Err(Failure::new(Code::Usage, message).help(
                 "varve image convert --snapshot SNAPSHOT copies one; qemu-img snapshot -d removes it",
             ));
         }
+        let target = Writable::open(&context, top, Some(below), 0).await?;
+        let image = target.image.as_ref().expect("only a qcow2 image has a backing image");
         let bar = (!json).then(|| Bar::new_of("flatten", &path.display().to_string(), image.size()));
         let copied = pull_up(image, bar.as_ref()).await;
         let written = copied.map_err(|error| failed(&path, &OpenError::Io(error)))?;

@@ -208,7 +208,7 @@ fn wrong_orders_are_noticed() {
 fn opened(world: &World) -> (SimDisk, Rc<Image>, Device) {
     let disk = SimDisk::new(FILE);
     let end = world.run(create(disk.device(world), world.arena(), &NewImage::new(1 << 20))).expect("created");
-    let options = Options { access: Access::ReadWrite, clean_from: Some(end), ..Options::default() };
+    let options = Options { access: Access::ReadWrite, file_end: Some(end), ..Options::default() };
     let image = world.run(Image::open(disk.device(world), world.arena(), options)).expect("opened");
     let image = Rc::new(image);
     (disk, Rc::clone(&image), Device::new(ImageDevice::new(image)))

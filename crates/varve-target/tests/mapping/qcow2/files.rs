@@ -92,7 +92,7 @@ pub(crate) fn file_of(path: &Path, access: Access) -> (Device, u64) {
     let header =
         block_on(read_header(FileDevice::open(path, length, Access::ReadOnly), arena())).expect("a header");
     let size = if access == Access::ReadWrite { room(&header, length) } else { length };
-    (FileDevice::open(path, size, access), length.next_multiple_of(header.cluster_size()))
+    (FileDevice::open(path, size, access), length)
 }
 
 /// Opens an image, and all that lies below it, as parts of a chain.
@@ -114,8 +114,7 @@ fn add_layers(layers: &mut Vec<Layer>, path: &Path, is_raw: bool) {
 /// Opens an image to read, with all that lies below it.
 pub(crate) fn open_chain(path: &Path, options: Options) -> Image {
     let (file, end) = file_of(path, options.access);
-    let clean_from = (options.access == Access::ReadWrite).then_some(end);
-    open_over(file, path, Options { clean_from, ..options })
+    open_over(file, path, Options { file_end: Some(end), ..options })
 }
 
 /// Opens the image at `path`, which is in `file`, with all that lies below it.

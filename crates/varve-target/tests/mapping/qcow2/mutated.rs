@@ -28,7 +28,11 @@ impl BlockDevice for Memory {
                 return Completion::ready(Ok(buffer));
             }
             Io::Write { offset, data, .. } => bytes[place(offset, data.len())].copy_from_slice(&data),
-            Io::Zero { .. } | Io::Discard { .. } | Io::Flush => {}
+            Io::Zero { extent, .. } => {
+                let length = usize::try_from(extent.length).expect("small");
+                bytes[place(extent.offset, length)].fill(0);
+            }
+            Io::Discard { .. } | Io::Flush => {}
         }
         Completion::ready(Ok(Buffer::empty()))
     }

@@ -60,6 +60,28 @@ fn the_snapshots_of_a_volume_in_an_image_lie_on_the_disks_of_its_group() {
 }
 
 #[test]
+fn a_volume_that_is_not_made_of_whole_blocks_has_no_snapshots() {
+    let store = |kind| Change::CreateStore {
+        volume: "vm".into(),
+        id: Uuid::from_u128(0x4000),
+        size: MIB4,
+        chunk_size: 64 * KIB,
+        kind,
+    };
+    let odd = made(&group(&[10]), in_image("vm", 0x3000, "/srv/vm", (1 << 20) + 512));
+    for kind in [StoreKind::Dependent, StoreKind::Independent] {
+        let refused = planned(&odd, store(kind)).expect_err("no whole blocks");
+        let bytes = (1 << 20) + 512;
+        let (group, volume) = ("data".to_owned(), "vm".to_owned());
+        assert_eq!(refused, PlanError::SnapshotBlocks { group, volume, bytes });
+        assert_eq!(refused.help(), "`varve lv extend data/vm --size 1052672B` makes its blocks whole");
+    }
+    let whole = made(&made(&odd, extend("vm", "1052672B")), store(StoreKind::Dependent));
+    assert!(matches!(planned(&whole, extend("vm", "+512B")), Err(PlanError::SnapshotBlocks { .. })));
+    assert!(planned(&whole, extend("vm", "+4096B")).is_ok());
+}
+
+#[test]
 fn a_volume_comes_to_lie_in_another_image_and_stays_what_it_is() {
     let with = made(&group(&[10]), in_image("vm", 0x3000, "/srv/vm", 2 * MIB4));
     let set = |path: &str| {
