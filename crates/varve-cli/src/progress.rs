@@ -79,6 +79,7 @@ mod tests {
             started: 0,
             ended: None,
             error: None,
+            kept: None,
             scrub: None,
         };
         assert_eq!(subject(&job("a/b@1")), "a/b@1");

@@ -74,8 +74,20 @@ impl Control {
         volumes: &[Uuid],
         work: JobWork,
     ) -> Result<Started, Failure> {
+        self.start_job_with(group, subject, volumes, work, None).await
+    }
+
+    /// The same; snapshots that were made for it count with it (ROLLJOB4 of `rollback.rs`).
+    pub(super) async fn start_job_with(
+        &self,
+        group: Uuid,
+        subject: &str,
+        volumes: &[Uuid],
+        work: JobWork,
+        set: Option<Uuid>,
+    ) -> Result<Started, Failure> {
         let (id, kind) = (self.next_job_of(&[group]), kind(&work));
-        self.record_job(id, subject, vec![(group, work)]).await?;
+        self.record_job_with(id, subject, vec![(group, work)], set).await?;
         Ok(self.register_job(id, kind, subject, "bytes", volumes, self.now()))
     }
 
