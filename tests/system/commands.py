@@ -242,7 +242,7 @@ class World:
 
     def rollback(self):
         name, snap, record = self.some_snapshot()
-        words = ["snap", "rollback", f"{name}@{snap}", "-y", "--wait"]
+        words = ["snap", "rollback", f"{name}@{snap}", "--no-snapshot", "-y", "--wait"]
         if not record:
             return Command(words, MISSING)
         after = record.copy()

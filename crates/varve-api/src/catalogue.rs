@@ -288,6 +288,10 @@ catalogue! {
         the right to mount.";
     ExportAmbiguous = 506, Usage, "several exports match",
         "The volume has more than one export. Name the one that is meant by its ID from `varve export list`.";
+    ClientsConnected = 507, Busy, "clients are connected",
+        "Clients are connected to the export, or a file of it is open: a loop device, a mounted file system. What they have open is \
+        not taken away, renamed or changed under them, whatever `--yes` says. Unmount, detach (`losetup -d`) and disconnect \
+        them; `varve export list --json` names them. `--force` goes on without that, and may destroy what they write.";
 
     NoSpaceInGroup = 601, NoSpace, "no space left in the group",
         "There are not enough free extents. `varve vg show VG` tells how much is free; `varve vg extend VG PATH…` adds \

@@ -393,8 +393,11 @@ nouns! {
         /// Why not.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub reason: Option<String>,
-        /// Connections now open.
+        /// Connections, or openings of its file, now.
         pub connections: u64,
+        /// Who they are, as far as this host knows: processes, addresses, loop devices.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub clients: Vec<String>,
         /// What went through it.
         pub traffic: Traffic,
     }

@@ -186,6 +186,8 @@ requests! {
     struct Rename {
         /// The new name.
         to: String,
+        /// Whether it is done although clients are connected, which find the volume again only under its new name.
+        force: bool,
     }
 
     /// Takes a volume, a pool or all of a group into use again.
@@ -398,6 +400,10 @@ requests! {
     struct SnapshotRollback {
         /// `VG/LV@SNAP`.
         name: String,
+        /// Whether what the volume shows before is given up, and not kept as a snapshot.
+        no_snapshot: bool,
+        /// Whether it is done although clients are connected, whose content changes under them.
+        force: bool,
     }
 
     /// Opens a door onto a volume or snapshot.
@@ -413,7 +419,10 @@ requests! {
     }
 
     /// Closes a door.
-    struct ExportRemove {}
+    struct ExportRemove {
+        /// Whether it is done although clients are connected, whose requests fail from then on.
+        force: bool,
+    }
 }
 
 #[cfg(test)]

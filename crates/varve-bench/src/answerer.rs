@@ -3,13 +3,13 @@
 
 use clap::Subcommand;
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use varve_block::{Access, LocalFuture};
 use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_mapper::wire::{Extent, Hello, Intent, Place, Welcome};
-use varve_mapper::{Mapper, Session, listen, serve};
+use varve_mapper::{Mapper, Session, serve};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 use varve_target::qcow2::{Image, ImageDevice, Options};
 
@@ -76,7 +76,7 @@ impl Mapper for Straight {
 }
 
 fn map(socket: &Path) -> io::Result<()> {
-    for engine in listen(socket)?.incoming() {
+    for engine in UnixListener::bind(socket)?.incoming() {
         if let Err(error) = serve(engine?, &mut Straight) {
             eprintln!("{error}");
         }
@@ -85,7 +85,7 @@ fn map(socket: &Path) -> io::Result<()> {
 }
 
 fn echo(socket: &Path) -> io::Result<()> {
-    for peer in listen(socket)?.incoming() {
+    for peer in UnixListener::bind(socket)?.incoming() {
         let mut peer: UnixStream = peer?;
         let mut message = [0; MESSAGE];
         while peer.read_exact(&mut message).is_ok() {

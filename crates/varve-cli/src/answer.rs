@@ -1,8 +1,8 @@
 //! What a command ends with, and how it is printed: JSON for programs, text for users.
 
 use serde::Serialize;
-use std::io::Write;
-use varve_api::{Empty, Envelope, Exit, Failure};
+use std::io::{self, ErrorKind, Write};
+use varve_api::{Code, Empty, Envelope, Exit, Failure};
 
 /// A command that did not fail.
 pub(crate) struct Answer {
@@ -30,33 +30,47 @@ impl Answer {
     }
 }
 
-/// Prints the end of a command and gives its exit code. A reader that went away is no error.
+/// Prints the end of a command and gives its exit code. A reader that went away is no error; an answer that cannot be written is.
 pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> Exit {
     match result {
         Ok(answer) => {
             let text = if json { &answer.json } else { &answer.text };
-            let _ = write_line(&mut std::io::stdout().lock(), text);
-            answer.exit
+            match write_line(&mut io::stdout().lock(), text) {
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                    let failure = unwritten(&error);
+                    let _ = write_line(&mut io::stderr().lock(), &failure.to_string());
+                    failure.exit()
+                }
+                Ok(()) | Err(_) => answer.exit,
+            }
         }
         Err(failure) => {
             if json {
                 let envelope = Envelope::<Empty>::error(failure.clone());
                 let text = serde_json::to_string(&envelope).expect("the nouns are plain data");
-                let _ = write_line(&mut std::io::stdout().lock(), &text);
+                let _ = write_line(&mut io::stdout().lock(), &text);
             } else {
-                let _ = write_line(&mut std::io::stderr().lock(), &failure.to_string());
+                let _ = write_line(&mut io::stderr().lock(), &failure.to_string());
             }
             failure.exit()
         }
     }
 }
 
-/// Prints one of several answers of a command. Whether the output still has a reader.
-pub(crate) fn print_line(answer: &Answer, json: bool) -> bool {
-    write_line(&mut std::io::stdout().lock(), if json { &answer.json } else { &answer.text })
+fn unwritten(error: &io::Error) -> Failure {
+    Failure::new(Code::FileUnusable, format!("the answer cannot be written to standard output: {error}"))
+        .help("the command itself succeeded; make room where its output goes")
 }
 
-fn write_line(out: &mut impl Write, text: &str) -> bool {
+/// Prints one of several answers of a command. Whether the output still takes them.
+pub(crate) fn print_line(answer: &Answer, json: bool) -> bool {
+    write_line(&mut io::stdout().lock(), if json { &answer.json } else { &answer.text }).is_ok()
+}
+
+fn write_line(out: &mut impl Write, text: &str) -> io::Result<()> {
     let text = text.trim_end_matches('\n');
-    text.is_empty() || writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+    if text.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{text}").and_then(|()| out.flush())
 }

@@ -1,11 +1,14 @@
 //! A bar for a job on a terminal: done, rate, time left.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::Cell;
 use varve_api::Job;
 
 /// The bar; it goes away when dropped. Draws nothing where there is no terminal.
 pub(crate) struct Bar {
     bar: ProgressBar,
+    /// Whether it is known how much there is to do: what was done before that has no rate.
+    is_known: Cell<bool>,
 }
 
 impl Bar {
@@ -13,6 +16,7 @@ impl Bar {
     pub(crate) fn new(job: &Job) -> Self {
         let bar = Self::drawn(job.unit == "bytes", job.total, format!("{} {}", job.kind, subject(job)));
         bar.move_to(job.done);
+        bar.bar.reset_eta(); // What was done before was not done now.
         bar
     }
 
@@ -31,7 +35,7 @@ impl Bar {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_message(message);
-        Self { bar }
+        Self { bar, is_known: Cell::new(total > 0) }
     }
 
     /// So much is done.
@@ -43,6 +47,9 @@ impl Bar {
     pub(crate) fn show(&self, job: &Job) {
         self.bar.set_length(job.total);
         self.bar.set_position(job.done);
+        if job.total > 0 && !self.is_known.replace(true) {
+            self.bar.reset_eta();
+        }
     }
 }
 
@@ -54,6 +61,12 @@ impl Drop for Bar {
 
 /// What a job works on, short enough for a line.
 pub(crate) fn subject(job: &Job) -> String {
+    if let Some((names, more)) = job.subject.rsplit_once(" and ")
+        && let Some(more) = more.strip_suffix(" more").and_then(|more| more.parse::<usize>().ok())
+    {
+        let first = names.split(' ').next().unwrap_or_default();
+        return format!("{first} and {} more", names.split(' ').count() - 1 + more);
+    }
     let words: Vec<&str> = job.subject.split(' ').collect();
     match words.as_slice() {
         [first, _, .., last] => format!("{first} … {last} ({})", words.len()),
@@ -79,9 +92,11 @@ mod tests {
             started: 0,
             ended: None,
             error: None,
+            kept: None,
             scrub: None,
         };
         assert_eq!(subject(&job("a/b@1")), "a/b@1");
         assert_eq!(subject(&job("a/b@1 a/b@2 a/b@3")), "a/b@1 … a/b@3 (3)");
+        assert_eq!(subject(&job("a/b@1 a/b@2 and 7 more")), "a/b@1 and 8 more");
     }
 }

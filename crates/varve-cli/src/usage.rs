@@ -1,7 +1,8 @@
 //! Words that were not understood, reported in the form of every other error.
 
 use crate::answer;
-use clap::error::ErrorKind;
+use crate::verbs::not_built;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use varve_api::{Code, Exit, Failure};
 
@@ -10,8 +11,72 @@ pub(crate) fn wants_json(words: &[OsString]) -> bool {
     words.iter().skip(1).take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
+/// What the contract names and this version lacks: the words of a verb, then an option of it, if only that is lacking.
+const LACKING: &[&[&str]] = &[
+    &["pv", "forget"],
+    &["vg", "undo"],
+    &["vg", "split"],
+    &["vg", "merge"],
+    &["vg", "import"],
+    &["vg", "export"],
+    &["lv", "attach"],
+    &["lv", "detach"],
+    &["pool", "reduce"],
+    &["snap", "show"],
+    &["snap", "rename"],
+    &["export", "change"],
+    &["export", "create", "--mode"],
+    &["export", "create", "--group"],
+    &["export", "create", "--iops"],
+    &["export", "create", "--bandwidth"],
+    &["export", "create", "--tls"],
+    &["export", "create", "--allow"],
+    &["export", "create", "--since"],
+    &["export", "create", "--member"],
+    &["array", "replace", "--wait"],
+    &["array", "replace", "--no-wait"],
+    &["pv", "replace", "--wait"],
+    &["pv", "replace", "--no-wait"],
+    &["top"],
+    &["trash"],
+    &["schedule"],
+    &["backup"],
+    &["send"],
+    &["receive"],
+    &["cluster"],
+    &["proxy"],
+];
+
+/// What of [`LACKING`] a command asks for that was not understood.
+fn lacking(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let context = |kind: ContextKind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let words: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
+    let is_value = |index: usize| index > 0 && words[index - 1] == "--socket";
+    let verbs = words.iter().enumerate().filter(|(index, word)| !word.starts_with('-') && !is_value(*index));
+    let verbs: Vec<&str> = verbs.map(|(_, word)| *word).collect();
+    let option = match error.kind() {
+        ErrorKind::InvalidSubcommand => None,
+        ErrorKind::UnknownArgument => Some(context(ContextKind::InvalidArg)?.split('=').next()?),
+        _ => return None,
+    };
+    let is_meant = |lacking: &&&[&str]| {
+        let (own, lacks) = match lacking.split_last() {
+            Some((last, own)) if last.starts_with("--") => (own, Some(*last)),
+            _ => (**lacking, None),
+        };
+        verbs.starts_with(own) && lacks == option
+    };
+    LACKING.iter().find(is_meant).map(|lacking| format!("varve {}", lacking.join(" ")))
+}
+
 /// Prints help and version as they are, and errors as `error[V0002]`.
-pub(crate) fn report(error: &clap::Error, json: bool) -> Exit {
+pub(crate) fn report(error: &clap::Error, words: &[OsString], json: bool) -> Exit {
+    if let Some(what) = lacking(error, words) {
+        return answer::print(Err(not_built(&what)), json);
+    }
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let _ = error.print();
@@ -33,4 +98,29 @@ fn failure(error: &clap::Error) -> Failure {
         None => (message, ""),
     };
     Failure::new(Code::Usage, message.trim_end()).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grammar::Cli;
+    use clap::Parser;
+
+    fn lacks(line: &str) -> Option<String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        lacking(&Cli::try_parse_from(&words).expect_err("it is not understood"), &words)
+    }
+
+    #[test]
+    fn what_the_contract_names_and_is_not_built_is_told_from_what_nobody_knows() {
+        for line in ["varve trash list", "varve --json cluster join", "varve --socket vg lv attach a/b"] {
+            assert!(lacks(line).is_some(), "{line}");
+        }
+        let given = "varve export create a/b --nbd unix:s --iops=5";
+        assert_eq!(lacks(given).as_deref(), Some("varve export create --iops"));
+        assert_eq!(lacks("varve snap rename a/b@c d").as_deref(), Some("varve snap rename"));
+        for line in ["varve trush list", "varve snap renam a/b@c d", "varve export list --iops 5"] {
+            assert_eq!(lacks(line), None, "{line}");
+        }
+    }
 }

@@ -192,6 +192,16 @@ impl Control {
         }
     }
 
+    /// The same, even if its file is open: what has it open gets errors from now on.
+    pub(super) async fn detach_export(&self, id: &str) -> Result<(), Failure> {
+        let is_file = matches!(self.exports.borrow().get(id), Some(KnownExport { open: Open::Fuse(_), .. }));
+        if is_file {
+            self.end_door(id).await;
+            return Ok(());
+        }
+        self.close_export(id).await
+    }
+
     /// Lets writes of a volume that wait for space fail, or wait again.
     async fn let_writes_fail(&self, volume: Option<Uuid>, fail: bool) {
         let Some((volume, home)) = volume.and_then(|volume| Some((volume, self.home_of(volume)?))) else {

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - EXPORTS1. An export that was made is remembered before its command returns, and comes back when its volume does.
 //! - EXPORTS2. An export that was removed is forgotten before its door is closed, and does not come back.
+//! - EXPORTS3. What clients have open is not taken away, renamed or changed under them, unless the command is forced.
 
 use super::Control;
 use super::address::Address;
@@ -25,6 +26,12 @@ use varve_volume::{NoAnswer, ShardHandle};
 
 /// How long a command waits for requests of an export that it removes. They are waited for on.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
+/// How long a command waits for clients that are leaving: one that has ended is disconnected a moment later.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+/// How often it looks whether they are gone.
+const LEAVE_TICK: Duration = Duration::from_millis(5);
+/// Clients that a refusal names.
+const CLIENTS_SHOWN: usize = 8;
 
 impl Control {
     /// All exports.
@@ -91,6 +98,7 @@ impl Control {
         let lock = self.lock_exports().await?;
         let id = self.find_export(text)?;
         let export = self.shown_export(&id).await.ok_or_else(|| no_export(text))?;
+        self.refuse_clients(|export| export.remembered.id == id, request.force).await?;
         if request.dry_run {
             let step =
                 format!("would end export {id} of {} with {} clients", export.volume, export.connections);
@@ -106,7 +114,7 @@ impl Control {
         let me = self.weak();
         self.context.spawner().spawn(async move {
             let Some(control) = me.upgrade() else { return };
-            let _ = sender.send(control.finish_removal(&id, &volume).await);
+            let _ = sender.send(control.finish_removal(&id, &volume, request.force).await);
         });
         drop(lock); // LOCKING2 of `locking.rs`
         let deadline = self.context.clock().now().after(CLOSE_MAX);
@@ -118,6 +126,32 @@ impl Control {
                 Err(Failure::new(Code::VolumeBusy, message)
                     .help("a disk does not answer: varve pv list, varve status"))
             }
+        }
+    }
+
+    /// EXPORTS3. Clients that are leaving have a moment.
+    pub(super) async fn refuse_clients(
+        &self,
+        is_meant: impl Fn(&KnownExport) -> bool,
+        force: bool,
+    ) -> Result<(), Failure> {
+        if force {
+            return Ok(());
+        }
+        let clock = self.context.clock();
+        let deadline = clock.now().after(LEAVE_MAX);
+        loop {
+            let meant = |(id, export): (&String, &KnownExport)| is_meant(export).then(|| id.clone());
+            let ids: Vec<String> = self.exports.borrow().iter().filter_map(meant).collect();
+            let mut used = None;
+            for id in ids {
+                used = used.or(self.shown_export(&id).await.filter(|export| export.connections > 0));
+            }
+            let Some(used) = used else { return Ok(()) };
+            if clock.now() >= deadline {
+                return Err(connected(&used));
+            }
+            clock.sleep(LEAVE_TICK).await;
         }
     }
 
@@ -138,8 +172,11 @@ impl Control {
     }
 
     /// Closes the door of an export that is remembered no more; if that cannot be it is an export again.
-    async fn finish_removal(&self, id: &str, volume: &str) -> Result<(), Failure> {
-        let closed = self.close_export(id).await;
+    async fn finish_removal(&self, id: &str, volume: &str, force: bool) -> Result<(), Failure> {
+        let closed = match force {
+            true => self.detach_export(id).await,
+            false => self.close_export(id).await,
+        };
         if closed.is_err() {
             let again = self.exports.borrow().get(id).map(|export| export.remembered.clone());
             self.remembered.borrow_mut().exports.extend(again);
@@ -355,8 +392,9 @@ impl Control {
         if let Some(shard) = shard {
             let (address, name) = (export.address.clone(), export.volume.clone());
             let counters = shard.exports(&address).counters(name);
-            if let Ok(Some((connections, traffic))) = counters.await {
-                (export.connections, export.traffic) = (connections, traffic);
+            if let Ok(Some((clients, traffic))) = counters.await {
+                export.connections = clients.len() as u64;
+                (export.clients, export.traffic) = (clients, traffic);
             }
         }
         Some(export)
@@ -378,6 +416,10 @@ fn shown(known: &KnownExport) -> Export {
         Open::Fuse(door) => file_traffic(&**door),
         _ => Traffic::default(),
     };
+    let clients = match &known.open {
+        Open::Fuse(door) if door.is_serving() => door.clients(),
+        _ => Vec::new(),
+    };
     Export {
         id: remembered.id.clone(),
         volume: known.name.to_string(),
@@ -388,9 +430,26 @@ fn shown(known: &KnownExport) -> Export {
         read_only: remembered.read_only,
         state,
         reason,
-        connections: u64::from(remembered.door == Door::Fuse && state == ExportState::Serving),
+        connections: clients.len() as u64,
+        clients,
         traffic,
     }
+}
+
+/// EXPORTS3.
+fn connected(export: &Export) -> Failure {
+    let (volume, id, address) = (&export.volume, &export.id, &export.address);
+    let shown = export.clients.iter().take(CLIENTS_SHOWN).cloned().collect::<Vec<_>>().join("; ");
+    let more = export.clients.len().saturating_sub(CLIENTS_SHOWN);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let message = format!("{volume} is in use through export {id} at {address}: {shown}{more}");
+    let help = match export.door {
+        Door::Fuse => {
+            "unmount what is on it and detach loop devices (losetup -d); or add --force to go on without them"
+        }
+        _ => "let them unmount and disconnect; or add --force to go on without them",
+    };
+    Failure::new(Code::ClientsConnected, message).help(help)
 }
 
 fn file_traffic(door: &dyn FileDoor) -> Traffic {

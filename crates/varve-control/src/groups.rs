@@ -121,6 +121,9 @@ impl Control {
             return Err(Failure::new(Code::GroupExists, format!("there is a group {to} already"))
                 .help("choose another name"));
         }
+        let volumes: Vec<Uuid> =
+            self.with_group(id, |known| known.volumes().into_iter().map(|(volume, _)| volume).collect())?;
+        self.refuse_clients(|export| volumes.contains(&export.remembered.volume), request.force).await?;
         let commits = self.commits(id).await;
         let old = commits.group(id)?.name().to_owned();
         let planned =

@@ -78,7 +78,7 @@ impl Control {
     }
 
     /// Removes what was made of a set that cannot be made as a whole.
-    async fn take_back(&self, batch: &Batch) {
+    pub(super) async fn take_back(&self, batch: &Batch) {
         let (volume, names) = (batch.located.volume.id, batch.names.clone());
         let _ = batch.located.home.volume(volume).take_back_snapshots(names).await;
     }

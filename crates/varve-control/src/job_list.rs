@@ -64,6 +64,7 @@ impl Jobs {
             started: new.started,
             ended: None,
             error: None,
+            kept: None,
             scrub: None,
         };
         let progress = Arc::new(Progress::default());
@@ -86,6 +87,15 @@ impl Jobs {
             && !is_ended(entry)
         {
             entry.job.error = trouble; // JOBLIST1
+        }
+    }
+
+    /// Says which snapshot keeps what was before a rollback.
+    pub(crate) fn say_kept(&self, id: u64, kept: Option<String>) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&id)
+            && !is_ended(entry)
+        {
+            entry.job.kept = kept; // JOBLIST1
         }
     }
 

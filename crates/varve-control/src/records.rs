@@ -60,21 +60,42 @@ impl Control {
         subject: &str,
         parts: Vec<(Uuid, JobWork)>,
     ) -> Result<(), Failure> {
+        self.record_job_with(id, subject, parts, None).await
+    }
+
+    /// The same; `set`, snapshots that were made for it and that do not count yet, counts with the same change. While it is undecided
+    /// whether that counts the job waits.
+    pub(super) async fn record_job_with(
+        &self,
+        id: u64,
+        subject: &str,
+        parts: Vec<(Uuid, JobWork)>,
+        set: Option<Uuid>,
+    ) -> Result<(), Failure> {
         let groups: Vec<Uuid> = parts.iter().map(|(group, _)| *group).collect();
         self.records.insert(id, groups.clone());
         if has(InjectedBug::ForgetJob) {
-            return Ok(());
+            let Some(set) = set else { return Ok(()) };
+            let change = Change::EndSnapshots { set, job: None };
+            return self.commits(groups[0]).await.make(groups[0], change, "a control").await;
         }
         let named = if groups.len() > 1 { groups.clone() } else { Vec::new() };
         let started = UnixTime(self.now());
         for (group, work) in parts.into_iter().rev() {
             let words = words(&work, subject, "begun");
             let job = Job { id, subject: subject.to_owned(), started, groups: named.clone(), work };
-            let change = Change::Jobs(JobStep::Begin(job));
+            let change = match set {
+                Some(set) => Change::EndSnapshots { set, job: Some(job) },
+                None => Change::Jobs(JobStep::Begin(job)),
+            };
             // A statement of its own releases the right to commit: `erase_job` waits for it.
             let recorded = self.commits(group).await.make(group, change, &words).await;
             if let Err(failure) = recorded {
-                self.erase_job(id).await;
+                match set {
+                    // If the change counts the snapshots do: then the job goes on (ROLLJOB4 of `rollback.rs`).
+                    Some(_) if self.is_undecided(group) => drop(self.records.set(id, RecordState::Waits)),
+                    _ => self.erase_job(id).await,
+                }
                 return Err(failure);
             }
             fault::die_at("job-part-recorded");

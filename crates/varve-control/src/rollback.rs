@@ -5,14 +5,18 @@
 //!   which changes in the same commit; else by the text, for no store ends a rollback before it says so. So one
 //!   that had not begun is not taken for done, and one that had is not done once more, over what was written since.
 //! - ROLLJOB2. A rollback that was begun is finished even if it stands in no text: its store knows.
+//! - ROLLJOB4. What the volume shows before is a snapshot that counts from the change on with which the job stands in the text: a crash
+//!   leaves both or none. A job that ends before its rollback has begun takes it back.
 //! - ROLLJOB3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
 use super::Control;
 use super::find::LocatedVolume;
 use super::jobs::{ROLLBACK, SHORT, Started};
 use super::records::RecordedJob;
-use super::snapshots::snapshot_name;
+use super::snapshot_sets::Part;
+use super::snapshots::{Batch, snapshot_name};
 use crate::failures;
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -21,12 +25,15 @@ use varve_vg::model::JobWork;
 use varve_vg::names::VolumeName;
 use varve_volume::fault;
 use varve_volume::progress::Progress as JobProgress;
-use varve_volume::snapshot_facts::{RollbackPoint, Target};
+use varve_volume::snapshot_facts::{RollbackPoint, SnapshotFacts, Target};
 
 /// How often progress is polled.
 const TICK: Duration = Duration::from_millis(2);
 /// How long a rollback rests after an error: at first, and at most.
 const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// How the snapshots that keep what was before a rollback begin; a number follows.
+const BEFORE: &str = "before-rollback-";
 
 /// What is to be done next of a rollback.
 #[derive(Clone, Copy)]
@@ -50,26 +57,102 @@ impl Control {
         self.check_snapshot(&located, &name).await?;
         self.refuse_siblings(&located, &name)?;
         self.refuse_read_only_origin(&located, &name.origin()).await?;
-        if request.dry_run {
-            let origin = name.origin();
-            let mut steps =
-                vec![format!("would make {origin} what {name} shows; what was written since is lost")];
-            steps.extend(self.lost_beyond(&located, &name).await?);
-            steps.extend(self.clients_of(&name));
-            return Ok(Changed::Planned(Plan::of_steps(steps)));
-        }
+        self.refuse_clients(|export| export.name == name.origin(), request.force).await?;
         if located.thin.is_some() {
             self.refuse_if_pool_waits(&name.origin(), &located).await?;
         }
-        let point = self.rollback_point(&located, &name).await?;
-        let (volume, work) = (located.volume.id, work(located.volume.id, point, false));
-        let started = self.start_job(located.group, &request.name, &[volume], work).await?;
+        let before = match request.no_snapshot {
+            true => None,
+            false => Some(self.before_rollback(&located, &name, request.dry_run).await?),
+        };
+        if request.dry_run {
+            return self.plan_rollback(&located, &name, before.as_ref()).await.map(Changed::Planned);
+        }
+        let (point, started) = self.start_rollback(&located, &name, before.as_ref()).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
+        self.jobs.say_kept(id, before.as_ref().map(kept_name));
         self.event(&request.name, "rollback begins");
-        self.spawn_rollback(Step::Begin(point), &located, &started);
+        self.spawn_rollback(Step::Begin(point), &located, &started, before);
         drop(lock);
         self.until_begun(id, &progress).await;
         self.job_soon(id, SHORT).await.map(Changed::Done)
+    }
+
+    async fn plan_rollback(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+        before: Option<&Batch>,
+    ) -> Result<Plan, Failure> {
+        let origin = name.origin();
+        let mut steps = match before {
+            Some(before) => vec![
+                format!("would make the snapshot {} of what {origin} shows now", kept_name(before)),
+                format!("would make {origin} what {name} shows"),
+            ],
+            None => vec![format!("would make {origin} what {name} shows; what was written since is lost")],
+        };
+        steps.extend(self.differing_ends(located, name).await?);
+        steps.extend(self.clients_of(name));
+        Ok(Plan::of_steps(steps))
+    }
+
+    /// The snapshot that is to keep what a volume shows before its rollback.
+    async fn before_rollback(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+        dry_run: bool,
+    ) -> Result<Batch, Failure> {
+        let origin = name.origin();
+        if located.thin.is_none() && self.refreshed(located)?.store.is_none() {
+            let message =
+                format!("beside the independent snapshot {name} what {origin} shows cannot be kept");
+            let help = format!("varve snap rollback {name} --no-snapshot gives it up");
+            return Err(Failure::new(Code::RollbackBesideIndependent, message).help(help));
+        }
+        if !dry_run {
+            self.resolve_sets().await;
+        }
+        let facts = self.facts(located).await;
+        let number = |facts: &SnapshotFacts| facts.name.strip_prefix(BEFORE)?.parse::<u64>().ok();
+        let last = facts.iter().filter_map(number).max().unwrap_or(0);
+        let names = vec![format!("{BEFORE}{}", last.saturating_add(1))];
+        let located = self.find_volume(&origin)?;
+        let batch = Batch { located, volume: origin, names, stores: Vec::new(), of: None };
+        self.refuse_names_of_sets(&batch)?;
+        self.refuse_snapshots_beyond(std::slice::from_ref(&batch)).await.map_err(without_snapshot)?;
+        Ok(batch)
+    }
+
+    /// Makes the snapshot of before and writes down the job; after an error there is neither (ROLLJOB4).
+    async fn start_rollback(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+        before: Option<&Batch>,
+    ) -> Result<(RollbackPoint, Started), Failure> {
+        let kept = match before {
+            Some(batch) => {
+                let made = self.make_set(std::slice::from_ref(batch), true).await;
+                made.map_err(without_snapshot)?
+            }
+            None => Vec::new(),
+        };
+        let volume = located.volume.id;
+        let started = match self.rollback_point(located, name).await {
+            Ok(point) => {
+                let (work, set) = (work(volume, point, false), kept.first().map(Part::set));
+                let started =
+                    self.start_job_with(located.group, &name.to_string(), &[volume], work, set).await;
+                started.map(|started| (point, started))
+            }
+            Err(failure) => Err(failure),
+        };
+        if started.is_err() {
+            self.undo(&kept).await;
+        }
+        started
     }
 
     /// A volume with several stores cannot be rolled back in place: no store would know what the others need.
@@ -83,8 +166,8 @@ impl Control {
         Err(Failure::new(Code::RollbackBesideIndependent, message).help(help))
     }
 
-    /// What a rollback to a snapshot from before the volume grew does beyond its end.
-    async fn lost_beyond(
+    /// What a rollback to a snapshot of another size does at the volume's end.
+    async fn differing_ends(
         &self,
         located: &LocatedVolume,
         name: &VolumeName,
@@ -93,12 +176,19 @@ impl Control {
         let volume = located.volume.id;
         let size = located.home.volume(volume).size();
         let size = size.await.map_err(failures::gone)?.ok_or_else(inactive)?;
-        let lost = size.saturating_sub(kept);
-        let step = format!(
-            "would keep the size of {origin}, and make its last {lost} bytes, from byte {kept} to {size}, zeros: {name} has \
-             only {kept} bytes"
-        );
-        Ok((lost > 0).then_some(step))
+        Ok(match size.cmp(&kept) {
+            Ordering::Equal => None,
+            Ordering::Greater => Some(format!(
+                "would keep the size of {origin}, and make its last {} bytes, from byte {kept} to {size}, zeros: {name} has \
+                 only {kept} bytes",
+                size - kept
+            )),
+            Ordering::Less => Some(format!(
+                "would keep the size of {origin}, and not show the last {} bytes of {name}, from byte {size} to {kept}: \
+                 {origin} has only {size} bytes",
+                kept - size
+            )),
+        })
     }
 
     /// The snapshot for good, and what tells whether the rollback to it has happened.
@@ -112,7 +202,13 @@ impl Control {
     }
 
     /// Takes a rollback from `step` to its end.
-    fn spawn_rollback(&self, mut step: Step, located: &LocatedVolume, started: &Started) {
+    fn spawn_rollback(
+        &self,
+        mut step: Step,
+        located: &LocatedVolume,
+        started: &Started,
+        before: Option<Batch>,
+    ) {
         let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
         let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
         let progress = Arc::clone(&started.progress);
@@ -152,10 +248,15 @@ impl Control {
                         control.rest(id, volume, failure, rest).await;
                     }
                     (Err(_), _) if control.stopping.get() => return, // ROLLJOB1
-                    (Err(failure), _) if failure.code == Code::VolumeUnusable => {
+                    (Err(failure), step) if waits(&failure, &step) => {
                         return control.put_off(id, failure).await;
                     }
-                    (failed, _) => return control.finish_job(id, failed).await,
+                    (failed, step) => {
+                        if let (Step::Begin(_), Some(before)) = (step, &before) {
+                            control.take_back(before).await; // ROLLJOB4
+                        }
+                        return control.finish_job(id, failed).await;
+                    }
                 }
                 rest = (2 * rest).min(REST[1]);
             }
@@ -213,7 +314,7 @@ impl Control {
             }
             let started = self.register_job(id, ROLLBACK, &subject, "bytes", &[volume], self.now());
             self.event(&subject, "a rollback that had been begun goes on");
-            self.spawn_rollback(Step::Finish, &located, &started);
+            self.spawn_rollback(Step::Finish, &located, &started, None);
         }
     }
 
@@ -244,7 +345,7 @@ impl Control {
         match located {
             Ok(located) => {
                 let step = if begun { Step::Finish } else { Step::Begin(point) };
-                self.spawn_rollback(step, &located, &started);
+                self.spawn_rollback(step, &located, &started, None);
             }
             Err(failure) => self.end_later(started.id, failure),
         }
@@ -269,10 +370,35 @@ impl Control {
     }
 }
 
+/// Whether a rollback goes on when its volume can be used again. One that may have begun does, and then the snapshot of before stays
+/// (ROLLJOB4): it is not known what a disk that failed has.
+fn waits(failure: &Failure, step: &Step) -> bool {
+    match failure.code {
+        Code::VolumeUnusable => true,
+        Code::MediumFailed => matches!(step, Step::Begin(_)),
+        _ => false,
+    }
+}
+
 /// What the text says of a rollback.
 fn work(volume: Uuid, point: RollbackPoint, begun: bool) -> JobWork {
     let RollbackPoint { target: Target { store, number }, bytes, mark } = point;
     JobWork::Rollback { volume, store, number, bytes, mark, begun }
+}
+
+/// The full name of the snapshot that is to keep what was before.
+fn kept_name(before: &Batch) -> String {
+    before.full(&before.names[0])
+}
+
+/// Why what a volume shows cannot be kept, and that it need not be.
+fn without_snapshot(failure: Failure) -> Failure {
+    let help = match failure.help.as_str() {
+        "" => "add --no-snapshot to give it up".to_owned(),
+        help => format!("{help}; or add --no-snapshot to give it up"),
+    };
+    let message = format!("what the volume shows before cannot be kept as a snapshot: {}", failure.message);
+    Failure { message, ..failure }.help(help)
 }
 
 fn gone(subject: &str) -> Failure {

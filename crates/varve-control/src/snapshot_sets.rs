@@ -24,12 +24,17 @@ use varve_volume::fault;
 
 /// The part of a set that lies in one group.
 #[derive(Clone)]
-struct Part {
+pub(super) struct Part {
     group: Uuid,
     set: SnapshotSet,
 }
 
 impl Part {
+    /// The set of which it is a part.
+    pub(super) fn set(&self) -> Uuid {
+        self.set.id
+    }
+
     /// The group that decides.
     fn decider(&self) -> Uuid {
         self.set.groups.first().copied().unwrap_or(self.group)
@@ -42,6 +47,18 @@ impl Control {
         if batches.iter().map(|batch| batch.names.len()).sum::<usize>() <= 1 {
             return self.make_snapshots(batches, read_only).await;
         }
+        let parts = self.make_set(batches, read_only).await?;
+        let counted = self.end_part(&parts[0]).await; // SETS2
+        match &counted {
+            Ok(()) => self.end_parts(&parts[1..]).await,
+            Err(_) => self.undo(&parts).await,
+        }
+        counted
+    }
+
+    /// Makes the snapshots of `batches` as a set that stands: they do not count before the caller ends it. After an error none is
+    /// left.
+    pub(super) async fn make_set(&self, batches: &[Batch], read_only: bool) -> Result<Vec<Part>, Failure> {
         let parts = self.parts(batches).await?;
         let made = match self.begin_set(&parts).await {
             Ok(()) => {
@@ -52,15 +69,10 @@ impl Control {
             }
             Err(failure) => Err(failure),
         };
-        let counted = match made {
-            Ok(()) => self.end_part(&parts[0]).await, // SETS2
-            Err(failure) => Err(failure),
-        };
-        match &counted {
-            Ok(()) => self.end_parts(&parts[1..]).await,
-            Err(_) => self.undo(&parts).await,
+        if made.is_err() {
+            self.undo(&parts).await;
         }
-        counted
+        made.map(|()| parts)
     }
 
     /// What is written down of `batches`: one part for each group, first the one that decides.
@@ -118,7 +130,7 @@ impl Control {
         if !standing {
             return Ok(());
         }
-        let change = Change::EndSnapshots { set: part.set.id };
+        let change = Change::EndSnapshots { set: part.set.id, job: None };
         self.commits(part.group).await.make(part.group, change, "snap create: resolved").await
     }
 
@@ -133,7 +145,7 @@ impl Control {
 
     /// Removes what there is of a set, then forgets it, in the group that decides last (SETS2). What cannot be removed now is left
     /// to the next scan or start.
-    async fn undo(&self, parts: &[Part]) {
+    pub(super) async fn undo(&self, parts: &[Part]) {
         if parts.first().is_some_and(|part| self.is_undecided(part.decider())) {
             tracing::warn!(
                 "snapshots of one instant are resolved when their group is decided: varve pv scan"

@@ -190,6 +190,7 @@ impl Control {
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
         let to = name_beside(&name, &request.to)?;
+        self.refuse_clients(|export| export.remembered.volume == located.volume.id, request.force).await?;
         if located.thin.is_some() {
             return self.rename_thin(&name, &to, &located, request.dry_run).await;
         }

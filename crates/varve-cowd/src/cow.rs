@@ -1,7 +1,7 @@
 //! A mapper of an image, as the protocol's library calls it.
 
 use crate::files;
-use crate::open_image::OpenImage;
+use crate::open_image::{OpenImage, refuse_small_clusters};
 use crate::pending::Pending;
 use crate::scratch::Scratch;
 use futures_executor::block_on;
@@ -13,6 +13,8 @@ use varve_mapper::{Mapper, Session};
 
 /// The most extents that are sent before they are asked for.
 const PRIMED_MAX: usize = 1 << 16;
+/// Bytes of a block of the volumes that Varve maps.
+const BLOCK_SIZE: u64 = 4096;
 
 /// What a mapper of an image is to do.
 #[derive(Clone, Debug)]
@@ -46,13 +48,18 @@ impl Cow {
         Self { settings, open: None }
     }
 
+    /// Refuses an image that could serve no volume; it is left as it is.
+    pub fn check(&self) -> io::Result<()> {
+        let path = &self.settings.path;
+        let files = files::open(path, self.settings.cache_bytes, varve_block::Access::ReadOnly);
+        let files = files.map_err(io::Error::other)?;
+        refuse_small_clusters(files.chain.image.header().cluster_size(), BLOCK_SIZE)
+    }
+
     /// The engine is gone. If it left nothing that was not flushed, the image is closed, and its file as long as it has to be.
     pub fn disconnected(&mut self) -> io::Result<()> {
         let Some(open) = self.open.take_if(|open| open.pending.is_empty()) else { return Ok(()) };
-        let image = open.files.chain.image;
-        block_on(image.close()).map_err(io::Error::other)?;
-        let end = block_on(image.end()).map_err(io::Error::other)?;
-        files::cut(&self.settings.path, end)
+        files::close(&self.settings.path, &open.files.chain.image)
     }
 
     fn opened(&mut self) -> &mut OpenImage {
@@ -60,7 +67,9 @@ impl Cow {
     }
 
     fn open(&mut self, hello: &Hello) -> io::Result<()> {
-        let files = files::open(&self.settings.path, self.settings.cache_bytes).map_err(io::Error::other)?;
+        let (path, cache_bytes) = (&self.settings.path, self.settings.cache_bytes);
+        let files = files::open(path, cache_bytes, varve_block::Access::ReadWrite);
+        let files = files.map_err(io::Error::other)?;
         let cluster_size = files.chain.image.header().cluster_size();
         let folder = self.settings.path.parent().unwrap_or(Path::new(""));
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

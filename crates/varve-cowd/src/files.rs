@@ -69,10 +69,30 @@ pub(crate) struct Opened {
     pub(crate) arena: Arena,
 }
 
-/// Opens the qcow2 image at `path` to write, and what lies below it to read.
-pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Opened, OpenFailure> {
+/// Opens the qcow2 image at `path`, and what lies below it to read. Opened to read, nothing of it is changed.
+pub(crate) fn open(path: &Path, cache_bytes: u64, access: Access) -> Result<Opened, OpenFailure> {
     let arena = Arena::heap(ARENA);
-    let (held, device, length) = open_top(path, &arena)?;
+    let top = open_top(path, &arena, access)?;
+    let length = top.length;
+    let opened = open_on(path, cache_bytes, &arena, top);
+    if opened.is_err() && access == Access::ReadWrite {
+        // What refuses the image leaves it as long as it was.
+        cut(path, length).map_err(|error| OpenFailure::Io { path: path.to_owned(), error })?;
+    }
+    opened
+}
+
+/// The file of the image itself, as large as the image may become.
+struct Top {
+    held: Held,
+    device: Device,
+    /// Bytes that it had before.
+    length: u64,
+}
+
+/// Opens the image on its file, and what lies below it.
+fn open_on(path: &Path, cache_bytes: u64, arena: &Arena, top: Top) -> Result<Opened, OpenFailure> {
+    let Top { held, device, length } = top;
     let top = Selected::new(path.to_owned(), Format::Qcow2);
     let mut files = vec![held];
     let below = {
@@ -82,14 +102,14 @@ pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Opened, OpenFailure>
             files.push(held);
             Ok((device, length))
         };
-        let below = block_on(backing_of::<OpenFailure>(&arena, &top, &device)).map_err(Box::new)?;
+        let below = block_on(backing_of::<OpenFailure>(arena, &top, &device)).map_err(Box::new)?;
         match below {
-            Some(below) => block_on(open_chain(&mut open, &arena, below)).map_err(Box::new)?,
+            Some(below) => block_on(open_chain(&mut open, arena, below)).map_err(Box::new)?,
             None => Vec::new(),
         }
     };
     let options = Options {
-        access: Access::ReadWrite,
+        access: device.shape().access,
         backing: below.first().map(|layer| layer.device.clone()),
         cache_bytes,
         file_end: Some(length),
@@ -105,26 +125,30 @@ pub(crate) fn open(path: &Path, cache_bytes: u64) -> Result<Opened, OpenFailure>
         number,
     });
     let layers = std::iter::once(own).chain(layers).collect();
-    Ok(Opened { chain: Chain { image, device, layers }, files, own_file, arena })
+    Ok(Opened { chain: Chain { image, device, layers }, files, own_file, arena: arena.clone() })
 }
 
-/// The file of the image itself, as large as the image may become, and its length before.
-fn open_top(path: &Path, arena: &Arena) -> Result<(Held, Device, u64), OpenFailure> {
+/// The file of the image; to write, it is made as large as the image may become.
+fn open_top(path: &Path, arena: &Arena, access: Access) -> Result<Top, OpenFailure> {
     let failed = |error| OpenFailure::Io { path: path.to_owned(), error };
     // Opened to read, it leaves the engine a share of the file; QEMU, and others of this kind, are kept away by its locks.
     let lock = DiskFile::open(path, to_read())?;
     lock.keep_for_writing()?;
-    let file = Rc::new(File::options().read(true).write(true).open(path).map_err(failed)?);
+    let to_write = access == Access::ReadWrite;
+    let file = Rc::new(File::options().read(true).write(to_write).open(path).map_err(failed)?);
     let length = file.metadata().map_err(failed)?.len();
     let as_it_is = Device::new(HostFile::new(Rc::clone(&file), length, Access::ReadOnly));
     let header = block_on(read_header(as_it_is.clone(), arena.clone()));
     let header = header.map_err(|error| OpenFailure::Image { path: path.to_owned(), error })?;
-    let checked = block_on(check_to_write(as_it_is, arena.clone(), length));
-    checked.map_err(|error| OpenFailure::Image { path: path.to_owned(), error })?;
-    let size = room(&header, length);
-    file.set_len(size).map_err(failed)?;
-    let device = Device::new(HostFile::new(file, size, Access::ReadWrite));
-    Ok((Held { path: path.to_owned(), lock }, device, length))
+    let mut size = length;
+    if to_write {
+        let checked = block_on(check_to_write(as_it_is, arena.clone(), length));
+        checked.map_err(|error| OpenFailure::Image { path: path.to_owned(), error })?;
+        size = room(&header, length);
+        file.set_len(size).map_err(failed)?;
+    }
+    let device = Device::new(HostFile::new(file, size, access));
+    Ok(Top { held: Held { path: path.to_owned(), lock }, device, length })
 }
 
 fn to_read() -> DiskOptions {
@@ -140,8 +164,15 @@ fn open_below(path: &Path) -> Result<(Held, Device), OpenFailure> {
     Ok((Held { path: path.to_owned(), lock }, device))
 }
 
+/// Closes an image; its file is as long as it has to be.
+pub(crate) fn close(path: &Path, image: &Image) -> io::Result<()> {
+    block_on(image.close()).map_err(io::Error::other)?;
+    let end = block_on(image.end()).map_err(io::Error::other)?;
+    cut(path, end)
+}
+
 /// Cuts off what the image at `path` does not need.
-pub(crate) fn cut(path: &Path, end: u64) -> io::Result<()> {
+fn cut(path: &Path, end: u64) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     file.set_len(end)?;
     file.sync_all()

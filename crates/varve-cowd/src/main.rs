@@ -1,11 +1,18 @@
 //! The command: `varve-cowd IMAGE --socket PATH`.
 
 use clap::Parser;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use varve_cowd::{Cow, Settings};
-use varve_mapper::{listen, serve};
+use varve_mapper::serve;
+use varve_os::bind_unix;
 use varve_vg::size::parse_size;
+
+/// Permissions of the socket: its owner may connect.
+const SOCKET_MODE: u32 = 0o600;
+/// Connections that may wait: there is one volume.
+const BACKLOG: i32 = 8;
 
 /// Decide by a qcow2 image where the bytes of a volume lie.
 ///
@@ -37,13 +44,6 @@ fn size(text: &str) -> Result<u64, String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let listener = match listen(&arguments.socket) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(socket = %arguments.socket.display(), %error, "cannot listen");
-            return ExitCode::FAILURE;
-        }
-    };
     let settings = Settings {
         primes: arguments.prime,
         read_ahead: arguments.read_ahead,
@@ -51,6 +51,17 @@ fn main() -> ExitCode {
         ..Settings::new(arguments.image)
     };
     let mut cow = Cow::new(settings);
+    if let Err(error) = cow.check() {
+        tracing::error!(%error, "the image cannot be used");
+        return ExitCode::FAILURE;
+    }
+    let listener = match bind_unix(&arguments.socket, SOCKET_MODE, BACKLOG) {
+        Ok(socket) => UnixListener::from(socket),
+        Err(error) => {
+            tracing::error!(socket = %arguments.socket.display(), %error, "cannot listen");
+            return ExitCode::FAILURE;
+        }
+    };
     for engine in listener.incoming() {
         let served = engine.map_err(Into::into).and_then(|engine| serve(engine, &mut cow));
         if let Err(error) = served {

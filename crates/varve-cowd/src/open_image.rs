@@ -33,13 +33,7 @@ impl OpenImage {
             let why = format!("the volume has {} bytes, and the image {image}", self.size);
             return Err(io::Error::other(format!("{why}; qemu-img resize makes the image larger")));
         }
-        if self.cluster_size < self.block_size {
-            let (clusters, blocks) = (self.cluster_size, self.block_size);
-            return Err(io::Error::other(format!(
-                "the image has clusters of {clusters} bytes, smaller than a block of the volume ({blocks})"
-            )));
-        }
-        Ok(())
+        refuse_small_clusters(self.cluster_size, self.block_size)
     }
 
     /// Numbers the files from `given` on, and sends them.
@@ -331,4 +325,14 @@ impl OpenImage {
 
 fn read_only(at: u64, length: u64, device: u32, offset: u64) -> Extent {
     Extent { access: Access::READ, ..Extent::new(at, length, wire::Place::Data { device, offset }) }
+}
+
+/// Tells why an image with such clusters cannot serve a volume with such blocks.
+pub(crate) fn refuse_small_clusters(cluster_size: u64, block_size: u64) -> io::Result<()> {
+    if cluster_size >= block_size {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "the image has clusters of {cluster_size} bytes, smaller than a block of the volume ({block_size})"
+    )))
 }

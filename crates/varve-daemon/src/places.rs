@@ -7,16 +7,17 @@
 //! - PLACES2. No symbolic link is followed in the last part of a name, and no file is changed that is not a lock of ours.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// Permissions of the socket (PLACES2).
+const SOCKET_MODE: u32 = 0o600;
 /// Bytes of a lock: a process and the end of a line.
 const LOCK_LENGTH: usize = 12;
 
@@ -39,29 +40,15 @@ pub(crate) fn lock(state: &Path, socket: &Path) -> Result<Locks, Failure> {
 
 /// Listens at `socket`, in place of a file that a killed daemon left there.
 pub(crate) fn listen(socket: &Path, _locks: &Locks) -> Result<UnixListener, Failure> {
-    if UnixStream::connect(socket).is_ok() {
-        return Err(another(&format!("the socket {}", socket.display())));
-    }
-    let removed = match std::fs::symlink_metadata(socket) {
-        // PLACES1
-        Ok(found) if !found.file_type().is_socket() => {
-            Err(std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"))
-        }
-        Ok(_) => std::fs::remove_file(socket),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    };
-    removed.and_then(|()| bind(socket)).map_err(|error| socket_unusable(socket, &error))
-}
-
-/// The socket has its permissions before it has a name (PLACES2).
-fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket.into())
+    let bound = varve_os::bind_unix(socket, SOCKET_MODE, BACKLOG); // PLACES1
+    let listening = bound.map(UnixListener::from).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listening.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => another(&format!("the socket {}", socket.display())),
+        _ => socket_unusable(socket, &error),
+    })
 }
 
 fn make_directory(path: &Path) -> std::io::Result<()> {

@@ -139,6 +139,10 @@ impl FileDoor for RealFileDoor {
         self.0.counters()
     }
 
+    fn clients(&self) -> Vec<String> {
+        self.0.clients()
+    }
+
     fn detach(&mut self) {
         self.0.detach();
     }

@@ -14,6 +14,7 @@
 //! - FUSE5. Once the door is closed or detached, no request reaches the volume.
 
 mod budget;
+mod clients;
 mod counters;
 mod errno;
 mod filesystem;
@@ -77,6 +78,11 @@ impl FuseDoor {
     /// What was done so far.
     pub fn counters(&self) -> FuseCounters {
         self.shared.counters()
+    }
+
+    /// What has the file open, one for each opening: loop devices, processes, or that it is not known who it is.
+    pub fn clients(&self) -> Vec<String> {
+        self.shared.openings.clients(self.path())
     }
 
     /// Whether requests are served: `false` after [`FuseDoor::close`], or when another process unmounted the file.

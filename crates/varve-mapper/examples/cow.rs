@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::unix::net::UnixListener;
 use varve_mapper::wire::{Access, EXTENTS_MAX, Extent, Hello, Intent, Place, Welcome};
-use varve_mapper::{Mapper, Session, listen, serve};
+use varve_mapper::{Mapper, Session, serve};
 
 const CLUSTER: u64 = 64 << 10;
 
@@ -102,7 +102,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [File::open(base)?, own];
     let map_file = format!("{overlay}.map");
     let mut mapper = Overlay { files, map_file, base: 0, size: 0, clusters: BTreeMap::new() };
-    for engine in listen(Path::new(socket))?.incoming() {
+    // What is there already is not replaced: it may be the socket of another mapper that is in use.
+    for engine in UnixListener::bind(socket)?.incoming() {
         if let Err(error) = serve(engine?, &mut mapper) {
             eprintln!("{error}");
         }

@@ -11,10 +11,8 @@ pub mod wire;
 
 mod decoder;
 mod engine;
-mod listen;
 mod serve;
 
 pub use decoder::Decoder;
 pub use engine::Engine;
-pub use listen::listen;
 pub use serve::{Mapper, ServeError, Session, serve};

@@ -69,15 +69,9 @@ impl ShardContext {
     /// Listens on a Unix socket with permissions `mode`. A socket file without a listener is replaced.
     pub fn listen_unix(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<Listener> {
         let path = path.as_ref();
-        remove_stale(path)?;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // The file has its permissions from the start; changed by name, another file might get them.
-        rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let socket = bind_unix(path, mode, BACKLOG)?;
         let metadata = std::fs::symlink_metadata(path)?;
         let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
-        rustix::net::listen(&socket, BACKLOG)?;
         self.listener(socket, None, Some(file))
     }
 
@@ -113,6 +107,19 @@ impl ShardContext {
         let connected = self.blocking(move || TcpStream::connect(address)).await;
         Ok(self.adopt(connected.map_err(io::Error::other)??.into()))
     }
+}
+
+/// A socket that listens at `path`, whose file has permissions `mode`; `backlog` connections may wait. A socket file without a
+/// listener is replaced; a file of another kind is left alone, and so is a socket at which another process listens.
+pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
+    remove_stale(path)?;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file has its permissions from the start; changed by name, another file might get them.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
 }
 
 /// Removes a socket file without a listener.

@@ -124,7 +124,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::SetInactive { volume, reason } => draft.set_inactive(&volume, reason),
         Change::SetMetadata { metadata } => draft.set_metadata(metadata),
         Change::BeginSnapshots { set } => draft.begin_snapshots(set),
-        Change::EndSnapshots { set } => draft.end_snapshots(set),
+        Change::EndSnapshots { set, job } => draft.end_snapshots(set, job),
         Change::AddImage { image } => draft.add_image(image),
         Change::RemoveImage { id } => draft.remove_image(id),
         Change::SetImage { volume, path, format } => draft.set_image(&volume, path, format),

@@ -139,8 +139,8 @@ impl NbdSocket {
         self.tasks.empty().await; // NBDSOCKET2
     }
 
-    /// Open connections of an export, and what it did.
-    pub fn counters(&self, name: &str) -> Option<(u64, Traffic)> {
+    /// The clients of an export, and what it did.
+    pub fn counters(&self, name: &str) -> Option<(Vec<String>, Traffic)> {
         let entries = self.exports.entries.borrow();
         let counters = &entries.get(name)?.counters;
         let traffic = Traffic {
@@ -152,7 +152,7 @@ impl NbdSocket {
             discards: counters.discards.get(),
             errors: counters.errors.get(),
         };
-        Some((counters.connections.get(), traffic))
+        Some((counters.clients(), traffic))
     }
 }
 

@@ -118,6 +118,8 @@ pub trait FileDoor: Send {
     fn is_serving(&self) -> bool;
     /// What was done through it.
     fn counters(&self) -> FuseCounters;
+    /// What has it open: loop devices and processes, as far as they are known.
+    fn clients(&self) -> Vec<String>;
     /// Unmounts it, even if it is open.
     fn detach(&mut self);
     /// Unmounts it, unless it is open.

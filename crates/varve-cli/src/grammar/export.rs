@@ -1,6 +1,6 @@
 //! `varve export`: the verbs of exports.
 
-use super::Change;
+use super::{Change, Force};
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
@@ -26,8 +26,10 @@ pub(crate) enum ExportVerb {
         /// Its ID, its URI, socket or file, or its volume.
         export: String,
         #[command(flatten)]
+        force: Force,
+        #[command(flatten)]
         change: Change,
-        /// Accepted for uniformity; closing a door destroys nothing and asks nothing.
+        /// Accepted for uniformity: nothing is asked. Clients that are connected need --force.
         #[arg(short, long, hide = true)]
         yes: bool,
     },

@@ -1,6 +1,6 @@
 //! `varve vg`: the verbs of volume groups.
 
-use super::{ActivateOptions, Change, Destroy, DiskOptions};
+use super::{ActivateOptions, Change, Destroy, DiskOptions, Force};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use varve_api::{CachePolicy, MetadataOrder};
@@ -67,6 +67,8 @@ pub(crate) enum GroupVerb {
         /// Its new name.
         #[arg(value_name = "NEW")]
         to: String,
+        #[command(flatten)]
+        force: Force,
         #[command(flatten)]
         change: Change,
     },

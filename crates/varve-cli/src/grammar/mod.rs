@@ -21,7 +21,7 @@ pub(crate) use image::{ImageCreateOptions, ImageFormat, ImageVerb};
 pub(crate) use job::JobVerb;
 pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
 pub(crate) use options::{
-    ActivateOptions, ArrayPolicyOptions, Change, ConvertOptions, Destroy, DiskOptions, DiskWords,
+    ActivateOptions, ArrayPolicyOptions, Change, ConvertOptions, Destroy, DiskOptions, DiskWords, Force,
     LayoutChoice, LayoutOptions, Waiting,
 };
 pub(crate) use physical::{DiskChange, PhysicalVerb};

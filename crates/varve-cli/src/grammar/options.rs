@@ -23,6 +23,14 @@ pub(crate) struct Destroy {
     pub(crate) yes: bool,
 }
 
+/// Going on while clients are connected.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Force {
+    /// Go on though clients are connected or the file is open: what they have open is taken away or changed under them.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
 /// Options of the verbs that take volumes into use.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ActivateOptions {

@@ -1,6 +1,6 @@
 //! `varve snap`: the verbs of snapshots.
 
-use super::{Change, Destroy, Waiting};
+use super::{Change, Destroy, Force, Waiting};
 use clap::Subcommand;
 use varve_api::SnapshotMode;
 
@@ -44,11 +44,16 @@ pub(crate) enum SnapVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Make a volume's content that of a snapshot.
+    /// Make a volume's content that of a snapshot; what it shows before is kept as a snapshot.
     Rollback {
         /// The snapshot.
         #[arg(value_name = "VG/LV@SNAP")]
         name: String,
+        /// Give up what the volume shows before.
+        #[arg(long)]
+        no_snapshot: bool,
+        #[command(flatten)]
+        force: Force,
         #[command(flatten)]
         destroy: Destroy,
         #[command(flatten)]

@@ -1,6 +1,6 @@
 //! `varve lv`: the verbs of logical volumes.
 
-use super::{ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
+use super::{ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, Force, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::WhenFull;
 
@@ -66,6 +66,8 @@ pub(crate) enum VolumeVerb {
         /// Its new name: LV, or VG/LV of the same group.
         #[arg(value_name = "NEW")]
         to: String,
+        #[command(flatten)]
+        force: Force,
         #[command(flatten)]
         change: Change,
     },

@@ -35,8 +35,8 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
             let exports: Vec<Export> = session.get("/v1/exports").await?;
             Ok(Answer::new(&exports, table(&exports)))
         }
-        ExportVerb::Remove { export, change, yes: _ } => {
-            let request = ExportRemove::default();
+        ExportVerb::Remove { export, force, change, yes: _ } => {
+            let request = ExportRemove { force: force.force, ..ExportRemove::default() };
             let path = format!("/v1/exports/{}", segment(&resolvable(&export)));
             let call = Call { method: Method::DELETE, path, request: &request, dry_run: change.dry_run };
             session.change(call, |gone: &Export| format!("removed {} of {}", gone.id, gone.volume)).await

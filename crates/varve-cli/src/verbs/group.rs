@@ -4,7 +4,7 @@ use super::physical::{self, Overwrite, overwriting};
 use super::{activate, deactivate};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{Change, Destroy, GroupVerb, MetadataOptions};
+use crate::grammar::{Destroy, GroupVerb, MetadataOptions};
 use crate::places::{absolute, absolute_all};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs, plan};
@@ -74,7 +74,11 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             let call = post(&name, "/change", &request, change.dry_run);
             session.change(call, declared).await
         }
-        GroupVerb::Rename { name, to, change } => rename(session, &name, to, change).await,
+        GroupVerb::Rename { name, to, force, change } => {
+            let request = Rename { to, force: force.force, ..Rename::default() };
+            let call = post(&name, "/rename", &request, change.dry_run);
+            session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
+        }
         GroupVerb::Activate { name, options } => activate::<Group>(session, "groups", &name, options).await,
         GroupVerb::Deactivate { name, change } => deactivate::<Group>(session, "groups", &name, change).await,
         GroupVerb::Remove { name, destroy } => {
@@ -93,12 +97,6 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             Ok(Answer::new(&history, changes(&history)))
         }
     }
-}
-
-async fn rename(session: &Session, name: &str, to: String, change: Change) -> Result<Answer, Failure> {
-    let request = Rename { to, ..Rename::default() };
-    let call = post(name, "/rename", &request, change.dry_run);
-    session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
 }
 
 /// What was taken out of a group, and whatever is wrong with the group now.

@@ -9,7 +9,7 @@ use crate::table::Table;
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Failure, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode,
+    Failure, Job, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode,
     SnapshotRemove, SnapshotRollback,
 };
 
@@ -35,12 +35,13 @@ pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer
             session.consent(&what, &call, destroy).await?;
             session.job(call, waiting, &text).await
         }
-        SnapVerb::Rollback { name, destroy, waiting } => {
-            let text = format!("rolled back to {name}");
-            let request = SnapshotRollback { name: name.clone(), ..SnapshotRollback::default() };
+        SnapVerb::Rollback { name, no_snapshot, force, destroy, waiting } => {
+            let force = force.force;
+            let request =
+                SnapshotRollback { name: name.clone(), no_snapshot, force, ..SnapshotRollback::default() };
             let call = post("/v1/snapshots/rollback", &request, destroy.dry_run);
             session.consent(&format!("snap rollback {name}"), &call, destroy).await?;
-            session.job(call, waiting, &text).await
+            session.job_told(call, waiting, |job| rolled_back(&name, job)).await
         }
         SnapVerb::Access { names, read_only, read_write: _, change } => {
             let request = SnapshotChange { names, read_only, ..SnapshotChange::default() };
@@ -68,6 +69,11 @@ pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer
 
 fn post<'a, R>(path: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
     Call { method: Method::POST, path: path.to_owned(), request, dry_run }
+}
+
+fn rolled_back(name: &str, job: &Job) -> String {
+    let kept = job.kept.as_ref().map(|kept| format!("; what it showed before is {kept}"));
+    format!("rolled back to {name}{}", kept.unwrap_or_default())
 }
 
 fn names_of(verb: &str, snapshots: &[Snapshot]) -> String {

@@ -50,8 +50,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let text = |now: &LogicalVolume| format!("{}: {}", now.name, policy_text(&now.snapshot_policy));
             session.change(call, text).await
         }
-        VolumeVerb::Rename { name, to, change } => {
-            let request = Rename { to, ..Rename::default() };
+        VolumeVerb::Rename { name, to, force, change } => {
+            let request = Rename { to, force: force.force, ..Rename::default() };
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
         }

@@ -4,11 +4,12 @@
 use crate::client::Client;
 use crate::harness::World;
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use varve_mapper::wire::{Extent, Hello, Intent, Place, Welcome};
-use varve_mapper::{Mapper, Session, listen, serve};
+use varve_mapper::{Mapper, Session, serve};
 
 const MIB: u64 = 1 << 20;
 const HALF: u64 = 4 * MIB;
@@ -35,7 +36,8 @@ impl Mapper for Halves {
 /// Serves in a thread as long as the test runs.
 fn start(socket: &Path) -> Arc<AtomicU32> {
     let first = Arc::new(AtomicU32::new(0));
-    let (listener, mut halves) = (listen(socket).expect("a socket"), Halves { first: Arc::clone(&first) });
+    let (listener, mut halves) =
+        (UnixListener::bind(socket).expect("a socket"), Halves { first: Arc::clone(&first) });
     std::thread::spawn(move || {
         for engine in listener.incoming() {
             let _ended = serve(engine.expect("it listens"), &mut halves);

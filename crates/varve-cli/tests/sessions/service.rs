@@ -39,7 +39,7 @@ fn a_job_whose_volume_is_gone_fails_with_a_reason() {
     let mut world = with_snapshots(1);
     assert_eq!(world.stop(), Some(0));
     world.start_with_fault("job-erasure"); // It goes on with the next start.
-    world.ok("snap rollback data/a@s0 -y --wait");
+    world.ok("snap rollback data/a@s0 --no-snapshot -y --wait");
     world.ok("snap remove data/a@s0 -y --wait");
     world.ok("lv remove data/a -y");
     world.kill();

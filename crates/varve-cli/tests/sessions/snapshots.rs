@@ -286,7 +286,9 @@ fn independent_snapshots_have_stores_of_their_own() {
         "both stores are given back"
     );
     assert!(content(&world, "data/a@other") == old);
-    world.ok("snap rollback data/a@other -y --wait");
+    let refused = world.refused("snap rollback data/a@other -y --force", 5, "V0411");
+    assert!(refused.contains("--no-snapshot"), "no second store can be beside it: {refused}");
+    world.ok("snap rollback data/a@other -y --wait --force --no-snapshot");
     assert!(client.read_all() == old, "one that is alone can be rolled back to");
     world.ok("snap remove data/a@other -y --wait");
     assert_eq!(world.data("lv show data/a")["independent_stores"].as_array().map(Vec::len), Some(0));

@@ -37,7 +37,7 @@ fn with_waiting_writes() -> (World, JoinHandle<Result<(), u32>>) {
 fn an_export_whose_writes_wait_is_removed_soon_and_holds_up_no_other_command() {
     let (world, writer) = with_waiting_writes();
     let begun = Instant::now();
-    let mut removal = world.command("export remove data/a --yes").spawn().expect("it starts");
+    let mut removal = world.command("export remove data/a --force --yes").spawn().expect("it starts");
     // LOCKING2, CHANGE2, SNAPSTORE1
     world.ok("lv rename data/c d");
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
@@ -96,7 +96,7 @@ fn an_export_whose_disk_does_not_answer_keeps_no_other_export_waiting() {
     let Some(disk) = StallingDisk::new() else { return };
     world.ok("lv create data/c --size 4M");
     let writer = with_stalled_write(&world, "slow", &disk);
-    let mut removal = world.command("export remove slow/a --yes").spawn().expect("it starts");
+    let mut removal = world.command("export remove slow/a --force --yes").spawn().expect("it starts");
     while world.data("export list")[0]["state"] == "serving" {}
     world.ok("export create data/c --nbd unix:c.sock");
     assert!(

@@ -19,6 +19,8 @@ const DISK_SIZE: u64 = 160 * MIB;
 pub(super) const EXTENT_SIZE: u64 = 64 * KIB;
 pub(super) const VOLUMES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 4;
+/// How the snapshots begin that keep what was before a rollback.
+const BEFORE: &str = "before-rollback-";
 
 /// A command.
 #[derive(Clone, Debug)]
@@ -140,6 +142,8 @@ pub(super) enum Verb {
     RollBack {
         volume: String,
         name: String,
+        /// The snapshot that keeps what was before, if one does.
+        kept: Option<String>,
     },
     Export {
         target: String,
@@ -381,7 +385,13 @@ impl Verb {
         match random.below(6) {
             5 => Some(Verb::ChangeSnapshot { volume: name, name: own, read_only: !snapshot.read_only }),
             0 => Some(Verb::Hold { volume: name, name: own, held: !snapshot.held }),
-            1 => Some(Verb::RollBack { volume: name, name: own }),
+            1 => {
+                let number = |own: &String| own.strip_prefix(BEFORE)?.parse::<u64>().ok();
+                let last = volume.snapshots.keys().filter_map(number).max().unwrap_or(0);
+                let has_room = volume.snapshots.len() < SNAPSHOTS_MAX;
+                let kept = (has_room && random.chance(2, 3)).then(|| format!("{BEFORE}{}", last + 1));
+                Some(Verb::RollBack { volume: name, name: own, kept })
+            }
             _ => {
                 let free = |(own, snapshot): &(&String, &super::model::Snapshot)| {
                     !snapshot.held && !is_exported(&format!("{name}@{own}"))
@@ -479,13 +489,7 @@ impl Verb {
             Verb::ChangeSnapshot { volume, name, read_only } => {
                 after.snapshot(&volume, &name).read_only = read_only;
             }
-            Verb::RollBack { volume, name } => after.change(&volume, |oracle, volume| {
-                let size = oracle.size();
-                let mut becomes = volume.snapshots[&name].oracle.borrow().fork();
-                becomes.cut(size.min(becomes.size()));
-                becomes.grow(size);
-                oracle.restore(&becomes);
-            }),
+            Verb::RollBack { volume, name, kept } => after.roll_back(&volume, &name, kept.as_deref()),
             Verb::Export { target, address } => {
                 after.exports.insert(address, target);
             }
@@ -671,9 +675,10 @@ impl Verb {
             Verb::CommitImage { name } => {
                 done(control.commit_volume(&name, varve_api::Commit::default()).await?)
             }
-            Verb::RollBack { volume, name } => {
-                let name = format!("{volume}@{name}");
-                done(control.rollback_snapshot(SnapshotRollback { name, ..Default::default() }).await?)
+            Verb::RollBack { volume, name, kept } => {
+                let (name, no_snapshot) = (format!("{volume}@{name}"), kept.is_none());
+                let request = SnapshotRollback { name, no_snapshot, ..Default::default() };
+                done(control.rollback_snapshot(request).await?)
             }
             other => unreachable!("{other:?} is for others"),
         })
@@ -694,6 +699,18 @@ fn done(changed: varve_api::Changed<varve_api::Job>) -> Option<String> {
 }
 
 impl Model {
+    /// A volume has the content of a snapshot, and its own size.
+    fn roll_back(&mut self, volume: &str, name: &str, kept: Option<&str>) {
+        kept.into_iter().for_each(|kept| self.add_snapshot(volume, kept, true));
+        self.change(volume, |oracle, volume| {
+            let size = oracle.size();
+            let mut becomes = volume.snapshots[name].oracle.borrow().fork();
+            becomes.cut(size.min(becomes.size()));
+            becomes.grow(size);
+            oracle.restore(&becomes);
+        });
+    }
+
     /// Everything whose name is `from`, or begins with it if it ends with a slash, is called otherwise.
     fn rename(&mut self, from: &str, to: &str) {
         let is_group = from.ends_with('/');

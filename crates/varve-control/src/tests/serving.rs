@@ -260,6 +260,10 @@ impl FileDoor for BareFile {
         FuseCounters::default()
     }
 
+    fn clients(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn detach(&mut self) {}
 
     fn close(&mut self) -> Result<(), FuseError> {

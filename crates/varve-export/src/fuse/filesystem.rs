@@ -4,6 +4,7 @@
 
 use super::FuseOptions;
 use super::budget::{Budget, Permit};
+use super::clients::Openings;
 use super::counters::{Counting, FuseCounters, Kind};
 use super::errno::{of_error, of_rejected};
 use super::seek::{Wanted, seek};
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     arena: Arena,
     budget: Arc<Budget>,
     counting: Counting,
+    /// What has the file open.
+    pub(super) openings: Openings,
     attributes: Mutex<Attributes>,
     created: SystemTime,
     shut: AtomicBool,
@@ -60,6 +63,7 @@ impl Shared {
             arena,
             budget: Budget::new(options.bytes_in_flight_max, &options.budget),
             counting: Counting::default(),
+            openings: Openings::default(),
             attributes: Mutex::new(attributes),
             created: SystemTime::UNIX_EPOCH + Duration::from_secs(options.created.0),
             shut: AtomicBool::new(false),
@@ -228,7 +232,7 @@ impl Filesystem for VolumeFile {
         reply.attr(&ATTRIBUTES_LIFE, &self.shared.file_attributes());
     }
 
-    fn open(&self, _request: &Request, _inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, _inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if self.shared.shut.load(Ordering::Acquire) {
             return reply.error(Errno::ENODEV);
         }
@@ -238,7 +242,21 @@ impl Filesystem for VolumeFile {
         let how = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
             | FopenFlags::FOPEN_NOFLUSH;
-        reply.opened(FileHandle(0), how);
+        reply.opened(FileHandle(self.shared.openings.open(request.pid())), how);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.shared.openings.release(handle.0);
+        reply.ok();
     }
 
     fn flush(

@@ -1,7 +1,8 @@
 //! Which exports there are, and what is counted for each.
 
 use super::Shutdown;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Access, Device, LocalFuture};
 use varve_nbd::server::{Listed, Offer};
@@ -95,6 +96,8 @@ pub struct Counters {
     pub connections: Cell<u64>,
     /// Connections ever opened.
     pub connections_total: Cell<u64>,
+    /// The other ends of the connections now open, by the number of the connection.
+    clients: RefCell<BTreeMap<u64, String>>,
 }
 
 impl Counters {
@@ -102,20 +105,29 @@ impl Counters {
         cell.set(cell.get().wrapping_add(amount));
     }
 
-    pub(super) fn open(self: &Rc<Self>) -> OpenConnection {
+    /// The other ends of the connections now open.
+    pub fn clients(&self) -> Vec<String> {
+        self.clients.borrow().values().cloned().collect()
+    }
+
+    pub(super) fn open(self: &Rc<Self>, client: String) -> OpenConnection {
         Self::add(&self.connections, 1);
         Self::add(&self.connections_total, 1);
-        OpenConnection { counters: Rc::clone(self) }
+        let number = self.connections_total.get();
+        self.clients.borrow_mut().insert(number, client);
+        OpenConnection { counters: Rc::clone(self), number }
     }
 }
 
 /// Counts a connection as long as it is open.
 pub(super) struct OpenConnection {
     counters: Rc<Counters>,
+    number: u64,
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
+        self.counters.clients.borrow_mut().remove(&self.number);
         self.counters.connections.set(self.counters.connections.get() - 1);
     }
 }

@@ -60,7 +60,7 @@ async fn talk(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd
             Step::Lookup(name) => {
                 let export = door.catalog.lookup(&name).await;
                 let wants_export = handshake.wants_export();
-                match export.map(|export| admit(door, export, wants_export)).transpose() {
+                match export.map(|export| admit(door, stream, export, wants_export)).transpose() {
                     Ok(found) => {
                         asked = found;
                         let offer = asked.as_ref().map(|asked: &Asked| asked.export.offer());
@@ -114,12 +114,12 @@ fn chosen(asked: Asked, agreement: Agreement, early: Buffer) -> Chosen {
 }
 
 /// Lets the client in to `export`, if it wants to be served next.
-fn admit(door: &Door, export: Export, wants_export: bool) -> Result<Asked, Refusal> {
+fn admit(door: &Door, stream: &Stream, export: Export, wants_export: bool) -> Result<Asked, Refusal> {
     if !wants_export {
         return Ok(Asked { export, admitted: None });
     }
     let admitted = door.admission.admit(export.counters.connections.get(), &door.limits, &door.budget)?;
-    let open = export.counters.open();
+    let open = export.counters.open(stream.peer());
     Ok(Asked { export, admitted: Some((admitted, open)) })
 }
 

@@ -2,7 +2,7 @@
 
 use super::{ConversionStep, DiskChoice, JobStep, Layout, Sectors};
 use crate::model::{
-    ArrayPolicy, Description, Image, ImageFormat, Metadata, PvName, Role, SnapshotSet, StorePolicy,
+    ArrayPolicy, Description, Image, ImageFormat, Job, Metadata, PvName, Role, SnapshotSet, StorePolicy,
 };
 use crate::size::SizeArgument;
 use std::collections::BTreeMap;
@@ -210,10 +210,12 @@ pub enum Change {
         /// Which; the set has a new id.
         set: SnapshotSet,
     },
-    /// A set of snapshots was made, or none of it is left.
+    /// A set of snapshots was made, or none of it is left; the job for which it was made begins with that.
     EndSnapshots {
         /// Which set.
         set: Uuid,
+        /// That job, if there is one.
+        job: Option<Job>,
     },
     /// Record a disk image, before a volume of a pool is backed by it.
     AddImage {

@@ -1,8 +1,10 @@
 //! Plans that concern exception stores and the snapshots in them.
 
 use super::space::{Growth, place_text};
-use super::{DiskChoice, Draft, Layout, PlanError, StoreKind};
-use crate::model::{Discards, LogicalVolume, OverCommit, Role, SnapshotSet, Store, StorePolicy, WhenFull};
+use super::{DiskChoice, Draft, JobStep, Layout, PlanError, StoreKind};
+use crate::model::{
+    Discards, Job, LogicalVolume, OverCommit, Role, SnapshotSet, Store, StorePolicy, WhenFull,
+};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -130,9 +132,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn end_snapshots(&mut self, id: Uuid) -> Result<(), PlanError> {
+    pub(super) fn end_snapshots(&mut self, id: Uuid, job: Option<Job>) -> Result<(), PlanError> {
         self.description.snapshot_sets.retain(|set| set.id != id);
         self.step("write down that snapshots of one instant are resolved".to_owned());
+        let Some(job) = job else { return Ok(()) };
+        let begun = JobStep::Begin(job).apply(&mut self.description)?;
+        self.step(begun);
         Ok(())
     }
 

@@ -83,8 +83,8 @@ impl ExportCalls<'_> {
         })
     }
 
-    /// Open connections of the export `name`, and what was done through them.
-    pub fn counters(&self, name: String) -> Answer<Option<(u64, Traffic)>> {
+    /// The clients of the export `name`, and what was done through them.
+    pub fn counters(&self, name: String) -> Answer<Option<(Vec<String>, Traffic)>> {
         let address = self.address.clone();
         self.shard.run(async move |here: ShardContext| {
             here.state().socket(&address).and_then(|socket| socket.counters(&name))
