@@ -1,9 +1,9 @@
-//! New images.
+//! New images, and the room that images need.
 
-use super::OpenError;
 use super::counts::Counts;
 use super::file::{File, index};
 use super::rebuild::write_counts;
+use super::{Image, OpenError, Options};
 use varve_block::{Arena, Device, MIB};
 use varve_format::qcow2::{Backing, Header, L1_ENTRIES_MAX, NewHeader, RefcountWidth, SECTOR};
 
@@ -116,4 +116,12 @@ fn room_of(size: u64, cluster_size: u64, entry_size: u64, width: RefcountWidth) 
     let refcount_table = 2 * table(counts / cluster_size, 8);
     (clusters * cluster_size + l1 + l2 + 2 * counts + refcount_table + 16 * MIB)
         .next_multiple_of(cluster_size)
+}
+
+/// Refuses an image in a file of `length` bytes, all of which are in `device`, that cannot be written, before its file is made as long
+/// as [`room`] says. Nothing is changed.
+pub async fn check_to_write(device: Device, arena: Arena, length: u64) -> Result<(), OpenError> {
+    let options = Options { file_end: Some(length), ..Options::default() };
+    let image = Image::open(device, arena, options).await?;
+    image.check_to_write(room(&image.header, length)).await
 }

@@ -39,7 +39,7 @@ mod zero;
 
 pub use chain::{Layer, RUNS_MAX, chain};
 pub use check::Report;
-pub use create::{NewImage, create, room};
+pub use create::{NewImage, check_to_write, create, room};
 pub use device::ImageDevice;
 pub use error::OpenError;
 pub use flatten::Pulled;
@@ -251,26 +251,26 @@ impl Image {
         Ok(self)
     }
 
-    /// Refuses what cannot be written, before anything is changed: the file will have `room` bytes.
-    pub(super) async fn check_to_write(&self, room: u64) -> Result<(), OpenError> {
+    /// Refuses what cannot be written, before anything is changed: the file will have `length` bytes.
+    pub(super) async fn check_to_write(&self, length: u64) -> Result<(), OpenError> {
         if self.header.corrupt {
             return Err(OpenError::MarkedCorrupt);
         }
         if self.header.bitmaps {
             return Err(OpenError::Bitmaps);
         }
-        if self.needs_counts(room) {
+        if self.needs_counts(length) {
             let walk = self.walk().await?;
             return walk.told.into_iter().next().map_or(Ok(()), |told| Err(OpenError::Damaged(told)));
         }
         self.find_metadata().map(drop)
     }
 
-    /// Whether reference counts are made anew before the image is written, in a file of `room` bytes.
-    fn needs_counts(&self, room: u64) -> bool {
+    /// Whether reference counts are made anew before the image is written, in a file of `length` bytes.
+    fn needs_counts(&self, length: u64) -> bool {
         let size = self.header.cluster_size();
         let entries = u64::from(self.header.refcount_table_clusters) * size / 8;
-        self.header.dirty || entries < self.header.refcount_width.table_entries(room, size)
+        self.header.dirty || entries < self.header.refcount_width.table_entries(length, size)
     }
 
     /// Collects what must not be written as data (QCOUNT3). Two things in one place are damage.
@@ -390,12 +390,4 @@ fn refuse_truncated(end: u64, header: &Header, l1: (u64, u32)) -> Result<(), Ope
     ];
     let missing = tables.into_iter().find(|(_, table)| !table.is_empty() && table.end() > end);
     missing.map_or(Ok(()), |(what, table)| Err(OpenError::cut_off(what, table, end)))
-}
-
-/// Refuses an image in a file of `length` bytes, all of which are in `device`, that cannot be written, before its file is made as long
-/// as [`room`] says. Nothing is changed.
-pub async fn check_to_write(device: Device, arena: Arena, length: u64) -> Result<(), OpenError> {
-    let options = Options { file_end: Some(length), ..Options::default() };
-    let image = Image::open(device, arena, options).await?;
-    image.check_to_write(room(&image.header, length)).await
 }

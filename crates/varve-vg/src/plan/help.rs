@@ -19,10 +19,7 @@ impl PlanError {
                     removes one"
                 )
             }
-            Self::SnapshotBlocks { group, volume, bytes } => {
-                let whole = bytes.next_multiple_of(SNAPSHOT_BLOCK);
-                format!("`varve lv extend {group}/{volume} --size {whole}B` makes its blocks whole")
-            }
+            Self::SnapshotBlocks { group, volume, bytes } => help_blocks(group, volume, *bytes),
             Self::StoreNotFound { group, volume } => {
                 format!("`varve snap create {group}/{volume}@SNAP` makes a snapshot and the store")
             }
@@ -150,4 +147,9 @@ impl PlanError {
 /// The noun of the commands about a volume of the group.
 fn noun(is_pool: bool) -> &'static str {
     if is_pool { "pool" } else { "lv" }
+}
+
+fn help_blocks(group: &str, volume: &str, bytes: u64) -> String {
+    let whole = bytes.next_multiple_of(SNAPSHOT_BLOCK);
+    format!("`varve lv extend {group}/{volume} --size {whole}B` makes its blocks whole")
 }
