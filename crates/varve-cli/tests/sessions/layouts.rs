@@ -32,8 +32,8 @@ fn volumes_of_zeros_and_errors_lie_on_no_disk_and_come_back_after_a_restart() {
         assert_eq!(zero.read(0, 16_384), Ok(vec![0; 16_384]));
         let mut broken = Client::new(&world.path("error.sock"), "data/broken");
         assert_eq!((broken.read(0, 512), broken.write(0, &[1; 512])), (Err(5), Err(5)), "EIO");
-        world.ok("export remove zero.sock -y");
-        world.ok("export remove error.sock -y");
+        world.ok("export remove zero.sock --force");
+        world.ok("export remove error.sock --force");
         if round == 0 {
             assert_eq!(world.stop(), Some(0));
             world.start();
