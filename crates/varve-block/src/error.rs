@@ -9,6 +9,8 @@ pub enum IoError {
     Medium,
     /// There is no space left to allocate.
     NoSpace,
+    /// The file system that holds the device, or a disk below it, is full.
+    HostFull,
     /// What was read is not what was written.
     Corrupt,
     /// The device may not be written.
@@ -26,6 +28,7 @@ impl fmt::Display for IoError {
         f.write_str(match self {
             IoError::Medium => "the medium failed",
             IoError::NoSpace => "no space left",
+            IoError::HostFull => "the file system that holds it is full",
             IoError::Corrupt => "the data is corrupt",
             IoError::ReadOnly => "the device is read-only",
             IoError::Fenced => "the right to write was lost",

@@ -94,12 +94,12 @@ impl Control {
         Ok(())
     }
 
-    /// Takes the log disk of these arrays out of use, as if it had failed.
-    pub(super) async fn fail_logs(&self, arrays: &[KnownArray]) -> Result<(), Failure> {
+    /// Takes the log disk of these arrays out of use, as if it had failed, until it is named again.
+    pub(super) async fn withdraw_logs(&self, arrays: &[KnownArray]) -> Result<(), Failure> {
         for array in arrays {
             array.refuse_unknown_log(&self.subject(array.volume.id))?;
             let (Some(home), id) = (&array.home, array.id) else { continue };
-            home.array(id).fail_log().await.map_err(failures::gone)??;
+            home.array(id).withdraw_log().await.map_err(failures::gone)??;
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use varve_api::{ArrayFail, ArrayReplace, Changed, Code, Failure, PhysicalVolumeR
 use varve_block::host::DiskState;
 use varve_target::array::{ArrayStatus, MemberState, MemberStatus};
 use varve_vg::Change;
-use varve_vg::model::{Layout, LogicalVolume, PhysicalVolume, PvName, Space, spaces};
+use varve_vg::model::{Group, Layout, LogicalVolume, PhysicalVolume, PvName, Space, spaces};
 use varve_volume::ShardHandle;
 
 /// An array of a volume or pool.
@@ -141,8 +141,11 @@ impl Control {
             let steps = members.iter().map(step).chain(logs.iter().map(log));
             return Ok(Changed::Planned(Plan::of_steps(steps.collect())));
         }
-        self.fail_all(&members).await?;
-        self.fail_logs(&logs).await?;
+        for (array, place) in &members {
+            let Some(home) = &array.home else { continue };
+            home.array(array.id).withdraw_member(*place).await.map_err(failures::gone)??;
+        }
+        self.withdraw_logs(&logs).await?;
         self.event(text, &format!("what lies on {} taken out of use", request.disk));
         self.show_arrays(text).await.map(Changed::Done)
     }
@@ -278,6 +281,32 @@ impl Control {
                 "varve pv replace {path}, or varve pv scan, which opens it anew or finds it missing"
             )))
         })?
+    }
+
+    /// Refuses that a volume or pool becomes as large as in `after` while regions of its array cannot be read, and would become larger
+    /// with it: what can be read beside them could be no more.
+    pub(super) async fn refuse_wider_loss(
+        &self,
+        group: Uuid,
+        volume: Uuid,
+        after: &Group,
+    ) -> Result<(), Failure> {
+        let entry = after.logical_volumes().iter().find(|entry| entry.id == volume);
+        let size = entry.map_or(0, |entry| after.bytes(entry.extents));
+        for array in self.arrays_of(group, |known| known.id == volume).await? {
+            let own = array.status.as_ref().filter(|_| array.store.is_none());
+            if own.is_some_and(|status| status.widens_lost_regions(size)) {
+                let name = self.subject(volume);
+                let message = format!(
+                    "regions of {name} wait for a member, and would take others with them in so large an array"
+                );
+                return Err(Failure::new(Code::VolumeBusy, message).help(format!(
+                    "varve array show {name}; extend it when all can be read, or accept their loss first: \
+                     varve array rebuild {name} --accept-stale all"
+                )));
+            }
+        }
+        Ok(())
     }
 
     async fn fail_all(&self, members: &[(KnownArray, usize)]) -> Result<(), Failure> {

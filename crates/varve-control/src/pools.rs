@@ -110,6 +110,7 @@ impl Control {
         let planned = commits.plan(located.group, change, &words)?;
         let extents = planned.after.lv(&name.volume).map_or(0, |pool| pool.extents);
         refuse_beyond(most, planned.after.bytes(extents))?;
+        self.refuse_wider_loss(located.group, located.volume.id, &planned.after).await?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }

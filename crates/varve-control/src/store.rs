@@ -117,6 +117,7 @@ impl Control {
         };
         let mut planned = commits.plan(group, change, &words)?;
         if is_itself {
+            self.refuse_wider_loss(group, volume, &planned.after).await?;
             let grown = planned.after.lv(&entry.name).cloned().expect("the plan keeps this pool");
             planned = self.clear(group, planned, &grown, entry.extents, false).await?;
         }

@@ -145,6 +145,7 @@ impl Control {
         let commits = self.commits(located.group).await;
         let planned =
             commits.plan(located.group, change, &format!("lv extend {name} --size {}", request.size))?;
+        self.refuse_wider_loss(located.group, located.volume.id, &planned.after).await?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }

@@ -1,6 +1,8 @@
 //! The arrays in use on a shard, each with what lies on it.
 //!
-//! Invariant ARRAYS1: an array is open once.
+//! Invariants:
+//! - ARRAYS1. An array is open once.
+//! - ARRAYS2. A member that a person has taken out of use, or a log disk, is not taken back by what only makes the array larger.
 
 use crate::failures;
 use futures_util::future::AbortHandle;
@@ -30,6 +32,8 @@ pub(super) struct OpenArray {
     pub(super) array: Rc<Array>,
     /// On which disks its members lie.
     pub(super) disks: MemberDisks,
+    /// Members, and log disks, that were taken out of use by a person (ARRAYS2).
+    pub(super) withdrawn: BTreeSet<Uuid>,
     /// What works for it.
     pub(super) tasks: Vec<AbortHandle>,
 }
@@ -104,6 +108,38 @@ impl Arrays {
     pub async fn fail_log(&self, id: Uuid) -> Result<(), Failure> {
         let Some(array) = self.get(id) else { return Ok(()) };
         array.fail_log().await.map_err(|error| failures::array(&error))
+    }
+
+    /// As [`Arrays::fail_member`], until the member's disk is named again (ARRAYS2).
+    pub async fn withdraw_member(&self, id: Uuid, place: usize) -> Result<(), Failure> {
+        self.fail_member(id, place).await?;
+        self.withdraw(id, |status| status.members.get(place).map(|member| member.id));
+        Ok(())
+    }
+
+    /// As [`Arrays::fail_log`], until the disk is named again (ARRAYS2).
+    pub async fn withdraw_log(&self, id: Uuid) -> Result<(), Failure> {
+        self.fail_log(id).await?;
+        self.withdraw(id, |status| status.log_disk.as_ref().map(|log| log.id));
+        Ok(())
+    }
+
+    fn withdraw(&self, id: Uuid, which: impl FnOnce(&ArrayStatus) -> Option<Uuid>) {
+        if let Some(open) = self.open.borrow_mut().get_mut(&id) {
+            open.withdrawn.extend(which(&open.array.status()));
+        }
+    }
+
+    /// Whether a member or log disk of an array was taken out of use by a person.
+    pub(super) fn is_withdrawn(&self, id: Uuid, member: Uuid) -> bool {
+        self.open.borrow().get(&id).is_some_and(|open| open.withdrawn.contains(&member))
+    }
+
+    /// A member or log disk of an array may be taken back from now on.
+    pub(super) fn readmit(&self, id: Uuid, member: Uuid) {
+        if let Some(open) = self.open.borrow_mut().get_mut(&id) {
+            open.withdrawn.remove(&member);
+        }
     }
 
     /// The array has no log disk any more, if it is open: its members have the log, durably.

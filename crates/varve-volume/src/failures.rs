@@ -29,11 +29,15 @@ pub fn failed(name: &str, is_pool: bool, reason: &str) -> Failure {
 pub fn io(what: &str, error: IoError) -> Failure {
     let code = match error {
         IoError::Corrupt => Code::DataCorrupt,
-        IoError::NoSpace => Code::NoSpaceOnHost,
+        IoError::NoSpace | IoError::HostFull => Code::NoSpaceOnHost,
         IoError::ReadOnly => Code::DiskReadOnly,
         IoError::Medium | IoError::Fenced | IoError::Gone | IoError::Unsupported => Code::MediumFailed,
     };
-    Failure::new(code, format!("{what}: {error}")).help("the daemon's log has the place")
+    let help = match code {
+        Code::NoSpaceOnHost => "make room there, then varve pv scan; the daemon's log has the place",
+        _ => "the daemon's log has the place",
+    };
+    Failure::new(code, format!("{what}: {error}")).help(help)
 }
 
 /// A disk that cannot be opened.
@@ -95,6 +99,10 @@ pub fn array(error: &ArrayError) -> Failure {
     let (code, help) = match error {
         ArrayError::Io(error) => return io("the array", *error),
         ArrayError::TooFew { .. } => (Code::VolumeUnusable, "bring its disks back, then varve pv scan"),
+        ArrayError::Older { .. } => (
+            Code::VolumeUnusable,
+            "bring back that disk as it was last, then varve pv scan; or varve lv activate VG/LV --accept-missing, which fills it anew",
+        ),
         ArrayError::MaybeStale | ArrayError::LogUnknown => (
             Code::VolumeUnusable,
             "bring the missing disks back, then varve pv scan; or varve lv activate VG/LV --accept-missing",
@@ -110,7 +118,9 @@ pub fn array(error: &ArrayError) -> Failure {
 /// A snapshot store that refuses.
 pub fn store(what: &str, error: &StoreError) -> Failure {
     let (code, help) = match error {
-        StoreError::Io(error) => return io(what, *error),
+        StoreError::Io(error) => {
+            return io(if what.is_empty() { "the snapshot store" } else { what }, *error);
+        }
         StoreError::NoSpace => (Code::SnapshotsFull, "varve vg extend VG PATH…, or remove snapshots"),
         StoreError::NotFound => (Code::SnapshotNotFound, "varve snap list"),
         StoreError::Exists => (Code::SnapshotExists, "choose another name"),
@@ -132,4 +142,19 @@ pub fn store(what: &str, error: &StoreError) -> Failure {
     };
     let message = if what.is_empty() { error.to_string() } else { format!("{what}: {error}") };
     Failure::new(code, message).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_failed_is_named_and_a_full_host_is_no_failed_medium() {
+        let failure = store("", &StoreError::Io(IoError::HostFull));
+        assert_eq!(failure.code, Code::NoSpaceOnHost);
+        assert_eq!(failure.message, "the snapshot store: the file system that holds it is full");
+        let failure = pool("the pool", &PoolError::Io(IoError::HostFull));
+        assert_eq!(failure.message, "the pool: the file system that holds it is full");
+        assert!(failure.help.starts_with("make room there"), "{}", failure.help);
+    }
 }

@@ -20,7 +20,7 @@ use crate::failures;
 use crate::injected_bug::{self, InjectedBug};
 use futures_util::future::{AbortHandle, Either, abortable, join_all, select};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -181,8 +181,16 @@ async fn open(
         clear_members(&devices, target, array.device().shape().size).await;
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
         host.arrays.set_disks(key, disks_of(target));
-        take_back(&array, array_members(target, devices)).await;
-        follow_log(&array, log_of(owner.gate, target, disks)).await;
+        let mut members = array_members(target, devices);
+        members
+            .iter_mut()
+            .filter(|member| host.arrays.is_withdrawn(key, member.id))
+            .for_each(|member| member.device = None);
+        take_back(&array, members).await;
+        let log = log_of(owner.gate, target, disks);
+        if log.as_ref().is_none_or(|log| !host.arrays.is_withdrawn(key, log.id)) {
+            follow_log(&array, log).await;
+        }
         return Ok(array.device());
     }
     let (spec, members) = (array_spec(target), array_members(target, devices));
@@ -205,7 +213,16 @@ async fn open(
         ),
     ];
     let opened = Rc::clone(&array);
-    host.arrays.insert(key, OpenArray { subject: owner.subject, array, disks: disks_of_members, tasks });
+    host.arrays.insert(
+        key,
+        OpenArray {
+            subject: owner.subject,
+            array,
+            disks: disks_of_members,
+            withdrawn: BTreeSet::new(),
+            tasks,
+        },
+    );
     await_returning(host, &opened).await;
     Ok(opened.device())
 }
@@ -237,13 +254,18 @@ pub(super) async fn take_back_from(
     let Some(array) = host.arrays.get(target.id) else { return };
     let disks = host.moves.disks_of(target.id, disks, |file| host.disk(file));
     if target.log.iter().flat_map(|log| &log.runs).any(|run| run.pv == disk) {
-        follow_log(&array, log_of(gate, target, &disks)).await;
+        let log = log_of(gate, target, &disks);
+        log.iter().for_each(|log| host.arrays.readmit(target.id, log.id));
+        follow_log(&array, log).await;
     }
     let devices = devices(gate, target, &disks);
     let is_there = |disks: Vec<PvName>| disks.contains(&disk);
     let devices = devices.into_iter().zip(disks_of(target));
     let devices = devices.map(|(device, disks)| device.filter(|_| is_there(disks))).collect();
-    take_back(&array, array_members(target, devices)).await;
+    let members = array_members(target, devices);
+    let named = members.iter().filter(|member| member.device.is_some());
+    named.for_each(|member| host.arrays.readmit(target.id, member.id));
+    take_back(&array, members).await;
 }
 
 /// The log of an array in use lies on `log` from now on, if that is here, or with its members.

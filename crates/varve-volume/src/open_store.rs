@@ -21,6 +21,9 @@ use varve_vg::model::{StorePolicy, WhenFull};
 
 /// Entries of a batch.
 const BATCH_ENTRIES: usize = 128;
+/// How long no snapshot is removed before it is made durable that all have given back what they had.
+const SETTLE_DELAY: Duration = Duration::from_secs(1);
+
 /// A store in use. It works in the background until it is closed.
 pub struct OpenStore {
     /// Its id in the group.
@@ -35,6 +38,8 @@ pub struct OpenStore {
     host: Host,
     growth: Rc<Growth<SnapshotStore>>,
     background: Background,
+    /// Whether a task is to make durable that removals are over.
+    settles: Cell<bool>,
     dropped: Cell<u64>,
 }
 
@@ -76,6 +81,7 @@ impl OpenStore {
             host: host.clone(),
             growth,
             background: Background::new(host, health),
+            settles: Cell::new(false),
             dropped: Cell::new(0),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
@@ -94,6 +100,13 @@ impl OpenStore {
     /// Works no more; closes the store as soon as no other task holds it.
     pub(super) async fn close(&self) {
         self.background.close().await;
+    }
+
+    /// Makes durable that removals are over, which a start would take up again.
+    pub(super) async fn settle(&self) {
+        if let Err(error) = self.store.settle().await {
+            tracing::warn!(store = %self.id, %error, "removals that are over are taken up again at the next start");
+        }
     }
 
     /// Why removed snapshots are not given back, if they are not.
@@ -158,7 +171,7 @@ impl OpenStore {
             return;
         }
         match self.reclaim_batch().await {
-            BatchEnd::Done => {}
+            BatchEnd::Done => self.settle_later(),
             BatchEnd::Failed(error) => self.background.fail(error),
             BatchEnd::More | BatchEnd::NoRoom => self.reclaim_in_background(),
         }
@@ -167,7 +180,29 @@ impl OpenStore {
     /// The same, but all of it in the background.
     fn reclaim_in_background(self: &Rc<Self>) {
         let open = Rc::clone(self);
-        self.background.reclaim(async move || open.reclaim_batch().await);
+        self.background.reclaim(async move || {
+            let end = open.reclaim_batch().await;
+            if end == BatchEnd::Done {
+                open.settle_later();
+            }
+            end
+        });
+    }
+
+    /// Makes durable that removals are over when no other has been for a while.
+    fn settle_later(self: &Rc<Self>) {
+        if !self.store.has_unsettled() || self.settles.replace(true) {
+            return;
+        }
+        let (open, has_rested) = (Rc::clone(self), Cell::new(false));
+        self.background.work(async move || {
+            if !has_rested.replace(true) || open.background.is_reclaiming() {
+                return Some(SETTLE_DELAY);
+            }
+            open.settles.set(false);
+            open.settle().await;
+            None
+        });
     }
 
     /// Takes a batch.

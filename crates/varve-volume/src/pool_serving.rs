@@ -56,7 +56,7 @@ pub(super) async fn activate(
     let device = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
     let device = fault::with_injected_bug(device, &spec.name);
     let opened = Pool::open(device, context.arena(), context.clock(), spec.quota.pool_options()).await;
-    let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
+    let pool = opened.map_err(|error| unreadable(context, spec, &error))?;
     if pool.id() != spec.node.id {
         let message = "another pool lies where this one should be";
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve vg history VG"));
@@ -69,6 +69,23 @@ pub(super) async fn activate(
         enter(&open, context, volume.id).await?;
     }
     Ok(())
+}
+
+/// Why a pool cannot be opened: what it holds itself may lie in regions of its array that wait for a member.
+fn unreadable(context: &ShardContext, spec: &ActivationSpec, error: &PoolError) -> Failure {
+    let status = spec.node.table.array().and_then(|array| context.arrays.status(array.id));
+    let lost = status.map_or(0, |status| status.lost_regions.len());
+    if lost == 0 || *error != PoolError::Io(IoError::Corrupt) {
+        return failures::pool("the pool", error);
+    }
+    let message = format!(
+        "the pool's metadata cannot be read: {lost} regions of its array wait for a member that is missing"
+    );
+    Failure::new(Code::VolumeUnusable, message).help(format!(
+        "bring its disk back, then varve pv scan; or give up what was being written there: varve array rebuild {} \
+         --accept-stale all",
+        spec.name
+    ))
 }
 
 /// Serves one volume of a pool from now on, or knows it at least (POOLSERVE1).

@@ -302,6 +302,9 @@ impl VolumeStack {
         let stores = self.stores.take();
         for open in stores {
             open.close().await;
+            if !self.gate.is_closed() {
+                open.settle().await;
+            }
         }
         if let Err(error) = self.host.arrays.close(self.id).await {
             tracing::warn!(volume = %self.id, %error, "an array could not be closed in order");

@@ -43,7 +43,7 @@ impl Opened {
 /// An array that cannot be used.
 fn unusable(error: &ArrayError) -> Failure {
     match error {
-        ArrayError::MaybeStale | ArrayError::LogUnknown => incomplete(error).help(
+        ArrayError::MaybeStale | ArrayError::Older { .. } | ArrayError::LogUnknown => incomplete(error).help(
             "name all disks of the group; or have a daemon use the volume without them: varve lv activate VG/LV --accept-missing",
         ),
         _ => incomplete(error),

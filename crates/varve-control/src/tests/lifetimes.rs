@@ -2,7 +2,7 @@
 
 use super::losses::{live, live_until, make_group};
 use super::*;
-use varve_api::{Commit, Flatten, JobState};
+use varve_api::{Commit, Flatten, JobState, SnapshotRemove};
 use varve_block::host::DiskState;
 use varve_format::qcow2::Backing;
 use varve_sim::CrashKind;
@@ -129,6 +129,51 @@ fn a_removal_that_stands_in_no_text_is_taken_up_after_a_crash() {
         let located = control.find_volume(&name("data/v")).expect("it is there");
         assert_eq!(located.volume.stores().count(), 0, "REMOVAL2: nothing is left of it");
     });
+}
+
+/// Whether the daemon ends in order or with the power, a while after its jobs.
+#[test]
+fn a_removal_that_has_ended_is_not_taken_up_at_the_next_start() {
+    for is_orderly in [true, false] {
+        let (host, paths) = new_host(Duration::from_micros(200));
+        HOST.set(Some(Rc::clone(&host)));
+        host.world.run(async {
+            let (shards, events) = host.begin_shards();
+            let options = ControlOptions::for_tests(Path::new("/"));
+            let handle = ControlHandle::start(shards, events, options, Remembered::default()).await;
+            let handle = handle.expect("it starts");
+            let removed = handle.call(async move |control| {
+                make_group(&control, &paths).await;
+                make_linear(&control, "data/v", "16M").await;
+                for (snapshot, byte) in [("data/v@a", 1), ("data/v@b", 2), ("data/v@c", 3)] {
+                    make_snapshot(&control, snapshot).await;
+                    write_block(&control, "data/v", 0, byte).await.expect("it is served");
+                }
+                for snapshot in ["data/v@a", "data/v@b"] {
+                    let names = vec![snapshot.into()];
+                    let job = control.remove_snapshots(SnapshotRemove { names, ..Default::default() }).await;
+                    ended(&control, job).await;
+                }
+                let rest = Duration::from_secs(if is_orderly { 0 } else { 5 });
+                control.context.clock().sleep(rest).await;
+                Ok(())
+            });
+            removed.await.expect("no check failed");
+            if is_orderly {
+                assert_eq!(handle.stop().await, Ok(()));
+            }
+        });
+        host.world.crash(if is_orderly { CrashKind::Process } else { CrashKind::Power });
+        host.files.process_ended();
+        live(&host, async move |control| {
+            control.context.clock().sleep(Duration::from_secs(5)).await;
+            let jobs = control.jobs.list();
+            assert!(jobs.is_empty(), "{is_orderly}: they are done: {jobs:?}");
+            let located = control.find_volume(&name("data/v")).expect("it is there");
+            let facts = control.facts(&located).await;
+            assert_eq!(facts.iter().map(|facts| &facts.name[..]).collect::<Vec<_>>(), ["c"]);
+        });
+    }
 }
 
 #[test]

@@ -4,8 +4,8 @@ use super::*;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 use varve_api::{
-    ArrayFail, ArrayMember, ArrayReplace, ArrayScrub, GroupReduce, MemberState, PhysicalVolumeChange,
-    PhysicalVolumeRemove, PhysicalVolumeReplace,
+    ArrayChange, ArrayFail, ArrayMember, ArrayReplace, ArrayScrub, GroupReduce, MemberState,
+    PhysicalVolumeChange, PhysicalVolumeRemove, PhysicalVolumeReplace, Resize,
 };
 use varve_block::host::DiskState;
 use varve_sim::CrashKind;
@@ -71,6 +71,10 @@ fn a_pool_whose_own_regions_were_lost_is_served_again_when_the_member_returns() 
     live(&host, async move |control| {
         let pool = control.show_pool("data/p").await.expect("it is there");
         assert_eq!(pool.state, VolumeState::Unusable, "nobody knows what its regions hold");
+        let reason = pool.reason.clone().expect("it says why");
+        assert!(reason.contains("wait for a member that is missing"), "{reason}");
+        let problems = control.status_with_problems().await.expect("it runs").problems;
+        assert!(problems.iter().any(|problem| problem.contains("wait for a member")), "{problems:?}");
         self::host().set_gone("/disk0", false);
         scan(&control).await;
         let pool = control.show_pool("data/p").await.expect("it is there");
@@ -127,6 +131,37 @@ fn a_disk_that_no_spare_replaces_is_no_trouble_any_more_when_its_members_are_bac
         control.scan_disks(request).await.expect("it is sound");
         assert!(!refused().await, "all members are in sync");
         assert_eq!(state_of(&control, "data/v").await, VolumeState::Active);
+    });
+}
+
+#[test]
+fn what_was_taken_out_of_use_stays_so_when_its_array_becomes_larger() {
+    with_disks(3, "64M", async |control, disks| {
+        make_mirror(&control, "data/v", "8M", &disks[..2]).await;
+        let log = ArrayChange { log: Some(disks[2].clone()), ..Default::default() };
+        control.change_arrays("data/v", log).await.expect("there is space");
+        for disk in [&disks[0], &disks[2]] {
+            let request = ArrayFail { disk: disk.clone(), ..Default::default() };
+            control.fail_members("data/v", request).await.expect("the other copy has all data");
+        }
+        let away = async || {
+            let arrays = control.show_arrays("data/v").await.expect("it is there");
+            let array = &arrays[0].array;
+            let away =
+                array.members.iter().map(|member| member.state == MemberState::Away).collect::<Vec<_>>();
+            (away, array.log.as_ref().map(|log| log.in_use))
+        };
+        for size in ["+8M", "+4M"] {
+            let resize = Resize { size: size.into(), ..Default::default() };
+            control.extend_volume("data/v", resize).await.expect("there is space");
+            control.context.clock().sleep(Duration::from_secs(60)).await;
+            assert_eq!(away().await, (vec![true, false], Some(false)), "ARRAYS2");
+        }
+        let named =
+            PhysicalVolumeScan { paths: vec![disks[0].clone(), disks[2].clone()], ..Default::default() };
+        control.scan_disks(named).await.expect("they are sound");
+        control.context.clock().sleep(Duration::from_secs(60)).await;
+        assert_eq!(away().await, (vec![false, false], Some(true)), "it was named");
     });
 }
 

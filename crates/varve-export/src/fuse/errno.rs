@@ -6,7 +6,8 @@ use varve_block::{IoError, Rejected};
 /// The errno of an error of the device.
 pub(super) fn of_error(error: IoError) -> Errno {
     match error {
-        IoError::Medium | IoError::Corrupt => Errno::EIO,
+        // Of what is full below itself an engine is out of use: a client that waits for room would wait for ever.
+        IoError::Medium | IoError::HostFull | IoError::Corrupt => Errno::EIO,
         IoError::NoSpace => Errno::ENOSPC,
         IoError::ReadOnly | IoError::Fenced => Errno::EROFS,
         IoError::Gone => Errno::ENODEV,

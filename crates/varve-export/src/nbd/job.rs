@@ -77,7 +77,8 @@ pub(super) const fn error_code(error: IoError) -> ErrorCode {
         IoError::ReadOnly => ErrorCode::Permission,
         IoError::Unsupported => ErrorCode::NotSupported,
         IoError::Gone | IoError::Fenced => ErrorCode::Shutdown,
-        IoError::Medium | IoError::Corrupt => ErrorCode::Io,
+        // Of what is full below itself an engine is out of use: a client that waits for room would wait for ever.
+        IoError::Medium | IoError::HostFull | IoError::Corrupt => ErrorCode::Io,
     }
 }
 

@@ -74,22 +74,29 @@ pub(super) fn elect(
     let mut candidates: Vec<&Superblock> = found.iter().filter_map(Found::superblock).collect();
     candidates.sort_by_key(|superblock| std::cmp::Reverse(superblock.number)); // ELECTION1
     let needed = usize::try_from(layout.data_members()).expect("members are few");
-    let mut refused = ArrayError::TooFew { present: 0, needed };
+    let (mut present_max, mut refused) = (0, None);
     for superblock in candidates {
         let members = worths(superblock, found, believes_stale);
         let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
         if present < needed {
-            if refused != ArrayError::MaybeStale {
-                refused = ArrayError::TooFew { present, needed };
-            }
+            present_max = present_max.max(present);
         } else if are_majority(&members, found) || accept_missing || believes_stale {
             assert_eq!(members.len(), layout.members(), "ARRAY3: the members of the superblock that counts");
             return Ok(Election { superblock: superblock.clone(), members });
         } else {
-            refused = ArrayError::MaybeStale; // ELECTION3
+            refused = refused.or(Some(why_not_alone(superblock, &members))); // ELECTION3
         }
     }
-    Err(refused)
+    Err(refused.unwrap_or(ArrayError::TooFew { present: present_max, needed }))
+}
+
+/// Why `members` of which `superblock` tells are not used without the others: one of these may be here as it was before.
+fn why_not_alone(superblock: &Superblock, members: &[Worth]) -> ArrayError {
+    let mut places = members.iter().zip(&superblock.members);
+    let is_older = |(worth, entry): (&Worth, &MemberEntry)| {
+        *worth == Worth::Returned && entry.state == MemberState::InSync
+    };
+    places.position(is_older).map_or(ArrayError::MaybeStale, |place| ArrayError::Older { place })
 }
 
 /// ELECTION2: what each member is worth if `superblock` counts.
@@ -227,6 +234,20 @@ mod tests {
         assert_eq!(worth(MIRROR, &last), Ok(vec![Worth::Absent, Worth::InSync]), "ELECTION3");
         let two = [Found::Missing, superblock(4, &[InSync; 3]), superblock(4, &[InSync; 3])];
         assert_eq!(worth(DDRAID, &two), Ok(vec![Worth::Absent, Worth::InSync, Worth::InSync]), "ELECTION3");
+        let older = [superblock(4, &both), next(&next(&superblock(4, &both), &both), &both)];
+        assert_eq!(
+            worth(MIRROR, &older),
+            Err(ArrayError::Older { place: 0 }),
+            "ELECTION3: it is the newer one that is not used alone"
+        );
+        let order_2 = ArrayLayout::Ddraid { order: 2, block_size: 4096 };
+        let five = next(&superblock(4, &[InSync; 5]), &[InSync; 5]);
+        let few = [five.clone(), five.clone(), five, superblock(2, &[InSync; 5]), Found::Missing];
+        assert_eq!(
+            worth(order_2, &few),
+            Err(ArrayError::TooFew { present: 3, needed: 4 }),
+            "of the most that belong together"
+        );
         let one = [Found::Missing, Found::Missing, superblock(4, &[InSync; 3])];
         assert_eq!(worth(DDRAID, &one), Err(ArrayError::TooFew { present: 1, needed: 2 }));
     }

@@ -32,6 +32,11 @@ pub enum ArrayError {
     },
     /// The members that are here may lack writes that those which are missing have.
     MaybeStale,
+    /// The same, and a member is here as it was before: a copy, or left behind.
+    Older {
+        /// Its place.
+        place: usize,
+    },
     /// The disk that has the log is not here, or does not have it any more, and a data member of ddraid is not in sync:
     /// what the others hold is unknown.
     LogUnknown,
@@ -67,6 +72,9 @@ impl fmt::Display for ArrayError {
             }
             Self::MaybeStale => {
                 f.write_str("the members that are missing may have newer data than those that are here")
+            }
+            Self::Older { place } => {
+                write!(f, "the disk of member {place} is in an older state than another one that is here")
             }
             Self::LogUnknown => {
                 f.write_str("the log is missing, which has what was being written, and so is a data member")

@@ -1,5 +1,6 @@
 //! How an array does.
 
+use super::regions::region_size_for;
 use super::{Array, LogDiskStatus, MemberState, Uuid};
 use varve_block::IoError;
 
@@ -65,6 +66,11 @@ impl ArrayStatus {
     /// Whether there are regions that cannot be read now and come back by themselves: a data member has returned, and is caught up.
     pub fn has_returning_regions(&self) -> bool {
         self.failure.is_none() && self.is_content_lost && (self.lost_regions.len() as u64) < self.unsynced
+    }
+
+    /// Whether regions become larger in an array of `size` bytes, so that those which cannot be read now take others with them.
+    pub fn widens_lost_regions(&self, size: u64) -> bool {
+        self.is_content_lost && region_size_for(size) > self.region_size
     }
 
     /// Whether all members are in sync, and nothing is to be made equal.

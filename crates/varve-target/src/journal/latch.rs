@@ -19,7 +19,7 @@ impl Latch {
         self.0.get().map_or(Ok(()), Err)
     }
 
-    /// Shuts. Returns the error of requests: `NoSpace` is for engines that are full, not for a disk that has failed.
+    /// Shuts. Returns the error of requests: `NoSpace` is for engines that are full, not for a disk below them.
     pub(crate) fn shut(&self, error: IoError) -> IoError {
         let told = of_device(error);
         self.0.set(self.0.get().or(Some(told)));
@@ -32,11 +32,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_stays_and_a_full_disk_is_told_as_a_failed_one() {
+    fn the_first_failure_stays_and_a_full_disk_is_not_a_full_engine() {
         let latch = Latch::default();
         assert_eq!((latch.failure(), latch.check()), (None, Ok(())));
-        assert_eq!(latch.shut(IoError::NoSpace), IoError::Medium);
+        assert_eq!(latch.shut(IoError::NoSpace), IoError::HostFull);
         assert_eq!(latch.shut(IoError::Gone), IoError::Gone);
-        assert_eq!((latch.failure(), latch.check()), (Some(IoError::Medium), Err(IoError::Medium)));
+        assert_eq!((latch.failure(), latch.check()), (Some(IoError::HostFull), Err(IoError::HostFull)));
     }
 }

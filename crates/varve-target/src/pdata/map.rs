@@ -72,10 +72,10 @@ impl From<IoError> for MapError {
     }
 }
 
-/// An error of a device, for callers that tell a full store from a failing one: a device that has run out of space below
-/// itself has failed. Only what is missing in the store's own books is [`IoError::NoSpace`].
+/// An error of a device, for callers that tell a full store from a failing one: only what is missing in the store's own books is
+/// [`IoError::NoSpace`].
 pub(crate) fn of_device(error: IoError) -> IoError {
-    if error == IoError::NoSpace { IoError::Medium } else { error }
+    if error == IoError::NoSpace { IoError::HostFull } else { error }
 }
 
 /// The maps of one store, all in one space.

@@ -71,6 +71,7 @@ impl SnapshotStore {
         assert_eq!(blocks, table.len() as u64, "SNAPSHOT9: every block of the table has its place");
         state.table.clone_from(&runs);
         state.log.blocks.clear();
+        state.has_unsettled = false; // If it cannot be written nothing is any more.
         Ok(Cut {
             roots: self.map.roots(),
             next_snapshot: contents.next_snapshot,

@@ -144,6 +144,8 @@ struct State {
     table: Vec<Extent>,
     /// What was written to snapshots and is in the map, but not in the log (SNAPSHOT4).
     unlogged: Vec<Mapping>,
+    /// Removed snapshots have given everything back, and no checkpoint says so.
+    has_unsettled: bool,
 }
 
 /// Where the log goes on.

@@ -170,7 +170,7 @@ impl SnapshotStore {
             blocks,
             map,
             contents,
-            state: RefCell::new(State { log, table, unlogged: Vec::new() }),
+            state: RefCell::new(State { log, table, unlogged: Vec::new(), has_unsettled: false }),
             pipeline: Pipeline::new(options.batch_bytes),
             changes: varve_block::Gate::default(),
             copying: Budget::new(options.copy_bytes),

@@ -5,7 +5,8 @@
 //! entries: what the next older snapshot needs becomes its own, the rest is freed. A batch changes nothing that a request reads,
 //! so it needs no entry in the log: the next checkpoint makes it durable, and space that it frees is used again only then
 //! (SNAPSHOT5). A crash merely takes back what no checkpoint has seen; the snapshot is still being deleted, and is
-//! begun again.
+//! begun again. So that this is not done at every start, a checkpoint follows when all has come back
+//! ([`SnapshotStore::settle`]).
 //!
 //! Invariants:
 //! - SNAPREMOVE1. No entry is ever added for a snapshot that is being deleted.
@@ -87,6 +88,20 @@ impl SnapshotStore {
         Ok(!self.contents.borrow().deleting.is_empty())
     }
 
+    /// Whether removals are over of which a crash would take something back.
+    pub fn has_unsettled(&self) -> bool {
+        self.state.borrow().has_unsettled
+    }
+
+    /// Makes durable that removals are over. To be called when there is nothing else to do, and before the store is closed.
+    pub async fn settle(&self) -> Result<(), StoreError> {
+        if !self.has_unsettled() {
+            return Ok(());
+        }
+        let ticket = self.pipeline.join(Work::Checkpoint);
+        Ok(self.await_commit(ticket).await?)
+    }
+
     /// One step of a reclaim batch that looks at up to `entries` entries: how many it looked at; none if nothing is being
     /// deleted.
     async fn reclaim_step(&self, entries: usize) -> Result<Option<usize>, MapError> {
@@ -106,6 +121,7 @@ impl SnapshotStore {
             (Some(_), None) => {
                 deleting.remove(&id);
                 self.map.forget_bytes(id);
+                self.state.borrow_mut().has_unsettled = true;
             }
             (None, _) => {} // Another task has come to the end.
         }

@@ -383,6 +383,8 @@ fn a_read_that_waits_while_regions_become_larger_looks_at_the_ones_that_are() {
         let array = rig.open(members).await;
         rig.sleep(60_000).await;
         assert_eq!(array.lost_regions(), REGIONS[..6], "the last ones match");
+        let status = array.status();
+        assert!(status.widens_lost_regions(LARGER) && !status.widens_lost_regions(LARGE), "a plan can tell");
         let (catching_up, member) = rig.held(0);
         devices[0] = member.device.clone();
         catching_up.hold_next(1, Holds::VolatileWrites);

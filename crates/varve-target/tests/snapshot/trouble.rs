@@ -141,9 +141,9 @@ fn a_disk_that_is_full_below_the_store_has_failed_and_costs_no_snapshot() {
         create(&store, "second").await;
         write(&store.origin(), &world, 0, 1, 1).await.expect("preserved");
         switch.suspend().await.replace(Device::new(ErrorTarget::new(MIB, 512, IoError::NoSpace)));
-        assert_eq!(write(&store.origin(), &world, 1, 1, 1).await, Err(IoError::Medium));
+        assert_eq!(write(&store.origin(), &world, 1, 1, 1).await, Err(IoError::HostFull));
         let refused = store.set_flags(1, true, true).await;
-        assert_eq!(refused, Err(StoreError::Io(IoError::Medium)));
+        assert_eq!(refused, Err(StoreError::Io(IoError::HostFull)));
         assert_eq!(store.list().len(), 2, "there was room");
         write(&store.origin(), &world, 0, 1, 2).await.expect("needs no copy");
     });

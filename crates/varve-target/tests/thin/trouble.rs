@@ -73,15 +73,15 @@ fn a_disk_without_space_for_metadata_ends_the_pool_in_order_and_nothing_committe
                 Lacks::Records => pool.commit().await,
                 _ => pool.checkpoint().await,
             };
-            assert_eq!(failed, Err(PoolError::Io(IoError::Medium)), "{kind:?}: the disk has failed");
+            assert_eq!(failed, Err(PoolError::Io(IoError::HostFull)), "{kind:?}: the disk has failed");
             // Every request gets this error, whatever it asks for, and none that of a full pool.
             lacks.set(Lacks::Nothing);
-            assert_eq!(front.flush().await.map(drop), Err(IoError::Medium), "{kind:?}");
+            assert_eq!(front.flush().await.map(drop), Err(IoError::HostFull), "{kind:?}");
             let refused = write(&front, &arena, Extent::new(0, 4 * KIB), 3).await;
-            assert_eq!(refused, Err(IoError::Medium), "{kind:?}");
+            assert_eq!(refused, Err(IoError::HostFull), "{kind:?}");
             pool.set_discards(Discards::PassDown);
             assert!(front.discard(Extent::new(0, 64 * KIB)).await.is_err(), "{kind:?}");
-            assert_eq!(pool.commit_if_due().await, Err(PoolError::Io(IoError::Medium)), "{kind:?}");
+            assert_eq!(pool.commit_if_due().await, Err(PoolError::Io(IoError::HostFull)), "{kind:?}");
             drop((front, pool));
             let pool = open(disk.device(&world), &world).await.expect("the disk is well again");
             let front = pool.volume(id).expect("listed");
@@ -102,7 +102,7 @@ fn a_pool_that_failed_does_not_say_that_a_snapshot_has_gone() {
         let snapshot = pool.snapshot(id, "s", true).await.expect("space");
         lacks.set(Lacks::Records);
         for _ in 0..2 {
-            assert_eq!(pool.remove(snapshot).await, Err(PoolError::Io(IoError::Medium)));
+            assert_eq!(pool.remove(snapshot).await, Err(PoolError::Io(IoError::HostFull)));
         }
         drop(pool);
         let pool = open(disk.device(&world), &world).await.expect("the disk is well again");
@@ -146,7 +146,7 @@ fn what_was_shared_is_not_overwritten_after_the_commit_that_failed_to_say_that_i
                 (pool.freeze(other).await.expect("there"), pool.volume(other).expect("there"));
             let fail = async {
                 lacks.set(kind);
-                assert_eq!(pool.commit().await, Err(PoolError::Io(IoError::Medium)), "{kind:?}");
+                assert_eq!(pool.commit().await, Err(PoolError::Io(IoError::HostFull)), "{kind:?}");
                 lacks.set(Lacks::Nothing);
                 drop(frozen);
             };

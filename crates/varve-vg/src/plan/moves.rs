@@ -3,6 +3,8 @@
 //! Invariants:
 //! - PLANMOVE1. Before a disk is begun to be emptied there is a place for everything on it, without what is free on the disk.
 //! - PLANMOVE2. A step frees nothing that may still be read, and reserves its new place before anything is written there.
+//! - PLANMOVE3. What an array's member has on the disk goes to one disk if there is one with room for all of it: a member that lies on
+//!   two disks is lost with either.
 
 use super::sectors::{larger_sectors, owner_of};
 use super::{DiskChoice, Draft, PlanError, Sectors};
@@ -22,6 +24,8 @@ struct Movable {
     before: Option<Area>,
     /// Disks on which it must not lie: TEXT6 and TEXT16.
     apart: Vec<PvName>,
+    /// The member of an array that it belongs to.
+    member: Option<usize>,
     /// Whether it stays in one run: the metadata of an array's member, or its log.
     is_whole: bool,
 }
@@ -92,7 +96,9 @@ impl Draft<'_> {
             }
         };
         let full = self.full(&next.volume);
-        let Some(new) = place_on(&disks) else {
+        let preferred =
+            self.one_disk_for(&next, from, &disks, &all).into_iter().find_map(|disks| place_on(&disks));
+        let Some(new) = preferred.or_else(|| place_on(&disks)) else {
             if let Some(place) = place_on(&larger) {
                 let owner = owner_of(&self.description.logical_volumes, next.of);
                 return Err(larger_sectors(self, owner, (place.pv, sectors), logical(from)));
@@ -195,47 +201,97 @@ impl Draft<'_> {
         }
     }
 
-    /// What of a disk is moved next: logs and the metadata of members first, which stays in one run; then volume by volume.
+    /// What of a disk is moved next: logs and the metadata of members first, which stays in one run; then the data of members, which
+    /// follows it (PLANMOVE3); then the rest, volume by volume.
     fn next_on(&self, from: PvName) -> Option<Movable> {
-        let spaces = || {
-            self.description.logical_volumes.iter().flat_map(|lv| {
-                let stores = lv.stores().map(move |store| (store.id, lv, store.space()));
-                std::iter::once((lv.id, lv, lv.space())).chain(stores)
+        let found = |look: fn(Space<'_>, PvName) -> Option<Found>, is_whole: bool| {
+            self.spaces().find_map(|(of, lv, space)| {
+                let Found { area, before, apart, member } = look(space, from)?;
+                Some(Movable { of, volume: lv.name.clone(), area, before, apart, member, is_whole })
             })
         };
-        let found = |is_whole: bool| {
-            spaces().find_map(|(of, lv, space)| {
-                let found = if is_whole { metadata_on(space, from) } else { data_on(space, from) };
-                let (area, before, apart) = found?;
-                Some(Movable { of, volume: lv.name.clone(), area, before, apart, is_whole })
-            })
+        let of_members = |space: Space<'_>, from| data_on(space, from).filter(|found| found.member.is_some());
+        found(metadata_on, true).or_else(|| found(of_members, false)).or_else(|| found(data_on, false))
+    }
+
+    /// All volumes and stores.
+    fn spaces(&self) -> impl Iterator<Item = (Uuid, &LogicalVolume, Space<'_>)> {
+        self.description.logical_volumes.iter().flat_map(|lv| {
+            let stores = lv.stores().map(move |store| (store.id, lv, store.space()));
+            std::iter::once((lv.id, lv, lv.space())).chain(stores)
+        })
+    }
+
+    /// PLANMOVE3: those of `disks` on one of which all is to be put that the member of `next` has on disk `from`, the best first: where the
+    /// member lies already, and where there is room for it beside what follows other members there.
+    fn one_disk_for(
+        &self,
+        next: &Movable,
+        from: PvName,
+        disks: &[PvName],
+        free: &FreeMap,
+    ) -> [Vec<PvName>; 2] {
+        let mut members: Vec<(bool, Space<'_>, usize)> = Vec::new();
+        for (of, _, space) in self.spaces() {
+            let is_own = |member: usize| of == next.of && Some(member) == next.member;
+            members.extend((0..space.layout.members().len()).map(|member| (is_own(member), space, member)));
+        }
+        let extents_on = |space: Space<'_>, member: usize, pv: PvName| -> u64 {
+            space.areas_of_member(member).filter(|area| area.pv == pv).map(|area| area.count).sum()
         };
-        found(true).or_else(|| found(false))
+        let Some((_, own, member)) = members.iter().copied().find(|(is_own, ..)| *is_own) else {
+            return Default::default();
+        };
+        let has_room = |pv: &PvName| {
+            let follows = |space: Space<'_>, member: usize| space.layout.members()[member].metadata.pv == *pv;
+            let needed = members.iter().copied();
+            let needed = needed.filter(|(is_own, space, member)| *is_own || follows(*space, *member));
+            let needed: u64 = needed.map(|(_, space, member)| extents_on(space, member, from)).sum();
+            free.clone().on_disks(&[*pv]).total() >= needed
+        };
+        let of_disks = |is_one: &dyn Fn(&PvName) -> bool| disks.iter().copied().filter(is_one).collect();
+        let has_some = |pv: &PvName| extents_on(own, member, *pv) > 0;
+        let follows_metadata: Vec<PvName> = of_disks(&has_some);
+        [
+            of_disks(&|pv| has_some(pv) && has_room(pv)),
+            match follows_metadata.is_empty() || next.is_whole {
+                true => of_disks(&has_room),
+                false => follows_metadata,
+            },
+        ]
     }
 }
 
-/// An area, what lies before it, and the disks from which it stays apart.
-type Found = (Area, Option<Area>, Vec<PvName>);
+/// Something of a volume or store on a disk.
+struct Found {
+    area: Area,
+    before: Option<Area>,
+    apart: Vec<PvName>,
+    member: Option<usize>,
+}
 
 fn metadata_on(space: Space<'_>, from: PvName) -> Option<Found> {
     let members = space.layout.members();
     if let Some(log) = space.layout.log().filter(|log| log.area.pv == from) {
-        return Some((log.area, None, space.disks_of_members().collect()));
+        let apart = space.disks_of_members().collect();
+        return Some(Found { area: log.area, before: None, apart, member: None });
     }
     let index = members.iter().position(|member| member.metadata.pv == from)?;
-    Some((members[index].metadata, None, others(space, index)))
+    let (area, apart) = (members[index].metadata, others(space, index));
+    Some(Found { area, before: None, apart, member: Some(index) })
 }
 
 fn data_on(space: Space<'_>, from: PvName) -> Option<Found> {
+    let is_array = !space.layout.members().is_empty();
     space.segments.iter().enumerate().find_map(|(number, segment)| {
         let index = segment.areas.iter().position(|area| area.pv == from)?;
         let before = number.checked_sub(1).and_then(|before| space.segments[before].areas.get(index));
-        let apart = if space.layout.members().is_empty() {
-            segment.areas.iter().map(|area| area.pv).collect()
-        } else {
-            others(space, index)
+        let apart = match is_array {
+            true => others(space, index),
+            false => segment.areas.iter().map(|area| area.pv).collect(),
         };
-        Some((segment.areas[index], before.copied(), apart))
+        let member = is_array.then_some(index);
+        Some(Found { area: segment.areas[index], before: before.copied(), apart, member })
     })
 }
 

@@ -27,10 +27,16 @@ impl ArrayCalls<'_> {
         self.shard.run(async move |here: ShardContext| here.arrays.fail_member(id, place).await)
     }
 
-    /// Lets it go on without its log disk, as if that had failed: its members have the log.
-    pub fn fail_log(&self) -> Answer<Result<(), Failure>> {
+    /// Lets it go on without the member at `place`, until its disk is named again.
+    pub fn withdraw_member(&self, place: usize) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| here.arrays.fail_log(id).await)
+        self.shard.run(async move |here: ShardContext| here.arrays.withdraw_member(id, place).await)
+    }
+
+    /// Lets it go on without its log disk, as if that had failed, until it is named again: its members have the log.
+    pub fn withdraw_log(&self) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| here.arrays.withdraw_log(id).await)
     }
 
     /// Gives the log to its members; it has no log disk any more.

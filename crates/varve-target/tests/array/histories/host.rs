@@ -395,7 +395,7 @@ impl Host {
             opened = open(&Plan { hidden: plan.hidden.clone(), ..Plan::default() }).await;
         }
         let may_be_refused = match opened {
-            Err(ArrayError::MaybeStale) => self.is_mirror(),
+            Err(ArrayError::MaybeStale | ArrayError::Older { .. }) => self.is_mirror(),
             Err(ArrayError::TooFew { .. }) => was_cut_short,
             _ => false,
         };

@@ -129,6 +129,22 @@ fn what_cannot_be_moved_is_refused_before_anything_moves() {
     assert_eq!((ended.moves().len(), ended.usage().free), (0, 39 * MIB4));
 }
 
+/// The smallest free run that holds the metadata of a member lies on a disk that has no room for its data.
+#[test]
+fn a_member_that_moves_lies_on_one_disk_afterwards() {
+    let layout = || Layout::Mirror { copies: 2, read_policy: None, checksums: false };
+    let mirror = |name: &str| array(name, 6, layout());
+    let group = made(&made(&group(&[20, 20, 3, 9, 9]), mirror("m")), mirror("n"));
+    for (from, extents) in [(0, 2), (1, 100)] {
+        let mut moved = made(&group, begin(from, &[]));
+        emptied(&mut moved, from, extents);
+        for ((_, member), places) in places(&moved) {
+            let disks: BTreeSet<PvName> = places.iter().map(|(pv, _)| *pv).collect();
+            assert_eq!(disks.len(), 1, "PLANMOVE3: member {member} lies at {places:?}");
+        }
+    }
+}
+
 #[test]
 fn larger_sectors_do_not_take_what_smaller_ones_held() {
     let group = made(&group(&[20, 20]), linear("vm1", 4));
