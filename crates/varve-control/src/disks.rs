@@ -141,7 +141,8 @@ impl Control {
             return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
                 .help(format!("varve vg reduce {group} {}", path.display())));
         }
-        let file = self.disks.borrow().get(&path).map(|known| Arc::clone(&known.file));
+        let known = self.disks.borrow().get(&path).map(|known| (Arc::clone(&known.file), known.label));
+        let (file, label) = known.map_or((None, None), |(file, label)| (Some(file), label));
         if request.dry_run {
             let what = if file.is_some() { "wipe the label of" } else { "forget" };
             return Ok(Changed::Planned(Plan::of_steps(vec![format!("would {what} {}", path.display())])));
@@ -154,6 +155,9 @@ impl Control {
         self.disks.borrow_mut().remove(&path);
         self.unopened.borrow_mut().remove(&path);
         self.remembered.borrow_mut().remove_disk(&path);
+        if let Some(label) = label {
+            self.departed.borrow_mut().remove(&label.pv);
+        }
         self.save_or_warn().await;
         self.event(&request.path, "given up");
         Ok(Changed::Done(Empty {}))
@@ -260,7 +264,7 @@ impl Control {
                 }
             };
             let Candidate { file, cache, path, .. } = candidate;
-            self.remember_disk(&path, KnownDisk { file, cache, label: Some(labelled.label), problem: None });
+            self.remember_disk(&path, KnownDisk::new(file, cache, Some(labelled.label)));
             free.push(labelled);
         }
         self.save_or_warn().await;
@@ -309,7 +313,7 @@ impl Control {
                     let label = read_label(&device, &arena);
                     let deadline = self.context.clock().now().after(PROBE * 5);
                     let label = self.until(deadline, label).await.flatten();
-                    let known = KnownDisk { file, cache: disk.cache, label, problem: None };
+                    let known = KnownDisk::new(file, disk.cache, label);
                     self.disks.borrow_mut().insert(disk.path, known);
                 }
                 Err(failure) => {
@@ -348,6 +352,9 @@ impl Control {
         left.iter().for_each(|old| {
             unopened.remove(old);
         });
+        if let Some(id) = id {
+            self.departed.borrow_mut().remove(&id);
+        }
         self.disks.borrow_mut().insert(path.to_owned(), known);
     }
 
@@ -423,10 +430,12 @@ pub(super) async fn read_label(device: &Device, arena: &varve_block::Arena) -> O
 fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume {
     let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
     let failed = super::reopen::why_failed(known.file.state());
+    let unlinked = known.why_unlinked();
     let (state, reason) = match (&known.problem, known.label) {
         _ if failed.is_some() => (PhysicalVolumeState::Failed, failed),
         (Some((state, reason)), _) => (*state, Some(reason.clone())),
         (None, _) if known.is_stalled() => (PhysicalVolumeState::Stalled, Some(STALLED.to_owned())),
+        (None, Some(_)) if unlinked.is_some() => (PhysicalVolumeState::Unlinked, unlinked),
         (None, Some(Label { vg: None, .. })) => (PhysicalVolumeState::Unused, None),
         (None, Some(_)) if refused => {
             (PhysicalVolumeState::Stale, Some("its group cannot be used: varve vg list".to_owned()))

@@ -6,6 +6,7 @@ mod client;
 mod consent;
 mod containment;
 mod conversions;
+mod cut_off;
 mod dumps;
 mod harness;
 mod image_commits;
