@@ -132,6 +132,11 @@ catalogue! {
     DiskIsSpare = 117, Busy, "the disk is a spare",
         "The disk is kept for members of arrays whose disks fail, and nothing else is put there. `varve pv change PATH --spare \
         no` makes it a disk like others; `varve pv replace FROM PATH` puts members there now.";
+    DiskOutdated = 125, NeedsRepair, "the disk is older than when it left",
+        "The disk was in use since the daemon was started, went out of use, and came back without what was made durable on it \
+        before: it is an older copy, or part of it was overwritten. Volumes, pools and snapshot stores on it would lose what \
+        their clients rely on. Bring back the disk that left, then `varve pv scan PATH`. What is known is forgotten when the \
+        daemon ends: after a restart the disk is used as it is.";
 
     GroupNotFound = 201, NotFound, "no such group",
         "`varve vg list` shows the groups that the daemon knows. If the group's disks are attached but unknown to the \

@@ -83,6 +83,8 @@ words! {
         Failed = "failed",
         /// Requests on it have been under way for some seconds, and none is answered.
         Stalled = "stalled",
+        /// In use, but its file was deleted, or its path leads elsewhere: the next start does not find it.
+        Unlinked = "unlinked",
         /// Labelled, but in no group.
         Unused = "unused",
         /// Named by a group, but not found.

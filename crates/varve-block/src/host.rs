@@ -1,6 +1,7 @@
 //! What a host says of its disks and of the programs that it connects to: plain data, the words of the real world and of a
 //! simulated one.
 
+use crate::Extent;
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -168,6 +169,55 @@ pub struct DiskCounters {
     pub slow: u64,
 }
 
+/// A few bytes that a disk holds, by their checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskMark {
+    /// Where they begin.
+    pub offset: u64,
+    /// How many.
+    pub length: usize,
+    sum: u64,
+}
+
+impl DiskMark {
+    /// That of `bytes`, which lie at `offset`.
+    pub fn of(offset: u64, bytes: &[u8]) -> Self {
+        Self { offset, length: bytes.len(), sum: sum(bytes) }
+    }
+
+    /// Where they lie.
+    pub fn extent(&self) -> Extent {
+        Extent::new(self.offset, self.length as u64)
+    }
+
+    /// Whether they are these.
+    pub fn fits(&self, bytes: &[u8]) -> bool {
+        bytes.len() == self.length && sum(bytes) == self.sum
+    }
+}
+
+/// FNV-1a, of eight bytes at a time: it is to tell old content from new, not to withstand anybody.
+fn sum(bytes: &[u8]) -> u64 {
+    let word = |sum: u64, part: &[u8]| {
+        let mut word = [0; 8];
+        word[..part.len()].copy_from_slice(part);
+        (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+    };
+    bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, word)
+}
+
+/// Whether what a disk was opened at leads to it still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DiskPlacement {
+    /// It does, as far as is known.
+    #[default]
+    AtPath,
+    /// The file was deleted: it is lost when it is closed.
+    Deleted,
+    /// There is nothing, or something else.
+    Elsewhere,
+}
+
 /// Whether a disk is in use, or why not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DiskState {
@@ -183,6 +233,18 @@ pub enum DiskState {
         /// Its length when that was found out, in bytes.
         found: u64,
     },
+    /// Another program has cut it short and made it as long as before: what it held reads as zeros.
+    CutOff {
+        /// How much of the space that it took is gone, in bytes.
+        lost: u64,
+    },
+}
+
+impl DiskState {
+    /// Whether part of what the disk held is lost, also what was durable.
+    pub fn is_cut_off(self) -> bool {
+        matches!(self, DiskState::Shrunk { .. } | DiskState::CutOff { .. })
+    }
 }
 
 impl Display for DiskState {
@@ -194,6 +256,9 @@ impl Display for DiskState {
             }
             DiskState::Shrunk { expected, found } => {
                 write!(f, "it had {expected} bytes and has {found} now: the rest is lost")
+            }
+            DiskState::CutOff { lost } => {
+                write!(f, "another program has cut it short, and made it longer again: {lost} bytes are lost")
             }
         }
     }

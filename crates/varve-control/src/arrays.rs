@@ -53,7 +53,7 @@ impl KnownArray {
     }
 
     /// The place of the member on `disk`.
-    fn place_on(&self, disk: PvName) -> Option<usize> {
+    pub(super) fn place_on(&self, disk: PvName) -> Option<usize> {
         let (space, members) = (self.space(), self.space().layout.members().len());
         (0..members).find(|place| space.areas_of_member(*place).any(|area| area.pv == disk))
     }

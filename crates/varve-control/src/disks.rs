@@ -301,7 +301,7 @@ impl Control {
                 }
             };
             let Candidate { file, cache, path, .. } = candidate;
-            self.remember_disk(&path, KnownDisk { file, cache, label: Some(labelled.label), problem: None });
+            self.remember_disk(&path, KnownDisk::new(file, cache, Some(labelled.label)));
             free.push(labelled);
         }
         self.save_or_warn().await;
@@ -354,7 +354,7 @@ impl Control {
                     let label = label_of(&device, &arena);
                     let deadline = self.context.clock().now().after(PROBE * 5);
                     let label = self.until(deadline, label).await.flatten();
-                    let known = KnownDisk { file, cache: disk.cache, label, problem: None };
+                    let known = KnownDisk::new(file, disk.cache, label);
                     self.disks.borrow_mut().insert(disk.path, known);
                 }
                 Err(failure) => {
@@ -377,6 +377,9 @@ impl Control {
         left.iter().for_each(|old| {
             unopened.remove(old);
         });
+        if let Some(id) = id {
+            self.departed.borrow_mut().remove(&id);
+        }
         self.disks.borrow_mut().insert(path.to_owned(), known);
     }
 
@@ -435,10 +438,12 @@ fn create_hint(failure: Failure, path: &Path) -> Failure {
 fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume {
     let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
     let failed = super::reopen::why_failed(known.file.state());
+    let unlinked = known.why_unlinked();
     let (state, reason) = match (&known.problem, known.label) {
         _ if failed.is_some() => (PhysicalVolumeState::Failed, failed),
         (Some((state, reason)), _) => (*state, Some(reason.clone())),
         (None, _) if known.is_stalled() => (PhysicalVolumeState::Stalled, Some(STALLED.to_owned())),
+        (None, Some(_)) if unlinked.is_some() => (PhysicalVolumeState::Unlinked, unlinked),
         (None, Some(Label { vg: None, .. })) => (PhysicalVolumeState::Unused, None),
         (None, Some(_)) if refused => {
             (PhysicalVolumeState::Stale, Some("its group cannot be used: varve vg list".to_owned()))

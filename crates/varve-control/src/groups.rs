@@ -3,6 +3,7 @@
 use super::Control;
 use super::change::shown;
 use super::disks::{Candidate, Search};
+use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
 use super::stalled::STALLED;
 use crate::failures;
@@ -248,18 +249,22 @@ impl Control {
         let free = known.group.free_areas();
         let shown = |disk: &varve_vg::model::PhysicalVolume| {
             let path = known.paths.get(&disk.id);
-            let file = path.and_then(|path| {
-                let disks = self.disks.borrow();
-                let known = disks.get(Path::new(path))?;
+            let disks = self.disks.borrow();
+            let open = path.and_then(|path| disks.get(Path::new(path)));
+            let file = open.map(|known| {
                 let (stalled, sectors) = (known.is_stalled(), known.file.sectors());
-                Some((known.cache, known.file.state(), stalled, known.file.counters(), sectors))
+                (known.cache, known.file.state(), stalled, known.file.counters(), sectors)
             });
+            let unlinked = open.and_then(KnownDisk::why_unlinked);
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
             let failed = file.and_then(|(_, state, ..)| super::reopen::why_failed(state));
             let (state, reason) = match (path, stale) {
                 (Some(_), _) if failed.is_some() => (PhysicalVolumeState::Failed, failed),
                 (Some(_), _) if file.is_some_and(|(_, _, is_stalled, ..)| is_stalled) => {
                     (PhysicalVolumeState::Stalled, Some(STALLED.to_owned()))
+                }
+                (Some(_), _) if !disk.missing && unlinked.is_some() => {
+                    (PhysicalVolumeState::Unlinked, unlinked)
                 }
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
                 (_, true) => {

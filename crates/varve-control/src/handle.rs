@@ -116,6 +116,7 @@ impl ControlHandle {
                 disks: RefCell::default(),
                 limits: Limits::default(),
                 unopened: RefCell::default(),
+                departed: RefCell::default(),
                 accepted: RefCell::default(),
                 ejections: RefCell::default(),
                 settling: RefCell::default(),

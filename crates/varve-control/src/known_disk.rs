@@ -1,7 +1,10 @@
 //! A disk, as the control knows it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
+use uuid::Uuid;
 use varve_api::{Cache, PhysicalVolumeState};
+use varve_block::host::{DiskMark, DiskPlacement};
 use varve_format::Label;
 use varve_volume::world::DiskRef;
 
@@ -16,9 +19,53 @@ pub(super) struct KnownDisk {
     pub(super) label: Option<Label>,
     /// What is wrong with it.
     pub(super) problem: Option<(PhysicalVolumeState, String)>,
+    /// Whether an event has told that it is out of use.
+    pub(super) is_told: bool,
+    /// Arrays that fill their members on it anew (REFILL2 of `rebuild.rs`).
+    pub(super) disowned: BTreeSet<Uuid>,
+    /// Whether its path led to it when that was last looked at.
+    pub(super) placement: DiskPlacement,
+}
+
+/// A disk that was in use and is not any more.
+pub(super) struct DepartedDisk {
+    /// Its group.
+    pub(super) vg: Option<Uuid>,
+    /// What it held, and holds if it is as new as when it left.
+    pub(super) marks: Vec<DiskMark>,
 }
 
 impl KnownDisk {
+    /// One that was just opened.
+    pub(super) fn new(file: DiskRef, cache: Cache, label: Option<Label>) -> Self {
+        Self {
+            file,
+            cache,
+            label,
+            problem: None,
+            is_told: false,
+            disowned: BTreeSet::new(),
+            placement: DiskPlacement::AtPath,
+        }
+    }
+
+    /// Why the next start does not find it, if so.
+    pub(super) fn why_unlinked(&self) -> Option<String> {
+        let path = self.file.path().display();
+        match self.placement {
+            DiskPlacement::AtPath => None,
+            DiskPlacement::Deleted => Some(format!(
+                "its file was deleted while it is in use, and is lost when the daemon ends; what is on it can still be saved: varve \
+                 pv move {path}"
+            )),
+            DiskPlacement::Elsewhere => Some(
+                "its path leads to it no more, and the daemon does not find it there when it starts again; if its file has another path \
+                 now: varve pv scan PATH"
+                    .to_owned(),
+            ),
+        }
+    }
+
     /// Whether its requests wait, and none was answered lately.
     pub(super) fn is_stalled(&self) -> bool {
         self.file.silence() >= SILENCE_MAX

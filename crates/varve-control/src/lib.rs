@@ -104,7 +104,7 @@ use crate::events::Events;
 use committing::Committing;
 use futures_channel::oneshot;
 use futures_util::lock::Mutex;
-use known_disk::KnownDisk;
+use known_disk::{DepartedDisk, KnownDisk};
 use known_export::KnownExport;
 use known_group::KnownGroup;
 use known_jobs::Records;
@@ -154,6 +154,8 @@ pub struct Control {
     faults: RefCell<Vec<String>>,
     saving: Mutex<()>,
     disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
+    /// Disks that were in use since the daemon started, by what their labels say (RESCAN4 of `rescan.rs`).
+    departed: RefCell<BTreeMap<Uuid, DepartedDisk>>,
     limits: Limits,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,

@@ -131,7 +131,10 @@ impl Control {
     }
 
     fn release_disk(&self, path: &Path) {
-        self.disks.borrow_mut().remove(path);
+        let known = self.disks.borrow_mut().remove(path);
+        if let Some(label) = known.and_then(|known| known.label) {
+            self.departed.borrow_mut().remove(&label.pv);
+        }
         self.unopened.borrow_mut().remove(path);
         self.remembered.borrow_mut().remove_disk(path);
     }

@@ -1,14 +1,21 @@
 //! Members of arrays that are filled anew, and losses that a person accepts.
 //!
-//! Invariant REFILL1: only regions are accepted that wait for a member, and that the person has named or called by `all`.
+//! Invariants:
+//! - REFILL1. Only regions are accepted that wait for a member, and that the person has named or called by `all`.
+//! - REFILL2. What is cut off from a disk is lost, whatever the arrays on it have marked: their members there are away from when
+//!   that is known, and are filled anew if they return.
 
 use super::Control;
 use super::arrays::KnownArray;
 use super::find::LocatedVolume;
+use super::known_disk::KnownDisk;
 use crate::failures;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use uuid::Uuid;
 use varve_api::{ArrayRebuild, Changed, Code, Failure, Plan, RegionRun, VolumeArray};
-use varve_target::array::ArrayStatus;
+use varve_target::array::{ArrayStatus, MemberState};
+use varve_vg::model::PvName;
 use varve_vg::size::format_size;
 use varve_volume::spec::Accepts;
 
@@ -18,6 +25,58 @@ const ALL: &str = "all";
 const STEPS_MAX: usize = 16;
 
 impl Control {
+    /// REFILL2, in all groups.
+    pub(super) async fn leave_cut_off_disks(&self) {
+        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        for group in groups.into_iter().filter(|group| !self.cut_off_disks(*group).is_empty()) {
+            let Ok(_lock) = self.lock_of(&group.to_string()).await else { return };
+            self.leave_cut_off_disks_of(group).await;
+        }
+    }
+
+    /// REFILL2; the caller has the lock of the group.
+    pub(super) async fn leave_cut_off_disks_of(&self, group: Uuid) {
+        for (path, disk) in self.cut_off_disks(group) {
+            let arrays = self.arrays_of(group, |_| true).await.unwrap_or_default();
+            let members = arrays.iter().filter_map(|array| Some((array, array.place_on(disk)?)));
+            for (array, place) in members {
+                let (Some(home), Some(_)) = (&array.home, &array.status) else { continue };
+                let is_known = |known: &KnownDisk| known.disowned.contains(&array.id);
+                if self.disks.borrow().get(&path).is_none_or(is_known) {
+                    continue;
+                }
+                if array.state_on(disk) != Some(Some(MemberState::Away)) {
+                    let _ = home.array(array.id).fail_member(place).await;
+                }
+                match home.array(array.id).disown_member(place).await {
+                    Ok(Ok(())) => {
+                        if let Some(known) = self.disks.borrow_mut().get_mut(&path) {
+                            known.disowned.insert(array.id);
+                        }
+                    }
+                    // The others do not have all data, or cannot be written: it is tried again.
+                    Ok(Err(failure)) => {
+                        let volume = self.subject(array.volume.id);
+                        tracing::warn!(volume, place, %failure, "a member was cut off, and is not left yet");
+                    }
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// Disks of a group of which part was cut off.
+    fn cut_off_disks(&self, group: Uuid) -> Vec<(PathBuf, PvName)> {
+        let disks = self.disks.borrow();
+        let cut_off = |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.state().is_cut_off());
+        let found = self.with_group(group, |known| {
+            let here = known.paths.iter().map(|(id, path)| (PathBuf::from(path), *id));
+            let named = here.filter_map(|(path, id)| Some((path, known.group.pv_by_id(id)?.name)));
+            named.filter(|(path, _)| cut_off(path)).collect()
+        });
+        found.unwrap_or_default()
+    }
+
     /// Fills the member on a disk anew, or accepts that regions are lost.
     pub async fn rebuild_array(
         &self,

@@ -30,6 +30,7 @@ impl Control {
         let troubled = self.troubled_groups(&silent).await;
         turns.retain(|group, _| troubled.contains(group)); // LOCKING2 of `locking.rs`
         for group in troubled {
+            self.leave_cut_off_disks_of(group).await;
             self.set_group_aside(group).await;
             let _commits = self.commits(group).await;
             self.close_group(group);
@@ -150,7 +151,9 @@ impl Control {
     }
 
     async fn reopen_disk(&self, path: &Path) {
-        let Some(KnownDisk { cache, file, .. }) = self.disks.borrow_mut().remove(path) else { return };
+        let Some(known) = self.disks.borrow_mut().remove(path) else { return };
+        self.note_departure(&known);
+        let KnownDisk { cache, file, .. } = known;
         drop(file);
         match self.examine_for_scan(path, Some(cache)).await {
             Ok(known) => {
@@ -176,6 +179,13 @@ pub(super) fn why_failed(state: DiskState) -> Option<String> {
         DiskState::WritesLost => {
             let reason = "a write or flush failed; it takes no writes until varve pv scan opens it anew";
             Some(reason.to_owned())
+        }
+        DiskState::CutOff { lost } => {
+            let lost = format_size(lost);
+            Some(format!(
+                "another program has cut it short and made it longer again, and {lost} of what it held are lost; it is not used until \
+                 it has its content again and varve pv scan opens it anew"
+            ))
         }
         DiskState::Shrunk { expected, found } => {
             let (expected, found) = (format_size(expected), format_size(found));

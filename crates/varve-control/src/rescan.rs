@@ -5,20 +5,25 @@
 //! - RESCAN2. While a change of a group has reached only some of its disks, these are looked at anew again and again, as `pv scan` does it:
 //!   one disk that fails keeps the others' volumes and pools from what they need of the group for no longer than that.
 //! - RESCAN3. While something of a group is moved or converted and a disk of it is missing, that is looked for in this way, too.
+//! - RESCAN4. A disk that returns while the daemon lives holds what it was known to hold when it left, if something is on it that is no
+//!   array: it cannot know for itself that it is an older copy. Of metadata the group's text knows.
 
 use super::Control;
 use super::disks::options;
 use super::images::what;
-use super::known_disk::KnownDisk;
+use super::known_disk::{DepartedDisk, KnownDisk};
 use super::known_group::KnownGroup;
 use super::reopen::why_failed;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState, Plan};
-use varve_block::host::DiskState;
+use varve_block::host::{DiskMark, DiskState};
+use varve_format::Label;
 use varve_vg::identity::label_of;
+use varve_vg::model::spaces;
 use varve_vg::size::format_size;
+use varve_volume::world::DiskRef;
 
 /// How long after a change that reached only some disks they are looked at anew for the first time, and how long at most later.
 const RECONCILE_FIRST: Duration = Duration::from_secs(2);
@@ -152,6 +157,7 @@ impl Control {
         let mut unopened = self.unopened.borrow_mut();
         for path in &troubled {
             let known = disks.remove(path);
+            known.as_ref().inspect(|known| self.note_departure(known));
             let reason = known.and_then(|known| {
                 let problem = known.problem.map(|(_, reason)| reason);
                 problem.or_else(|| why_failed(known.file.state()))
@@ -160,6 +166,56 @@ impl Control {
             unopened.insert(path.clone(), Failure::new(Code::LabelDamaged, reason));
         }
         troubled
+    }
+
+    /// RESCAN4: a disk goes out of use.
+    pub(super) fn note_departure(&self, known: &KnownDisk) {
+        let Some(label) = known.label else { return };
+        let departed = DepartedDisk { vg: label.vg, marks: known.file.marks() };
+        self.departed.borrow_mut().insert(label.pv, departed);
+    }
+
+    /// RESCAN4.
+    async fn refuse_older(&self, label: &Label, file: &DiskRef) -> Result<(), Failure> {
+        let marks: Vec<DiskMark> = {
+            let departed = self.departed.borrow();
+            let Some(known) = departed.get(&label.pv) else { return Ok(()) };
+            let is_its = label.vg.is_some() && known.vg == label.vg;
+            let marks = known.marks.iter().filter(|mark| is_its && mark.offset >= label.data_offset);
+            marks.copied().collect()
+        };
+        let holds_more = label.vg.is_some_and(|group| self.holds_more_than_arrays(group, label.pv));
+        let (device, arena) = (self.metadata_disk(file), self.context.arena());
+        if !holds_more {
+            return Ok(());
+        }
+        for mark in &marks {
+            let read = device.read(mark.offset, arena.take(mark.length)).await;
+            if read.is_ok_and(|bytes| !mark.fits(&bytes)) {
+                let path = file.path().display();
+                let message = format!(
+                    "{path} is older than when it left: it does not hold what was made durable at byte {} of it",
+                    mark.offset
+                );
+                return Err(Failure::new(Code::DiskOutdated, message).help(format!(
+                    "bring back the disk that left, then: varve pv scan {path}; after a restart of the daemon it is used as it is"
+                )));
+            }
+        }
+        file.adopt_marks(&marks);
+        Ok(())
+    }
+
+    /// Whether anything of a group but members of arrays lies on one of its disks.
+    fn holds_more_than_arrays(&self, group: Uuid, disk: Uuid) -> bool {
+        let found = self.with_group(group, |known| {
+            let Some(disk) = known.group.pv_by_id(disk) else { return false };
+            let mut spaces = known.group.logical_volumes().iter().flat_map(spaces);
+            spaces.any(|space| {
+                space.layout.members().is_empty() && space.areas().any(|area| area.pv == disk.name)
+            })
+        });
+        found.unwrap_or_default()
     }
 
     pub(super) async fn examine_for_scan(
@@ -189,7 +245,8 @@ impl Control {
             return Err(Failure::new(Code::LabelDamaged, message).help("bring the disk back to its size"));
         }
         self.refuse_copy(&label, path)?;
-        Ok(KnownDisk { file, cache, label: Some(label), problem: None })
+        self.refuse_older(&label, &file).await?;
+        Ok(KnownDisk::new(file, cache, Some(label)))
     }
 }
 

@@ -2,21 +2,25 @@
 
 use super::Control;
 use super::limited::LIMIT;
+use super::reopen::why_failed;
 use crate::failures;
 use futures_channel::oneshot;
-use futures_util::future::select;
+use futures_util::future::{join_all, select};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_block::{Device, IoError};
 use varve_vg::CommitError;
 use varve_vg::model::PvName;
 use varve_volume::spec::Disks;
-use varve_volume::world::DiskRef;
+use varve_volume::world::{DiskRef, is_same_disk};
 
 /// How often that is looked at for events.
 const LOOK: Duration = Duration::from_secs(1);
+/// So many files are looked at at a time.
+const LOOKS_MAX: usize = 16;
 /// What lists say of it.
 pub(super) const STALLED: &str =
     "its requests wait and none is answered; its volumes go on when it answers again";
@@ -108,6 +112,35 @@ impl Control {
         disks.iter().map(|(name, file)| (*name, self.metadata_disk(file))).collect()
     }
 
+    /// Looks whether the paths of disks lead to them still.
+    pub(super) async fn look_for_disks(&self) {
+        let disks: Vec<(PathBuf, DiskRef)> = {
+            let disks = self.disks.borrow();
+            let answer = disks.iter().filter(|(_, known)| !known.is_stalled());
+            answer.map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
+        };
+        for some in disks.chunks(LOOKS_MAX) {
+            let looks = some.iter().map(async |(path, file)| {
+                let asked = Arc::clone(file);
+                let found = self.at_path(path, move |_| asked.placement()).await;
+                (path, file, found)
+            });
+            for (path, file, found) in join_all(looks).await {
+                let mut disks = self.disks.borrow_mut();
+                let known = disks.get_mut(path).filter(|known| is_same_disk(&known.file, file));
+                let (Some(known), Ok(found)) = (known, found) else { continue };
+                if std::mem::replace(&mut known.placement, found) == found {
+                    continue;
+                }
+                let name = path.display().to_string();
+                match known.why_unlinked() {
+                    Some(why) => self.warn(&name, &why),
+                    None => self.event(&name, "its path leads to it again"),
+                }
+            }
+        }
+    }
+
     pub(super) fn tell_of_stalled_disks(&self) {
         let disks = self.disks.borrow();
         let mut told = self.stalled.borrow_mut();
@@ -120,5 +153,12 @@ impl Control {
             }
         }
         told.retain(|path| disks.contains_key(path));
+        drop(disks);
+        for known in self.disks.borrow_mut().values_mut().filter(|known| !known.is_told) {
+            if let Some(why) = why_failed(known.file.state()) {
+                self.warn(&known.file.path().display().to_string(), &why);
+                known.is_told = true;
+            }
+        }
     }
 }

@@ -43,6 +43,8 @@ impl Control {
         self.watching.replace(vec![
             self.repeat(async |control| control.tell_of_stalled_disks()),
             self.repeat(async |control| control.use_spares().await),
+            self.repeat(async |control| control.leave_cut_off_disks().await),
+            self.repeat(async |control| control.look_for_disks().await),
         ]);
         self.started.set(self.now());
         Ok(())

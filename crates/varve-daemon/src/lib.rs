@@ -32,12 +32,13 @@ use varve_volume::fault::{Injections, inject};
 /// How long the shards may take to end, once no volume is in use, however late it is.
 const SHARDS_MIN: Duration = Duration::from_secs(1);
 
-/// Runs a daemon until SIGTERM or SIGINT. What was in flight is finished and durable when it returns.
+/// Runs a daemon until SIGTERM, SIGINT or SIGHUP. What was in flight is finished and durable when it returns.
 pub fn run(config: &Config) -> Result<(), Failure> {
     log::start(config);
     let injected = |name: &str| std::env::var_os(name);
     inject(Injections { fault: injected("VARVE_FAULT"), panic: injected("VARVE_INJECT_PANIC") });
     varve_os::give_back_large_allocations();
+    varve_os::raise_open_files_limit();
     let locks = places::lock(&config.state, &config.socket)?;
     let remembered = state::load(&config.state)?;
     let listener = places::listen(&config.socket, &locks)?;

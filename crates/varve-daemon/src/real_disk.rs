@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use varve_block::Shape;
 use varve_block::host::MediumExtent;
-use varve_os::{DiskCounters, DiskFile, DiskState, OpenError};
+use varve_os::{DiskCounters, DiskFile, DiskMark, DiskPlacement, DiskState, OpenError};
 use varve_volume::world::{DiskRef, OpenDisk};
 
 /// A disk of this host.
@@ -62,6 +62,18 @@ impl OpenDisk for RealDisk {
 
     fn has_abandoned(&self) -> bool {
         self.0.has_abandoned()
+    }
+
+    fn marks(&self) -> Vec<DiskMark> {
+        self.0.marks()
+    }
+
+    fn adopt_marks(&self, marks: &[DiskMark]) {
+        self.0.adopt_marks(marks);
+    }
+
+    fn placement(&self) -> DiskPlacement {
+        self.0.placement()
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

@@ -22,6 +22,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hang_up: Signal,
 }
 
 impl Signals {
@@ -31,13 +32,19 @@ impl Signals {
             signal(kind)
                 .map_err(|error| Failure::new(Code::Failed, format!("signals cannot be received: {error}")))
         };
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
     }
 
     async fn wait(&mut self) -> &'static str {
-        match select(Box::pin(self.terminate.recv()), Box::pin(self.interrupt.recv())).await {
+        let by_a_terminal = select(Box::pin(self.interrupt.recv()), Box::pin(self.hang_up.recv()));
+        match select(Box::pin(self.terminate.recv()), by_a_terminal).await {
             Either::Left(_) => "SIGTERM",
-            Either::Right(_) => "SIGINT",
+            Either::Right((Either::Left(_), _)) => "SIGINT",
+            Either::Right((Either::Right(_), _)) => "SIGHUP",
         }
     }
 }

@@ -4,7 +4,8 @@
 //! - DISK1. A request is on its way when `submit` returns, even if its future is never polled; and it runs to its end
 //!   if the future is dropped.
 //! - DISK2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
-//! - DISK3. A disk that is out of use (DISKFILE2 of `disk_file.rs`, HEALTH1 of `disk_file/state.rs`) is neither written nor flushed.
+//! - DISK3. A disk that is out of use (DISKFILE2 of `disk_file.rs`, HEALTH1 of `disk_file/state.rs`) is neither written nor flushed;
+//!   and what it answers to a read after its content was cut off reaches nobody.
 //! - DISK4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
 //!   lack of space is reported as such, and what fails afterwards takes the disk out of use.
 
@@ -73,8 +74,11 @@ impl Disk {
     }
 
     fn read(&self, offset: u64, mut buffer: Buffer) -> Completion<'_> {
+        if let Err(error) = self.file.admit_read() {
+            return Completion::failed(error); // DISK3
+        }
         let done = match attempt::try_read(&self.file, offset, &mut buffer) {
-            Attempt::Done => return Completion::ready(Ok(buffer)),
+            Attempt::Done => return Completion::ready(self.believed(buffer)),
             Attempt::Partial(done) => done,
             Attempt::Failed(errno) => {
                 let extent = Extent::new(offset, buffer.len() as u64);
@@ -119,10 +123,15 @@ impl Disk {
                 }
             }
             if done == buffer.len() {
-                return Ok(buffer);
+                return self.believed(buffer);
             }
             under_way = self.start(DiskAction::Read { offset, buffer, done });
         }
+    }
+
+    /// What was read, if the disk has been in use until now (DISK3).
+    fn believed(&self, buffer: Buffer) -> Outcome {
+        self.file.believe_read(&buffer).map(|()| buffer)
     }
 
     /// Takes the disk out of use if it has become shorter, before a write can make it longer again (HEALTH2).
@@ -139,15 +148,20 @@ impl Disk {
         if let Err(error) = self.file.admit_change(offset + data.len() as u64) {
             return Completion::failed(error); // DISK3
         }
+        let change = self.file.begin_change(Extent::new(offset, data.len() as u64));
         let durable = durability == Durability::Durable && !self.file.in_memory;
         let is_staged = durable && self.file.cache_mode() == CacheMode::Buffered; // DISK4
         let done = match durable && !is_staged {
             true => 0,
             false => match attempt::try_write(&self.file, offset, &data) {
-                Attempt::Done if !is_staged => return Completion::done(),
+                Attempt::Done if !is_staged => {
+                    self.file.end_write(change, &data, false);
+                    return Completion::done();
+                }
                 Attempt::Done => data.len(),
                 Attempt::Partial(done) => done,
                 Attempt::Failed(errno) => {
+                    change.ended();
                     let extent = Extent::new(offset, data.len() as u64);
                     return Completion::failed(self.report("write", extent, errno));
                 }
@@ -159,11 +173,25 @@ impl Disk {
         let is_in_cache = is_staged && done == data.len();
         let (done, durable) = if is_in_cache { (0, true) } else { (done, durable && !is_staged) };
         let first = self.start(DiskAction::Write { offset, data, done, durable });
-        Completion::pending(self.finish_write(first, is_staged && !is_in_cache))
+        let ending = self.finish_write(first, is_staged && !is_in_cache);
+        Completion::pending(async move {
+            match ending.await {
+                Ok((data, durable)) => self.file.end_write(change, &data, durable),
+                Err(error) => {
+                    change.ended();
+                    return Err(error);
+                }
+            }
+            Ok(Buffer::empty())
+        })
     }
 
-    /// Carries a write to its end, and then, if it only `is_staged` (DISK4), makes it durable.
-    async fn finish_write(&self, mut under_way: OperationFuture, mut is_staged: bool) -> Outcome {
+    /// Carries a write to its end, and then, if it only `is_staged` (DISK4), makes it durable; what was written, and whether it is.
+    async fn finish_write(
+        &self,
+        mut under_way: OperationFuture,
+        mut is_staged: bool,
+    ) -> Result<(Bytes, bool), IoError> {
         loop {
             let (offset, data, mut done, durable, answer) = match under_way.await {
                 (
@@ -193,7 +221,7 @@ impl Disk {
                 if durable {
                     self.await_report().await?;
                 }
-                return Ok(Buffer::empty());
+                return Ok((data, durable));
             };
         }
     }
@@ -217,7 +245,7 @@ impl Disk {
         match self.file.flushes.enter() {
             None => {
                 let lead = Lead::new(&self.file.flushes);
-                Completion::pending(self.lead_flush(lead, self.start(DiskAction::Flush)))
+                Completion::pending(self.lead_flush(lead, self.start_flush()))
             }
             Some(turn) => Completion::pending(async move {
                 // A turn that is lost came from a leader that is gone; a flush too many does no harm.
@@ -226,23 +254,32 @@ impl Disk {
                     return Ok(Buffer::empty());
                 }
                 let lead = Lead::new(&self.file.flushes);
-                self.lead_flush(lead, self.start(DiskAction::Flush)).await
+                self.lead_flush(lead, self.start_flush()).await
             }),
         }
+    }
+
+    fn start_flush(&self) -> OperationFuture {
+        self.file.note_flush(false);
+        self.start(DiskAction::Flush)
     }
 
     /// Carries out a flush, for all flushes that wait for it.
     async fn lead_flush(&self, lead: Lead<'_>, mut under_way: OperationFuture) -> Outcome {
         while let (_, Err(Errno::INTR | Errno::AGAIN)) = under_way.await {
-            under_way = self.start(DiskAction::Flush);
+            under_way = self.start_flush();
         }
         // A failure has taken the disk out of use by now (DISKFILE2), and that is what all are answered.
         let _ = self.await_report().await;
         if self.file.remote {
             self.check_end().await;
         }
+        let outcome = self.file.refuse_out_of_use();
+        if outcome.is_ok() {
+            self.file.note_flush(true);
+        }
         lead.finish();
-        self.file.refuse_out_of_use()?;
+        outcome?;
         Ok(Buffer::empty())
     }
 
@@ -268,7 +305,10 @@ impl Disk {
     async fn allocate_piece(&self, mode: FallocateFlags, extent: Extent) -> Result<bool, IoError> {
         let answer = loop {
             let answer = if self.file.in_memory && extent.length <= INLINE_ALLOCATE_MAX {
-                attempt::allocate(&self.file, mode, extent)
+                self.file.blocks().begin_release();
+                let answer = attempt::allocate(&self.file, mode, extent);
+                self.file.blocks().end_release();
+                answer
             } else {
                 self.start(DiskAction::Allocate { mode, extent }).await.1
             };
@@ -278,7 +318,8 @@ impl Disk {
         };
         match answer {
             Ok(_) => Ok(true),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
+            // A filter that forbids the call says no more than that; a file that may not be changed says so to a write.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM) => Ok(false),
             Err(errno) => Err(self.report("allocate", extent, errno)),
         }
     }
@@ -303,7 +344,10 @@ impl Disk {
 
     async fn zero(&self, extent: Extent, options: ZeroOptions) -> Outcome {
         self.file.admit_change(extent.end())?; // DISK3
-        if !self.zero_allocation(extent, options).await? {
+        let change = self.file.begin_change(extent);
+        let zeroed = self.zero_allocation(extent, options).await;
+        change.ended();
+        if !zeroed? {
             if options.fast {
                 return Err(IoError::Unsupported);
             }
@@ -326,6 +370,13 @@ impl Disk {
 
     async fn discard(&self, extent: Extent) -> Outcome {
         self.file.admit_change(extent.end())?; // DISK3
+        let change = self.file.begin_change(extent);
+        let discarded = self.release(extent).await;
+        change.ended();
+        discarded
+    }
+
+    async fn release(&self, extent: Extent) -> Outcome {
         match self.file.kind() {
             DiskKind::File => {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -370,7 +421,9 @@ impl BlockDevice for Disk {
         Box::pin(async move {
             let place = Place::of(&file);
             let asked = self.context.blocking_in(place, move || attempt::status(&file, extent)).await;
-            asked.unwrap_or(Err(IoError::Gone)).map(|runs| MapAnswer::of_status(&runs))
+            let runs = asked.unwrap_or(Err(IoError::Gone))?;
+            self.file.believe_read(&[0])?; // A hole may be where it was cut off.
+            Ok(MapAnswer::of_status(&runs))
         })
     }
 }

@@ -8,9 +8,11 @@
 
 mod allocation;
 mod answers;
+mod blocks;
 mod cache;
 mod health;
 mod length;
+mod marks;
 mod options;
 mod passed;
 mod state;
@@ -25,7 +27,9 @@ use crate::syncs::Syncs;
 use crate::sys;
 use allocation::AllocationPace;
 use answers::Answers;
+use blocks::Blocks;
 use health::Health;
+use marks::{Change, Marks};
 use options::{open_error, open_error_of};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
@@ -36,11 +40,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::host::{CacheMode, DiskCounters, DiskOptions, DiskState, MediumExtent, OpenError};
-use varve_block::{Access, Shape};
+use varve_block::host::{
+    CacheMode, DiskCounters, DiskMark, DiskOptions, DiskPlacement, DiskState, MediumExtent, OpenError,
+};
+use varve_block::{Access, Extent, Shape};
 
 /// `f_type` of a file system that lives in memory.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// That of ext2, ext3 and ext4.
+const EXT_MAGIC: u64 = 0xef53;
 /// Those of file systems behind which stands a process or another machine: FUSE, NFS, CIFS, SMB2, 9P, Ceph.
 const REMOTE_MAGICS: [u64; 6] = [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
 /// Sector size assumed when the kernel does not tell the alignment of direct I/O.
@@ -64,6 +72,8 @@ pub struct DiskFile {
     pub(crate) in_memory: bool,
     /// A process or another machine stands behind its file system: any system call on it may wait without end.
     pub(crate) remote: bool,
+    /// Its file system counts space as BLOCKS1 of `blocks.rs` has it.
+    counts_exactly: bool,
     discard: bool,
     fast_zero: bool,
     /// Reads can be tried without waiting.
@@ -79,6 +89,7 @@ pub struct DiskFile {
     pub(crate) syncs: Syncs,
     pub(crate) answers: Answers,
     health: Health,
+    marks: Marks,
     #[cfg(test)]
     pub(crate) tap: crate::tap::Tap,
 }
@@ -106,6 +117,9 @@ impl DiskFile {
         let (size, size_min) = (disk.size(), options.size_min.max(u64::from(disk.sector_logical)));
         if size < size_min {
             return Err(OpenError::TooSmall { path: path.to_owned(), size, size_min });
+        }
+        if disk.counts_exactly && disk.access == Access::ReadWrite {
+            disk.health.blocks.watch();
         }
         Ok(Arc::new(disk))
     }
@@ -145,6 +159,8 @@ impl DiskFile {
             memory_alignment: limits.memory,
             in_memory,
             remote: magic.is_some_and(|magic| REMOTE_MAGICS.contains(&magic)),
+            // What a buffered file is to take is counted before it has its place, in a way of each file system's own.
+            counts_exactly: in_memory || magic == Some(EXT_MAGIC) && cache == CacheMode::Direct,
             discard: can_punch,
             fast_zero: can_punch,
             nowait_read: AtomicBool::new(cache == CacheMode::Buffered),
@@ -156,6 +172,7 @@ impl DiskFile {
             syncs: Syncs::default(),
             answers: Answers::default(),
             health: Health::default(),
+            marks: Marks::default(),
             #[cfg(test)]
             tap: crate::tap::Tap::default(),
             file,
@@ -241,8 +258,62 @@ impl DiskFile {
         Arc::new(disk)
     }
 
+    /// Whether its space is watched.
+    #[cfg(test)]
+    pub(crate) fn counts_exactly(&self) -> bool {
+        self.counts_exactly
+    }
+
     pub(crate) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// What it is known to hold (MARKS1 of `marks.rs`); whoever has it open next can look whether it does.
+    pub fn marks(&self) -> Vec<DiskMark> {
+        self.marks.known()
+    }
+
+    /// It was found to hold these, and nothing has written it since it was opened.
+    pub fn adopt_marks(&self, marks: &[DiskMark]) {
+        self.marks.adopt(marks, self.size());
+    }
+
+    /// Whether its path leads to it still; may wait for the file system. That it became shorter is noticed, too.
+    pub fn placement(&self) -> DiskPlacement {
+        let _ = if self.remote { self.check_length_of_remote() } else { self.check_length() };
+        let Ok(own) = self.file.metadata() else { return DiskPlacement::AtPath };
+        if self.kind == DiskKind::File && own.nlink() == 0 {
+            return DiskPlacement::Deleted;
+        }
+        let identity = |found: &std::fs::Metadata| match self.kind {
+            DiskKind::File => (found.dev(), found.ino()),
+            DiskKind::BlockDevice => (0, found.rdev()),
+        };
+        match std::fs::metadata(&self.path) {
+            Ok(found) if identity(&found) == identity(&own) => DiskPlacement::AtPath,
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => DiskPlacement::AtPath,
+            _ => DiskPlacement::Elsewhere,
+        }
+    }
+
+    /// A change of `extent` begins.
+    pub(crate) fn begin_change(&self, extent: Extent) -> Change<'_> {
+        self.marks.begin(extent, self.size())
+    }
+
+    /// A write that has ended wrote `data`.
+    pub(crate) fn end_write(&self, change: Change<'_>, data: &[u8], is_durable: bool) {
+        change.wrote(data, self.sector_logical as usize, is_durable);
+    }
+
+    /// A flush begins, or has succeeded.
+    pub(crate) fn note_flush(&self, has_ended: bool) {
+        if has_ended { self.marks.end_flush() } else { self.marks.begin_flush() }
+    }
+
+    /// What is known of the space that it takes.
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.health.blocks
     }
 }
 

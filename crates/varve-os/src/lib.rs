@@ -40,12 +40,14 @@ pub use disk_file::{DiskFile, DiskKind};
 pub use file_stream::{FileStream, ReceivedFiles};
 pub use listener::{Listener, bind_unix, socket_pair};
 pub use medium::medium_at;
-pub use memory::{give_back_large_allocations, map_arena};
+pub use memory::{give_back_large_allocations, map_arena, raise_open_files_limit};
 pub use reactor::IoChoice;
 pub use shard::{ShardContext, ShardGone};
 pub use shards::{ShardHandle, Shards, ShardsConfig};
 pub use throttle::{ThrottleOptions, Throttled};
-pub use varve_block::host::{CacheMode, ConnectError, DiskCounters, DiskOptions, DiskState, OpenError, Peer};
+pub use varve_block::host::{
+    CacheMode, ConnectError, DiskCounters, DiskMark, DiskOptions, DiskPlacement, DiskState, OpenError, Peer,
+};
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,19 @@ unsafe impl Memory for MappedMemory {
     }
 }
 
+/// Lets the process have as many files open as its hard limit allows: disks, sockets and clients each take one.
+pub fn raise_open_files_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => tracing::info!(before = current, now = maximum, "more files may be open"),
+        Err(error) => tracing::warn!(limit = current, %error, "the limit of open files cannot be raised"),
+    }
+}
+
 /// An arena of `length` bytes, rounded up to huge pages: explicit ones, else transparent ones, else the heap.
 pub fn map_arena(length: usize) -> Arena {
     let length = length.max(1).next_multiple_of(HUGE_PAGE);

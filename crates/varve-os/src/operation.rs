@@ -70,6 +70,9 @@ impl DiskOperation {
         let sync = (makes_durable && is_cached).then(|| disk.syncs.enter());
         let begun = clock::tick();
         disk.answers.begin(begun);
+        if matches!(action, DiskAction::Allocate { .. }) {
+            disk.blocks().begin_release();
+        }
         Self { disk, action, sync, begun }
     }
 
@@ -97,6 +100,9 @@ impl DiskOperation {
         }
         if let Some(number) = self.sync.take() {
             self.disk.syncs.leave(number);
+        }
+        if matches!(self.action, DiskAction::Allocate { .. }) {
+            self.disk.blocks().end_release();
         }
         self.disk.answers.end(self.begun, clock::tick());
     }

@@ -31,6 +31,8 @@ const ENTRIES: u32 = 256;
 const COMPLETIONS: u32 = 4096;
 /// Marks completions of the descriptor that wakes the shard.
 const NOTIFY: u64 = u64::MAX;
+/// How long to wait when the kernel has no memory for what is queued.
+const NOMEM_PAUSE: Duration = Duration::from_millis(1);
 /// Marks completions of cancellations.
 const CANCEL: u64 = u64::MAX - 1;
 /// Tells a receive that nothing is there yet, so that it waits without trying (`IORING_RECVSEND_POLL_FIRST`).
@@ -83,6 +85,8 @@ impl Ring {
             _arena: arena.clone(),
         };
         ring.listen();
+        // A filter may allow to make a ring, and forbid to use it.
+        ring.ring.submit()?;
         Ok(ring)
     }
 
@@ -121,6 +125,8 @@ impl Ring {
                 Ok(_) => {}
                 // Interrupted, timed out, or no room for completions before some are reaped.
                 Err(Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY)) => return,
+                // What is queued stays so, and is handed over when there is memory.
+                Err(Some(Errno::NOMEM)) => return std::thread::park_timeout(NOMEM_PAUSE),
                 Err(errno) => panic!("the ring refuses to work: {errno:?}"),
             }
         }

@@ -7,6 +7,7 @@ use crate::reactor::IoChoice;
 use crate::shard::{Call, Core, ShardContext, ShardGone};
 use futures_channel::oneshot;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -38,6 +39,13 @@ impl Default for ShardsConfig {
             drain_max: Duration::from_secs(10),
         }
     }
+}
+
+/// A shard's own loop has panicked, which is no task's fault: the kernel may still write to memory of its requests, and what waits for
+/// it, a stop included, would wait for ever.
+fn end_process(shard: usize) -> ! {
+    tracing::error!(shard, "a shard's loop panicked: the process ends at once");
+    std::process::exit(1)
 }
 
 /// The running shards. Dropping them stops them.
@@ -80,7 +88,8 @@ impl Shards {
         let main = move || match Core::new(index, choice, calls, helpers, arena) {
             Ok(core) => {
                 let _ = started.send(Ok(core.reactor.is_ring()));
-                core.run(&quiet)
+                let run = catch_unwind(AssertUnwindSafe(|| core.run(&quiet)));
+                run.unwrap_or_else(|_| end_process(index))
             }
             Err(error) => {
                 let _ = started.send(Err(error));

@@ -4,12 +4,12 @@
 use varve_block::Durability;
 use varve_os::{DiskFile, DiskOptions, IoChoice, Shards, ShardsConfig};
 
-/// Forbids `io_uring_setup` to this thread and those it starts, as container profiles do: EPERM.
-fn forbid_rings() {
+/// Forbids a system call to this thread and those it starts, as container profiles do: EPERM.
+fn forbid(call: libc::c_long) {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let number = u32::try_from(libc::SYS_io_uring_setup).expect("system calls have small numbers");
+    let number = u32::try_from(call).expect("system calls have small numbers");
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     let step = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
     let mut steps = [
@@ -29,7 +29,18 @@ fn forbid_rings() {
 
 #[test]
 fn without_rings_helper_threads_stand_in() {
-    forbid_rings();
+    for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter] {
+        std::thread::scope(|scope| {
+            let beside = scope.spawn(move || {
+                forbid(call);
+                helper_threads_stand_in();
+            });
+            beside.join().expect("they do");
+        });
+    }
+}
+
+fn helper_threads_stand_in() {
     let config = |io| ShardsConfig { io, arena_bytes: 1 << 20, ..ShardsConfig::default() };
     assert!(Shards::start(&config(IoChoice::Ring)).is_err(), "who insists on a ring is told");
 

@@ -139,11 +139,15 @@ pub async fn remove(disk: &Disk) -> Result<(), IoError> {
 /// Zeroes everything before the data, label first; with `tail` also the last MiB, where other programs sign.
 async fn wipe(device: &Device, tail: bool) -> Result<(), IoError> {
     let size = align_down(device.shape().size, BLOCK_SIZE);
-    assert!(size >= 2 * BLOCK_SIZE, "a disk with room for labels, as `examine` or the label has shown");
     let options = ZeroOptions { unmap: false, ..ZeroOptions::default() };
-    device.zero(Extent::new(0, 2 * BLOCK_SIZE), options).await?;
-    device.flush().await?;
-    device.zero(Extent::between(2 * BLOCK_SIZE, DATA_OFFSET.min(size)), options).await?;
+    // Of a disk that was cut short there may be less than its labels took.
+    let labels = size.min(2 * BLOCK_SIZE);
+    for extent in [Extent::between(0, labels), Extent::between(labels, DATA_OFFSET.min(size))] {
+        if !extent.is_empty() {
+            device.zero(extent, options).await?;
+            device.flush().await?;
+        }
+    }
     if tail {
         let start = align_down(device.shape().size.saturating_sub(TAIL_LENGTH), BLOCK_SIZE).max(DATA_OFFSET);
         device.zero(Extent::between(start, size), options).await?;

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, MediumExtent, OpenError, Peer};
+use varve_block::host::{
+    ConnectError, DiskCounters, DiskMark, DiskOptions, DiskPlacement, DiskState, MediumExtent, OpenError, Peer,
+};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
 
@@ -41,6 +43,16 @@ pub trait OpenDisk: Send + Sync {
     fn counters(&self) -> DiskCounters;
     /// Whether requests are under way whose answer no task awaits any more.
     fn has_abandoned(&self) -> bool;
+    /// What it is known to hold, to be read again when it returns after it was away; of some disks nothing is known.
+    fn marks(&self) -> Vec<DiskMark> {
+        Vec::new()
+    }
+    /// It was found to hold these, and nothing has written it since.
+    fn adopt_marks(&self, _: &[DiskMark]) {}
+    /// Whether its path leads to it still. May wait for ever.
+    fn placement(&self) -> DiskPlacement {
+        DiskPlacement::AtPath
+    }
     /// Itself, for the world that opened it.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }

@@ -6,6 +6,7 @@ mod client;
 mod consent;
 mod containment;
 mod conversions;
+mod cut_off;
 mod damaged_images;
 mod dumps;
 mod harness;

@@ -58,6 +58,20 @@ fn a_daemon_of_which_writes_wait_stops_soon() {
 }
 
 #[test]
+fn a_daemon_whose_terminal_is_gone_stops_in_order() {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 16M");
+    world.ok("export create data/a --nbd unix:a.sock");
+    Client::new(&world.path("a.sock"), "data/a").fill(0, 1 << 20, 7).expect("it is served");
+    world.signal(Signal::HUP);
+    assert_eq!(world.ended(), Some(0), "{}", world.log());
+    assert!(world.log().contains("stopped") && !world.path("varve.sock").exists(), "{}", world.log());
+    world.start();
+    let found = Client::new(&world.path("a.sock"), "data/a").read(0, 1 << 20).expect("it is served");
+    assert!(found.iter().all(|byte| *byte == 7));
+}
+
+#[test]
 fn what_cannot_be_made_durable_at_the_stop_marks_the_exit_status() {
     let mut world = World::with_group();
     world.ok("pool create data/p --size 64M");

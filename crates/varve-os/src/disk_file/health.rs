@@ -1,5 +1,6 @@
 //! What is known of the health of an open disk.
 
+use super::blocks::Blocks;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub(crate) struct Health {
     /// The tick at which the length was looked at (HEALTH2 of `state.rs`).
     pub(super) checked: AtomicU64,
     pub(super) failures: EventLimit,
+    pub(super) blocks: Blocks,
 }
 
 impl Default for Health {
@@ -25,6 +27,7 @@ impl Default for Health {
             out_of_use: OnceLock::new(),
             checked: AtomicU64::new(0),
             failures: EventLimit::new(FAILURES_INTERVAL),
+            blocks: Blocks::default(),
         }
     }
 }

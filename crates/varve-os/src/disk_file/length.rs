@@ -37,7 +37,10 @@ impl DiskFile {
         let fail = |errno| open_error(&self.path, errno);
         // First, so that the file does not count as cut short by another program.
         self.size.fetch_min(bytes, Ordering::Relaxed);
-        rustix::fs::ftruncate(&self.file, bytes).map_err(fail)?;
+        self.health.blocks.begin_release();
+        let cut = rustix::fs::ftruncate(&self.file, bytes);
+        self.health.blocks.end_release();
+        cut.map_err(fail)?;
         rustix::fs::fsync(&self.file).map_err(fail)?;
         self.size.store(bytes, Ordering::Relaxed);
         Ok(())

@@ -56,7 +56,8 @@ fn a_file_that_became_shorter_is_out_of_use_and_never_made_longer() {
                     }
                     let read = device.read(SIZE / 2, arena.take(4096)).await.err();
                     assert_eq!(read, Some(IoError::Gone));
-                    device.read(0, arena.take(4096)).await.expect("what is left can be read");
+                    let left = device.read(0, arena.take(4096)).await.err();
+                    assert_eq!(left, Some(IoError::Gone), "DISK3: nor is what is left read");
                     assert_eq!(
                         std::fs::metadata(&at).expect("there").len(),
                         CUT,
@@ -96,6 +97,79 @@ fn a_read_across_a_new_end_takes_the_disk_out_of_use() {
                 );
             });
             assert_eq!(done, Ok(()), "{place:?}");
+        }
+    });
+}
+
+/// Full of a pattern that has no zeros, and flushed.
+async fn fill(device: &Device, arena: &varve_block::Arena) {
+    for at in (0..SIZE).step_by(64 << 10) {
+        let mut data = arena.take(64 << 10);
+        data.iter_mut().for_each(|byte| *byte = 7);
+        device.write(at, data.freeze(), Durability::Volatile).await.expect("written");
+    }
+    device.flush().await.expect("flushed");
+}
+
+#[test]
+fn what_was_cut_off_is_never_read_as_zeros_however_soon_something_is_written_behind_it() {
+    with_shards(1, |shards| {
+        for place in &places() {
+            for kind in 0..4 {
+                let (directory, file) = new_disk(place, SIZE);
+                let (path, kept) = (directory.path().join("disk"), Arc::clone(&file));
+                let done = shards.handle(0).run_and_wait(move |context| async move {
+                    let (device, arena) = (context.disk(&file), context.arena());
+                    fill(&device, &arena).await;
+                    device.read(0, arena.take(4096)).await.expect("it is in use");
+                    // As a write does that was under way.
+                    cut(&path, CUT);
+                    cut(&path, SIZE - 4096);
+                    let outcome = match kind {
+                        0 => device.read(SIZE / 2, arena.take(4096)).await.err(),
+                        1 => device.read(SIZE / 2, arena.take(256 << 10)).await.err(),
+                        2 => device.read(CUT - 4096, arena.take(8192)).await.err(),
+                        _ => device.status(Extent::new(SIZE / 2, 4096)).await.err(),
+                    };
+                    assert_eq!(outcome, Some(IoError::Gone), "HEALTH3");
+                    assert_eq!(device.read(0, arena.take(4096)).await.err(), Some(IoError::Gone), "DISK3");
+                });
+                assert_eq!(done, Ok(()), "{place:?}, read {kind}");
+                assert_eq!(kept.state(), DiskState::Shrunk { expected: SIZE, found: SIZE - 4096 });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_that_is_cut_short_and_made_as_long_as_before_is_found_out_where_space_is_counted() {
+    with_shards(1, |shards| {
+        for place in [("/dev/shm".into(), CacheMode::Buffered), (std::env::temp_dir(), CacheMode::Direct)] {
+            let (directory, file) = new_disk(&place, SIZE);
+            if !file.counts_exactly() {
+                eprintln!("SKIPPED: the file system of {} counts space in its own way", place.0.display());
+                continue;
+            }
+            let (path, kept) = (directory.path().join("disk"), Arc::clone(&file));
+            let done = shards.handle(0).run_and_wait(move |context| async move {
+                let (device, arena) = (context.disk(&file), context.arena());
+                fill(&device, &arena).await;
+                device.discard(Extent::new(0, 256 << 10)).await.expect("it gives space back");
+                device.flush().await.expect("flushed");
+                let holes = device.read(0, arena.take(4096)).await.expect("read");
+                assert!(holes.iter().all(|byte| *byte == 0), "BLOCKS1: it gave that back itself");
+                cut(&path, SIZE / 2);
+                cut(&path, SIZE);
+                let read = device.read(SIZE - 4096, arena.take(4096)).await.err();
+                assert_eq!(read, Some(IoError::Gone), "HEALTH3, BLOCKS1");
+            });
+            assert_eq!(done, Ok(()), "{place:?}");
+            assert!(
+                matches!(kept.state(), DiskState::CutOff { lost } if lost >= SIZE / 2),
+                "{}",
+                kept.state()
+            );
+            assert!(kept.grow(2 * SIZE).is_err(), "HEALTH2");
         }
     });
 }
