@@ -5,8 +5,8 @@ use varve_api::{Cache, PhysicalVolumeState};
 use varve_format::Label;
 use varve_volume::world::DiskRef;
 
-/// For how long none of a disk's requests is answered before it is shown as stalled.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// For how long none of the requests to a disk or a mapper is answered before that is a problem.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// A disk that is open and locked.
 pub(super) struct KnownDisk {

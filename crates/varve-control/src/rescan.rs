@@ -54,6 +54,9 @@ impl Control {
         request: PhysicalVolumeScan,
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
         let _lock = self.lock_host().await?;
+        if !request.dry_run {
+            self.watch.forget_errors();
+        }
         let mut paths: Vec<PathBuf> = match request.paths.as_slice() {
             [] => self.unopened.borrow().keys().cloned().collect(),
             paths => paths.iter().map(PathBuf::from).collect(),

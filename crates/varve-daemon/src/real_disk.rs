@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_block::Shape;
+use varve_block::host::FileLook;
 use varve_os::{DiskCounters, DiskFile, DiskState, OpenError};
 use varve_volume::world::{DiskRef, OpenDisk};
 
@@ -49,6 +50,10 @@ impl OpenDisk for RealDisk {
 
     fn counters(&self) -> DiskCounters {
         self.0.counters()
+    }
+
+    fn look(&self) -> FileLook {
+        self.0.look()
     }
 
     fn has_abandoned(&self) -> bool {

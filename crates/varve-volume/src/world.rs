@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError, Peer};
+use varve_block::host::{
+    ConnectError, DiskCounters, DiskOptions, DiskState, FileIdentity, FileLook, OpenError, Peer,
+};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
 
@@ -35,6 +37,8 @@ pub trait OpenDisk: Send + Sync {
     fn silence(&self) -> Duration;
     /// What was counted of its requests.
     fn counters(&self) -> DiskCounters;
+    /// What its file is like now. May wait for ever.
+    fn look(&self) -> FileLook;
     /// Whether requests are under way whose answer no task awaits any more.
     fn has_abandoned(&self) -> bool;
     /// Itself, for the world that opened it.
@@ -86,6 +90,8 @@ pub trait Files: Send + Sync {
     fn exists(&self, path: &Path) -> bool;
     /// Whether there is a folder at `path`.
     fn is_folder(&self, path: &Path) -> bool;
+    /// What is at `path`, links not followed; none if nothing is.
+    fn identity(&self, path: &Path) -> Option<FileIdentity>;
     /// The one of the exported files `own` on which `path` lies, if it does.
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
     /// Makes what is remembered durable: the text takes the place of the one before.

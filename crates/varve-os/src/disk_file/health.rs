@@ -17,6 +17,8 @@ pub(crate) struct Health {
     /// The tick at which the length was looked at (HEALTH2 of `state.rs`).
     pub(super) checked: AtomicU64,
     pub(super) failures: EventLimit,
+    /// Of these, those for want of space.
+    pub(super) no_space: AtomicU64,
 }
 
 impl Default for Health {
@@ -25,6 +27,7 @@ impl Default for Health {
             out_of_use: OnceLock::new(),
             checked: AtomicU64::new(0),
             failures: EventLimit::new(FAILURES_INTERVAL),
+            no_space: AtomicU64::new(0),
         }
     }
 }

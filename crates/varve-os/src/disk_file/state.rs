@@ -13,8 +13,10 @@ use crate::attempt::error_of;
 use crate::{clock, sys};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use varve_block::IoError;
+use varve_block::host::FileLook;
 
 impl DiskFile {
     /// Whether it is in use, or why not (HEALTH1).
@@ -29,7 +31,11 @@ impl DiskFile {
 
     /// What was counted since it was opened.
     pub fn counters(&self) -> DiskCounters {
-        DiskCounters { errors: self.health.failures.total(), slow: self.answers.slow() }
+        DiskCounters {
+            errors: self.health.failures.total(),
+            no_space: self.health.no_space.load(Ordering::Relaxed),
+            slow: self.answers.slow(),
+        }
     }
 
     /// What a request on a disk that is out of use is answered.
@@ -61,6 +67,9 @@ impl DiskFile {
 
     /// Reports a request that failed, if not many did lately.
     pub(crate) fn report(&self, verb: &'static str, offset: u64, length: u64, errno: Errno) {
+        if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
+            self.health.no_space.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(untold) = self.health.failures.note(clock::now()) {
             tracing::error!(
                 path = %self.path.display(), verb, offset, length, %errno, untold,
@@ -81,6 +90,22 @@ impl DiskFile {
         }
         self.health.checked.store(tick, Ordering::Relaxed);
         self.check_length()
+    }
+
+    /// What its file is like now, and the file system below; may wait for ever.
+    pub fn look(&self) -> FileLook {
+        let Ok(metadata) = self.file.metadata() else { return FileLook::default() };
+        if self.kind == DiskKind::BlockDevice {
+            return FileLook::default();
+        }
+        let is_sparse = metadata.blocks().saturating_mul(512) < metadata.len();
+        let system = rustix::fs::fstatvfs(&self.file).ok().filter(|_| is_sparse);
+        let left = |system: rustix::fs::StatVfs| {
+            let is_root = rustix::process::geteuid().is_root();
+            let blocks = if is_root { system.f_bfree } else { system.f_bavail };
+            blocks.saturating_mul(system.f_frsize)
+        };
+        FileLook { is_deleted: metadata.nlink() == 0, room: system.map(left) }
     }
 
     /// Takes the disk out of use if it is shorter than it was; does not wait.
