@@ -13,6 +13,7 @@ mod job;
 mod metadata;
 mod nouns;
 mod requests;
+mod status;
 mod volume_map;
 mod words;
 
@@ -23,9 +24,9 @@ pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    AutoExtend, Backup, ByteExtent, DaemonStatus, Event, Export, Group, History, HistoryEntry, LogicalVolume,
-    Mapper, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
-    SnapshotStore, ThinUse, Traffic, VolumeImage,
+    AutoExtend, Backup, ByteExtent, Export, Group, History, HistoryEntry, LogicalVolume, Mapper,
+    PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore,
+    ThinUse, Traffic, VolumeImage,
 };
 pub use requests::{
     Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
@@ -35,9 +36,10 @@ pub use requests::{
     Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
     Split, VolumeChange, VolumeCreate,
 };
+pub use status::{DaemonStatus, Event, Problem};
 pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, Health, JobState, Layout, MapKind,
-    MemberState, MetadataOrder, OverCommit, PhysicalVolumeState, ReadPolicy, SnapshotMode, SnapshotState,
-    VolumeState, WhenFull,
+    MemberState, MetadataOrder, OverCommit, PhysicalVolumeState, ProblemKind, ReadPolicy, SnapshotMode,
+    SnapshotState, VolumeState, WhenFull,
 };

@@ -111,6 +111,12 @@ nouns! {
         /// Whether writes that need a copy wait for space.
         #[serde(default)]
         pub paused: bool,
+        /// Whether writes failed for want of space, and none has come since.
+        #[serde(default)]
+        pub refusing: bool,
+        /// Whether it is extended when it is nearly full, as far as is known.
+        #[serde(default)]
+        pub can_grow: bool,
         /// Snapshots that were dropped for want of space since the daemon started.
         #[serde(default)]
         pub dropped: u64,
@@ -222,6 +228,12 @@ nouns! {
         pub removing: u32,
         /// Whether writes wait for space.
         pub paused: bool,
+        /// Whether writes failed for want of space, and none has come since.
+        #[serde(default)]
+        pub refusing: bool,
+        /// Whether it is extended when it is nearly full, as far as is known.
+        #[serde(default)]
+        pub can_grow: bool,
         /// Writes that waited for space in vain since the daemon started.
         pub timed_out: u64,
         /// What is done when it fills.
@@ -451,41 +463,6 @@ nouns! {
         pub group: String,
         /// The newest first.
         pub entries: Vec<HistoryEntry>,
-    }
-
-    /// Something that happened, for logs and listeners.
-    struct Event {
-        /// Counts what has happened since the daemon began to serve, from 1 on.
-        pub number: u64,
-        /// Seconds since 1970.
-        pub time: u64,
-        /// The group, volume, snapshot, export or disk.
-        pub subject: String,
-        /// What happened.
-        pub message: String,
-    }
-
-    /// The daemon itself.
-    struct DaemonStatus {
-        /// Its version.
-        pub version: String,
-        /// Its process.
-        pub pid: u32,
-        /// Seconds since 1970 when it began to serve.
-        pub started: u64,
-        /// Threads that serve volumes.
-        pub shards: u32,
-        /// `ring` or `pool`.
-        pub io: String,
-        /// Where it keeps what it remembers.
-        pub state_dir: String,
-        /// Whether anything needs a person.
-        pub health: Health,
-        /// What is not as it should be, one sentence each.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        pub problems: Vec<String>,
-        /// The last things that happened, the newest last.
-        pub events: Vec<Event>,
     }
 }
 

@@ -11,6 +11,9 @@ macro_rules! words {
             pub enum $name { $($(#[$variant_meta])* #[serde(rename = $word)] $variant,)* }
 
             impl $name {
+                /// All of them.
+                pub const ALL: &[Self] = &[$($name::$variant),*];
+
                 /// The word that stands for it in JSON and in tables.
                 pub const fn word(self) -> &'static str {
                     match self { $($name::$variant => $word,)* }
@@ -115,6 +118,64 @@ words! {
         Ok = "ok",
         /// Something does; `varve status` says what.
         Attention = "attention",
+    }
+
+    /// What is not as it should be; `docs/status.md` says when each begins and ends.
+    ProblemKind {
+        /// A write or flush of a disk failed, or it became shorter: it is out of use.
+        DiskFailed = "disk-failed",
+        /// Requests of a disk wait, and none is answered.
+        DiskStalled = "disk-stalled",
+        /// A disk of a group is not there.
+        DiskMissing = "disk-missing",
+        /// A disk has an old description of its group.
+        DiskStale = "disk-stale",
+        /// The label of a disk is not valid.
+        DiskDamaged = "disk-damaged",
+        /// Another disk carries the same label.
+        DiskDuplicate = "disk-duplicate",
+        /// Requests of a disk failed since it was scanned last.
+        DiskErrors = "disk-errors",
+        /// The file of a disk was deleted, or its path leads elsewhere: the next start does not find it.
+        DiskUnlinked = "disk-unlinked",
+        /// No spare takes the place of a disk.
+        DiskNotReplaced = "disk-not-replaced",
+        /// The file system below a disk or image has no room.
+        HostFull = "host-full",
+        /// Disks of a group are missing or stale.
+        GroupIncomplete = "group-incomplete",
+        /// A change reached only some disks of a group.
+        GroupUndecided = "group-undecided",
+        /// A group cannot be used.
+        GroupDamaged = "group-damaged",
+        /// Members of an array are not in sync.
+        ArrayDegraded = "array-degraded",
+        /// Members of an array differ.
+        ArrayMismatch = "array-mismatch",
+        /// A volume or pool takes no changes since one failed.
+        VolumeFailing = "volume-failing",
+        /// Something in a volume or pool panicked.
+        VolumeFailed = "volume-failed",
+        /// A volume or pool cannot be used.
+        VolumeUnusable = "volume-unusable",
+        /// The mapper of a volume is away.
+        MapperAway = "mapper-away",
+        /// The mapper of a volume is connected and does not answer.
+        MapperSilent = "mapper-silent",
+        /// Writes wait for space.
+        SpaceWaited = "space-waited-for",
+        /// Writes failed for want of space, and none has come since.
+        SpaceRefused = "space-refused",
+        /// A pool that is over-committed is nearly full and cannot grow.
+        PoolFull = "pool-full",
+        /// A snapshot was dropped to make room.
+        SnapshotDropped = "snapshot-dropped",
+        /// The file of an image was deleted, and is kept only because it is open.
+        ImageDeleted = "image-deleted",
+        /// An export is not served.
+        ExportDown = "export-down",
+        /// What is remembered cannot be written.
+        StateUnwritable = "state-unwritable",
     }
 
     /// How a volume's bytes are laid on disks.

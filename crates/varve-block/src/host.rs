@@ -165,6 +165,8 @@ impl MediumExtent {
 pub struct DiskCounters {
     /// Requests that failed.
     pub errors: u64,
+    /// Of these, those for which the file system below had no room.
+    pub no_space: u64,
     /// Requests that took a second or longer.
     pub slow: u64,
 }
@@ -216,6 +218,24 @@ pub enum DiskPlacement {
     Deleted,
     /// There is nothing, or something else.
     Elsewhere,
+}
+
+/// What tells one file from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileIdentity {
+    /// The device that its file system is on.
+    pub device: u64,
+    /// Its number there.
+    pub number: u64,
+}
+
+/// What the file below an open disk is like now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FileLook {
+    /// Whether its path leads to it.
+    pub placement: DiskPlacement,
+    /// If it is a file that may need more of its file system: bytes that this has left.
+    pub room: Option<u64>,
 }
 
 /// Whether a disk is in use, or why not.

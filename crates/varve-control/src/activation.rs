@@ -358,6 +358,11 @@ pub(super) fn state_of(
     (state, unusable.map(|failure| failure.message.clone()))
 }
 
+/// Whether a person has taken a volume or pool out of use.
+pub(super) fn is_deactivated(entry: &LogicalVolume) -> bool {
+    entry.inactive.as_deref() == Some(DEACTIVATED)
+}
+
 /// TEXT15.
 fn one_line(reason: &str) -> String {
     let plain = reason.chars().map(|letter| if letter.is_control() { ' ' } else { letter });

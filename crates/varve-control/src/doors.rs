@@ -4,16 +4,19 @@
 
 use super::Control;
 use super::address::Address;
+use super::exports::parsed;
 use super::find::LocatedVolume;
 use super::known_export::{KnownExport, Open};
 use crate::failures;
 use crate::remembered::RememberedExport;
 use futures_util::future::{Either, join_all, select};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
+use varve_block::host::FileIdentity;
 use varve_block::{Moment, Portal, UnixTime};
 use varve_export::fuse::FuseOptions;
 use varve_vg::names::VolumeName;
@@ -51,6 +54,61 @@ impl Control {
                 let _ = shard.exports(&address).close_all().await;
             }
             _ => {}
+        }
+    }
+
+    /// EXPORTS3: serves an export again that is down, or does not have the file any more that it `had`.
+    async fn recover_export(&self, id: &str, had: Option<FileIdentity>) -> Result<(), Failure> {
+        let _lock = self.lock_exports().await?;
+        let (is_down, remembered) = {
+            let exports = self.exports.borrow();
+            let is_meant = |export: &&KnownExport| {
+                let is_known = !export.is_open() || export.file == had; // Else another one at its address has recovered it.
+                is_known && !matches!(export.open, Open::Moving)
+            };
+            let Some(export) = exports.get(id).filter(is_meant) else { return Ok(()) };
+            (!export.is_open(), export.remembered.clone())
+        };
+        let address = parsed(&remembered);
+        match &address {
+            Some(Address::Nbd(place)) if !is_down => {
+                self.check_folder(&Address::Nbd(place.clone())).await?;
+                self.listen_again(&remembered.address, place).await?;
+            }
+            _ => {
+                self.drop_mount(id).await;
+                self.restore_export(remembered.clone(), self.context.clock().now()).await;
+            }
+        }
+        self.note_file(&remembered.address).await;
+        Ok(())
+    }
+
+    /// Learns the file of all exports at `address`.
+    async fn note_file(&self, address: &str) {
+        let at = |export: &&KnownExport| export.remembered.address == address && export.is_open();
+        let path = self.exports.borrow().values().find(at).and_then(KnownExport::path);
+        let Some(path) = path else { return };
+        let asked = path.clone();
+        let Ok(Some(file)) = self.at_path(&path, move |files| files.identity(&asked)).await else { return };
+        let mut exports = self.exports.borrow_mut();
+        for export in exports.values_mut().filter(|export| export.remembered.address == address) {
+            (export.file, export.away) = (Some(file), None);
+        }
+    }
+
+    /// Has the socket at `address` listen anew; its connections stay.
+    pub(super) async fn listen_again(&self, address: &str, place: &Place) -> Result<(), Failure> {
+        let Some(shard) = self.socket_home(address) else { return Ok(()) };
+        let listens = shard.exports(address).listen_again(place.clone()).await.map_err(failures::gone)?;
+        listens.map_err(|error| failures::listen(address, &error))
+    }
+
+    /// Releases the mount of an export that clients do not find any more.
+    pub(super) async fn drop_mount(&self, id: &str) {
+        if let Some(Open::Fuse(mut door)) = self.take_open(id) {
+            let place = door.path().to_owned();
+            let _ = self.at_mount(&place, move |_| door.detach()).await;
         }
     }
 
@@ -101,16 +159,17 @@ impl Control {
             read_only: remembered.read_only,
         };
         let (own_name, place, resources) = (name.to_string(), place.clone(), self.doors.clone());
-        if let Place::Tcp(address) = &place
-            && !address.ip().is_loopback()
-        {
-            let open =
-                format!("open to other hosts at tcp:{address}: anybody who reaches it may use the volume");
-            self.warn(&own_name, &open);
-        }
-        let export = NewExport { name: own_name.clone(), place, resources, target };
+        let export = NewExport { name: own_name.clone(), place: place.clone(), resources, target };
         let opened = shard.exports(&address).open(export).await.map_err(failures::gone)?;
         if opened.map_err(|error| failures::listen(&address, &error))? {
+            if let Place::Tcp(address) = &place
+                && !address.ip().is_loopback()
+            {
+                let open = format!(
+                    "open to other hosts at tcp:{address}: anybody who reaches it may use the volume"
+                );
+                self.warn(&own_name, &open);
+            }
             return Ok(Open::Nbd(shard));
         }
         Err(Failure::new(Code::ExportExists, format!("{own_name} is exported at this socket already")))
@@ -258,4 +317,63 @@ impl Control {
     fn name_of_export(&self, id: &str) -> Option<String> {
         self.exports.borrow().get(id).map(|export| export.name.to_string())
     }
+}
+
+/// EXPORTS3: looks at the files of all exports, folder by folder, and recovers those that are not served.
+pub(super) fn watch(control: &Control) {
+    let mut folders: BTreeMap<PathBuf, Vec<(String, PathBuf)>> = BTreeMap::new();
+    for (id, export) in &*control.exports.borrow() {
+        match (export.path(), export.folder()) {
+            (Some(path), Some(folder)) => folders.entry(folder).or_default().push((id.clone(), path)),
+            _ if !export.is_open() => recover(control, id.clone(), None),
+            _ => {}
+        }
+    }
+    for (folder, known) in folders {
+        let look = move |files: &dyn Files| -> Vec<(String, Option<FileIdentity>)> {
+            known.into_iter().map(|(id, path)| (id, files.identity(&path))).collect()
+        };
+        control.look_at(&folder, look, |control, _, found| {
+            found.into_iter().for_each(|(id, file)| judge(control, id, file));
+        });
+    }
+}
+
+/// The file of an export is this one.
+fn judge(control: &Control, id: String, found: Option<FileIdentity>) {
+    let had = {
+        let mut exports = control.exports.borrow_mut();
+        let Some(export) = exports.get_mut(&id) else { return };
+        if export.is_open() && found.is_some() && export.file.is_none_or(|file| Some(file) == found) {
+            (export.file, export.away) = (found, None);
+            return;
+        }
+        export.file
+    };
+    recover(control, id, had);
+}
+
+/// EXPORTS3, in a task of its own, if there is something to serve.
+fn recover(control: &Control, id: String, had: Option<FileIdentity>) {
+    let name = control.exports.borrow().get(&id).map(|export| export.name.clone());
+    if name.is_none_or(|name| control.find_volume(&name).is_err()) {
+        return;
+    }
+    let set = |control: &Control, id: &str, is_recovering: bool, away: Option<Failure>| {
+        let mut exports = control.exports.borrow_mut();
+        let Some(export) = exports.get_mut(id) else { return true };
+        if away.is_some() {
+            export.away = away;
+        }
+        std::mem::replace(&mut export.is_recovering, is_recovering)
+    };
+    if set(control, &id, true, None) {
+        return; // The last attempt has not ended.
+    }
+    let me = control.weak();
+    control.context.spawner().spawn(async move {
+        let Some(control) = me.upgrade() else { return };
+        let recovered = control.recover_export(&id, had).await;
+        set(&control, &id, false, recovered.err());
+    });
 }

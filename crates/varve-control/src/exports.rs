@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - EXPORTS1. An export that was made is remembered before its command returns, and comes back when its volume does.
+//! - EXPORTS3. An export that is down, or whose socket or mount has gone, is tried again until it is served or removed; its clients stay.
 //! - EXPORTS2. An export that was removed is forgotten before its door is closed, and does not come back.
 //! - EXPORTS3. What clients have open is not taken away, renamed or changed under them, unless the command is forced.
 
@@ -81,7 +82,7 @@ impl Control {
         };
         let open = self.open_export(&remembered, &name, &address, &located).await?;
         let stored = remembered.clone();
-        self.exports.borrow_mut().insert(id.clone(), KnownExport { remembered, name, open });
+        self.keep_export(remembered, name, open).await;
         self.remembered.borrow_mut().exports.push(stored);
         // EXPORTS1
         if let Err(failure) = self.save().await {
@@ -214,7 +215,7 @@ impl Control {
         }
     }
 
-    async fn restore_export(&self, remembered: RememberedExport, deadline: Moment) {
+    pub(super) async fn restore_export(&self, remembered: RememberedExport, deadline: Moment) {
         let Ok(name) = remembered.name.parse::<VolumeName>() else {
             tracing::warn!(export = remembered.id, name = remembered.name, "an export has no valid name");
             return;
@@ -223,6 +224,11 @@ impl Control {
         let (door, text) = (remembered.door, remembered.address.clone());
         let parsed =
             self.context.files_at(Path::new(&remembered.address), move |_| Address::parse(door, &text)).await;
+        if let Ok(Ok(address)) = &parsed
+            && let Err(failure) = self.check_folder(address).await
+        {
+            return self.keep_export(remembered, name, Open::Down(failure)).await;
+        }
         let opened = match (parsed, self.find_volume(&name)) {
             // Another volume may have its name now.
             (Ok(_), Ok(located)) if located.volume.id != remembered.volume => Err(Failure::new(
@@ -240,12 +246,22 @@ impl Control {
             (Ok(Err(failure)), _) | (_, Err(failure)) => Err(failure),
             (Err(failure), _) => Err(failure),
         };
-        let open = opened.unwrap_or_else(|failure| {
-            tracing::warn!(export = remembered.id, volume = %name, %failure, "an export did not come back");
-            Open::Down(failure)
-        });
+        let open = opened.unwrap_or_else(Open::Down);
+        self.keep_export(remembered, name, open).await;
+    }
+
+    /// Knows an export from now on, and the file that it has now.
+    async fn keep_export(&self, remembered: RememberedExport, name: VolumeName, open: Open) {
         let id = remembered.id.clone();
-        self.exports.borrow_mut().insert(id, KnownExport { remembered, name, open });
+        let export = KnownExport { remembered, name, open, file: None, away: None, is_recovering: false };
+        let path = export.path().filter(|_| export.is_open());
+        self.exports.borrow_mut().insert(id.clone(), export);
+        let Some(path) = path else { return };
+        let asked = path.clone();
+        let file = self.at_path(&path, move |files| files.identity(&asked)).await.ok().flatten();
+        if let Some(export) = self.exports.borrow_mut().get_mut(&id) {
+            export.file = file;
+        }
     }
 
     /// `name` with what its volume and group are called now; unchanged if they are not there.
@@ -309,7 +325,7 @@ impl Control {
     }
 
     /// Refuses an address in a folder that is not there.
-    async fn check_folder(&self, address: &Address) -> Result<(), Failure> {
+    pub(super) async fn check_folder(&self, address: &Address) -> Result<(), Failure> {
         let (Address::Nbd(Place::Unix(path)) | Address::Fuse(path)) = address else { return Ok(()) };
         let Some(folder) = path.parent().map(Path::to_owned) else { return Ok(()) };
         let asked = folder.clone();
@@ -406,6 +422,9 @@ fn shown(known: &KnownExport) -> Export {
     let remembered = &known.remembered;
     let address = parsed(remembered);
     let (state, reason) = match &known.open {
+        Open::Nbd(_) | Open::Fuse(_) if known.away.is_some() => {
+            (ExportState::Down, known.away.as_ref().map(|failure| failure.message.clone()))
+        }
         Open::Nbd(_) => (ExportState::Serving, None),
         Open::Fuse(door) if door.is_serving() => (ExportState::Serving, None),
         Open::Fuse(_) => (ExportState::Down, Some("somebody unmounted it".to_owned())),
@@ -466,7 +485,7 @@ fn file_traffic(door: &dyn FileDoor) -> Traffic {
 }
 
 /// The address as it was remembered, in the one way in which it is written; no host name is looked up.
-fn parsed(remembered: &RememberedExport) -> Option<Address> {
+pub(super) fn parsed(remembered: &RememberedExport) -> Option<Address> {
     match remembered.door {
         Door::Fuse => Some(Address::Fuse(PathBuf::from(&remembered.address))),
         Door::Nbd => Address::parse(Door::Nbd, &remembered.address).ok(),

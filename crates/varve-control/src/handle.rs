@@ -102,7 +102,7 @@ impl ControlHandle {
                 image_dirs,
                 started: Cell::new(0),
                 stopping: Cell::new(false),
-                stalled: RefCell::default(),
+                watch: super::watch::Watch::default(),
                 watching: RefCell::default(),
                 serving: RefCell::new(Some(serving)),
                 locks: Locks::default(),
@@ -223,6 +223,10 @@ impl Control {
             }
             VolumeEvent::News { volume, message } => self.event(&self.subject(volume), &message),
             VolumeEvent::Warning { volume, message } => self.warn(&self.subject(volume), &message),
+            VolumeEvent::LowOnSpace { volume, message, extends } => {
+                let (why, help) = self.why_it_does_not_grow(volume, extends);
+                self.warn(&self.subject(volume), &format!("{message}, and {why}: {help}"));
+            }
             VolumeEvent::Ejected { volume, disks } => self.note_ejection(volume, &disks),
             VolumeEvent::Failed { volume, reason } => self.note_failed(volume, &reason).await,
         }

@@ -8,8 +8,8 @@ use varve_block::host::{DiskMark, DiskPlacement};
 use varve_format::Label;
 use varve_volume::world::DiskRef;
 
-/// For how long none of a disk's requests is answered before it is shown as stalled.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// For how long none of the requests to a disk or a mapper is answered before that is a problem.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(3);
 
 /// A disk that is open and locked.
 pub(super) struct KnownDisk {
@@ -19,8 +19,6 @@ pub(super) struct KnownDisk {
     pub(super) label: Option<Label>,
     /// What is wrong with it.
     pub(super) problem: Option<(PhysicalVolumeState, String)>,
-    /// Whether an event has told that it is out of use.
-    pub(super) is_told: bool,
     /// Arrays that fill their members on it anew (REFILL2 of `rebuild.rs`).
     pub(super) disowned: BTreeSet<Uuid>,
     /// Whether its path led to it when that was last looked at.
@@ -43,7 +41,6 @@ impl KnownDisk {
             cache,
             label,
             problem: None,
-            is_told: false,
             disowned: BTreeSet::new(),
             placement: DiskPlacement::AtPath,
         }

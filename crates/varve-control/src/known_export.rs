@@ -1,7 +1,9 @@
 //! An export, as the control knows it.
 
 use crate::remembered::RememberedExport;
-use varve_api::Failure;
+use std::path::{Path, PathBuf};
+use varve_api::{Door, Failure};
+use varve_block::host::FileIdentity;
 use varve_vg::names::VolumeName;
 use varve_volume::ShardHandle;
 use varve_volume::world::FileDoor;
@@ -14,6 +16,38 @@ pub(super) struct KnownExport {
     pub(super) name: VolumeName,
     /// How it is served now.
     pub(super) open: Open,
+    /// The file of its socket, or where it is mounted, as that was when it was opened.
+    pub(super) file: Option<FileIdentity>,
+    /// Why clients do not find it although it is served, if so.
+    pub(super) away: Option<Failure>,
+    /// Whether a task tries to serve it again.
+    pub(super) is_recovering: bool,
+}
+
+impl KnownExport {
+    /// Where its file is, if it has one.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        let address = &self.remembered.address;
+        match self.remembered.door {
+            Door::Nbd => address.strip_prefix("unix:").map(PathBuf::from),
+            Door::Fuse => Some(PathBuf::from(address)),
+            Door::Ublk | Door::VhostUser => None,
+        }
+    }
+
+    /// The folder of its file.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        self.path()?.parent().map(Path::to_owned)
+    }
+
+    /// Whether requests are served, as far as this process can tell.
+    pub(super) fn is_open(&self) -> bool {
+        match &self.open {
+            Open::Nbd(_) => true,
+            Open::Fuse(door) => door.is_serving(),
+            Open::Down(_) | Open::Moving => false,
+        }
+    }
 }
 
 /// How an export is served.

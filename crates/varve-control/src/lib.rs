@@ -50,6 +50,7 @@ mod left_images;
 mod limited;
 mod locking;
 mod locks;
+mod looks;
 mod lost;
 mod lost_disks;
 mod mappers;
@@ -91,6 +92,7 @@ mod tests;
 mod thin;
 mod volume_map;
 mod volumes;
+mod watch;
 
 pub use change::shown as shown_plan;
 pub use failures::state_unusable;
@@ -123,6 +125,7 @@ use varve_vg::model::PvName;
 use varve_volume::nbd::DoorResources;
 use varve_volume::spec::Accepts;
 use varve_volume::{Host, ShardHandle};
+use watch::Watch;
 
 /// How long a disk may take for a small read before it counts as silent.
 const PROBE: Duration = Duration::from_secs(1);
@@ -141,8 +144,8 @@ pub struct Control {
     image_dirs: Vec<PathBuf>,
     started: Cell<u64>,
     stopping: Cell<bool>,
-    /// Stalled disks that a warning has named.
-    stalled: RefCell<BTreeSet<PathBuf>>,
+    /// What is looked at again and again.
+    watch: Watch,
     /// Dropped, it ends the watch over the disks.
     watching: RefCell<Vec<oneshot::Sender<()>>>,
     /// Dropped, it ends the control: nothing reaches it any more.
@@ -211,6 +214,7 @@ impl Control {
             state_dir: self.state_dir.display().to_string(),
             health: Health::Ok,
             problems: Vec::new(),
+            attention: Vec::new(),
             events: self.events.list(),
         }
     }
@@ -223,7 +227,7 @@ impl Control {
         }
         let running = |job: &varve_api::Job| job.state == varve_api::JobState::Running;
         Ok(Figures {
-            status: self.status(),
+            status: self.status_with_problems().await?,
             groups,
             volumes: self.list_volumes(None).await?,
             pools: self.list_pools(None).await?,
@@ -251,7 +255,9 @@ impl Control {
         let _alone = self.saving.lock().await;
         let remembered = self.remembered.borrow().text();
         let saved = self.context.files_at(&self.state_dir, move |files| files.save(&remembered)).await?;
-        saved.map_err(|error| state_unusable(&self.state_dir, &error))
+        let saved = saved.map_err(|error| state_unusable(&self.state_dir, &error));
+        self.watch.unsaved.replace(saved.clone().err());
+        saved
     }
 
     /// Like [`Control::save`], where a failure must not undo what was done: it is logged.

@@ -8,6 +8,7 @@
 
 use super::Control;
 use super::find::LocatedVolume;
+use super::known_disk::SILENCE_MAX;
 use super::known_group::KnownGroup;
 use super::layout::layout;
 use super::policy::{bad, milliseconds};
@@ -23,6 +24,9 @@ use varve_vg::plan::{Layout, PlanError};
 use varve_volume::mappers::MapperFacts;
 use varve_volume::spec::MapperDevice;
 use varve_volume::{DoorOf, NoAnswer, ShardHandle};
+
+/// Why a volume waits whose mapper hangs.
+pub(super) const SILENT: &str = "its mapper is connected and does not answer";
 
 /// The layout of a volume as a request asks for it.
 pub(super) fn asked_layout(request: &VolumeCreate, devices: Vec<Uuid>) -> Result<Layout, Failure> {
@@ -101,6 +105,11 @@ pub(super) fn state_with_mapper(
         (VolumeState::Active, Some(facts)) if !facts.status.is_connected => {
             let why = facts.why_away.as_deref().unwrap_or("it was not reached yet");
             (VolumeState::Waiting, Some(format!("its mapper is away: {why}")))
+        }
+        (VolumeState::Active, Some(facts))
+            if facts.status.silence >= SILENCE_MAX || facts.status.has_failed =>
+        {
+            (VolumeState::Waiting, Some(SILENT.to_owned()))
         }
         _ => state,
     }
@@ -223,23 +232,25 @@ fn over_idle_devices(known: &KnownGroup) -> Vec<(Uuid, Uuid, ShardHandle)> {
     lost.collect()
 }
 
-/// Refuses to resize a volume whose mapper is away: the mapper has to be notified.
+/// Refuses to resize a volume whose mapper is away or does not answer: it has to be notified.
 pub(super) async fn refuse_absent_mapper(name: &str, located: &LocatedVolume) -> Result<(), Failure> {
-    let volume = located.volume.id;
-    let facts = located.home.volume(volume).mapper_facts().await;
-    match facts.map_err(failures::gone)? {
-        Some(facts) if !facts.status.is_connected => {
-            let message = format!("the mapper of {name} is away, and has to be told of the new size");
-            let help = format!("start it, then try again; varve lv show {name}");
-            Err(Failure::new(Code::VolumeBusy, message).help(help))
+    let calls = located.home.volume(located.volume.id);
+    let Some(facts) = calls.mapper_facts().await.map_err(failures::gone)? else { return Ok(()) };
+    let (why, help) = match facts.status.is_connected {
+        false => ("is away", "start it"),
+        true if calls.mapper_answers().await.map_err(failures::gone)? == Some(false) => {
+            ("does not answer", "look at it: it hangs")
         }
-        _ => Ok(()),
-    }
+        true => return Ok(()),
+    };
+    let message = format!("the mapper of {name} {why}, and has to be notified of the new size");
+    Err(Failure::new(Code::VolumeBusy, message).help(format!("{help}, then try again; varve lv show {name}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn asked(mapper: &str, wait: Option<&str>, layout: Option<ShownLayout>) -> Result<Layout, Failure> {
         let (mapper, mapper_wait) = (Some(mapper.to_owned()), wait.map(str::to_owned));
@@ -263,13 +274,20 @@ mod tests {
 
     #[test]
     fn a_sound_volume_waits_while_its_mapper_is_away() {
-        let facts = |is_connected| MapperFacts {
-            status: varve_target::delegate::DelegateStatus { is_connected, ..Default::default() },
+        let quiet = |is_connected, seconds| MapperFacts {
+            status: varve_target::delegate::DelegateStatus {
+                is_connected,
+                silence: Duration::from_secs(seconds),
+                ..Default::default()
+            },
             why_away: Some("gone".to_owned()),
         };
+        let facts = |is_connected| quiet(is_connected, 0);
         let state = |before, facts: Option<&MapperFacts>| state_with_mapper((before, None), facts).0;
         assert_eq!(state(VolumeState::Active, Some(&facts(false))), VolumeState::Waiting);
         assert_eq!(state(VolumeState::Active, Some(&facts(true))), VolumeState::Active);
+        assert_eq!(state(VolumeState::Active, Some(&quiet(true, 2))), VolumeState::Active);
+        assert_eq!(state(VolumeState::Active, Some(&quiet(true, 3))), VolumeState::Waiting, "it hangs");
         assert_eq!(state(VolumeState::Active, None), VolumeState::Active);
         assert_eq!(state(VolumeState::Failed, Some(&facts(false))), VolumeState::Failed);
     }

@@ -54,7 +54,7 @@ impl Control {
                 Code::Usage,
                 format!("what {name} does without space, its pool declares"),
             )
-            .help("varve pool change VG/POOL"));
+            .help(format!("varve pool change {}", self.subject(located.pool()))));
         }
         if request.snapshot_policy == PolicyWords::default() {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
@@ -85,6 +85,7 @@ impl Control {
         }
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
+        self.watch.forget_dropped(id);
         located.home.volume(id).set_policy(policy).await.map_err(failures::gone)?;
         Ok(None)
     }

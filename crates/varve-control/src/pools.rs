@@ -88,7 +88,8 @@ impl Control {
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this pool");
         let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
         let disks = self.with_group(group, |known| self.disk_files(known))?;
-        pool_serving::format(&self.context, &node.table, &disks, id, block_size).await?;
+        let formatted = pool_serving::format(&self.context, &node.table, &disks, id, block_size).await;
+        formatted.map_err(|failure| self.unless_full(&disks, failure))?;
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.activate_new(group, &volume).await?;
@@ -233,6 +234,8 @@ impl Control {
                 snapshots: facts.snapshots,
                 removing: facts.removing,
                 paused: facts.is_paused,
+                refusing: facts.is_refusing,
+                can_grow: facts.can_grow,
                 timed_out: facts.timed_out,
                 policy: shown_policy(volume.store_policy.unwrap_or_default()),
                 discards: volume.store_policy.unwrap_or_default().discards.shown(),

@@ -60,6 +60,9 @@ impl Control {
         request: PhysicalVolumeScan,
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
         let _lock = self.lock_host().await?;
+        if !request.dry_run {
+            self.watch.forget_errors();
+        }
         let mut paths: Vec<PathBuf> = match request.paths.as_slice() {
             [] => self.unopened.borrow().keys().cloned().collect(),
             paths => self.follow_disks(paths, request.dry_run).await,

@@ -89,6 +89,7 @@ impl Control {
         }
         let mut made = Vec::with_capacity(request.names.len());
         for batch in &batches {
+            self.watch.forget_dropped(batch.located.volume.id);
             for name in &batch.names {
                 self.event(&batch.full(name), "snapshot made");
             }

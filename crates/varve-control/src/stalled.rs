@@ -1,26 +1,22 @@
-//! Disks that do not answer: shown as such while it lasts, with an event when it begins and one when it ends.
+//! Disks that do not answer: shown as such while it lasts.
 
 use super::Control;
 use super::limited::LIMIT;
-use super::reopen::why_failed;
 use crate::failures;
 use futures_channel::oneshot;
-use futures_util::future::{join_all, select};
+use futures_util::future::select;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_block::{Device, IoError};
 use varve_vg::CommitError;
 use varve_vg::model::PvName;
 use varve_volume::spec::Disks;
-use varve_volume::world::{DiskRef, is_same_disk};
+use varve_volume::world::{DiskRef, Files};
 
-/// How often that is looked at for events.
+/// How often work is repeated that watches over disks and doors.
 const LOOK: Duration = Duration::from_secs(1);
-/// So many files are looked at at a time.
-const LOOKS_MAX: usize = 16;
 /// What lists say of it.
 pub(super) const STALLED: &str =
     "its requests wait and none is answered; its volumes go on when it answers again";
@@ -41,6 +37,28 @@ impl Control {
             }
         });
         sender
+    }
+
+    /// Does `work` with what is at `path`, unless the last such work there has not ended; `then` hears what it finds (WATCH2 of
+    /// `looks.rs`).
+    pub(super) fn look_at<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&dyn Files) -> T + Send + 'static,
+        then: impl FnOnce(&Self, &Path, T) + 'static,
+    ) {
+        if !self.watch.begin_look(path, self.context.clock().now()) {
+            return;
+        }
+        let (me, host, path) = (self.weak(), self.context.clone(), path.to_owned());
+        self.context.spawner().spawn(async move {
+            let found = host.files_at(&path, work).await;
+            let Some(control) = me.upgrade() else { return };
+            control.watch.end_look(&path);
+            if let Ok(found) = found {
+                then(&control, &path, found);
+            }
+        });
     }
 
     /// A device on `file` for the metadata of its group (LIMIT1 of `limited.rs`).
@@ -102,6 +120,15 @@ impl Control {
             .help("look at the disk and its cables; try again when it answers")
     }
 
+    /// `failure` of what was written to several disks, unless a file system below one has no room: then that.
+    pub(super) fn unless_full(&self, disks: &Disks, failure: Failure) -> Failure {
+        let now = self.context.clock().now();
+        let Some(file) = disks.values().find(|file| self.watch.is_full(file, now)) else { return failure };
+        let path = file.path().display();
+        Failure::new(Code::NoSpaceOnHost, format!("the file system of {path} has no room"))
+            .help(format!("make room in the file system of {path}, then try again"))
+    }
+
     /// Like [`Control::unless_silent`], of what is done to several disks.
     pub(super) fn unless_one_is_silent(&self, disks: &Disks, failure: Failure) -> Failure {
         disks.values().fold(failure, |failure, file| self.unless_silent(file, failure))
@@ -110,55 +137,5 @@ impl Control {
     /// The disks with the limit of requests for metadata: for what is written elsewhere on them before a change counts.
     pub(super) fn metadata_disks(&self, disks: &Disks) -> BTreeMap<PvName, Device> {
         disks.iter().map(|(name, file)| (*name, self.metadata_disk(file))).collect()
-    }
-
-    /// Looks whether the paths of disks lead to them still.
-    pub(super) async fn look_for_disks(&self) {
-        let disks: Vec<(PathBuf, DiskRef)> = {
-            let disks = self.disks.borrow();
-            let answer = disks.iter().filter(|(_, known)| !known.is_stalled());
-            answer.map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
-        };
-        for some in disks.chunks(LOOKS_MAX) {
-            let looks = some.iter().map(async |(path, file)| {
-                let asked = Arc::clone(file);
-                let found = self.at_path(path, move |_| asked.placement()).await;
-                (path, file, found)
-            });
-            for (path, file, found) in join_all(looks).await {
-                let mut disks = self.disks.borrow_mut();
-                let known = disks.get_mut(path).filter(|known| is_same_disk(&known.file, file));
-                let (Some(known), Ok(found)) = (known, found) else { continue };
-                if std::mem::replace(&mut known.placement, found) == found {
-                    continue;
-                }
-                let name = path.display().to_string();
-                match known.why_unlinked() {
-                    Some(why) => self.warn(&name, &why),
-                    None => self.event(&name, "its path leads to it again"),
-                }
-            }
-        }
-    }
-
-    pub(super) fn tell_of_stalled_disks(&self) {
-        let disks = self.disks.borrow();
-        let mut told = self.stalled.borrow_mut();
-        for (path, known) in &*disks {
-            let name = path.display().to_string();
-            if known.is_stalled() && told.insert(path.clone()) {
-                self.warn(&name, "the disk does not answer: what is on it waits");
-            } else if !known.is_stalled() && told.remove(path) {
-                self.event(&name, "the disk answers again");
-            }
-        }
-        told.retain(|path| disks.contains_key(path));
-        drop(disks);
-        for known in self.disks.borrow_mut().values_mut().filter(|known| !known.is_told) {
-            if let Some(why) = why_failed(known.file.state()) {
-                self.warn(&known.file.path().display().to_string(), &why);
-                known.is_told = true;
-            }
-        }
     }
 }

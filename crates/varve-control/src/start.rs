@@ -10,6 +10,7 @@ use super::Control;
 use super::known_group::KnownGroup;
 use super::locking::Answering;
 use super::locks::Held;
+use super::looks;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,10 +42,9 @@ impl Control {
         // Counted anew: a busy machine may have needed all of it for the disks.
         self.restore_exports(self.context.clock().now().after(RELEASE_TIMEOUT)).await;
         self.watching.replace(vec![
-            self.repeat(async |control| control.tell_of_stalled_disks()),
+            self.repeat(async |control| looks::look(control).await),
             self.repeat(async |control| control.use_spares().await),
             self.repeat(async |control| control.leave_cut_off_disks().await),
-            self.repeat(async |control| control.look_for_disks().await),
         ]);
         self.started.set(self.now());
         Ok(())

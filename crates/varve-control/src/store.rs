@@ -40,6 +40,7 @@ impl Control {
     pub(super) async fn snapshot_dropped(&self, volume: Uuid, store: Uuid, snapshot: &str) {
         let subject = self.subject(volume);
         let policy = "its store was full, and the volume's policy is drop-oldest";
+        self.watch.note_dropped(volume, snapshot);
         self.warn(&format!("{subject}@{snapshot}"), &format!("dropped to make room: {policy}"));
         let Some(home) = self.home_of(volume) else { return };
         let empty = home.volume(volume).empty_stores().await;
@@ -48,6 +49,19 @@ impl Control {
         {
             tracing::warn!(%volume, %failure, "an empty snapshot store could not be given back");
         }
+    }
+
+    /// Why a pool or a snapshot store of a volume does not grow, and the command that mends it; `extends` is whether it is to.
+    pub(super) fn why_it_does_not_grow(&self, volume: Uuid, extends: bool) -> (&'static str, String) {
+        let subject = self.subject(volume);
+        if extends {
+            let group = subject.split('/').next().unwrap_or_default();
+            return ("the group has no more for it", format!("varve vg extend {group} PATH…"));
+        }
+        let is_pool = self.entry_of(volume).is_ok_and(|(_, entry)| entry.is_pool());
+        let noun = if is_pool { "pool" } else { "lv" };
+        let help = format!("varve {noun} change {subject} --auto-extend 80%:20%");
+        ("automatic extension is off", help)
     }
 
     async fn is_paused(&self, volume: Uuid) -> bool {
@@ -264,7 +278,8 @@ impl Control {
         let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
         let node = node.store(store).expect("the plan gives it this store").clone();
         let disks = self.with_group(located.group, |known| self.disk_files(known))?;
-        open::format_store(&self.context, &node.table, &disks, store, chunk_size).await?;
+        let formatted = open::format_store(&self.context, &node.table, &disks, store, chunk_size).await;
+        formatted.map_err(|failure| self.unless_full(&disks, failure))?;
         if has(InjectedBug::CommitLater) {
             self.commit_later(located.group, planned);
         } else {

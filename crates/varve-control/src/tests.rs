@@ -28,6 +28,7 @@ mod lifetimes;
 mod losses;
 mod merges;
 mod moves;
+mod problems;
 mod restores;
 mod rules;
 mod serving;

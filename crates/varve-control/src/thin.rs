@@ -108,13 +108,14 @@ impl Control {
         name: &VolumeName,
         pool: &str,
     ) -> Result<Changed<ShownVolume>, Failure> {
+        let located = self.find_pool_of(name, pool)?.usable()?;
         let is_striped = request.stripes.is_some() || request.stripe_size.is_some();
         if is_striped || request.snapshot_policy != PolicyWords::default() {
             let message =
                 "a thin volume has no stripes, and its pool says what is done when there is no space";
-            return Err(Failure::new(Code::Usage, message).help("varve pool change VG/POOL"));
+            return Err(Failure::new(Code::Usage, message)
+                .help(format!("varve pool change {}", self.subject(located.volume.id))));
         }
-        let located = self.find_pool_of(name, pool)?.usable()?;
         let base = self.find_below(request, located.group).await?;
         let bytes = match &base {
             Some(base) if request.size.is_empty() => base.bytes(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use varve_api::{
     Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, Mapper, PhysicalVolume,
-    PhysicalVolumeState, Pool, SnapshotStore, Traffic, VolumeState,
+    PhysicalVolumeState, Pool, Problem, SnapshotStore, Traffic, VolumeState,
 };
 use varve_control::Figures;
 
@@ -41,10 +41,19 @@ fn counter(name: &'static str, help: &'static str, samples: Vec<(String, u64)>) 
 fn program(figures: &Figures) -> Vec<Metric> {
     let version = labels(&[("version", &figures.status.version), ("io", &figures.status.io)]);
     let one = |value: u64| vec![(String::new(), value)];
+    let problems = &figures.status.attention;
+    let of_problem = |problem: &Problem| {
+        let group = problem.group.as_deref().unwrap_or_default();
+        let what = [("noun", problem.noun.as_str()), ("name", &problem.name), ("group", group)];
+        labels(&[("kind", problem.kind.word()), what[0], what[1], what[2]])
+    };
+    let each = problems.iter().map(|problem| (of_problem(problem), 1)).collect();
     vec![
         gauge("varve_build_info", "Always 1; the labels tell what runs.", vec![(version, 1)]),
         gauge("varve_start_time_seconds", "When the daemon began to serve.", one(figures.status.started)),
         gauge("varve_shards", "Threads that serve volumes.", one(u64::from(figures.status.shards))),
+        gauge("varve_problems", "Things that are not as they should be.", one(problems.len() as u64)),
+        gauge("varve_problem", "Always 1: one for each of these, as long as it lasts.", each),
         gauge("varve_jobs_running", "Jobs at work.", one(figures.jobs_running)),
         gauge("varve_buffer_bytes_capacity", "Memory set aside for requests.", one(figures.arena.capacity)),
         gauge("varve_buffer_bytes_in_use", "Memory that requests hold now.", one(figures.arena.in_use)),
@@ -358,6 +367,7 @@ mod tests {
             state_dir: "/s".into(),
             health: Health::Ok,
             problems: vec![],
+            attention: vec![],
             events: vec![],
         };
         let arena = ArenaUse { capacity: 10, in_use: 3, overflow: 0 };

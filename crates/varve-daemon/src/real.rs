@@ -5,12 +5,13 @@ use crate::real_disk::RealDisk;
 use crate::{file_link, state};
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 use uuid::Uuid;
-use varve_block::host::MediumExtent;
+use varve_block::host::{FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
@@ -83,6 +84,11 @@ impl Files for RealFiles {
 
     fn is_folder(&self, path: &Path) -> bool {
         path.is_dir()
+    }
+
+    fn identity(&self, path: &Path) -> Option<FileIdentity> {
+        let metadata = std::fs::symlink_metadata(path).ok()?;
+        Some(FileIdentity { device: metadata.dev(), number: metadata.ino() })
     }
 
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf> {

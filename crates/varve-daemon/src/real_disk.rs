@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_block::Shape;
-use varve_block::host::MediumExtent;
-use varve_os::{DiskCounters, DiskFile, DiskMark, DiskPlacement, DiskState, OpenError};
+use varve_block::host::{FileLook, MediumExtent};
+use varve_os::{DiskCounters, DiskFile, DiskMark, DiskState, OpenError};
 use varve_volume::world::{DiskRef, OpenDisk};
 
 /// A disk of this host.
@@ -60,6 +60,10 @@ impl OpenDisk for RealDisk {
         self.0.counters()
     }
 
+    fn look(&self) -> FileLook {
+        self.0.look()
+    }
+
     fn has_abandoned(&self) -> bool {
         self.0.has_abandoned()
     }
@@ -70,10 +74,6 @@ impl OpenDisk for RealDisk {
 
     fn adopt_marks(&self, marks: &[DiskMark]) {
         self.0.adopt_marks(marks);
-    }
-
-    fn placement(&self) -> DiskPlacement {
-        self.0.placement()
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

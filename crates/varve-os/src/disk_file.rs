@@ -279,7 +279,7 @@ impl DiskFile {
     }
 
     /// Whether its path leads to it still; may wait for the file system. That it became shorter is noticed, too.
-    pub fn placement(&self) -> DiskPlacement {
+    fn placement(&self) -> DiskPlacement {
         let _ = if self.remote { self.check_length_of_remote() } else { self.check_length() };
         let Ok(own) = self.file.metadata() else { return DiskPlacement::AtPath };
         if self.kind == DiskKind::File && own.nlink() == 0 {

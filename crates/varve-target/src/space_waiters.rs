@@ -4,6 +4,8 @@
 //! - WAITERS1. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
 //!   the attempt is compared.
 //! - WAITERS2. The owner is notified when the first waiter begins to wait, and when the last waits no more, however that ends.
+//! - WAITERS3. After one request has waited in vain none waits until there is room: a client that goes on after an error is not
+//!   kept for as long by each of its requests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -33,6 +35,8 @@ pub(crate) struct SpaceWaiters<P, D> {
     vessel: &'static str,
     policy: Cell<P>,
     arrivals: Cell<u64>,
+    /// A request failed for want of space, and no room was found since; with the arrivals of then (WAITERS3).
+    refused: Cell<Option<u64>>,
     waiting: Notify,
     paused: Cell<usize>,
     events: RefCell<VecDeque<SpaceEvent<D>>>,
@@ -54,6 +58,7 @@ impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
             vessel,
             policy: Cell::new(policy),
             arrivals: Cell::new(0),
+            refused: Cell::new(None),
             waiting: Notify::default(),
             paused: Cell::new(0),
             events: RefCell::default(),
@@ -68,13 +73,36 @@ impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
     /// Declares another policy. The waiters try again, and then meet it.
     pub(crate) fn set_policy(&self, policy: P) {
         if self.policy.replace(policy) != policy {
-            self.notify();
+            self.room_came();
         }
     }
 
     /// Whether there are waiters.
     pub(crate) fn is_paused(&self) -> bool {
         self.paused.get() > 0
+    }
+
+    /// Whether a request failed for want of space, and nothing that may be room has come since.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.refused.get() == Some(self.arrivals.get())
+    }
+
+    /// A request fails for want of space.
+    pub(crate) fn refuse(&self) -> IoError {
+        self.refused.set(Some(self.arrivals.get()));
+        self.waiting.notify_all(); // WAITERS3
+        IoError::NoSpace
+    }
+
+    /// A request that needs room has found it.
+    pub(crate) fn found_room(&self) {
+        self.refused.set(None);
+    }
+
+    /// There is more room, or another way to get it.
+    pub(crate) fn room_came(&self) {
+        self.found_room();
+        self.notify();
     }
 
     /// Space may be free.
@@ -93,21 +121,28 @@ impl<P: Copy + PartialEq, D: Debug> SpaceWaiters<P, D> {
         self.arrivals.get() != state.arrivals
     }
 
-    /// Waits until room comes; at most `limit` in all for a waiter that waits again and again.
+    /// Waits until room comes; at most `limit` in all for a waiter that waits again and again, and not at all after another one has
+    /// waited in vain (WAITERS3).
     pub(crate) async fn wait(
         &self,
         clock: &Clock,
         state: &mut SpaceWait,
         limit: Duration,
     ) -> Result<(), IoError> {
+        if self.refused.get().is_some() && !self.was_notified(state) {
+            return Err(self.refuse());
+        }
         let _paused = Paused::new(self);
         let now = clock.now();
         let deadline = *state.deadline.get_or_insert(now.after(limit));
-        let came = timeout(clock, deadline.since(now), self.notified(state)).await;
-        if came.is_none() {
-            self.tell(SpaceEvent::TimedOut);
+        let ended = self.waiting.until(|| self.was_notified(state) || self.refused.get().is_some());
+        let _in_time = timeout(clock, deadline.since(now), ended).await;
+        if self.was_notified(state) {
+            return Ok(()); // WAITERS1
         }
-        came.ok_or(IoError::NoSpace)
+        let error = self.refuse();
+        self.tell(SpaceEvent::TimedOut);
+        Err(error)
     }
 
     /// Waits until room comes, or has come since the attempt began.
@@ -193,12 +228,51 @@ mod tests {
             assert_eq!(waiters.wait(&clock, &mut state, limit).await, Err(IoError::NoSpace));
             let mut state = SpaceWait::default();
             waiters.begin(&mut state);
+            waiters.room_came();
+            waiters.begin(&mut state);
             let _cancelled = waiters.wait(&clock, &mut state, limit).boxed_local().now_or_never();
             assert!(!waiters.is_paused(), "WAITERS2: one whose wait was cancelled");
             use SpaceEvent::{Paused, Resumed, TimedOut};
             for told in [Paused, Resumed, Paused, Resumed, Paused, TimedOut, Resumed, Paused, Resumed] {
                 assert_eq!(waiters.next_event().now_or_never(), Some(told), "WAITERS2");
             }
+        });
+    }
+
+    #[test]
+    fn after_one_request_has_waited_in_vain_none_waits_until_room_comes() {
+        let world = World::new(1);
+        let (waiters, clock) = (SpaceWaiters::<u8, ()>::new("a thing", 0), world.clock());
+        let limit = Duration::from_secs(20);
+        let wait = async || {
+            let (mut state, begun) = (SpaceWait::default(), clock.now());
+            waiters.begin(&mut state);
+            let ended = waiters.wait(&clock, &mut state, limit).await;
+            (ended, clock.now().since(begun))
+        };
+        world.run(async {
+            let later = async {
+                clock.sleep(limit / 2).await;
+                wait().await
+            };
+            let (first, second) = futures_util::future::join(wait(), later).await;
+            assert_eq!((first, waiters.is_refusing()), ((Err(IoError::NoSpace), limit), true));
+            assert_eq!(
+                second,
+                (Err(IoError::NoSpace), limit / 2),
+                "WAITERS3: it waits no longer than the first"
+            );
+            for _ in 0..100 {
+                assert_eq!(wait().await, (Err(IoError::NoSpace), Duration::ZERO), "WAITERS3");
+            }
+            waiters.notify();
+            assert!(!waiters.is_refusing(), "there may be room");
+            assert_eq!(wait().await, (Err(IoError::NoSpace), Duration::ZERO), "WAITERS3: there was none");
+            waiters.room_came();
+            assert_eq!(wait().await, (Err(IoError::NoSpace), limit), "there was room");
+            waiters.found_room();
+            assert_eq!(wait().await, (Err(IoError::NoSpace), limit), "there was room");
+            while waiters.next_event().now_or_never().is_some() {}
         });
     }
 }

@@ -40,6 +40,15 @@ pub enum VolumeEvent {
         /// What happened, in a clause.
         message: String,
     },
+    /// A snapshot store of a volume, or a pool, is low on space and does not grow.
+    LowOnSpace {
+        /// The volume or pool.
+        volume: Uuid,
+        /// How low, in a clause.
+        message: String,
+        /// Whether it is to be extended by itself, and the group has no more for it.
+        extends: bool,
+    },
     /// An array of a volume or pool goes on without what it has on these disks.
     Ejected {
         /// The volume or pool.

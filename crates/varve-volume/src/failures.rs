@@ -140,8 +140,7 @@ pub fn store(what: &str, error: &StoreError) -> Failure {
             (Code::DataCorrupt, "varve check PATH… of the group's disks")
         }
     };
-    let message = if what.is_empty() { error.to_string() } else { format!("{what}: {error}") };
-    Failure::new(code, message).help(help)
+    Failure::new(code, format!("{what}: {error}")).help(help)
 }
 
 #[cfg(test)]

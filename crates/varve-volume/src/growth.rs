@@ -52,8 +52,6 @@ pub(super) struct Words {
     pub(super) vessel: &'static str,
     /// What waits.
     pub(super) changes: &'static str,
-    /// The command that changes the policy.
-    pub(super) command: &'static str,
 }
 
 /// The growth of one vessel. It works as long as [`Growth::watch`] runs.
@@ -112,6 +110,11 @@ impl<V: Vessel> Growth<V> {
         self.timed_out.get()
     }
 
+    /// Whether it is made larger when it runs low, as far as is known.
+    pub(super) fn can_grow(&self) -> bool {
+        self.policy.get().extend_at_percent.is_some() && !self.is_stuck.get()
+    }
+
     /// Something else is declared from now on.
     pub(super) fn set_policy(&self, policy: StorePolicy) {
         self.policy.set(policy);
@@ -138,8 +141,7 @@ impl<V: Vessel> Growth<V> {
         }
         let policy = self.policy.get();
         let timeout = Duration::from_millis(policy.pause_timeout_ms);
-        let may_grow = policy.extend_at_percent.is_some() && !self.is_stuck.get();
-        if may_grow {
+        if self.can_grow() {
             self.vessel.declare(WhenFull::Pause, timeout.max(GROWTH_MIN));
         } else {
             self.vessel.declare(policy.when_full, timeout);
@@ -193,7 +195,7 @@ impl<V: Vessel> Growth<V> {
             told = self.tell_level(size, percent, told);
             if self.vessel.is_paused() && !self.pause_told.replace(true) {
                 let changes = self.vessel.words().changes;
-                self.tell(format!("{changes} wait for space, {}", self.obstacle()));
+                self.tell_low(format!("{changes} wait for space"));
             }
             let next = LEVELS.into_iter().chain(policy.extend_at_percent).filter(|level| *level > percent);
             let filled = self.vessel.filled(next.min().unwrap_or(u64::MAX));
@@ -215,20 +217,15 @@ impl<V: Vessel> Growth<V> {
         if reached <= told {
             return if percent + MARGIN < told { reached } else { told };
         }
-        let (vessel, obstacle) = (self.vessel.words().vessel, self.obstacle());
-        self.tell(format!("{percent} % of {vessel} of {} are taken, {obstacle}", format_size(size)));
+        let vessel = self.vessel.words().vessel;
+        self.tell_low(format!("{percent} % of {vessel} of {} are taken", format_size(size)));
         reached
     }
 
-    /// Why it does not grow.
-    fn obstacle(&self) -> String {
-        match self.policy.get().extend_at_percent {
-            Some(_) => "and the group has no more for it: varve vg extend VG PATH…".to_owned(),
-            None => {
-                let command = self.vessel.words().command;
-                format!("and automatic extension is off: {command} --auto-extend 80%:20%")
-            }
-        }
+    /// Sends a warning that it is low on space and does not grow.
+    fn tell_low(&self, message: String) {
+        let extends = self.policy.get().extend_at_percent.is_some();
+        self.host.tell(VolumeEvent::LowOnSpace { volume: self.volume, message, extends });
     }
 
     /// A change waits for space, the first one.

@@ -77,6 +77,11 @@ impl Mappers {
         Some(MapperFacts { status, why_away: why_away.filter(|_| !status.is_connected) })
     }
 
+    /// What asks the mapper of the volume whether it answers, if the volume has one and is in use.
+    pub(super) fn delegate(&self, volume: Uuid) -> Option<Delegate> {
+        self.open.borrow().get(&volume).map(|open| open.delegate.clone())
+    }
+
     /// Requests that wait for a mapper that is away fail from now on, or wait again.
     pub(super) fn let_fail(&self, volume: Uuid, lets_fail: bool) {
         if let Some(open) = self.open.borrow().get(&volume) {

@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - NBDSOCKET1. An export answers to its own name; an export alone behind its socket answers to the empty name too.
+//! - NBDSOCKET3. A socket listens in one place; where it begins to listen anew its connections stay.
 //! - NBDSOCKET2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
 use super::host::Host;
@@ -77,6 +78,8 @@ pub struct NbdSocket {
     exports: Rc<Exports>,
     host: Host,
     door: Door,
+    /// Ends the listener (NBDSOCKET3).
+    listening: RefCell<Shutdown>,
     tasks: Tracker,
 }
 
@@ -100,9 +103,25 @@ impl NbdSocket {
             clock: host.clock(),
             shutdown: Shutdown::new(),
         };
-        let socket = Rc::new(Self { exports, host: host.clone(), door, tasks: Tracker::default() });
-        host.spawner().spawn(accept(host.clone(), listener, socket.door.clone(), socket.tasks.clone()));
+        let (listening, tasks) = (RefCell::new(Shutdown::new()), Tracker::default());
+        let socket = Rc::new(Self { exports, host: host.clone(), door, listening, tasks });
+        socket.accept_from(listener);
         Ok(socket)
+    }
+
+    /// Listens at `place` anew: its file has gone (NBDSOCKET3).
+    pub fn listen_again(&self, place: &Place) -> std::io::Result<()> {
+        let listener = self.host.world.listen(place)?;
+        let before = self.listening.replace(Shutdown::new());
+        assert!(!before.is_pulled(), "NBDSOCKET3: there was one listener");
+        before.pull();
+        self.accept_from(listener);
+        Ok(())
+    }
+
+    fn accept_from(&self, listener: Box<dyn Listener>) {
+        let ends = (self.door.clone(), self.listening.borrow().clone());
+        self.host.spawner().spawn(accept(self.host.clone(), listener, ends, self.tasks.clone()));
     }
 
     /// Adds an export; `false` if there is one of this name.
@@ -164,11 +183,17 @@ async fn wait_for_connections(host: &Host, counters: &Rc<Counters>) {
     }
 }
 
-/// Takes connections in until the door is shut.
-async fn accept(host: Host, listener: Box<dyn Listener>, door: Door, tasks: Tracker) {
+/// Takes connections in until the door is shut, or the listener is replaced.
+async fn accept(
+    host: Host,
+    listener: Box<dyn Listener>,
+    (door, listening): (Door, Shutdown),
+    tasks: Tracker,
+) {
     let _guard = tasks.enter();
     loop {
-        let next = select(listener.accept(), Box::pin(door.shutdown.wait()));
+        let end = select(Box::pin(door.shutdown.wait()), Box::pin(listening.wait()));
+        let next = select(listener.accept(), end);
         match next.await {
             Either::Right(_) => return,
             Either::Left((Ok(stream), _)) => {

@@ -116,7 +116,7 @@ pub async fn format_store(
     let options = FormatOptions { chunk_size, ..FormatOptions::new(id) };
     make(host, table, disks, async |device| {
         let made = SnapshotStore::format(device, &host.arena(), options).await;
-        made.map_err(|error| failures::store("", &error))
+        made.map_err(|error| failures::store("the snapshot store", &error))
     })
     .await
 }

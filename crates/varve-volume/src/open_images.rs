@@ -68,6 +68,17 @@ impl Images {
         self.open.borrow().get(&id)?.failure()
     }
 
+    /// The files of all open images, with the volumes that lie in them.
+    pub(crate) fn files(&self) -> Vec<(Uuid, DiskRef)> {
+        let open = self.open.borrow();
+        let mut files = Vec::new();
+        for (volume, image) in &*open {
+            let layers = std::iter::successors(Some(image), |image| image.lower.as_deref());
+            files.extend(layers.map(|image| (*volume, DiskRef::clone(&image.file))));
+        }
+        files
+    }
+
     /// Closes the image of a volume in which something has panicked: nothing of it is touched again.
     pub(super) fn abandon(&self, id: Uuid) {
         drop_quietly(self.take(id));

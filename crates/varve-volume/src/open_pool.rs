@@ -76,6 +76,10 @@ pub struct PoolFacts {
     pub removing: u32,
     /// Whether writes wait for space.
     pub is_paused: bool,
+    /// Whether writes failed for want of space, and none has come since.
+    pub is_refusing: bool,
+    /// Whether it grows when it is nearly full.
+    pub can_grow: bool,
     /// Writes that waited for space for too long.
     pub timed_out: u64,
     /// How its array does, if it is one.
@@ -159,6 +163,8 @@ impl OpenPool {
             snapshots: count(usage.snapshots),
             removing: count(usage.removing),
             is_paused: self.pool.is_paused(),
+            is_refusing: self.pool.is_refusing(),
+            can_grow: self.growth.can_grow(),
             timed_out: self.growth.timed_out(),
             array: self.host.arrays.status(self.id),
             failure: self.failure(),
@@ -258,6 +264,6 @@ impl Vessel for Pool {
     }
 
     fn words(&self) -> Words {
-        Words { vessel: "the pool", changes: "writes", command: "varve pool change VG/POOL" }
+        Words { vessel: "the pool", changes: "writes" }
     }
 }

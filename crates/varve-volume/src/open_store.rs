@@ -56,6 +56,10 @@ pub struct StoreFacts {
     pub chunk_size: u64,
     /// Whether writes wait for space.
     pub is_paused: bool,
+    /// Whether changes failed for want of space, and none has come since.
+    pub is_refusing: bool,
+    /// Whether it grows when it is nearly full.
+    pub can_grow: bool,
     /// Snapshots that were removed for want of space.
     pub dropped: u64,
     /// Writes that waited for space for too long.
@@ -123,6 +127,8 @@ impl OpenStore {
             used: size - free - pending,
             chunk_size: self.store.chunk_size(),
             is_paused: self.store.is_paused(),
+            is_refusing: self.store.is_refusing(),
+            can_grow: self.growth.can_grow(),
             dropped: self.dropped.get(),
             timed_out: self.growth.timed_out(),
         }
@@ -247,10 +253,6 @@ impl Vessel for SnapshotStore {
     }
 
     fn words(&self) -> Words {
-        Words {
-            vessel: "its snapshot store",
-            changes: "writes that need a copy",
-            command: "varve lv change VG/LV",
-        }
+        Words { vessel: "its snapshot store", changes: "writes that need a copy" }
     }
 }

@@ -24,7 +24,7 @@ impl RetryOnNoSpace {
     async fn retry(&self, io: Io, mut seen: u64) -> Outcome {
         loop {
             if !self.open.grow(seen).await {
-                return Err(IoError::NoSpace);
+                return Err(self.open.store.refuse_for_space());
             }
             let size = self.open.store.usage().size;
             assert!(size > seen, "RETRY1: {seen} bytes were too few");

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::{ConnectError, DiskCounters, DiskState, Medium, MediumExtent, OpenError};
+use varve_block::host::{ConnectError, DiskCounters, DiskState, FileLook, Medium, MediumExtent, OpenError};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner};
 
 struct TestWorld(Rc<varve_sim::World>, varve_sim::SimDisk);
@@ -58,6 +58,10 @@ impl OpenDisk for TestDisk {
 
     fn counters(&self) -> DiskCounters {
         DiskCounters::default()
+    }
+
+    fn look(&self) -> FileLook {
+        FileLook::default()
     }
 
     fn has_abandoned(&self) -> bool {

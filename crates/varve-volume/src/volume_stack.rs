@@ -357,7 +357,7 @@ impl VolumeStack {
     pub async fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
         let device = self.device_of(id, table, disks).await?;
-        open.store.grown(device).map_err(|error| failures::store("", &error))?;
+        open.store.grown(device).map_err(|error| failures::store("its snapshot store", &error))?;
         open.placement.replace(Placement::at(table, disks));
         open.group_has_space();
         Ok(())
@@ -376,7 +376,9 @@ impl VolumeStack {
             (self.device_of(self.id, table, disks).await?, self.top.switch.suspend().await)
         };
         for open in self.stores.borrow().iter() {
-            open.store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;
+            open.store
+                .origin_resized(base.clone())
+                .map_err(|error| failures::store("its snapshot store", &error))?;
         }
         self.base.replace(base);
         self.placement.replace(Some(Placement::at(table, disks)));

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::host::{
-    ConnectError, DiskCounters, DiskMark, DiskOptions, DiskPlacement, DiskState, MediumExtent, OpenError, Peer,
+    ConnectError, DiskCounters, DiskMark, DiskOptions, DiskState, FileIdentity, FileLook, MediumExtent,
+    OpenError, Peer,
 };
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
@@ -41,6 +42,8 @@ pub trait OpenDisk: Send + Sync {
     fn silence(&self) -> Duration;
     /// What was counted of its requests.
     fn counters(&self) -> DiskCounters;
+    /// What its file is like now. May wait for ever.
+    fn look(&self) -> FileLook;
     /// Whether requests are under way whose answer no task awaits any more.
     fn has_abandoned(&self) -> bool;
     /// What it is known to hold, to be read again when it returns after it was away; of some disks nothing is known.
@@ -49,10 +52,6 @@ pub trait OpenDisk: Send + Sync {
     }
     /// It was found to hold these, and nothing has written it since.
     fn adopt_marks(&self, _: &[DiskMark]) {}
-    /// Whether its path leads to it still. May wait for ever.
-    fn placement(&self) -> DiskPlacement {
-        DiskPlacement::AtPath
-    }
     /// Itself, for the world that opened it.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -104,6 +103,8 @@ pub trait Files: Send + Sync {
     fn exists(&self, path: &Path) -> bool;
     /// Whether there is a folder at `path`.
     fn is_folder(&self, path: &Path) -> bool;
+    /// What is at `path`, links not followed; none if nothing is.
+    fn identity(&self, path: &Path) -> Option<FileIdentity>;
     /// The one of the exported files `own` on which `path` lies, if it does.
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
     /// Makes what is remembered durable: the text takes the place of the one before.

@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::session::Session;
 use crate::table::pairs;
 use crate::units::date;
-use varve_api::{DaemonStatus, Exit, Failure, Health};
+use varve_api::{DaemonStatus, Exit, Failure, Health, Problem};
 
 /// Shows the daemon and what happened last; if it is to `check`, only what needs a person.
 pub(crate) async fn status(session: &Session, check: bool) -> Result<Answer, Failure> {
@@ -12,7 +12,7 @@ pub(crate) async fn status(session: &Session, check: bool) -> Result<Answer, Fai
     if check {
         let exit = if status.health == Health::Ok { Exit::Ok } else { Exit::NeedsRepair };
         let mut lines = vec![status.health.to_string()];
-        lines.extend(status.problems.iter().cloned());
+        lines.extend(status.attention.iter().map(|problem| format!("{problem}\n  help: {}", problem.help)));
         return Ok(Answer::new(&status, lines.join("\n")).exit(exit));
     }
     let head = pairs(&[
@@ -24,7 +24,8 @@ pub(crate) async fn status(session: &Session, check: bool) -> Result<Answer, Fai
         ("io", status.io.clone()),
         ("state", status.state_dir.clone()),
     ]);
-    let problems: String = status.problems.iter().map(|problem| format!("PROBLEM: {problem}\n")).collect();
+    let problem = |problem: &Problem| format!("PROBLEM: {problem}\n  help: {}\n", problem.help);
+    let problems: String = status.attention.iter().map(problem).collect();
     let events = super::events::table(&status.events);
     Ok(Answer::new(&status, format!("{head}\n{problems}{events}")))
 }

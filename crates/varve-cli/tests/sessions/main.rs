@@ -26,6 +26,7 @@ mod offline_arrays;
 mod origins;
 mod pool_jobs;
 mod pools;
+mod problems;
 mod recorded_jobs;
 mod replacing;
 mod restarts;

@@ -253,6 +253,33 @@ fn a_mapper_that_is_away_or_hangs_holds_up_nothing_but_requests_that_need_it() {
 }
 
 #[test]
+fn a_mapper_that_is_connected_and_hangs_is_a_problem_and_is_asked_before_its_volume_grows() {
+    let world = World::with_group();
+    fs::write(world.path("base"), content()).expect("a writable folder");
+    world.ok("lv create data/m --mapper unix:map.sock --mapper-wait 4s --size 8M");
+    let mapper = Mapper::start(&world, Example::Python, "base");
+    wait_for_state(&world, "active");
+    world.ok("export create data/m --nbd unix:m.sock");
+    let signal = |signal| {
+        let process = Pid::from_child(&mapper.0);
+        rustix::process::kill_process(process, signal).expect("it runs");
+    };
+    signal(Signal::STOP);
+    let refused = world.refused("lv extend data/m --size 16M", 5, "V0309");
+    assert!(refused.contains("mapper of data/m does not answer"), "{refused}");
+    assert_eq!(client(&world).fill(0, 4096, 1), Err(5), "EIO after the time that was set");
+    let attention = world.data("status")["attention"].clone();
+    assert_eq!((&attention[0]["kind"], &attention[0]["name"]), (&"mapper-silent".into(), &"data/m".into()));
+    assert_eq!(world.data("lv show data/m")["state"], "waiting");
+    signal(Signal::CONT);
+    wait_for_state(&world, "active");
+    world.ok("lv extend data/m --size 12M");
+    client(&world).fill(0, 4096, 1).expect("it answers");
+    assert_eq!(world.data("status")["health"], "ok");
+    mapper.kill();
+}
+
+#[test]
 fn a_mapper_passes_no_disk_of_a_group_and_no_other_layout_comes_from_one() {
     let world = World::with_group();
     fs::write(world.path("base"), content()).expect("a writable folder");

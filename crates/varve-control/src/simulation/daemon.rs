@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_api::{
     Failure, GroupExtend, GroupReduce, Job, JobState, PhysicalVolumeRemove, PhysicalVolumeScan,
-    PhysicalVolumeState, VolumeState,
+    PhysicalVolumeState, Problem, ProblemKind, VolumeState,
 };
 use varve_block::{Device, Extent, IoError};
 use varve_vg::model::{Area, Layout};
@@ -132,12 +132,29 @@ impl Daemon {
         };
         // A member that has failed is away until its disk is opened anew; its array still serves.
         let is_degraded = |problem: &String| problem.contains("is degraded: members of its array: ");
-        assert!(problems.iter().all(is_degraded), "everything is well: {problems:?}");
+        // What a disk refused stays to be seen until a person scans it.
+        let is_usual = |problem: &String| is_degraded(problem) || problem.contains("has failed requests: ");
+        assert!(problems.iter().all(is_usual), "everything is well: {problems:?}");
         for path in unused.iter().filter_map(|problem| disk_of(problem)) {
             let request = PhysicalVolumeRemove { path: path.to_owned(), ..PhysicalVolumeRemove::default() };
             let removed = self.handle.call(async move |control| control.remove_disk(request).await.map(drop));
             removed.await.unwrap_or_else(|failure| panic!("{path} can be given up: {failure:?}"));
         }
+    }
+
+    /// HISTORY12.
+    pub(super) async fn says_ok(&self) {
+        let status = self.handle.call(async |control| control.status_with_problems().await).await;
+        let is_usual = |problem: &Problem| {
+            use ProblemKind::{
+                ArrayDegraded, MapperAway, PoolFull, SnapshotDropped, SpaceRefused, SpaceWaited,
+            };
+            let usual = [ArrayDegraded, MapperAway, PoolFull, SnapshotDropped, SpaceRefused, SpaceWaited];
+            let was_refused = problem.kind == ProblemKind::DiskErrors; // In trouble that is over.
+            was_refused || usual.contains(&problem.kind)
+        };
+        let problems = status.expect("it runs").attention;
+        assert!(problems.iter().all(is_usual), "HISTORY12: nothing went wrong: {problems:?}");
     }
 
     /// Waits for the end of a job. It is not remembered any more soon afterwards.

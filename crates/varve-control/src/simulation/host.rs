@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::host::{
-    ConnectError, DiskCounters, DiskOptions, DiskState, Medium, MediumExtent, OpenError,
+    ConnectError, DiskCounters, DiskOptions, DiskPlacement, DiskState, FileIdentity, FileLook, Medium,
+    MediumExtent, OpenError,
 };
 use varve_block::{
     Arena, BlockDevice, Checked, Clock, Completion, Device, Done, Durability, Extent, Io, IoError,
@@ -52,6 +53,8 @@ struct Entry {
     is_image: bool,
     /// Whether it cannot be opened now.
     is_gone: bool,
+    /// Whether it has no name any more.
+    is_deleted: bool,
 }
 
 impl Entry {
@@ -75,6 +78,13 @@ struct Table {
     locked: BTreeSet<(u64, u64)>,
     /// What the state directory holds.
     remembered: Option<String>,
+    /// The files of listening sockets, each with a number of its own.
+    sockets: BTreeMap<PathBuf, u64>,
+    last_socket: u64,
+    /// Folders that are not there.
+    lost_folders: BTreeSet<PathBuf>,
+    /// Bytes that the file system has left, if it has few.
+    room: Option<u64>,
 }
 
 /// The files of the host.
@@ -137,6 +147,49 @@ impl SimFiles {
         there.map(|(path, _)| path.display().to_string()).collect()
     }
 
+    /// A folder with sockets goes, or an empty one comes.
+    pub(crate) fn set_folder(&self, folder: &Path, is_there: bool) {
+        let mut table = self.table();
+        table.sockets.retain(|path, _| path.parent() != Some(folder));
+        match is_there {
+            true => drop(table.lost_folders.remove(folder)),
+            false => drop(table.lost_folders.insert(folder.to_owned())),
+        }
+    }
+
+    /// A socket's file is deleted.
+    pub(crate) fn delete_socket(&self, path: &Path) {
+        assert!(self.table().sockets.remove(path).is_some(), "it is there");
+    }
+
+    /// Whether there is a socket at `path`.
+    pub(crate) fn has_socket(&self, path: &Path) -> bool {
+        self.table().sockets.contains_key(path)
+    }
+
+    /// A file that is open is deleted, or was not.
+    pub(crate) fn set_deleted(&self, path: &Path, is_deleted: bool) {
+        if let Some(entry) = self.table().entries.get_mut(path) {
+            entry.is_deleted = is_deleted;
+        }
+    }
+
+    /// The file system has so many bytes left; none: enough.
+    pub(crate) fn set_room(&self, room: Option<u64>) {
+        self.table().room = room;
+    }
+
+    fn make_socket(&self, path: &Path) -> io::Result<()> {
+        let mut table = self.table();
+        if path.parent().is_some_and(|folder| table.lost_folders.contains(folder)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        table.last_socket += 1;
+        let number = table.last_socket;
+        table.sockets.insert(path.to_owned(), number);
+        Ok(())
+    }
+
     /// Bytes of a file.
     pub(crate) fn length(&self, path: &Path) -> u64 {
         self.table().entries.get(path).map_or(0, |entry| entry.length)
@@ -164,8 +217,16 @@ impl Table {
     /// A new file, of `length` bytes now.
     fn add(&mut self, path: &Path, size: u64, length: u64, is_image: bool) -> Entry {
         self.last_disk += 1;
-        let (disk, way) = (self.last_disk, 0);
-        let entry = Entry { disk, way, size, length, cut: None, is_image, is_gone: false };
+        let entry = Entry {
+            disk: self.last_disk,
+            way: 0,
+            size,
+            length,
+            cut: None,
+            is_image,
+            is_gone: false,
+            is_deleted: false,
+        };
         self.entries.insert(path.to_owned(), entry);
         entry
     }
@@ -234,6 +295,13 @@ impl OpenDisk for SimOpenDisk {
 
     fn counters(&self) -> DiskCounters {
         DiskCounters { errors: self.errors.load(Ordering::Relaxed), ..DiskCounters::default() }
+    }
+
+    fn look(&self) -> FileLook {
+        let table = self.files.table();
+        let is_deleted = table.entries.get(&self.path).is_some_and(|entry| entry.is_deleted);
+        let placement = if is_deleted { DiskPlacement::Deleted } else { DiskPlacement::AtPath };
+        FileLook { placement, room: table.room }
     }
 
     fn has_abandoned(&self) -> bool {
@@ -307,8 +375,13 @@ impl Files for SimFilesRef {
         self.0.table().entries.get(path).is_some_and(|entry| !entry.is_gone)
     }
 
-    fn is_folder(&self, _: &Path) -> bool {
-        true
+    fn is_folder(&self, path: &Path) -> bool {
+        !self.0.table().lost_folders.contains(path)
+    }
+
+    fn identity(&self, path: &Path) -> Option<FileIdentity> {
+        let number = *self.0.table().sockets.get(path)?;
+        Some(FileIdentity { device: 1, number })
     }
 
     fn own_export_below(&self, _: &Path, _: &[PathBuf]) -> Option<PathBuf> {
@@ -586,13 +659,17 @@ impl World for SimShard {
     }
 
     fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
-        let place = match place {
-            Place::Unix(path) => path.display().to_string(),
-            Place::Tcp(address) => address.to_string(),
+        let (place, file) = match place {
+            Place::Unix(path) => (path.display().to_string(), Some(path)),
+            Place::Tcp(address) => (address.to_string(), None),
         };
         let mut sockets = self.host.sockets.borrow_mut();
-        if sockets.get(&place).is_some_and(|socket| !socket.is_closed()) {
+        let is_there = file.is_none_or(|path| self.host.files.table().sockets.contains_key(path));
+        if is_there && sockets.get(&place).is_some_and(|socket| !socket.is_closed()) {
             return Err(io::ErrorKind::AddrInUse.into());
+        }
+        if let Some(path) = file {
+            self.host.files.make_socket(path)?;
         }
         let (sender, connections) = mpsc::unbounded();
         sockets.insert(place, sender);

@@ -15,6 +15,8 @@
 //! - HISTORY9. While a disk is in trouble that arrays can do without, all that lies on them alone is served: no request fails, and none
 //!   waits for one that stalls.
 //! - HISTORY10. Once disks are sound again, arrays become whole.
+//! - HISTORY12. Where nothing went wrong the daemon says at every look that all is well, but for what is full, catches up, or waits
+//!   for a mapper that goes and comes.
 //! - HISTORY11. A command about a group one of whose disks refuses requests now and then, or does not answer for a while, is answered, and
 //!   once the disk is sound again it has done all or nothing.
 
@@ -324,6 +326,8 @@ impl<'a> History<'a> {
                 }
                 daemon.idle().await;
                 self.resolve_models(&daemon).await;
+            } else {
+                daemon.says_ok().await;
             }
         }
         if is_last || self.random.borrow_mut().chance(1, 4) {

@@ -283,7 +283,14 @@ fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
         let (text, door) = ("data/v".to_owned(), varve_api::Door::Fuse);
         let remembered = RememberedExport { id, volume, name: text, door, address, read_only: false };
         let open = Open::Fuse(Box::new(BareFile(Arc::clone(&place))));
-        let export = KnownExport { remembered, name: name("data/v"), open };
+        let export = KnownExport {
+            remembered,
+            name: name("data/v"),
+            open,
+            file: None,
+            away: None,
+            is_recovering: true, // Else it is mounted anew: there is no such file.
+        };
         control.exports.borrow_mut().insert("e1".into(), export);
         let (before, arena) = (file(), control.context.arena());
         before.write(0, arena.copy(&[7; 4096]), Durability::Volatile).await.expect("it is served");

@@ -19,6 +19,8 @@ pub(crate) struct Health {
     pub(super) checked: AtomicU64,
     pub(super) failures: EventLimit,
     pub(super) blocks: Blocks,
+    /// Of these, those for want of space.
+    pub(super) no_space: AtomicU64,
 }
 
 impl Default for Health {
@@ -28,6 +30,7 @@ impl Default for Health {
             checked: AtomicU64::new(0),
             failures: EventLimit::new(FAILURES_INTERVAL),
             blocks: Blocks::default(),
+            no_space: AtomicU64::new(0),
         }
     }
 }

@@ -16,8 +16,10 @@ use crate::attempt::error_of;
 use crate::{clock, sys};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use varve_block::IoError;
+use varve_block::host::FileLook;
 
 /// Smallest piece that file systems keep, in bytes.
 const SECTOR_LEAST: usize = 512;
@@ -35,7 +37,11 @@ impl DiskFile {
 
     /// What was counted since it was opened.
     pub fn counters(&self) -> DiskCounters {
-        DiskCounters { errors: self.health.failures.total(), slow: self.answers.slow() }
+        DiskCounters {
+            errors: self.health.failures.total(),
+            no_space: self.health.no_space.load(Ordering::Relaxed),
+            slow: self.answers.slow(),
+        }
     }
 
     /// What a request on a disk that is out of use is answered.
@@ -67,6 +73,9 @@ impl DiskFile {
 
     /// Reports a request that failed, if not many did lately.
     pub(crate) fn report(&self, verb: &'static str, offset: u64, length: u64, errno: Errno) {
+        if matches!(errno, Errno::NOSPC | Errno::DQUOT) {
+            self.health.no_space.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(untold) = self.health.failures.note(clock::now()) {
             tracing::error!(
                 path = %self.path.display(), verb, offset, length, %errno, untold,
@@ -112,6 +121,21 @@ impl DiskFile {
     /// A block device that became smaller says so itself, to the request that meets its end.
     fn check_length_of_file(&self) -> Result<(), IoError> {
         if self.kind == DiskKind::File { self.check_length() } else { Ok(()) }
+    }
+
+    /// What its file is like now, and the file system below; may wait for ever.
+    pub fn look(&self) -> FileLook {
+        let placement = self.placement();
+        let file = self.file.metadata().ok().filter(|_| self.kind == DiskKind::File);
+        let Some(metadata) = file else { return FileLook { placement, room: None } };
+        let is_sparse = metadata.blocks().saturating_mul(512) < metadata.len();
+        let system = rustix::fs::fstatvfs(&self.file).ok().filter(|_| is_sparse);
+        let left = |system: rustix::fs::StatVfs| {
+            let is_root = rustix::process::geteuid().is_root();
+            let blocks = if is_root { system.f_bfree } else { system.f_bavail };
+            blocks.saturating_mul(system.f_frsize)
+        };
+        FileLook { placement, room: system.map(left) }
     }
 
     /// Takes the disk out of use if it is shorter than it was; does not wait.

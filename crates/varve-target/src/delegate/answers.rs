@@ -120,6 +120,7 @@ impl State {
             assert!(number <= self.last_number.get(), "DELEGATE7: a question that waits was sent");
             question.answer = Some(answer);
         }
+        self.note_answer();
         self.changed.notify_all();
     }
 

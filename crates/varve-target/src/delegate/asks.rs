@@ -95,6 +95,7 @@ impl State {
         let outstanding = Outstanding { about, answer: None, failed: None };
         let before = self.outstanding.borrow_mut().insert(number, outstanding);
         assert!(before.is_none(), "numbers are used once");
+        self.silent_since.set(self.silent_since.get().or(Some(self.clock.now())));
         send(connection, number, &about.message());
         Question { state: self, number, landing }
     }
@@ -114,6 +115,20 @@ impl State {
             (answer.is_some() || is_lost).then_some(answer)
         };
         self.until(deadline, answer).await
+    }
+
+    /// Whether the mapper answers a question in time; it is one whose answer changes nothing here.
+    pub(super) async fn is_answering(&self) -> bool {
+        let Some(connection) = self.connection.borrow().clone() else { return false };
+        let question = self.send_question(&connection, About::Flush, None);
+        matches!(self.answer_to(&question, &connection, self.deadline()).await, Ok(Some(_)))
+    }
+
+    /// The mapper has answered something: others that it was asked are waited for from now on.
+    pub(super) fn note_answer(&self) {
+        let is_waited_for = self.outstanding.borrow().values().any(|question| question.answer.is_none());
+        self.silent_since.set(is_waited_for.then(|| self.clock.now()));
+        self.has_failed.set(false);
     }
 
     pub(super) fn is_connected(&self, number: u64) -> bool {
@@ -153,6 +168,7 @@ impl State {
         };
         ended.ok_or_else(|| {
             self.count(|counters| counters.timeouts += 1);
+            self.has_failed.set(self.silent_since.get().is_some());
             IoError::Medium
         })
     }

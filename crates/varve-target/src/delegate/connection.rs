@@ -82,6 +82,8 @@ impl State {
         };
         tracing::info!(volume = %self.options.name, "the mapper is there");
         self.connection.replace(Some(connection.clone()));
+        self.silent_since.set(None);
+        self.has_failed.set(false);
         self.changed.notify_all();
         let mut drains = FuturesUnordered::new();
         loop {

@@ -78,6 +78,11 @@ impl Delegate {
         self.let_fail(true);
     }
 
+    /// Whether the mapper is there and answers within the time that a request has.
+    pub async fn is_answering(&self) -> bool {
+        self.0.is_answering().await
+    }
+
     /// Waits until the mapper is there, or is away.
     pub async fn connected(&self, is_connected: bool) {
         self.0.changed.until(|| self.0.connection.borrow().is_some() == is_connected).await;
@@ -95,6 +100,13 @@ impl Delegate {
             is_connected: self.0.connection.borrow().is_some(),
             entries: cache.len(),
             unflushed: cache.unflushed(),
+            has_failed: self.0.has_failed.get(),
+            silence: self
+                .0
+                .silent_since
+                .get()
+                .map(|since| self.0.clock.now().since(since))
+                .unwrap_or_default(),
             ..self.0.counters.get()
         }
     }

@@ -48,4 +48,8 @@ pub struct DelegateStatus {
     pub refused: u64,
     /// Requests that failed since no answer came in time.
     pub timeouts: u64,
+    /// For how long it has answered nothing of what it was asked.
+    pub silence: Duration,
+    /// Whether a request failed for that.
+    pub has_failed: bool,
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{
     Access, Allocation, Arena, Clock, Completion, Device, Durability, Extent, Gate, Io, MapAnswer, MapGuard,
-    MapIntent, MapPiece, Notify, RangeLock, Shape, Tracker, TrackerGuard,
+    MapIntent, MapPiece, Moment, Notify, RangeLock, Shape, Tracker, TrackerGuard,
 };
 use varve_mapper::wire::{self, Intent, Welcome};
 
@@ -39,6 +39,10 @@ pub(super) struct State {
     pub(super) connection: RefCell<Option<Connection>>,
     pub(super) outstanding: RefCell<BTreeMap<u64, Outstanding>>,
     pub(super) last_number: Cell<u64>,
+    /// Since when the mapper has answered nothing while something is asked.
+    pub(super) silent_since: Cell<Option<Moment>>,
+    /// Whether a request was given up since it answered last.
+    pub(super) has_failed: Cell<bool>,
     /// Answers for writes so far, and those of them that are durable.
     pub(super) answered: Cell<u64>,
     pub(super) flushed: Cell<u64>,
@@ -95,6 +99,8 @@ impl State {
             connection: RefCell::default(),
             outstanding: RefCell::default(),
             last_number: Cell::new(0),
+            silent_since: Cell::new(None),
+            has_failed: Cell::new(false),
             answered: Cell::new(0),
             flushed: Cell::new(0),
             notices: RefCell::default(),

@@ -22,7 +22,7 @@ impl SnapshotStore {
     pub(super) async fn make_room(&self, wait: &mut SpaceWait, bytes: u64) -> Result<(), IoError> {
         let queue = &self.waiters.queue;
         match queue.policy() {
-            FullPolicy::Error => Err(IoError::NoSpace),
+            FullPolicy::Error => Err(queue.refuse()),
             FullPolicy::Pause { timeout } => queue.wait(&self.clock, wait, timeout).await,
             FullPolicy::DropOldest => self.drop_oldest(wait, bytes).await,
         }
@@ -38,6 +38,16 @@ impl SnapshotStore {
         self.waiters.queue.is_paused()
     }
 
+    /// Whether a change failed for want of room, and none has come since.
+    pub fn is_refusing(&self) -> bool {
+        self.waiters.queue.is_refusing()
+    }
+
+    /// A change of the origin or of a snapshot fails for want of room.
+    pub fn refuse_for_space(&self) -> IoError {
+        self.waiters.queue.refuse()
+    }
+
     async fn drop_oldest(&self, wait: &SpaceWait, bytes: u64) -> Result<(), IoError> {
         let _alone = self.waiters.dropping.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.waiters.queue.was_notified(wait) {
@@ -50,7 +60,7 @@ impl SnapshotStore {
         let may_go = |descriptor: &Descriptor| {
             !descriptor.held && !descriptor.base && target != Some(descriptor.id) // ROLLBACK2
         };
-        let oldest = self.list().into_iter().find(may_go).ok_or(IoError::NoSpace)?;
+        let oldest = self.list().into_iter().find(may_go).ok_or_else(|| self.refuse_for_space())?;
         match self.begin_removal(oldest.id).await {
             Ok(()) => {
                 assert!(self.waiters.queue.was_notified(wait), "STOREFULL3: a removal counts as room");

@@ -50,7 +50,7 @@ impl Waiters {
 
     /// Space has come, or can be had for a checkpoint.
     pub(super) fn notify(&self) {
-        self.queue.notify();
+        self.queue.room_came();
     }
 
     /// An attempt begins (STOREFULL2).

@@ -126,6 +126,7 @@ impl Front {
         let pieces = self.pool.map.run(|pages| self.try_place(pages, targets)).await?;
         if pieces.iter().any(|piece| piece.fresh) {
             self.pool.notify_space();
+            self.pool.waiters.queue.found_room(); // WAITERS3
         }
         Ok(pieces)
     }

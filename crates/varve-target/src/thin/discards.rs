@@ -19,7 +19,7 @@ impl Pool {
     pub fn set_discards(&self, policy: Discards) {
         self.passing.policy.set(policy);
         self.map.pages().queue_discards(policy == Discards::PassDown);
-        self.waiters.notify();
+        self.waiters.room_came();
     }
 
     /// What becomes of discards.

@@ -29,6 +29,11 @@ impl Pool {
         self.waiters.queue.is_paused()
     }
 
+    /// Whether a write failed for want of room, and none has come since.
+    pub fn is_refusing(&self) -> bool {
+        self.waiters.queue.is_refusing()
+    }
+
     /// Completes with an event for the owner; events that are not asked for are kept, up to a bound.
     pub async fn next_event(&self) -> PoolEvent {
         self.waiters.queue.next_event().await
@@ -87,7 +92,7 @@ impl Pool {
                 self.waiters.checks_end(&mut attempt.wait, keeps_some).await;
                 Ok(())
             }
-            WhenFull::Error => Err(IoError::NoSpace),
+            WhenFull::Error => Err(self.waiters.queue.refuse()),
             WhenFull::Pause { timeout } => {
                 attempt.checkpoints = 0;
                 self.waiters.queue.wait(&self.clock, &mut attempt.wait, timeout).await

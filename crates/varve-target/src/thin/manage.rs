@@ -272,7 +272,7 @@ impl Pool {
             self.map.set_floor(super::recover::floor_blocks(end_block)); // THIN8: it grows with the pool
             self.end_block.set(end_block);
             assert_eq!(self.map.pages().end_block(), end_block, "THIN8: pool and space map are of one size");
-            self.waiters.notify();
+            self.waiters.room_came();
         }
     }
 

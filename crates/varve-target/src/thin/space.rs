@@ -82,6 +82,11 @@ impl Waiters {
         self.queue.notify();
     }
 
+    /// There is more room, or another way to get it.
+    pub(super) fn room_came(&self) {
+        self.queue.room_came();
+    }
+
     /// POOLFULL4: a checkpoint may make room now.
     pub(super) fn notify_if_waiting(&self) {
         if self.queue.is_paused() {

@@ -50,6 +50,15 @@ impl ExportCalls<'_> {
         })
     }
 
+    /// Has the socket listen at `place` anew, if it is open: its file has gone.
+    pub fn listen_again(&self, place: Place) -> Answer<io::Result<()>> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| match here.state().socket(&address) {
+            Some(socket) => socket.listen_again(&place),
+            None => Ok(()),
+        })
+    }
+
     /// Closes the export `name`; when this answers, no request of it is under way.
     pub fn close(&self, name: String) -> Answer<()> {
         let address = self.address.clone();

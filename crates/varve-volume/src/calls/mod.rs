@@ -29,6 +29,7 @@ use crate::reconcile::{self, Wanted};
 use crate::reopen;
 use crate::retire;
 use crate::spec::ActivationSpec;
+use crate::world::DiskRef;
 use uuid::Uuid;
 use varve_api::{Failure, MetadataMemory};
 
@@ -76,6 +77,11 @@ impl ShardHandle {
     /// Takes a volume or pool into use.
     pub fn activate(&self, spec: ActivationSpec) -> Answer<Result<(), Failure>> {
         self.run(async move |here: ShardContext| retire::activate(&here, &spec).await)
+    }
+
+    /// The files of images in which volumes lie, with these.
+    pub fn image_files(&self) -> Answer<Vec<(Uuid, DiskRef)>> {
+        self.run(async move |here: ShardContext| here.images.files())
     }
 
     /// Leads the doors whose requests wait to volumes that were opened anew.

@@ -263,6 +263,15 @@ impl VolumeCalls<'_> {
         self.shard.run(async move |here: ShardContext| here.mappers.facts(id))
     }
 
+    /// Whether the program that maps the volume answers; none if none does.
+    pub fn mapper_answers(&self) -> Answer<Option<bool>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| match here.mappers.delegate(id) {
+            Some(delegate) => Some(delegate.is_answering().await),
+            None => None,
+        })
+    }
+
     /// Bytes that a scrub of the volume or pool, called `name`, compares.
     pub fn scrub_size(&self, name: String) -> Answer<Result<u64, Failure>> {
         let id = self.id;
