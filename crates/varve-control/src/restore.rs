@@ -129,9 +129,8 @@ impl Control {
         for entry in planned.after.logical_volumes() {
             let name = full_name(&before, &entry.name);
             if !lost.iter().any(|known| known.name == name)
-                && let Some(beyond) = held_beyond(&planned.after, entry, &disks, &BTreeMap::new(), &arena)
-                    .await
-                    .map_err(failed)?
+                && let Some(beyond) =
+                    held_beyond(&planned.after, entry, &disks, &arena).await.map_err(failed)?
             {
                 let volumes = if entry.is_pool() { self.volumes_in(group, entry.id) } else { String::new() };
                 lost.push(Lost { name, words: format!("{beyond}{volumes}") });

@@ -5,13 +5,14 @@
 use crate::activate;
 use crate::model::{Group, LogicalVolume, PvName};
 use crate::size::format_size;
-use crate::table::{Parts, store_table, table};
+use crate::table::{Parts, Table, store_table, table};
 use std::collections::BTreeMap;
 use std::fmt;
 use uuid::Uuid;
 use varve_block::{Arena, Buffer, Device, IoError};
 use varve_format::pdata::Block;
 use varve_format::{store, thin};
+use varve_target::array::as_it_lies;
 
 /// A pool, or a snapshot store of a volume, that holds more than it is given: it could not be opened, and what it holds beyond
 /// would be given to others.
@@ -33,24 +34,29 @@ impl fmt::Display for Beyond {
     }
 }
 
-/// Whether `volume`, a pool or the stores of a volume, holds more than `group` gives it, as read from `disks`, and from `arrays` by their ids. Nothing if not all
-/// of its disks are here.
+/// Whether `volume`, a pool or the stores of a volume, holds more than `group` gives it, as read from `disks`; of an array as any of its
+/// members says, which need not be in use. Nothing if not enough of its disks are here.
 pub async fn held_beyond(
     group: &Group,
     volume: &LogicalVolume,
     disks: &BTreeMap<PvName, Device>,
-    arrays: &BTreeMap<Uuid, Device>,
     arena: &Arena,
 ) -> Result<Option<Beyond>, IoError> {
     if volume.is_pool() {
         let Ok(table) = table(group, volume, Parts::All) else { return Ok(None) };
-        let device = activate::build(&table, disks, arrays)?;
-        return Ok(beyond(true, pool_size(&device, volume.id, arena).await, &device));
+        let mut held = None;
+        for device in devices(&table, disks, arena)? {
+            held = held.max(pool_size(&device, volume.id, arena).await);
+        }
+        return Ok(beyond(true, held, table.size()));
     }
     for store in volume.stores() {
         let Ok(table) = store_table(group, volume, store) else { return Ok(None) };
-        let device = activate::build(&table, disks, arrays)?;
-        let found = beyond(false, store_size(&device, store.id, arena).await, &device);
+        let mut held = None;
+        for device in devices(&table, disks, arena)? {
+            held = held.max(store_size(&device, store.id, arena).await);
+        }
+        let found = beyond(false, held, table.size());
         if found.is_some() {
             return Ok(found);
         }
@@ -58,8 +64,18 @@ pub async fn held_beyond(
     Ok(None)
 }
 
-fn beyond(is_pool: bool, held: Option<u64>, device: &Device) -> Option<Beyond> {
-    let given = device.shape().size;
+/// Where what lies at `table` can be read.
+fn devices(table: &Table, disks: &BTreeMap<PvName, Device>, arena: &Arena) -> Result<Vec<Device>, IoError> {
+    match table.array() {
+        Some(target) => {
+            let members = activate::members(target, disks);
+            Ok(as_it_lies(&activate::array_spec(target), &members, arena))
+        }
+        None => Ok(vec![activate::build(table, disks, &BTreeMap::new())?]),
+    }
+}
+
+fn beyond(is_pool: bool, held: Option<u64>, given: u64) -> Option<Beyond> {
     let held = held.filter(|held| *held > given)?;
     Some(Beyond { is_pool, held, given })
 }
@@ -189,13 +205,7 @@ mod tests {
 
     fn found(world: &World, disks: &BTreeMap<PvName, Device>) -> Result<Option<Beyond>, IoError> {
         let group = group();
-        world.run(held_beyond(
-            &group,
-            group.lv("pool").expect("it is there"),
-            disks,
-            &BTreeMap::new(),
-            &world.arena(),
-        ))
+        world.run(held_beyond(&group, group.lv("pool").expect("it is there"), disks, &world.arena()))
     }
 
     #[test]

@@ -76,7 +76,7 @@ async fn lost_by(mut wanted: Description, free: &[FreeDisk], arena: &Arena) -> R
     let mut lost = Vec::new();
     for entry in group.logical_volumes() {
         let name = format!("{}/{}", group.name(), entry.name);
-        let beyond = held_beyond(&group, entry, &disks, &BTreeMap::new(), arena).await;
+        let beyond = held_beyond(&group, entry, &disks, arena).await;
         let beyond = beyond.map_err(|error| Failure::new(Code::MediumFailed, format!("{name}: {error}")))?;
         lost.extend(beyond.map(|beyond| Lost { name, words: beyond.to_string() }));
     }

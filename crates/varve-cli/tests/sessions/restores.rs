@@ -129,6 +129,33 @@ fn a_pool_is_not_given_less_than_its_own_superblock_says_whatever_the_text_says_
     assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
 }
 
+/// Whether or not a disk of the array is there.
+#[test]
+fn a_pool_on_an_array_is_not_given_less_than_its_own_superblock_says() {
+    for layout in ["mirror --copies 2", "ddraid --order 1"] {
+        let mut world = World::with_group();
+        world.ok("pv create d3 --size 600M");
+        world.ok("vg extend data d3");
+        world.ok(&format!("pool create data/p --size 64M --type {layout} --auto-extend off"));
+        world.ok("lv create data/thin --pool p --size 100M");
+        world.ok("vg backup data backup");
+        world.ok("pool extend data/p --size 160M");
+        world.ok("vg backup data grown");
+        let would = world.ok("vg restore data backup -n");
+        assert!(would.contains("would keep data/p as it is"), "{layout}: {would}");
+        assert_eq!(world.stop(), Some(0));
+        for disk in ["d1", "d2", "d3"] {
+            let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
+            file.write_all_at(&vec![0xa5; (1 << 20) - (64 << 10)], 64 << 10).expect("it is long enough");
+        }
+        let refused = world.refused("restore backup d1 d2 d3 -y", 8, "V0213");
+        assert!(refused.contains("data/p: the pool has 160.0 MiB by its own account"), "{layout}: {refused}");
+        world.ok("restore grown d1 d2 d3 -y");
+        world.start();
+        assert_eq!(world.data("pool show data/p")["state"], "active", "{layout}");
+    }
+}
+
 #[test]
 fn what_was_under_way_in_a_backup_does_not_go_on_where_it_is_written_to_lost_disks() {
     let mut world = World::with_group();

@@ -20,6 +20,7 @@
 //! - ARRAYIO6. While a data member of ddraid is missing, what is written is in the log first.
 //! - ARRAYIO7. A read writes no record.
 
+mod as_it_lies;
 mod background;
 mod change;
 mod checksum_pages;
@@ -54,6 +55,7 @@ mod slow;
 mod sound;
 mod status;
 
+pub use as_it_lies::as_it_lies;
 pub use error::ArrayError;
 pub use geometry::ArrayLayout;
 pub use injected_bug::InjectedBug;
