@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - EXPORTS1. An export that was made is remembered before its command returns, and comes back when its volume does.
-//! - EXPORTS3. An export that is down, or whose socket or mount has gone, is tried again until it is served or removed; its clients stay.
 //! - EXPORTS2. An export that was removed is forgotten before its door is closed, and does not come back.
-//! - EXPORTS3. What clients have open is not taken away, renamed or changed under them, unless the command is forced.
+//! - EXPORTS3. An export that is down, or whose socket or mount has gone, is tried again until it is served or removed; its clients stay.
+//! - EXPORTS4. What clients have open is not taken away, renamed or changed under them, unless the command is forced.
 
 use super::Control;
 use super::address::Address;
@@ -130,7 +130,7 @@ impl Control {
         }
     }
 
-    /// EXPORTS3. Clients that are leaving have a moment.
+    /// EXPORTS4. Clients that are leaving have a moment.
     pub(super) async fn refuse_clients(
         &self,
         is_meant: impl Fn(&KnownExport) -> bool,
@@ -455,7 +455,7 @@ fn shown(known: &KnownExport) -> Export {
     }
 }
 
-/// EXPORTS3.
+/// EXPORTS4.
 fn connected(export: &Export) -> Failure {
     let (volume, id, address) = (&export.volume, &export.id, &export.address);
     let shown = export.clients.iter().take(CLIENTS_SHOWN).cloned().collect::<Vec<_>>().join("; ");

@@ -218,10 +218,10 @@ fn what_clients_have_open_is_not_changed_renamed_or_taken_away_unless_it_is_forc
     {
         for words in [words.to_owned(), format!("{words} -n")] {
             let refused = world.refused(&words, 5, "V0507");
-            assert!(refused.contains(&process) && refused.contains("e1"), "EXPORTS3: {refused}");
+            assert!(refused.contains(&process) && refused.contains("e1"), "EXPORTS4: {refused}");
         }
     }
-    assert_eq!(client.read(0, 4096), Ok(vec![2; 4096]), "EXPORTS3: it is what the client wrote");
+    assert_eq!(client.read(0, 4096), Ok(vec![2; 4096]), "EXPORTS4: it is what the client wrote");
     assert_eq!(world.data("snap list data/a").as_array().map(Vec::len), Some(1));
     world.ok("snap rollback data/a@s -y --force");
     assert_eq!(client.read(0, 4096), Ok(vec![1; 4096]));
@@ -246,7 +246,7 @@ fn a_file_that_is_open_is_in_use_until_it_is_closed() {
     let file = std::fs::File::open(world.path("a.img")).expect("it is served");
     for words in ["snap rollback data/a@s -y", "export remove a.img -y", "export remove a.img -n"] {
         let refused = world.refused(words, 5, "V0507");
-        assert!(refused.contains(&format!("process {}", std::process::id())), "EXPORTS3: {refused}");
+        assert!(refused.contains(&format!("process {}", std::process::id())), "EXPORTS4: {refused}");
     }
     drop(file);
     world.ok("snap rollback data/a@s -y");

@@ -1,7 +1,8 @@
 //! One life of a daemon on a simulated host: begun, looked at, used, ended.
 
-use super::host::{Host, Imported};
+use super::host::Host;
 use super::model::{Lists, Model};
+use super::remote::Imported;
 use crate::failures;
 use crate::known_group::KnownGroup;
 use crate::{ControlHandle, ControlOptions};

@@ -4,8 +4,9 @@
 
 use super::mapper::{MAPPERS, MapperLink, Mappers};
 use super::model::base_content;
+use super::remote::{Imported, portal_of};
 use crate::remembered::Remembered;
-use futures_channel::{mpsc, oneshot};
+use futures_channel::mpsc;
 use futures_util::StreamExt;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -22,8 +23,8 @@ use varve_block::host::{
     MediumExtent, OpenError,
 };
 use varve_block::{
-    Arena, BlockDevice, Checked, Clock, Completion, Device, Done, Durability, Extent, Io, IoError,
-    LocalFuture, MapAnswer, MapFuture, MapIntent, Outcome, Portal, Shape, Spawner, StatusRun, Stream, Submit,
+    Arena, BlockDevice, Checked, Clock, Completion, Device, Durability, Extent, Io, IoError, LocalFuture,
+    MapAnswer, MapFuture, MapIntent, Portal, Shape, Spawner, Stream,
 };
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_format::qcow2::Backing;
@@ -644,14 +645,7 @@ impl World for SimShard {
     }
 
     fn portal(&self, device: &Device) -> Portal {
-        let (requests, mut asked) = mpsc::unbounded();
-        let (device, shape, spawner) = (device.clone(), device.shape(), self.spawner());
-        self.spawner().spawn(async move {
-            while let Some(request) = asked.next().await {
-                spawner.spawn(answer(device.clone(), request));
-            }
-        });
-        Portal::new(shape, Arc::new(Remote { requests }))
+        portal_of(device, self.spawner())
     }
 
     fn import(&self, portal: &Portal) -> Device {
@@ -749,75 +743,5 @@ impl BlockDevice for Watched {
 
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         MapAnswer::in_front(&self.device, extent, intent).ready()
-    }
-}
-
-enum Request {
-    Io(Io, Done<Outcome>),
-    Status(Extent, Done<Result<Vec<StatusRun>, IoError>>),
-}
-
-async fn answer(device: Device, request: Request) {
-    match request {
-        Request::Io(io, done) => done(device.submit(io).await),
-        Request::Status(extent, done) => done(device.status(extent).await),
-    }
-}
-
-struct Remote {
-    requests: mpsc::UnboundedSender<Request>,
-}
-
-impl Remote {
-    fn send(&self, request: Request) {
-        if let Err(unsent) = self.requests.unbounded_send(request) {
-            match unsent.into_inner() {
-                Request::Io(_, done) => done(Err(IoError::Gone)),
-                Request::Status(_, done) => done(Err(IoError::Gone)),
-            }
-        }
-    }
-}
-
-impl Submit for Remote {
-    fn submit(&self, io: Io, done: Done<Outcome>) {
-        self.send(Request::Io(io, done));
-    }
-
-    fn status(&self, extent: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
-        self.send(Request::Status(extent, done));
-    }
-}
-
-/// A device of another shard.
-pub(crate) struct Imported {
-    pub(crate) portal: Portal,
-}
-
-impl BlockDevice for Imported {
-    fn shape(&self) -> Shape {
-        self.portal.shape()
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        let (sender, answer) = oneshot::channel();
-        self.portal.submit(io.into_io(), move |outcome| {
-            let _ = sender.send(outcome);
-        });
-        Completion::pending(async { answer.await.unwrap_or(Err(IoError::Gone)) })
-    }
-
-    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
-        if intent != MapIntent::Inspect {
-            return MapAnswer::sent(extent.length).ready();
-        }
-        let (sender, answer) = oneshot::channel();
-        self.portal.status(extent, move |runs| {
-            let _ = sender.send(runs);
-        });
-        Box::pin(async {
-            let runs = answer.await.unwrap_or(Err(IoError::Gone))?;
-            Ok(MapAnswer::of_status(&runs))
-        })
     }
 }

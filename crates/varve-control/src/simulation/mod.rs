@@ -27,6 +27,7 @@ mod daemon;
 pub(crate) mod host;
 mod mapper;
 mod model;
+pub(crate) mod remote;
 mod trouble;
 mod verbs;
 

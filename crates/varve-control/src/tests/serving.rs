@@ -3,7 +3,7 @@
 use super::known_export::{KnownExport, Open};
 use super::*;
 use crate::remembered::RememberedExport;
-use crate::simulation::host::Imported;
+use crate::simulation::remote::Imported;
 use futures_util::future::join3;
 use std::sync::{Arc, Mutex};
 use varve_api::{Convert, PhysicalVolumeMove};
