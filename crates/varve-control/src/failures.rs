@@ -35,6 +35,11 @@ pub(crate) fn internal(words: &str) -> Failure {
         .help("varve status; report this with the daemon's log")
 }
 
+/// Whether a volume cannot be used now, and may be later: then a job on it waits.
+pub(crate) fn is_unusable_now(failure: &Failure) -> bool {
+    matches!(failure.code, Code::VolumeUnusable | Code::ImageNotTrusted)
+}
+
 /// A volume that is to be flattened or committed has no backing.
 pub(crate) fn over_nothing(name: &VolumeName) -> Failure {
     let message = format!("{name} is backed by nothing");

@@ -80,7 +80,7 @@ impl Control {
                 control.look_again(pool).await;
             }
             match result {
-                Err(failure) if failure.code == Code::VolumeUnusable => control.put_off(id, failure).await, // FLATTENJOB2
+                Err(failure) if failures::is_unusable_now(&failure) => control.put_off(id, failure).await, // FLATTENJOB2
                 result => control.finish_job(id, result).await,
             }
         });

@@ -117,7 +117,7 @@ impl Control {
             };
             match result {
                 _ if control.stopping.get() => {} // IMAGEJOB1
-                Err(failure) if failure.code == Code::VolumeUnusable => {
+                Err(failure) if failures::is_unusable_now(&failure) => {
                     control.put_off(id, failure).await; // IMAGEJOB2
                 }
                 result => control.finish_job(id, result).await,

@@ -356,7 +356,7 @@ impl Control {
         let me = self.weak();
         self.context.spawner().spawn(async move {
             match me.upgrade() {
-                Some(control) if failure.code == Code::VolumeUnusable => control.put_off(id, failure).await,
+                Some(control) if failures::is_unusable_now(&failure) => control.put_off(id, failure).await,
                 Some(control) => control.finish_job(id, Err(failure)).await,
                 None => {}
             }
@@ -373,11 +373,8 @@ impl Control {
 /// Whether a rollback goes on when its volume can be used again. One that may have begun does, and then the snapshot of before stays
 /// (ROLLJOB4): it is not known what a disk that failed has.
 fn waits(failure: &Failure, step: &Step) -> bool {
-    match failure.code {
-        Code::VolumeUnusable => true,
-        Code::MediumFailed => matches!(step, Step::Begin(_)),
-        _ => false,
-    }
+    failures::is_unusable_now(failure)
+        || (failure.code == Code::MediumFailed && matches!(step, Step::Begin(_)))
 }
 
 /// What the text says of a rollback.

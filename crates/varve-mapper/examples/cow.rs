@@ -3,8 +3,9 @@
 //! `cow SOCKET BASE OVERLAY`, then `varve lv create VG/LV --mapper unix:SOCKET --size SIZE`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use varve_mapper::wire::{Access, EXTENTS_MAX, Extent, Hello, Intent, Place, Welcome};
 use varve_mapper::{Mapper, Session, serve};
@@ -103,7 +104,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let map_file = format!("{overlay}.map");
     let mut mapper = Overlay { files, map_file, base: 0, size: 0, clusters: BTreeMap::new() };
     // What is there already is not replaced: it may be the socket of another mapper that is in use.
-    for engine in UnixListener::bind(socket)?.incoming() {
+    let listener = UnixListener::bind(socket)?;
+    fs::set_permissions(socket, Permissions::from_mode(0o600))?;
+    for engine in listener.incoming() {
         if let Err(error) = serve(engine?, &mut mapper) {
             eprintln!("{error}");
         }

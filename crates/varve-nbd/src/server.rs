@@ -180,10 +180,6 @@ impl Handshake {
         let (Some(option), Some(length)) = (reader.u32(), reader.u32()) else {
             return self.close(CloseReason::Malformed("an option's header is short"));
         };
-        self.received += wire::OPTION_HEADER_LENGTH as u64 + u64::from(length);
-        if self.received > wire::HANDSHAKE_LENGTH_MAX {
-            return self.close(CloseReason::Malformed("the options are too long together")); // SERVER4
-        }
         if !self.fixed && option != option::EXPORT_NAME {
             return self.close(CloseReason::Malformed("an option from a client that does not know replies"));
         }
@@ -201,6 +197,10 @@ impl Handshake {
                 Phase::Skip { left: u64::from(length) }
             }
         };
+        self.received += wire::OPTION_HEADER_LENGTH as u64 + u64::from(length);
+        if self.received > wire::HANDSHAKE_LENGTH_MAX {
+            return self.close(CloseReason::Malformed("the options are too long together")); // SERVER4
+        }
         None
     }
 

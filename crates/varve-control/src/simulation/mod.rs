@@ -224,6 +224,8 @@ struct History<'a> {
     /// The job that ran when the crash came.
     job: RefCell<Option<RunningJob>>,
     trouble: RefCell<Option<Trouble>>,
+    /// Disks that were removed from their groups while they were gone, and are forgotten.
+    given_up: RefCell<Vec<String>>,
     life: Cell<usize>,
     /// The state directory was lost, and the daemon was not shown its disks since.
     is_new_host: Cell<bool>,
@@ -247,6 +249,7 @@ impl<'a> History<'a> {
             is_new_host: Cell::new(false),
             kind,
             trouble,
+            given_up: RefCell::default(),
             clients: RefCell::default(),
             counts,
         }

@@ -195,6 +195,9 @@ impl History<'_> {
         self.models.replace(vec![before.clone(), after.clone()]);
         let given_up = daemon.reduce_missing(trouble.group.clone()).await;
         super::log(format_args!("vg reduce --missing {}: {given_up:?}", trouble.group));
+        if given_up.is_ok() {
+            self.given_up.borrow_mut().push(trouble.path.clone());
+        }
         self.models.replace(vec![if given_up.is_ok() { after } else { before.clone() }]);
     }
 
@@ -210,6 +213,11 @@ impl History<'_> {
     async fn bring_back(&self, daemon: &Daemon) {
         let clock = self.host.world.clock();
         let limit = clock.now().after(BACK_MAX);
+        // Whoever plugs in again what was removed shows it to the daemon, and wipes its label: alone it would be its group.
+        let given_up = self.given_up.take();
+        if !given_up.is_empty() {
+            let _ = daemon.scan(given_up).await;
+        }
         loop {
             let scanned = daemon.scan(Vec::new()).await;
             let shown = daemon.lists().await;
