@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use varve_mapper::wire::{Access, EXTENTS_MAX, Extent, Hello, Intent, Place, Welcome};
 use varve_mapper::{Mapper, Session, serve};
 
@@ -103,7 +103,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [File::open(base)?, own];
     let map_file = format!("{overlay}.map");
     let mut mapper = Overlay { files, map_file, base: 0, size: 0, clusters: BTreeMap::new() };
-    // What is there already is not replaced: it may be the socket of another mapper that is in use.
+    // Only a socket at which no process listens is replaced: another may be in use.
+    if UnixStream::connect(socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        fs::remove_file(socket)?;
+    }
     let listener = UnixListener::bind(socket)?;
     fs::set_permissions(socket, Permissions::from_mode(0o600))?;
     for engine in listener.incoming() {

@@ -207,13 +207,13 @@ fn an_array_grows_while_it_is_used_and_its_space_comes_back() {
     assert_eq!(world.data("vg show data")["free"], free);
 }
 
-/// The last column of `pv list` in the line of `disk`.
+/// The column EJECTIONS of `pv list` in the line of `disk`; two follow it.
 fn ejections_of(world: &World, disk: &str) -> String {
     let listed = world.ok("pv list");
-    let last = |line: &str| line.split_whitespace().last().unwrap_or_default().to_owned();
-    assert_eq!(listed.lines().next().map(last).as_deref(), Some("EJECTIONS"), "{listed}");
+    let column = |line: &str| line.split_whitespace().rev().nth(2).unwrap_or_default().to_owned();
+    assert_eq!(listed.lines().next().map(column).as_deref(), Some("EJECTIONS"), "{listed}");
     let line = listed.lines().find(|line| line.contains(&format!("/{disk} "))).expect("it is listed");
-    last(line)
+    column(line)
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Volume {
     pub(super) is_spoilt: bool,
     /// Whether it was to be converted while other commands came: it has any layout on disks.
     pub(super) is_converted: bool,
+    /// Volumes that were split off it.
+    pub(super) copies: usize,
 }
 
 impl Volume {
@@ -52,6 +54,7 @@ impl Volume {
             devices: Vec::new(),
             is_spoilt: false,
             is_converted: false,
+            copies: 0,
         }
     }
 
@@ -158,12 +161,13 @@ impl Model {
         contents
     }
 
-    /// What clients may write to while a command changes other volumes: nothing of which it takes a snapshot, or that it
-    /// takes back to one.
+    /// What clients may write to while a command changes other volumes: nothing of which it takes a snapshot or a copy, or that it
+    /// takes back to one. What is written beside that is in it or not, which no oracle knows.
     pub(super) fn unchanged(&self, after: &Model) -> Vec<String> {
         let stays = |name: &String, volume: &Volume| {
             after.volumes.get(name).is_some_and(|later| {
                 Rc::ptr_eq(&later.oracle, &volume.oracle)
+                    && later.copies == volume.copies
                     && later.snapshots.keys().all(|own| volume.snapshots.contains_key(own))
             })
         };
@@ -209,7 +213,9 @@ impl Model {
     /// Adds a volume with the content of another one.
     pub(super) fn add_copy(&mut self, of: &str, name: &str) {
         let number = self.next_number();
-        let oracle = Rc::new(RefCell::new(self.volumes[of].oracle.borrow().snapshot(number)));
+        let source = self.volumes.get_mut(of).expect("a verb names what there is");
+        source.copies += 1;
+        let oracle = Rc::new(RefCell::new(source.oracle.borrow().snapshot(number)));
         self.volumes.insert(name.to_owned(), Volume::new(oracle, Layout::Linear, None));
     }
 

@@ -538,6 +538,12 @@ fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
         let events = [store.next_event().await, store.next_event().await, store.next_event().await];
         assert_eq!(events, [StoreEvent::Paused, StoreEvent::TimedOut, StoreEvent::Resumed]);
 
+        // One has waited in vain: none waits before there is room (WAITERS3).
+        let before = world.clock().now();
+        assert_eq!(write(&front, &world, done * 4096, 4096, 3).await, Err(IoError::NoSpace));
+        assert!(world.clock().now().since(before) < Duration::from_secs(1), "WAITERS3: it fails at once");
+        store.grown(sized(272 * KIB)).expect("it grows a little");
+
         // Several wait; what needs no copy goes on, snapshots come and go (STOREFULL1), and growth lets them all go on.
         let waiting = (done..done + 8).map(|part| write(&front, &world, part * 4096, 4096, 3));
         let waiting = futures_util::future::join_all(waiting);
@@ -560,7 +566,8 @@ fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
         let content = bytes(&store.snapshot(first).expect("there"), &world).await;
         assert!(content.iter().all(|byte| *byte == 0), "the first is what it was");
 
-        // A removal makes room as well.
+        // A removal makes room as well. Another policy lets writes wait again (WAITERS3).
+        store.set_full_policy(FullPolicy::Pause { timeout: 2 * limit });
         let second = store.create(&named("second")).await.expect("the reserve is for this");
         let waiting = write(&front, &world, 0, 4096, 6);
         let meanwhile = async {

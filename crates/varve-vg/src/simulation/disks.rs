@@ -578,10 +578,10 @@ fn a_lost_label_is_not_guessed() {
     assert_eq!(found(0), Err(RelabelError::Unfit), "RELABEL2");
     // A label of a newer program: whole, and not ours to replace.
     let mut block = newer;
-    block[8] = 2;
+    block[8] = 3;
     let sum = varve_format::Field::new(4092, 4, "checksum", "");
     sum.seal(&mut block);
     lab.disks[0].poke(0, &block);
-    let refused = RelabelError::Other(ReadProblem::Label(LabelError::Newer(2)));
+    let refused = RelabelError::Other(ReadProblem::Label(LabelError::Newer(3)));
     assert_eq!(found(0), Err(refused), "RELABEL1");
 }

@@ -595,7 +595,8 @@ impl Boot<'_> {
         match result {
             None | Some(Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly)) => {}
             Some(Err(IoError::Gone)) if self.has_shrunk.get() => {}
-            Some(Err(IoError::Medium | IoError::Corrupt | IoError::Gone)) if self.host.is_faulty() => {}
+            Some(Err(IoError::Medium | IoError::HostFull | IoError::Corrupt | IoError::Gone))
+                if self.host.is_faulty() => {}
             Some(Err(error)) => panic!("no faults: {error}"),
         }
     }

@@ -151,7 +151,7 @@ async fn long_request(client: Client, mix: Mix, mut random: Random, _guard: Opti
 fn tolerate(result: Result<(), IoError>, faulty: bool) {
     match result {
         Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly | IoError::Gone) => {}
-        Err(IoError::Medium | IoError::Corrupt) if faulty => {}
+        Err(IoError::Medium | IoError::HostFull | IoError::Corrupt) if faulty => {}
         Err(error) => panic!("no faults: {error}"),
     }
 }

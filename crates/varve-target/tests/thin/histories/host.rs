@@ -382,7 +382,7 @@ impl Puller {
     fn tolerate(&self, result: Result<(), IoError>) {
         match result {
             Ok(()) | Err(IoError::Gone | IoError::NoSpace | IoError::ReadOnly) => {}
-            Err(IoError::Medium | IoError::Corrupt) if self.faulty => {}
+            Err(IoError::Medium | IoError::HostFull | IoError::Corrupt) if self.faulty => {}
             Err(error) => panic!("no faults: {error}"),
         }
     }
@@ -581,7 +581,7 @@ impl Boot<'_> {
             self.host.world.spawner().spawn(async move {
                 match client.step(&mix, &mut choices).await {
                     Ok(()) | Err(IoError::Gone) => {}
-                    Err(IoError::Medium | IoError::Corrupt) if faulty => {}
+                    Err(IoError::Medium | IoError::HostFull | IoError::Corrupt) if faulty => {}
                     Err(error) => panic!("no faults: {error}"),
                 }
             });
@@ -671,7 +671,8 @@ impl Boot<'_> {
             None | Some(Ok(()) | Err(IoError::ReadOnly)) => {}
             Some(Err(IoError::NoSpace)) => count_if(!self.full.replace(true), &self.host.counts.full),
             Some(Err(IoError::Gone)) if self.has_shrunk.get() => {}
-            Some(Err(IoError::Medium | IoError::Corrupt | IoError::Gone)) if self.host.is_faulty() => {}
+            Some(Err(IoError::Medium | IoError::HostFull | IoError::Corrupt | IoError::Gone))
+                if self.host.is_faulty() => {}
             Some(Err(error)) => panic!("no faults: {error}"),
         }
     }
