@@ -337,9 +337,12 @@ mod tests {
     fn a_file_is_made_as_long_as_its_file_system_allows_and_no_shorter_than_it_is() {
         let longest = |most: u64, length| {
             let now = Cell::new(length);
-            let set = |to| match to > most {
-                true => Err(OpenError::NoSpace("/image".into())),
-                false => Ok(now.set(to)),
+            let set = |to| {
+                if to > most {
+                    return Err(OpenError::NoSpace("/image".into()));
+                }
+                now.set(to);
+                Ok(())
             };
             make_room(length, 64 << 40, set).is_ok().then(|| now.get())
         };

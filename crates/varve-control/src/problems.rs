@@ -334,7 +334,8 @@ mod tests {
         let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         let mut named: Vec<&str> = rows.collect();
         let mut kinds: Vec<&str> = ProblemKind::ALL.iter().map(|kind| kind.word()).collect();
-        (named.sort_unstable(), kinds.sort_unstable());
+        named.sort_unstable();
+        kinds.sort_unstable();
         assert_eq!(named, kinds, "PROBLEMS1");
     }
 }

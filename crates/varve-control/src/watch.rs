@@ -78,12 +78,12 @@ impl Watch {
 
     /// What has begun and what has ended, now that there is this (WATCH1).
     pub(super) fn exchange(&self, now: Vec<Problem>) -> (Vec<Problem>, Vec<Problem>) {
-        let before = self.known.replace(now.clone());
-        let absent = |of: Vec<Problem>, from: &[Problem]| -> Vec<Problem> {
-            of.into_iter().filter(|one| !from.iter().any(|other| other.is(one))).collect()
+        let before = self.known.replace(now);
+        let now = self.known.borrow();
+        let absent = |of: &[Problem], from: &[Problem]| -> Vec<Problem> {
+            of.iter().filter(|one| !from.iter().any(|other| other.is(one))).cloned().collect()
         };
-        let begun = absent(now.clone(), &before);
-        (begun, absent(before, &now))
+        (absent(&now, &before), absent(&before, &now))
     }
 
     /// A snapshot of a volume was dropped.

@@ -63,10 +63,12 @@ pub enum ChainError<E> {
     },
 }
 
-/// Opens `selected` and what lies below it: the image itself first. `open` makes a device of a path, to read, whose file is not
-/// written meanwhile, and says how many bytes the file has.
+/// Makes a device of a path, to read, whose file is not written meanwhile, and says how many bytes the file has.
+pub type OpenFile<'a, E> = dyn FnMut(&Path) -> Result<(Device, u64), E> + 'a;
+
+/// Opens `selected` and what lies below it: the image itself first.
 pub async fn open_chain<E>(
-    open: &mut dyn FnMut(&Path) -> Result<(Device, u64), E>,
+    open: &mut OpenFile<'_, E>,
     arena: &Arena,
     selected: Selected,
 ) -> Result<Vec<Layer>, ChainError<E>> {

@@ -1,6 +1,5 @@
 //! Images that a command refuses, and sizes that it cannot have: nothing has changed afterwards, neither the files nor the volumes, and
 //! the plan refuses the same.
-#![expect(clippy::disallowed_methods, reason = "the real program is tested")]
 
 use crate::client::Client;
 use crate::harness::World;

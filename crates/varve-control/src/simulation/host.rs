@@ -645,7 +645,7 @@ impl World for SimShard {
     }
 
     fn portal(&self, device: &Device) -> Portal {
-        portal_of(device, self.spawner())
+        portal_of(device, &self.spawner())
     }
 
     fn import(&self, portal: &Portal) -> Device {

@@ -9,7 +9,7 @@ use varve_block::{
 };
 
 /// A portal to `device`, whose requests are answered on its own shard.
-pub(super) fn portal_of(device: &Device, spawner: Spawner) -> Portal {
+pub(super) fn portal_of(device: &Device, spawner: &Spawner) -> Portal {
     let (requests, mut asked) = mpsc::unbounded();
     let (device, shape, tasks) = (device.clone(), device.shape(), spawner.clone());
     spawner.spawn(async move {

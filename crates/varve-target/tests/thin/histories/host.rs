@@ -794,8 +794,7 @@ impl Boot<'_> {
             let at = random.below(size / (4 * KIB)) * 4 * KIB;
             self.tolerate(Some(client.discard(Extent::new(at, 4 * KIB)).await));
         }
-        let idle = self.names();
-        self.remove(random.pick::<String>(&idle)).await;
+        self.remove(random.pick::<String>(&self.names())).await;
         while self.pool.remove_some(3).await.expect("removals go on in a full pool").volumes > 0 {}
     }
 }
