@@ -6,5 +6,5 @@
 mod chain;
 mod host_file;
 
-pub use chain::{ChainError, Format, Layer, Selected, backing_of, open_chain};
+pub use chain::{ChainError, Format, Layer, OpenFile, Selected, backing_of, open_chain};
 pub use host_file::HostFile;
