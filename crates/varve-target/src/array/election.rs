@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - ELECTION1. The superblock with the highest number counts for which ELECTION2 and ELECTION3 hold, of the members that are here.
-//! - ELECTION2. A member is believed that it calls in sync and that has it, or the one that it follows. A member that it calls away or
+//! - ELECTION2. A member is believed that it calls in sync and that has it, or the one that it follows, and is as new as the others
+//!   (STAMP4). A member that it calls away or
 //!   catching up is not read, whatever its own superblock says.
 //! - ELECTION3. The members that are believed hold all data, and no other ones may have been used without them: of those that the
 //!   superblock of any of them calls in sync they are more than half, or all.
@@ -15,6 +16,8 @@
 
 use super::error::ArrayError;
 use super::geometry::ArrayLayout;
+use super::injected_bug::InjectedBug;
+use super::stamps::Shown;
 use varve_format::array::{MemberEntry, MemberState, Superblock};
 
 /// What was found in a member's place.
@@ -48,6 +51,18 @@ pub(super) struct Election {
     pub(super) superblock: Superblock,
     /// What each member is worth now.
     pub(super) members: Vec<Worth>,
+    /// The newest stamp.
+    pub(super) newest: Shown,
+    /// Members that lack it or did at an earlier opening, and of those in sync the ones that do not decide what dirty regions hold (STAMP5).
+    pub(super) lagging: Vec<bool>,
+    pub(super) behind: Vec<bool>,
+}
+
+impl Election {
+    /// Whether a member in sync lacks the newest stamp: then not all have acknowledged it, or that member is a copy.
+    pub(super) fn is_any_lagging(&self) -> bool {
+        self.members.iter().zip(&self.lagging).any(|(worth, lags)| *worth == Worth::InSync && *lags)
+    }
 }
 
 /// What a member is worth now.
@@ -63,28 +78,36 @@ pub(super) enum Worth {
     Absent,
 }
 
-/// Decides. `accept_missing`: ELECTION3's second half was answered by a person; `believes_stale`: a fault for tests.
+/// Decides, by what was `found` of members and the newest stamps that they have. `accept_missing`: ELECTION3's second half was answered by a person; `bug`: a fault for tests.
 pub(super) fn elect(
     layout: ArrayLayout,
-    found: &[Found],
+    (found, shown): (&[Found], &[Shown]),
     accept_missing: bool,
-    believes_stale: bool,
+    bug: Option<InjectedBug>,
 ) -> Result<Election, ArrayError> {
     assert_eq!(found.len(), layout.members(), "ARRAY3: a place for each member");
+    assert_eq!(found.len(), shown.len(), "STAMP4: each member has one, if it has a superblock");
     let mut candidates: Vec<&Superblock> = found.iter().filter_map(Found::superblock).collect();
     candidates.sort_by_key(|superblock| std::cmp::Reverse(superblock.number)); // ELECTION1
     let needed = usize::try_from(layout.data_members()).expect("members are few");
     let mut refused = ArrayError::TooFew { present: 0, needed };
     for superblock in candidates {
-        let members = worths(superblock, found, believes_stale);
+        let (members, newest) = worths(superblock, (found, shown), bug);
         let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
         if present < needed {
             if refused != ArrayError::MaybeStale {
                 refused = ArrayError::TooFew { present, needed };
             }
-        } else if are_majority(&members, found) || accept_missing || believes_stale {
+        } else if are_majority(&members, found) || accept_missing || bug == Some(InjectedBug::BelieveStale) {
             assert_eq!(members.len(), layout.members(), "ARRAY3: the members of the superblock that counts");
-            return Ok(Election { superblock: superblock.clone(), members });
+            let lagging = shown.iter().map(|own| own.is_behind || own.stamp < newest.stamp).collect();
+            let was_equal = superblock.dirty.iter().all(|word| *word == 0);
+            let never_behind = members.iter().zip(shown).filter(|(_, own)| !own.is_behind);
+            let in_sync = never_behind.filter(|(worth, _)| **worth == Worth::InSync);
+            let most = in_sync.map(|(_, own)| own.stamp).max().unwrap_or(0);
+            let is_behind = |own: &Shown| own.is_behind || (own.stamp < most && was_equal);
+            let behind = shown.iter().map(is_behind).collect();
+            return Ok(Election { superblock: superblock.clone(), members, newest, lagging, behind });
         } else {
             refused = ArrayError::MaybeStale; // ELECTION3
         }
@@ -92,17 +115,32 @@ pub(super) fn elect(
     Err(refused)
 }
 
-/// ELECTION2: what each member is worth if `superblock` counts.
-fn worths(superblock: &Superblock, found: &[Found], believes_stale: bool) -> Vec<Worth> {
-    let follows = |own: &Superblock| is_followed(own, superblock);
+/// ELECTION2: what each member is worth if `superblock` counts, and the newest stamp.
+fn worths(
+    superblock: &Superblock,
+    (found, shown): (&[Found], &[Shown]),
+    bug: Option<InjectedBug>,
+) -> (Vec<Worth>, Shown) {
+    let believes_stale = bug == Some(InjectedBug::BelieveStale);
     let worth = |(found, entry): (&Found, &MemberEntry)| match (found.superblock(), entry.state) {
         (None, _) => Worth::Absent,
         (Some(_), _) if believes_stale => Worth::InSync,
-        (Some(own), MemberState::InSync) if follows(own) => Worth::InSync,
-        (Some(own), MemberState::CatchingUp) if follows(own) => Worth::CatchingUp,
+        (Some(own), MemberState::InSync) if is_followed(own, superblock) => Worth::InSync,
+        (Some(own), MemberState::CatchingUp) if is_followed(own, superblock) => Worth::CatchingUp,
         (Some(_), _) => Worth::Returned,
     };
-    found.iter().zip(&superblock.members).map(worth).collect()
+    let mut members: Vec<Worth> = found.iter().zip(&superblock.members).map(worth).collect();
+    let is_used = |worth: &Worth| matches!(worth, Worth::InSync | Worth::CatchingUp);
+    let used = members.iter().zip(shown).filter(|(worth, _)| is_used(worth)).map(|(_, own)| own);
+    let newest = used.max_by_key(|own| own.stamp).filter(|own| own.stamp > superblock.stamp);
+    let newest = newest.cloned().unwrap_or_else(|| Shown::of(superblock));
+    let believes_older = believes_stale || bug == Some(InjectedBug::NumbersAlone);
+    for (worth, own) in members.iter_mut().zip(shown).filter(|(worth, _)| is_used(worth)) {
+        if own.stamp < newest.acknowledged.max(superblock.stamp) && !believes_older {
+            *worth = Worth::Returned; // STAMP4
+        }
+    }
+    (members, newest)
 }
 
 /// ELECTION2: whether `superblock` is `own`, or follows it.
@@ -122,9 +160,9 @@ fn are_majority(members: &[Worth], found: &[Found]) -> bool {
     own.all(|superblock| present * 2 > called(superblock) || present == called(superblock))
 }
 
-/// ELECTION4: whether a member with its own superblock number `own` lacks only what was written since it was called away.
-pub(super) fn lacks_only_missed(own: u64, away_since: u64) -> bool {
-    own + 1 == away_since
+/// ELECTION4: whether a member with its own superblock number `own` and stamp lacks only what was written since it was called away.
+pub(super) fn lacks_only_missed(own: (u64, u64), before: &MemberEntry) -> bool {
+    own.0 + 1 == before.away_since && own.1 >= before.left_at // STAMP3
 }
 
 /// Whether the rest of the members may go on when `lost` of `in_sync` fail at one instant: the lost ones alone must not be
@@ -138,7 +176,7 @@ pub(super) fn may_go_on(layout: ArrayLayout, in_sync: usize, lost: usize) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use varve_format::array::{Kind, MemberEntry, Uuid};
+    use varve_format::array::{Epoch, Kind, MemberEntry, Uuid};
 
     const MIRROR: ArrayLayout = ArrayLayout::Mirror { copies: 2 };
     const DDRAID: ArrayLayout = ArrayLayout::Ddraid { order: 1, block_size: 4096 };
@@ -148,6 +186,8 @@ mod tests {
             id: Uuid::from_u128(place as u128 + 1),
             state: *state,
             away_since: if *state == MemberState::InSync { 0 } else { 1 },
+            left_at: 0,
+            is_behind: false,
         };
         Found::Superblock(Superblock {
             number,
@@ -160,12 +200,13 @@ mod tests {
             region_size: 1 << 20,
             head: 0,
             sequence: 1,
-            epoch: 0,
+            epoch: Epoch::default(),
             log_members: 1,
             log_disk: Uuid::nil(),
             previous: 0,
             checksums: false,
             pages_current: false,
+            stamp: 0,
             members: states.iter().enumerate().map(member).collect(),
             dirty: vec![0],
             missed: vec![0],
@@ -183,7 +224,21 @@ mod tests {
     }
 
     fn worth(layout: ArrayLayout, found: &[Found]) -> Result<Vec<Worth>, ArrayError> {
-        elect(layout, found, false, false).map(|election| election.members)
+        worth_with(layout, found, &[])
+    }
+
+    /// As [`worth`], where members have these stamps at their ends.
+    fn worth_with(layout: ArrayLayout, found: &[Found], newer: &[u64]) -> Result<Vec<Worth>, ArrayError> {
+        elect(layout, (found, &shown(found, newer)), false, None).map(|election| election.members)
+    }
+
+    fn shown(found: &[Found], newer: &[u64]) -> Vec<Shown> {
+        let newer = newer.iter().copied().chain(std::iter::repeat(0));
+        let of = |(found, stamp): (&Found, u64)| {
+            let own = found.superblock().map(Shown::of).unwrap_or_default();
+            if stamp > own.stamp { Shown { stamp, acknowledged: stamp - 1, ..own } } else { own }
+        };
+        found.iter().zip(newer).map(of).collect()
     }
 
     #[test]
@@ -222,7 +277,10 @@ mod tests {
         let both = [InSync; 2];
         let alone = [Found::Missing, superblock(4, &both)];
         assert_eq!(worth(MIRROR, &alone), Err(ArrayError::MaybeStale), "ELECTION3");
-        assert!(elect(MIRROR, &alone, true, false).is_ok(), "a person says that it is the last one");
+        assert!(
+            elect(MIRROR, (&alone, &shown(&alone, &[])), true, None).is_ok(),
+            "a person says that it is the last one"
+        );
         let last = [Found::Missing, superblock(4, &[Away, InSync])];
         assert_eq!(worth(MIRROR, &last), Ok(vec![Worth::Absent, Worth::InSync]), "ELECTION3");
         let two = [Found::Missing, superblock(4, &[InSync; 3]), superblock(4, &[InSync; 3])];
@@ -243,6 +301,29 @@ mod tests {
             }
         }
         assert!(may_go_on(DDRAID, 3, 1) && !may_go_on(DDRAID, 2, 1));
-        assert!(lacks_only_missed(4, 5) && !lacks_only_missed(3, 5), "ELECTION4");
+        let Found::Superblock(away) = superblock(6, &[MemberState::Away; 2]) else { unreachable!("made so") };
+        let before = MemberEntry { away_since: 5, left_at: 7, ..away.members[0] };
+        let returns = |number, stamp| lacks_only_missed((number, stamp), &before);
+        assert!(returns(4, 7) && returns(4, 8) && !returns(3, 7), "ELECTION4");
+        assert!(!returns(4, 6), "STAMP3: it is older than the one that left");
+    }
+
+    #[test]
+    fn a_member_is_as_new_as_the_others() {
+        use MemberState::InSync;
+        let all = || [superblock(4, &[InSync; 3]), superblock(4, &[InSync; 3]), superblock(4, &[InSync; 3])];
+        let worth_of = |newer: [u64; 3]| worth_with(DDRAID, &all(), &newer);
+        assert_eq!(worth_of([9, 9, 9]), Ok(vec![Worth::InSync; 3]), "STAMP4");
+        assert_eq!(worth_of([9, 8, 8]), Ok(vec![Worth::InSync; 3]), "STAMP4: stamp 9 was being written");
+        assert_eq!(worth_of([9, 9, 7]), Ok(vec![Worth::InSync, Worth::InSync, Worth::Returned]), "STAMP4");
+        let both = [superblock(4, &[InSync; 2]), superblock(4, &[InSync; 2])];
+        assert_eq!(worth_with(MIRROR, &both, &[9, 7]), Err(ArrayError::MaybeStale), "STAMP4, ELECTION3");
+        let now = next(&both[0], &[InSync; 2]);
+        let Found::Superblock(now) = now else { unreachable!("made so") };
+        let cut_short = [Found::Superblock(Superblock { stamp: 9, ..now }), both[1].clone()];
+        assert_eq!(worth_with(MIRROR, &cut_short, &[0, 9]), Ok(vec![Worth::InSync; 2]), "STAMP4");
+        assert_eq!(worth_with(MIRROR, &cut_short, &[0, 8]), Err(ArrayError::MaybeStale), "STAMP4");
+        let election = elect(MIRROR, (&both, &shown(&both, &[8, 9])), false, None).expect("both are here");
+        assert_eq!((election.behind.as_slice(), election.newest.stamp), (&[true, false][..], 9), "STAMP5");
     }
 }

@@ -34,6 +34,7 @@ mod geometry;
 mod injected_bug;
 mod log;
 mod log_change;
+mod log_copy;
 mod log_disk;
 mod lost;
 mod members;
@@ -52,6 +53,7 @@ mod resync;
 mod scrub;
 mod slow;
 mod sound;
+mod stamps;
 mod status;
 
 pub use error::ArrayError;

@@ -94,7 +94,7 @@ impl Array {
     async fn compare(&self, extent: Extent, mut buffer: Buffer) -> Outcome {
         loop {
             let shared = self.range.lock(extent, LockMode::Shared).await;
-            let mut places = self.members.in_state(MemberState::InSync);
+            let mut places = self.members.sources();
             if self.regions.unsynced().has_any(self.regions.of(extent)) {
                 places.truncate(1); // ARRAYREAD2
             }
@@ -121,9 +121,9 @@ impl Array {
 
     /// The member of a mirror that `extent` is read from.
     fn choose(&self, extent: Extent) -> Result<usize, IoError> {
-        let in_sync = self.members.in_state(MemberState::InSync);
+        let in_sync = self.members.sources();
         let first = *in_sync.first().ok_or(IoError::Gone)?;
-        assert!(in_sync.iter().all(|place| *place >= first), "ARRAYREAD2: it is the first in sync");
+        assert!(self.members.is_in_sync(first), "ARRAYREAD2: it is one in sync");
         let differs = self.regions.unsynced().has_any(self.regions.of(extent));
         if differs || self.options.read_policy == ReadPolicy::Data {
             return Ok(first); // ARRAYREAD2
@@ -294,8 +294,7 @@ impl Array {
         let inside = self.gate.enter().await;
         self.count_error(place, error);
         let differs = self.regions.unsynced().has_any(self.regions.of(extent));
-        let others: Vec<usize> =
-            self.members.in_state(MemberState::InSync).into_iter().filter(|other| *other != place).collect();
+        let others: Vec<usize> = self.members.sources().into_iter().filter(|other| *other != place).collect();
         let mut found = Err(error);
         for other in others {
             let buffer = self.options.arena.take(length);

@@ -157,6 +157,9 @@ impl<'a> Boot<'a> {
             let is_slow = self.array.status().members[place].is_slow;
             if random.chance(1, 4) {
                 host.replace(place, random);
+            } else if host.kind == Kind::Copies && !is_slow && random.chance(1, 2) {
+                host.come_back_as_copy(place);
+                host.slots.borrow_mut()[place].before = None;
             }
             host.counts.add(Event::Returned, 1);
             let attached = self.array.attach(place, host.returning(place)).await;
@@ -190,7 +193,7 @@ impl<'a> Boot<'a> {
         match outcome {
             Ok(()) if report.unread == 0 => {
                 assert_eq!(report.done, report.total);
-                self.host.rotten.borrow_mut().clear();
+                self.host.note_mended();
             }
             Err(ScrubError::Degraded { .. }) => {
                 assert_ne!(self.host.kind, Kind::Crashes, "all members are there");
@@ -346,6 +349,7 @@ impl<'a> Boot<'a> {
             }
             _ => self.look().await,
         }
+        self.host.copy_member(&self.states(), &self.plan.victims, first);
         self.nobody_is_blamed();
         self.host.counts.add(Event::Slow, slow(&self.array).saturating_sub(slow_before));
         self.host.note_members();
@@ -369,6 +373,7 @@ impl<'a> Boot<'a> {
         self.host.log.iter().for_each(LogSlot::release);
         let closed = self.array.close().await;
         assert!(closed.is_ok(), "{closed:?}");
+        self.host.is_closed.set(true);
         let status = self.array.status();
         assert!(status.dirty == status.unsynced, "nobody writes, and all is flushed: {status:?}");
     }

@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Faults,
     /// Boots end early, and other members are missing each time.
     Absences,
+    /// Members come back as copies that were made of them while they were in use.
+    Copies,
     /// Of ddraid a data member is missing at once with a crash, and what is lost is accepted, in part or as a whole.
     Losses,
 }
@@ -61,6 +63,10 @@ pub(crate) struct Slot {
     pub(crate) is_impaired: bool,
     /// An old state of the disk, at the end of a boot.
     image: Option<DiskImage>,
+    /// A copy of the disk that was made in this boot.
+    copy: Option<DiskImage>,
+    /// What it was before a copy took its place.
+    pub(crate) before: Option<DiskImage>,
     exposed: Rc<Exposed>,
     /// In this boot: its device, and the holder that keeps requests to it back.
     device: RefCell<Option<(Holder, Device)>>,
@@ -101,12 +107,17 @@ pub(crate) struct Host {
     pub(crate) lost: RefCell<Vec<Extent>>,
     /// A mirror was read where its members differ since a crash: then the one that was read must stay.
     pub(crate) read_early: Cell<bool>,
+    /// The array was closed in this boot.
+    pub(crate) is_closed: Cell<bool>,
     /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
     cut_short: Cell<bool>,
     /// Bytes of the array now.
     pub(crate) size: Cell<u64>,
     /// Regions in which a member that does not count has rotted.
     pub(crate) rotten: RefCell<BTreeSet<u64>>,
+    /// In a mirror without checksums: the members and places of what has rotted, and what it was. The one that rots may be the one that
+    /// decides after a crash, so it does not outlive one.
+    rotten_sectors: RefCell<Vec<(usize, u64, Vec<u8>)>>,
     /// Something has ever rotted.
     pub(crate) has_rotted: Cell<bool>,
     ids: Cell<u128>,
@@ -119,6 +130,8 @@ pub(crate) struct Host {
 pub(crate) struct Plan {
     hidden: BTreeSet<usize>,
     exchanged: Option<(usize, usize)>,
+    /// Members that are copies now.
+    older: BTreeSet<usize>,
     /// What is with the log disk.
     pub(crate) log: LogFate,
     /// Members that may be lost in this boot, or return.
@@ -161,6 +174,8 @@ impl Host {
             disk: disk(),
             is_impaired: false,
             image: None,
+            copy: None,
+            before: None,
             exposed: Rc::default(),
             device: RefCell::default(),
         };
@@ -180,9 +195,11 @@ impl Host {
             torn: RefCell::default(),
             lost: RefCell::default(),
             read_early: Cell::new(false),
+            is_closed: Cell::new(false),
             cut_short: Cell::new(false),
             size: Cell::new(size),
             rotten: RefCell::default(),
+            rotten_sectors: RefCell::default(),
             has_rotted: Cell::new(false),
             ids: Cell::new(100),
             retired: RefCell::default(),
@@ -266,6 +283,8 @@ impl Host {
             disk,
             is_impaired: true,
             image: None,
+            copy: None,
+            before: None,
             exposed: Rc::default(),
             device: RefCell::default(),
         };
@@ -294,6 +313,10 @@ impl Host {
     /// Decides what becomes of the members at the next boot, within what the layout survives.
     pub(crate) fn plan(&self, random: &mut Random) -> Plan {
         let mut plan = Plan { log: self.plan_log(random), ..Plan::default() };
+        for slot in self.slots.borrow_mut().iter_mut() {
+            // The boot before ended before the array was open.
+            slot.before.take().iter().for_each(|image| slot.disk.restore(image));
+        }
         let count = self.slots.borrow().len();
         for place in 0..count {
             let mut slots = self.slots.borrow_mut();
@@ -338,6 +361,11 @@ impl Host {
         while spare > 0 && (random.chance(3, 4) || losses) && (!self.torn.borrow().is_empty() || !losses) {
             spare -= 1;
             let place = others.pop().expect("a member is left when all that may be are lost");
+            if self.is_closed.get() && self.come_back_as_copy(place) {
+                plan.older.insert(place);
+                plan.victims.push(place);
+                continue;
+            }
             // Two that fail at one instant may be half of all, or more: one fails, others are missing from the start.
             let is_hidden =
                 random.chance(1, if matches!(self.kind, Kind::Absences | Kind::Losses) { 1 } else { 3 });
@@ -348,10 +376,35 @@ impl Host {
             }
             plan.victims.push(place);
         }
+        self.is_closed.set(false);
+        self.slots.borrow_mut().iter_mut().for_each(|slot| slot.copy = None);
         if random.chance(1, 12) && others.len() >= 2 {
             plan.exchanged = Some((others[0], others[1]));
         }
         plan
+    }
+
+    /// A member in sync is copied while it is in use, if the history is about that.
+    pub(crate) fn copy_member(&self, states: &[MemberState], victims: &[usize], random: &mut Random) {
+        let in_sync = (0..states.len()).filter(|place| states[*place] == MemberState::InSync);
+        let mut in_sync: Vec<usize> = in_sync.collect();
+        if in_sync.iter().any(|place| victims.contains(place)) {
+            in_sync.retain(|place| victims.contains(place));
+        }
+        if self.kind == Kind::Copies && random.chance(1, 2) {
+            let slot = &mut self.slots.borrow_mut()[*random.pick(&in_sync)];
+            slot.copy = Some(slot.disk.image());
+        }
+    }
+
+    /// The disk in `place` is the copy that was made of it from now on, if there is one. Returns whether there is.
+    pub(crate) fn come_back_as_copy(&self, place: usize) -> bool {
+        let slot = &mut self.slots.borrow_mut()[place];
+        let Some(copy) = slot.copy.take() else { return false };
+        slot.before = Some(slot.disk.image());
+        slot.disk.restore(&copy);
+        self.counts.add(Event::Copied, 1);
+        true
     }
 
     /// Lets the members that may fail do so, or none.
@@ -381,7 +434,7 @@ impl Host {
             Array::open(spec, self.members(plan), options).await
         };
         let was_cut_short = self.cut_short.get();
-        self.cut_short.set(was_cut_short || !plan.hidden.is_empty());
+        self.cut_short.set(was_cut_short || !(plan.hidden.is_empty() && plan.older.is_empty()));
         let mut opened = open(plan).await;
         if let Some((one, other)) = plan.exchanged {
             let refused = matches!(opened, Err(ArrayError::Exchanged { place, found })
@@ -395,12 +448,16 @@ impl Host {
             opened = open(&Plan { hidden: plan.hidden.clone(), ..Plan::default() }).await;
         }
         let may_be_refused = match opened {
-            Err(ArrayError::MaybeStale) => self.is_mirror(),
+            Err(ArrayError::MaybeStale) => self.is_mirror() || !plan.older.is_empty(),
             Err(ArrayError::TooFew { .. }) => was_cut_short,
             _ => false,
         };
-        if may_be_refused && !plan.hidden.is_empty() {
+        if may_be_refused && !(plan.hidden.is_empty() && plan.older.is_empty()) {
             self.counts.add(Event::MaybeStale, 1);
+            for place in &plan.older {
+                let slot = &mut self.slots.borrow_mut()[*place];
+                slot.disk.restore(&slot.before.take().expect("it is a copy"));
+            }
             opened = open(&Plan::default()).await;
         }
         let array = match opened {
@@ -417,6 +474,7 @@ impl Host {
             }
         };
         self.cut_short.set(false);
+        self.slots.borrow_mut().iter_mut().for_each(|slot| slot.before = None);
         self.log.iter().for_each(|log| log.is_lost.set(false));
         self.array.replace(Some(Rc::clone(&array)));
         self.note_members();
@@ -540,10 +598,21 @@ impl Host {
         let disk = &slots[place].disk;
         let mut sector = vec![0; 512];
         random.fill(&mut sector);
-        disk.poke(self.spec.metadata_size + run.offset + random.below(run.length / 512) * 512, &sector);
+        let at = self.spec.metadata_size + run.offset + random.below(run.length / 512) * 512;
+        if self.is_mirror() && !self.spec.checksums {
+            let before = disk.peek(Extent::new(at, 512));
+            self.rotten_sectors.borrow_mut().push((place, at, before));
+        }
+        disk.poke(at, &sector);
         self.rotten.borrow_mut().insert(block.offset / MIB);
         self.has_rotted.set(true);
         self.counts.add(Event::Rotten, 1);
+    }
+
+    /// What has rotted was written again.
+    pub(crate) fn note_mended(&self) {
+        self.rotten.borrow_mut().clear();
+        self.rotten_sectors.borrow_mut().clear();
     }
 
     /// A client of the windows of the array.
@@ -571,6 +640,10 @@ impl Host {
     pub(crate) fn end(&self, kind: Option<CrashKind>) {
         if let Some(kind) = kind {
             self.world.crash(kind);
+            for (place, at, before) in self.rotten_sectors.take() {
+                self.slots.borrow()[place].disk.poke(at, &before);
+                self.rotten.borrow_mut().clear();
+            }
         }
         self.note_members();
         if let Some(array) = self.array.take() {
