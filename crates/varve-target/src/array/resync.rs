@@ -147,6 +147,9 @@ impl Array {
         let _inside = self.gate.enter().await;
         if is_wanted() {
             self.regions.resynced(region, self.options.clock.now());
+            if self.regions.unsynced().is_empty() {
+                self.members.none_is_behind();
+            }
             self.tell();
         }
         Ok(Step::Done)

@@ -157,7 +157,11 @@ impl<'a> Boot<'a> {
             let is_slow = self.array.status().members[place].is_slow;
             if random.chance(1, 4) {
                 host.replace(place, random);
-            } else if host.kind == Kind::Copies && !is_slow && random.chance(1, 2) {
+            } else if host.kind == Kind::Copies
+                && !is_slow
+                && host.is_durably_away(place)
+                && random.chance(1, 2)
+            {
                 host.come_back_as_copy(place);
                 host.slots.borrow_mut()[place].before = None;
             }

@@ -513,6 +513,12 @@ impl Host {
         both.filter(|superblock| superblock.array == self.spec.id).max_by_key(|superblock| superblock.number)
     }
 
+    /// Whether the superblocks of all other members call `place` away: then they may be used without it.
+    pub(crate) fn is_durably_away(&self, place: usize) -> bool {
+        let others = self.superblocks().into_iter().filter(|own| own.place as usize != place);
+        { others }.all(|own| own.members[place].state == MemberState::Away)
+    }
+
     /// The newest superblock of each member.
     pub(crate) fn superblocks(&self) -> Vec<Superblock> {
         self.slots.borrow().iter().filter_map(|slot| self.superblock_of(slot)).collect()
