@@ -6,6 +6,7 @@
 use crate::disk::{Disk, ReadProblem, read_bytes, read_label, write_label};
 use crate::free_disk::FreeDisk;
 use crate::size::format_size;
+use crate::tail::wipe_tail;
 use uuid::Uuid;
 use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, UnixTime, ZeroOptions, align_down};
 use varve_format::{BLOCK_SIZE, HEAD_LENGTH, Label, LabelError, Signature, TAIL_LENGTH, find_signature};
@@ -132,7 +133,10 @@ pub async fn create(disk: Disk, new: NewLabel, arena: &Arena) -> Result<FreeDisk
 }
 
 /// Makes the disk of a physical volume an empty disk again.
-pub async fn remove(disk: &Disk) -> Result<(), IoError> {
+pub async fn remove(disk: &Disk, arena: &Arena) -> Result<(), IoError> {
+    if let Ok((label, _)) = read_label(&disk.device, arena).await {
+        wipe_tail(&disk.device, &label, arena).await?; // First: nothing makes a label again from what is left.
+    }
     wipe(&disk.device, false).await
 }
 

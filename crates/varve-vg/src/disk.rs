@@ -144,8 +144,8 @@ pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -
     Ok(())
 }
 
-/// Writes `slot` into `ring` beside the newest slot, flushes, and returns where it is: METADATA2.
-pub(crate) async fn write_slot(
+/// Writes `slot` into `ring` beside the newest slot, and returns where it is: METADATA2. The caller makes it durable.
+pub(crate) async fn put_slot(
     device: &Device,
     ring: Extent,
     newest: Option<Extent>,
@@ -160,9 +160,6 @@ pub(crate) async fn write_slot(
         "METADATA2: {extent:?} in {ring:?}"
     );
     device.write(extent.offset, bytes, Durability::Volatile).await?;
-    if !has(InjectedBug::SkipFlush) {
-        device.flush().await?;
-    }
     Ok(extent)
 }
 

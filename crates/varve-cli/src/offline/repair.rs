@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use varve_api::{Code, Failure, Plan};
 use varve_block::{Access, IoError};
 use varve_os::ShardContext;
-use varve_vg::relabel::{FoundLabel, find_label, write_found};
+use varve_vg::relabel::{FoundLabel, find_label, find_missing, write_found};
 use varve_vg::{Absent, Disk, Note, OpenGroup, Stamp, scan};
 
 /// Mends what can be mended without a guess, and shows what a check finds then. Exit 7 if something is left.
@@ -52,6 +52,9 @@ async fn plan(context: &ShardContext, disks: Vec<Disk>) -> Vec<String> {
             steps.push(format!("would {}", relabelling(disk, &found)));
         }
     }
+    for (place, found) in find_missing(&disks, &arena).await {
+        steps.push(format!("would {}", relabelling(&disks[place], &found)));
+    }
     for open in &scan(disks, &arena).await.groups {
         steps.extend(mendable(open).map(|note| format!("would mend group {}: {note}", open.group().name())));
     }
@@ -68,6 +71,12 @@ async fn mend(context: &ShardContext, disks: Vec<Disk>) -> Result<Vec<String>, F
             written.map_err(|error| unwritten(&PathBuf::from(&disk.path), error))?;
             done.push(format!("mended: {}", relabelling(disk, &found)));
         }
+    }
+    for (place, found) in find_missing(&disks, &arena).await {
+        let disk = &disks[place];
+        let written = write_found(disk, &found, &arena).await;
+        written.map_err(|error| unwritten(&PathBuf::from(&disk.path), error))?;
+        done.push(format!("mended: {}", relabelling(disk, &found)));
     }
     let stamp = Stamp { date: context.clock().date(), change: "repair".to_owned() };
     for mut open in scan(disks, &arena).await.groups {
@@ -86,8 +95,13 @@ async fn mend(context: &ShardContext, disks: Vec<Disk>) -> Result<Vec<String>, F
 }
 
 fn relabelling(disk: &Disk, found: &FoundLabel) -> String {
-    let (path, group, sequence) = (&disk.path, &found.group, found.sequence);
-    format!("label {path} anew as a disk of group {group}, as change {sequence} in its metadata ring says")
+    let (path, sequence, witness) = (&disk.path, found.sequence, found.witness);
+    match &found.group {
+        Some(group) => {
+            format!("label {path} anew as a disk of group {group}, as change {sequence} in {witness} says")
+        }
+        None => format!("label {path} anew as a physical volume of no group, as {witness} says"),
+    }
 }
 
 /// What bringing the group's disks to one state mends.

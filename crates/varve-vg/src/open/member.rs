@@ -1,8 +1,11 @@
 //! A disk of a group: its label, and the versions that are written to it.
 
 use super::ReplicaState;
-use crate::disk::{Disk, read_ring, write_label, write_slot};
+use crate::disk::{Disk, put_slot, read_ring, write_label};
 use crate::free_disk::FreeDisk;
+use crate::injected_bug::{InjectedBug, has};
+use crate::model::Group;
+use crate::tail::Tail;
 use uuid::Uuid;
 use varve_block::{Arena, Extent, IoError};
 use varve_format::{Label, RingContent, SEQUENCE_END, Slot};
@@ -16,6 +19,16 @@ pub(super) struct Member {
     pub(super) replica_state: ReplicaState,
     pub(super) newest: Option<Extent>,
     pub(super) sequence_max: u64,
+    /// Its tail, if it has one; looked for when it is first needed.
+    pub(super) tail: Lookup,
+}
+
+/// What is known of a disk's tail.
+pub(super) enum Lookup {
+    Unknown,
+    /// It has none, or it could not be written.
+    Without,
+    Found(Tail),
 }
 
 impl Member {
@@ -41,7 +54,44 @@ impl Member {
             replica_state: ReplicaState::Current,
             newest: None,
             sequence_max: 0,
+            tail: Lookup::Unknown,
         }
+    }
+
+    /// Its tail beside the extents of `group`.
+    async fn tail_in(&mut self, group: &Group, arena: &Arena) -> Option<&mut Tail> {
+        if matches!(self.tail, Lookup::Unknown) {
+            let found = Tail::find(&self.disk.device, &self.label, group, arena).await;
+            self.tail = found.map_or(Lookup::Without, Lookup::Found);
+        }
+        match &mut self.tail {
+            Lookup::Found(tail) => Some(tail),
+            Lookup::Unknown | Lookup::Without => None,
+        }
+    }
+
+    /// Brings the tail to `slot` and to the label that it has. One that cannot be written is only reported: the first copy is whole.
+    pub(super) async fn mend_tail(&mut self, slot: &Slot, group: &Group, arena: &Arena) {
+        let (device, label) = (self.disk.device.clone(), self.label);
+        let own = Slot { pv: self.pv, ..slot.clone() };
+        let Some(tail) =
+            self.tail_in(group, arena).await.filter(|tail| !tail.is_current(own.version(), &label))
+        else {
+            return;
+        };
+        let mended = async {
+            tail.put(&device, &own, arena).await?;
+            device.flush().await?;
+            tail.put_label(&device, &label, arena).await
+        };
+        if let Err(error) = mended.await {
+            self.lose_tail(error);
+        }
+    }
+
+    fn lose_tail(&mut self, error: IoError) {
+        tracing::warn!(path = self.disk.path, %error, "the second copy of its metadata cannot be written");
+        self.tail = Lookup::Without;
     }
 
     /// Whether a version can follow the newest that it holds (SLOT3).
@@ -53,11 +103,12 @@ impl Member {
     pub(super) async fn bring_forward(
         &mut self,
         slot: &Slot,
+        group: &Group,
         arena: &Arena,
     ) -> Result<(), (String, IoError)> {
         match self.replica_state {
             // Else VERSION3 forbids it: see `with_newer_slots`.
-            ReplicaState::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
+            ReplicaState::Behind if self.sequence_max < slot.sequence => self.write(slot, group, arena).await,
             ReplicaState::Current => {
                 self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))
             }
@@ -67,8 +118,13 @@ impl Member {
         }
     }
 
-    /// Writes a version to this disk, durably.
-    pub(super) async fn write(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
+    /// Writes a version, by which the group is `group`, to this disk, durably: TAIL2 of `tail.rs`.
+    pub(super) async fn write(
+        &mut self,
+        slot: &Slot,
+        group: &Group,
+        arena: &Arena,
+    ) -> Result<(), (String, IoError)> {
         assert!(
             slot.sequence > self.sequence_max,
             "VERSION3: {} on a disk with {}",
@@ -76,8 +132,18 @@ impl Member {
             self.sequence_max
         );
         let own = Slot { pv: self.pv, ..slot.clone() };
-        let written = write_slot(&self.disk.device, self.label.ring, self.newest, &own, arena).await;
-        self.newest = Some(written.map_err(|error| self.failed(error))?);
+        let device = self.disk.device.clone();
+        let written = put_slot(&device, self.label.ring, self.newest, &own, arena).await;
+        let written = written.map_err(|error| self.failed(error))?;
+        let backed = match self.tail_in(group, arena).await {
+            Some(tail) => tail.put(&device, &own, arena).await,
+            None => Ok(()),
+        };
+        backed.unwrap_or_else(|error| self.lose_tail(error));
+        if !has(InjectedBug::SkipFlush) {
+            device.flush().await.map_err(|error| self.failed(error))?;
+        }
+        self.newest = Some(written);
         self.sequence_max = slot.sequence;
         self.replica_state = ReplicaState::Current;
         Ok(())
@@ -88,8 +154,14 @@ impl Member {
         let generation = self.label.generation.saturating_add(1);
         let label = Label { generation, vg, ..self.label };
         assert_eq!(label.pv, self.pv, "a disk stays what it is");
-        write_label(&self.disk.device, &label, arena).await?;
+        let device = self.disk.device.clone();
+        write_label(&device, &label, arena).await?;
         (self.label, self.label_worn) = (label, false);
+        let backed = match &mut self.tail {
+            Lookup::Found(tail) => tail.put_label(&device, &label, arena).await,
+            Lookup::Unknown | Lookup::Without => Ok(()),
+        };
+        backed.unwrap_or_else(|error| self.lose_tail(error));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Draft, NewDisk, PlanError};
 use crate::model::{Group, LogicalVolume, PhysicalVolume, PvName, areas};
+use crate::tail::TAIL_SIZE;
 use uuid::Uuid;
 use varve_format::check_name;
 
@@ -19,7 +20,10 @@ impl Draft<'_> {
                 let (group, path) = (self.group_name().into(), disk.path.clone());
                 return Err(PlanError::DiskExists { group, path });
             }
-            let extents = disk.size.saturating_sub(disk.data_offset) / self.extent_size();
+            // A tail is kept free (TAIL1 of `tail.rs`), but on a disk that has no room for an extent besides.
+            let room = disk.size.saturating_sub(disk.data_offset);
+            let beside = room.saturating_sub(TAIL_SIZE) / self.extent_size();
+            let extents = if beside > 0 { beside } else { room / self.extent_size() };
             if extents == 0 {
                 let (path, extent_size) = (disk.path.clone(), self.extent_size());
                 return Err(PlanError::DiskTooSmall { path, size: disk.size, extent_size });
