@@ -1,6 +1,7 @@
 //! What a command ends with, and how it is printed: JSON for programs, text for users.
 
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::Write;
 use varve_api::{Empty, Envelope, Exit, Failure};
 
@@ -56,7 +57,20 @@ pub(crate) fn print_line(answer: &Answer, json: bool) -> bool {
     write_line(&mut std::io::stdout().lock(), if json { &answer.json } else { &answer.text })
 }
 
+/// What a file says of itself may be anything: no terminal is to obey it.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_order = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    if !text.contains(is_order) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |character: char| match is_order(character) {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
 fn write_line(out: &mut impl Write, text: &str) -> bool {
-    let text = text.trim_end_matches('\n');
+    let text = printable(text.trim_end_matches('\n'));
     text.is_empty() || writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
 }

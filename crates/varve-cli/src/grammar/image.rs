@@ -33,11 +33,15 @@ pub(crate) enum ImageVerb {
         /// Its format.
         #[arg(long, short, default_value = "qcow2")]
         format: ImageFormat,
+        #[command(flatten)]
+        sharing: Sharing,
     },
     /// Check that the tables of a qcow2 image agree; changes nothing.
     Check {
         /// The image.
         file: PathBuf,
+        #[command(flatten)]
+        sharing: Sharing,
     },
     /// Show where the bytes of an image lie, in it and in what is below it.
     Map {
@@ -46,6 +50,8 @@ pub(crate) enum ImageVerb {
         /// Its format.
         #[arg(long, short, default_value = "qcow2")]
         format: ImageFormat,
+        #[command(flatten)]
+        sharing: Sharing,
     },
     /// Write what a qcow2 image holds into its backing image. The overlay is needed no more then.
     Commit {
@@ -76,6 +82,14 @@ pub(crate) enum ImageVerb {
         #[arg(long, value_name = "SIZE", default_value = "64K")]
         cluster_size: String,
     },
+}
+
+/// Whether an image may be in use.
+#[derive(Args, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Sharing {
+    /// Look at it though a program may be writing it: what is shown may be half of a change.
+    #[arg(long, short = 'U')]
+    pub(crate) force_share: bool,
 }
 
 /// What `varve image create` takes.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use varve_api::{Code, Failure};
-use varve_format::qcow2::{Backing, beside};
+use varve_format::qcow2::Backing;
 use varve_image::{Format, Selected};
 use varve_os::{CacheMode, DiskFile, DiskOptions};
 use varve_target::qcow2::{NewImage, create as create_image};
@@ -29,11 +29,15 @@ pub(super) fn create(options: &ImageCreateOptions) -> Result<Answer, Failure> {
     let (size, backing) = match (&options.backing, options.backing_format) {
         (Some(name), Some(format)) => {
             let format = Format::from(format);
-            let below = Selected::new(beside(&options.file, name), format);
+            let backing = Backing { name: name.clone(), format: Some(format.name().to_owned()) };
+            let named = backing.file(&options.file).map_err(|error| {
+                let help = format!("--backing ./{name} if it is a file beside {}", options.file.display());
+                Failure::new(Code::Usage, error.to_string()).help(help)
+            });
+            let below = Selected::new(named?.0, format);
             let bytes = on_shard(async move |context| {
                 open_chain(&context, below).await.map(|layers| layers[0].device.shape().size)
             })??;
-            let backing = Backing { name: name.clone(), format: Some(format.name().to_owned()) };
             (size.unwrap_or(bytes), Some(backing))
         }
         _ => (size.unwrap_or(0), None),

@@ -16,9 +16,9 @@ use varve_image::Selected;
 pub(crate) fn image(verb: ImageVerb, json: bool) -> Result<Answer, Failure> {
     match verb {
         ImageVerb::Create(options) => create::create(&options),
-        ImageVerb::Info { file, format } => look::info(&Selected::new(file, format.into())),
-        ImageVerb::Check { file } => look::check(file),
-        ImageVerb::Map { file, format } => look::map(Selected::new(file, format.into())),
+        ImageVerb::Info { file, format, sharing } => look::info(&Selected::new(file, format.into()), sharing),
+        ImageVerb::Check { file, sharing } => look::check(file, sharing),
+        ImageVerb::Map { file, format, sharing } => look::map(Selected::new(file, format.into()), sharing),
         ImageVerb::Commit { file } => rewrite::commit(&file, json),
         ImageVerb::Flatten { file } => rewrite::flatten(&file, json),
         ImageVerb::Convert { source, target, format, output_format, snapshot, cluster_size } => {
