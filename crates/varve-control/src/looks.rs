@@ -72,7 +72,8 @@ async fn open_files(control: &Control) -> Vec<(PathBuf, Option<Uuid>, DiskRef)> 
     files
 }
 
-async fn count(control: &Control) {
+/// Counts what requests to files have met.
+pub(super) async fn count(control: &Control) {
     let files = open_files(control).await;
     control.watch.count(&files, control.context.clock().now());
 }

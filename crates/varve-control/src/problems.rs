@@ -5,6 +5,7 @@
 use super::Control;
 use super::known_disk::SILENCE_MAX;
 use super::known_export::Open;
+use super::looks;
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
@@ -45,6 +46,7 @@ fn group_in(name: &str) -> Option<String> {
 impl Control {
     /// The daemon itself, and what is not as it should be.
     pub async fn status_with_problems(&self) -> Result<DaemonStatus, Failure> {
+        looks::count(self).await; // What has failed since the last look is asked for.
         let attention = self.problems().await?;
         let health = if attention.is_empty() { Health::Ok } else { Health::Attention };
         let problems = attention.iter().map(ToString::to_string).collect();
