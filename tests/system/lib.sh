@@ -71,10 +71,20 @@ has_event() { # what, pattern
 json() { jq -er "$1"; }
 loop_attach() { losetup -f --show --direct-io=on "$1"; }
 
+# What went wrong first: of a long log, and of the kernel's, only a part may reach who reads this.
+tell_logs() {
+    echo "    --- the daemon's warnings:"
+    grep -E ' (WARN|ERROR) ' "$work/daemon.log" 2>/dev/null | tail -n 12 | sed 's/^/    /' || true
+    echo "    --- the kernel's last words:"
+    dmesg 2>/dev/null | tail -n 8 | sed 's/^/    /' || true
+    echo "    --- room: $(df -h --output=avail,target "$work" 2>/dev/null | tail -n 1 || true)"
+    echo "    --- the daemon's log ends:"
+    tail -n "$1" "$work/daemon.log" 2>/dev/null | sed 's/^/    /' || true
+}
 cleanup() {
     local at
     # A command that was not to fail has: the checks behind it were not made.
-    if [ -z "$finished" ]; then echo "    FAIL  it ended early; the daemon's log ends:"; tail -n 40 "$work/daemon.log" 2>/dev/null | sed 's/^/    /' || true; fi
+    if [ -z "$finished" ]; then echo "    FAIL  it ended early"; tell_logs 20; fi
     for at in "$work"/mnt*; do if mountpoint -q "$at" 2>/dev/null; then umount -l "$at" || true; fi; done
     losetup -l -n -O NAME,BACK-FILE 2>/dev/null | awk -v w="$work/" 'index($2, w) == 1 { print $1 }' | xargs -r -n1 losetup -d || true
     if [ -n "$daemon_pid" ]; then kill "$daemon_pid" 2>/dev/null || true; wait "$daemon_pid" 2>/dev/null || true; fi
@@ -85,7 +95,7 @@ trap cleanup EXIT
 finish() {
     finished=1
     printf '    %s: %d passed, %d failed\n' "$(basename "$0")" "$passed" "$failed"
-    if [ "$failed" != 0 ]; then echo "    --- the daemon's log ends:"; tail -n 20 "$work/daemon.log" 2>/dev/null | sed 's/^/    /'; fi
+    if [ "$failed" != 0 ]; then tell_logs 12; fi
     [ "$failed" = 0 ]
 }
 # eventually "what" WANT command…: the command prints WANT within a minute
