@@ -118,16 +118,20 @@ impl Display for OpenError {
 
 impl Error for OpenError {}
 
+/// What tells one file from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileIdentity {
+    /// The device that its file system is on.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+}
+
 /// What keeps bytes by itself: a file, or a block device that is neither a partition nor a loop device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Medium {
     /// A regular file.
-    File {
-        /// The device of its file system.
-        device: u64,
-        /// Its inode there.
-        inode: u64,
-    },
+    File(FileIdentity),
     /// A block device.
     Device(u64),
 }
@@ -218,15 +222,6 @@ pub enum DiskPlacement {
     Deleted,
     /// There is nothing, or something else.
     Elsewhere,
-}
-
-/// What tells one file from another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileIdentity {
-    /// The device that its file system is on.
-    pub device: u64,
-    /// Its number there.
-    pub number: u64,
 }
 
 /// What the file below an open disk is like now.

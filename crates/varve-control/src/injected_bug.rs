@@ -12,6 +12,8 @@ pub(crate) enum InjectedBug {
     ShareDisk,
     /// A mapped volume keeps a device that was opened anew.
     KeepDevice,
+    /// A member of an array on a disk of which part was cut off lacks no more than what was written meanwhile.
+    KeepCutOff,
     /// A volume that was taken out of use keeps its disks while they are opened anew.
     KeepFenced,
 }

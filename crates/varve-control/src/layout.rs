@@ -245,16 +245,16 @@ fn shown_state(state: array::MemberState) -> MemberState {
     }
 }
 
-/// The state of a volume or pool whose array does so: a sound one may be degraded, or have too few members.
+/// The state of a volume or pool whose array, or that of its snapshot store, does so: a sound one may be degraded, or have too few
+/// members.
 pub(super) fn state_with_array(
     state: (VolumeState, Option<String>),
-    array: Option<&ArrayStatus>,
+    (whose, array): (&str, Option<&ArrayStatus>),
 ) -> (VolumeState, Option<String>) {
     let (VolumeState::Active, Some(array)) = (state.0, array) else { return state };
     if array.failure.is_some() {
-        let reason =
-            "too many members of its array have failed: varve pv scan opens it anew when they are back";
-        return (VolumeState::Failing, Some(reason.to_owned()));
+        let remedy = "varve pv scan opens it anew when they are back";
+        return (VolumeState::Failing, Some(format!("too many members of {whose} have failed: {remedy}")));
     }
     let count = |wanted| array.members.iter().filter(|member| member.state == wanted).count();
     let (away, catching_up) = (count(array::MemberState::Away), count(array::MemberState::CatchingUp));
@@ -268,12 +268,12 @@ pub(super) fn state_with_array(
     .flatten()
     .collect();
     if !parts.is_empty() {
-        return (VolumeState::Degraded, Some(format!("members of its array: {}", parts.join(", "))));
+        return (VolumeState::Degraded, Some(format!("members of {whose}: {}", parts.join(", "))));
     }
     match array.log_disk {
         Some(log) if !log.has_log => {
-            let reason = "the log disk of its array is away: its members have the log";
-            (VolumeState::Degraded, Some(reason.to_owned()))
+            let reason = format!("the log disk of {whose} is away: its members have the log");
+            (VolumeState::Degraded, Some(reason))
         }
         _ => state,
     }

@@ -212,7 +212,7 @@ impl Control {
             Some(_) => PoolFacts { size: located.size(), ..PoolFacts::default() },
         };
         let state = state_of(located.unusable.as_ref(), facts.failure);
-        let (state, reason) = state_with_array(state, facts.array.as_ref());
+        let (state, reason) = state_with_array(state, ("its array", facts.array.as_ref()));
         self.with_group(located.group, |known| {
             let group = known.group.name().to_owned();
             ShownPool {

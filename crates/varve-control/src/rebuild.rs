@@ -8,6 +8,7 @@
 use super::Control;
 use super::arrays::KnownArray;
 use super::find::LocatedVolume;
+use super::injected_bug::{self, InjectedBug};
 use super::known_disk::KnownDisk;
 use crate::failures;
 use std::collections::BTreeSet;
@@ -67,6 +68,9 @@ impl Control {
 
     /// Disks of a group of which part was cut off.
     fn cut_off_disks(&self, group: Uuid) -> Vec<(PathBuf, PvName)> {
+        if injected_bug::has(InjectedBug::KeepCutOff) {
+            return Vec::new();
+        }
         let disks = self.disks.borrow();
         let cut_off = |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.state().is_cut_off());
         let found = self.with_group(group, |known| {

@@ -36,8 +36,11 @@ pub(super) fn shown_volume(located: &LocatedVolume, known: &KnownGroup, facts: &
     let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
     let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
     let state = state_of(located.unusable.as_ref(), facts.failure);
-    let (state, reason) =
-        state_with_mapper(state_with_array(state, facts.array.as_ref()), facts.mapper.as_ref());
+    let mut state = state_with_array(state, ("its array", facts.array.as_ref()));
+    for store in &facts.stores {
+        state = state_with_array(state, ("the array of its snapshot store", store.array.as_ref()));
+    }
+    let (state, reason) = state_with_mapper(state, facts.mapper.as_ref());
     let (stripes, stripe_size) = match volume.layout {
         model::Layout::Striped { stripe_size } => {
             (volume.segments.last().map_or(1, |segment| segment.areas.len()), stripe_size)

@@ -88,7 +88,7 @@ impl Files for RealFiles {
 
     fn identity(&self, path: &Path) -> Option<FileIdentity> {
         let metadata = std::fs::symlink_metadata(path).ok()?;
-        Some(FileIdentity { device: metadata.dev(), number: metadata.ino() })
+        Some(FileIdentity { device: metadata.dev(), inode: metadata.ino() })
     }
 
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf> {

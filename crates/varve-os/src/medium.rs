@@ -6,7 +6,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use varve_block::host::{Medium, MediumExtent};
+use varve_block::host::{FileIdentity, Medium, MediumExtent};
 
 /// Devices upon devices that are looked through.
 const DEPTH_MAX: usize = 8;
@@ -26,7 +26,7 @@ pub(crate) fn medium_of(found: &Metadata) -> MediumExtent {
 fn extent_of(found: &Metadata, depth: usize) -> MediumExtent {
     match found.file_type().is_block_device() {
         true => device_extent(found.rdev(), depth),
-        false => MediumExtent::whole(Medium::File { device: found.dev(), inode: found.ino() }),
+        false => MediumExtent::whole(Medium::File(FileIdentity { device: found.dev(), inode: found.ino() })),
     }
 }
 

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::TrackerGuard;
+use varve_target::array::ArrayStatus;
 use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, Usage};
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
@@ -58,6 +59,8 @@ pub struct StoreFacts {
     pub is_paused: bool,
     /// Whether changes failed for want of space, and none has come since.
     pub is_refusing: bool,
+    /// How its array does, if it lies on one.
+    pub array: Option<ArrayStatus>,
     /// Whether it grows when it is nearly full.
     pub can_grow: bool,
     /// Snapshots that were removed for want of space.
@@ -128,6 +131,7 @@ impl OpenStore {
             chunk_size: self.store.chunk_size(),
             is_paused: self.store.is_paused(),
             is_refusing: self.store.is_refusing(),
+            array: self.host.arrays.status(self.id),
             can_grow: self.growth.can_grow(),
             dropped: self.dropped.get(),
             timed_out: self.growth.timed_out(),

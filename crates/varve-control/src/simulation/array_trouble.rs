@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{ArrayFail, Failure, PhysicalVolumeReplace};
+use varve_block::Extent;
 use varve_sim::Mix;
 use varve_target::array::MemberState;
-use varve_vg::model::PvName;
+use varve_vg::model::{PvName, spaces};
 
 /// How long arrays may take to become whole once nothing goes wrong any more, in the time of the world.
 const WHOLE_MAX: Duration = Duration::from_secs(600);
@@ -30,9 +31,21 @@ impl History<'_> {
             let Some((group, disks)) = models[0].groups.iter().next() else { return };
             let is_idle = used.is_empty() || random.chance(1, 8);
             let disks: Vec<&String> = if is_idle { disks.iter().collect() } else { used.iter().collect() };
-            let faults = [Fault::Gone, Fault::Gone, Fault::Fails, Fault::Stalls, Fault::Ejected];
+            let faults = [
+                Fault::Gone,
+                Fault::Gone,
+                Fault::Fails,
+                Fault::Stalls,
+                Fault::Ejected,
+                Fault::CutOff { length: 0 },
+            ];
             (group.clone(), (*random.pick(&disks)).clone(), *random.pick(&faults), random.chance(1, 2))
         };
+        let fault = match fault {
+            Fault::CutOff { .. } => self.cut_within_members(daemon, &path).await,
+            fault => fault,
+        };
+        let is_patient = is_patient || matches!(fault, Fault::CutOff { .. });
         if is_patient || !daemon.can_do_without(&path).await {
             daemon.idle().await;
             self.become_whole(daemon).await;
@@ -48,6 +61,7 @@ impl History<'_> {
         trouble.survivors = survivors;
         self.count(match fault {
             Fault::Gone => Event::Vanished,
+            Fault::CutOff { .. } => Event::CutOff,
             Fault::Fails => Event::Failed,
             Fault::Stalls => Event::Stalled,
             Fault::Ejected => Event::Ejected,
@@ -59,6 +73,17 @@ impl History<'_> {
                 log(format_args!("array fail {subject} {path}: {failed:?}"));
             }
         }
+    }
+
+    /// A cut within what lies on a disk, if only members of arrays do.
+    async fn cut_within_members(&self, daemon: &Daemon, path: &str) -> Fault {
+        let extents = daemon.members_alone_on(path).await;
+        if extents.is_empty() {
+            return Fault::Gone;
+        }
+        let mut random = self.random.borrow_mut();
+        let extent = *random.pick(&extents);
+        Fault::CutOff { length: random.between(extent.offset, extent.end() - 1) / 512 * 512 }
     }
 
     /// The volumes of a group that are served whatever happens to one disk, and at once if it stalls.
@@ -129,6 +154,38 @@ impl Daemon {
             let arrays = control.arrays_of(group, |_| true).await?;
             let may_fail = |disk: &PvName| arrays.iter().all(|array| does_without(array, *disk));
             Ok(!disks.is_empty() && disks.iter().all(may_fail))
+        });
+        looked.await.expect("it is a disk of a group")
+    }
+
+    /// Where members of arrays lie on a disk; nothing if anything else lies there, too.
+    async fn members_alone_on(&self, path: &str) -> Vec<Extent> {
+        let path = path.to_owned();
+        let looked = self.handle.call(async move |control| {
+            let (group, disk) = control.disk_of_any(&path).await?;
+            control.with_group(group, |known| {
+                let group = &known.group;
+                let Some(disk) = group.pv_by_id(disk).filter(|_| group.moves().is_empty()) else {
+                    return Vec::new();
+                };
+                let mut extents = Vec::new();
+                for volume in group.logical_volumes() {
+                    for space in spaces(volume) {
+                        let log = space.layout.log().map(|log| log.area.pv);
+                        let is_sound = !space.layout.members().is_empty()
+                            && log != Some(disk.name)
+                            && !control.converting.borrow().contains(&volume.id);
+                        for area in space.areas().filter(|area| area.pv == disk.name) {
+                            if !is_sound {
+                                return Vec::new();
+                            }
+                            let offset = disk.data_offset + group.bytes(area.start);
+                            extents.push(Extent::new(offset, group.bytes(area.count)));
+                        }
+                    }
+                }
+                extents
+            })
         });
         looked.await.expect("it is a disk of a group")
     }

@@ -51,6 +51,8 @@ struct Entry {
     length: u64,
     /// Since it was used last it was as short as this: what was behind is zeros.
     cut: Option<u64>,
+    /// How often part of it was cut off while it was in use.
+    cuts: u64,
     is_image: bool,
     /// Whether it cannot be opened now.
     is_gone: bool,
@@ -65,7 +67,7 @@ impl Entry {
     }
 
     fn medium(&self) -> MediumExtent {
-        MediumExtent::whole(Medium::File { device: self.way, inode: self.disk })
+        MediumExtent::whole(Medium::File(FileIdentity { device: self.way, inode: self.disk }))
     }
 }
 
@@ -203,6 +205,11 @@ impl SimFiles {
         found.map_or(0, |entry| entry.length)
     }
 
+    /// Part of an open file was cut off since.
+    fn is_cut_off(&self, open: Entry) -> bool {
+        self.table().entries.values().any(|entry| entry.disk == open.disk && entry.cuts > open.cuts)
+    }
+
     fn set_length(&self, disk: u64, bytes: u64) {
         let mut table = self.table();
         let Some(entry) = table.entries.values_mut().find(|entry| entry.disk == disk) else { return };
@@ -224,6 +231,7 @@ impl Table {
             size,
             length,
             cut: None,
+            cuts: 0,
             is_image,
             is_gone: false,
             is_deleted: false,
@@ -287,7 +295,11 @@ impl OpenDisk for SimOpenDisk {
     }
 
     fn state(&self) -> DiskState {
-        if self.has_lost_writes.load(Ordering::Relaxed) { DiskState::WritesLost } else { DiskState::InUse }
+        match (self.files.is_cut_off(self.entry), self.has_lost_writes.load(Ordering::Relaxed)) {
+            (true, _) => DiskState::CutOff { lost: 0 },
+            (false, true) => DiskState::WritesLost,
+            (false, false) => DiskState::InUse,
+        }
     }
 
     fn silence(&self) -> Duration {
@@ -382,7 +394,7 @@ impl Files for SimFilesRef {
 
     fn identity(&self, path: &Path) -> Option<FileIdentity> {
         let number = *self.0.table().sockets.get(path)?;
-        Some(FileIdentity { device: 1, number })
+        Some(FileIdentity { device: 1, inode: number })
     }
 
     fn own_export_below(&self, _: &Path, _: &[PathBuf]) -> Option<PathBuf> {
@@ -508,6 +520,15 @@ impl Host {
             entry.is_gone = is_gone;
         }
         if is_gone { disk.vanish() } else { disk.reappear() }
+    }
+
+    /// The file of a disk is cut to `length` bytes, and is not there as long as it is short.
+    pub(crate) fn cut_off(&self, path: &str, length: u64) {
+        if let Some(entry) = self.files.table().entries.get_mut(Path::new(path)) {
+            entry.cut = Some(length);
+            entry.cuts += 1;
+        }
+        self.set_gone(path, true);
     }
 
     /// Makes an image in clusters of so many bytes if it is a qcow2 one: of a disk of zeros, or over a raw image with the base
@@ -711,7 +732,7 @@ impl Listener for SimListener {
     }
 }
 
-/// A disk that is out of use once it has lost writes that others count on, as a file of the real host is.
+/// A disk that is out of use once it has lost writes that others count on, or part of what it held, as a file of the real host is.
 struct Watched {
     device: Device,
     shape: Shape,
@@ -727,6 +748,9 @@ impl BlockDevice for Watched {
         let io = io.into_io();
         let is_counted_on = matches!(io, Io::Flush | Io::Write { durability: Durability::Durable, .. });
         let is_read = matches!(io, Io::Read { .. });
+        if self.file.state().is_cut_off() {
+            return Completion::failed(IoError::Gone);
+        }
         if !is_read && self.file.has_lost_writes.load(Ordering::Relaxed) {
             return Completion::failed(IoError::Medium);
         }
@@ -736,6 +760,9 @@ impl BlockDevice for Watched {
             if outcome.is_err() {
                 self.file.errors.fetch_add(1, Ordering::Relaxed);
                 self.file.has_lost_writes.fetch_or(is_counted_on, Ordering::Relaxed);
+            }
+            if self.file.state().is_cut_off() {
+                return Err(IoError::Gone);
             }
             outcome
         })

@@ -150,6 +150,7 @@ impl Counts {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Vanished,
+    CutOff,
     Failed,
     Stalled,
     Ejected,
@@ -169,6 +170,7 @@ const EVENTS: usize = Event::Exchanged as usize + 1;
 /// How they are reported.
 const EVENT_WORDS: [(Event, &str); EVENTS] = [
     (Event::Vanished, "disks of arrays vanished"),
+    (Event::CutOff, "cut off"),
     (Event::Failed, "failed"),
     (Event::Stalled, "stalled"),
     (Event::Ejected, "ejected by hand"),
@@ -667,6 +669,13 @@ fn bugs_of_the_control_are_noticed() {
     let text = "a group's text is acknowledged before it is durable";
     control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));
     control_of("a stale disk is believed", Kind::Away, 5, inject(GroupBug::BelieveStale));
+}
+
+#[test]
+fn a_member_that_is_believed_though_part_of_it_was_cut_off_is_noticed() {
+    control_in(30, "a member that was cut off is believed", Kind::Arrays, 20, |is_in| {
+        injected_bug::inject(is_in.then_some(InjectedBug::KeepCutOff));
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 use varve_api::Code;
 use varve_block::timeout;
-use varve_sim::{Client, FaultPlan, Mix};
+use varve_sim::{Client, CrashAt, CrashKind, FaultPlan, Mix};
 
 /// How long it may take until everything is back, in the time of the world.
 const BACK_MAX: Duration = Duration::from_secs(120);
@@ -26,6 +26,12 @@ pub(super) enum Fault {
     Fails,
     /// Requests take 30 s now and then.
     Stalls,
+    /// Its file is cut short, and later as long as before, with zeros where it was cut. That is known for as long as the daemon
+    /// runs: it does not end before all is whole.
+    CutOff {
+        /// How short it is.
+        length: u64,
+    },
     /// It is sound, and a person has taken members of arrays there out of use.
     Ejected,
 }
@@ -58,7 +64,7 @@ impl Trouble {
 
     fn plan(&self) -> FaultPlan {
         match self.fault {
-            Fault::Gone | Fault::Ejected => FaultPlan::default(),
+            Fault::Gone | Fault::CutOff { .. } | Fault::Ejected => FaultPlan::default(),
             Fault::Fails => {
                 // What lies on arrays is read from others, and written again.
                 let latent = if self.survivors.is_empty() { 0 } else { 20_000 };
@@ -92,6 +98,10 @@ impl History<'_> {
     pub(super) fn begin(&self, trouble: Trouble) {
         match trouble.fault {
             Fault::Gone => self.host.set_gone(&trouble.path, true),
+            Fault::CutOff { length } => {
+                self.host.world.schedule(CrashAt::Event(u64::MAX), CrashKind::Power);
+                self.host.cut_off(&trouble.path, length);
+            }
             Fault::Fails | Fault::Stalls => self.host.set_faults(&trouble.path, trouble.plan()),
             Fault::Ejected => {}
         }
@@ -103,7 +113,12 @@ impl History<'_> {
     /// Lets clients and users go on while a disk is in trouble, then mends it (HISTORY5). Whether the host ends before: members
     /// of arrays that missed writes may be there when it starts again.
     pub(super) async fn work_in_trouble(&self, daemon: &Daemon) -> bool {
-        let steps = self.random.borrow_mut().below(10);
+        let fault = self.trouble.borrow().as_ref().map(|trouble| trouble.fault);
+        let is_cut_off = matches!(fault, Some(Fault::CutOff { .. }));
+        let mut steps = self.random.borrow_mut().below(10);
+        if is_cut_off && self.random.borrow_mut().chance(2, 3) {
+            steps = 0; // What is written meanwhile would be made good without knowing of the cut.
+        }
         for _ in 0..steps {
             let Some(trouble) = self.trouble.borrow().clone() else { return false };
             let step = self.random.borrow_mut().below(9);
@@ -131,7 +146,11 @@ impl History<'_> {
                 _ => self.requests(daemon, &Mix::default()).await,
             }
         }
-        if self.kind == Kind::Arrays && self.life.get() < LIVES && self.random.borrow_mut().chance(2, 3) {
+        if self.kind == Kind::Arrays
+            && !is_cut_off
+            && self.life.get() < LIVES
+            && self.random.borrow_mut().chance(2, 3)
+        {
             // What a member misses is durable on the others.
             self.requests(daemon, &UNFLUSHED).await;
             self.requests(daemon, &UNFLUSHED).await;
@@ -139,9 +158,8 @@ impl History<'_> {
             self.count(Event::EndedInTrouble);
             return true;
         }
-        let stalls = self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.fault == Fault::Stalls);
         self.mend();
-        if stalls {
+        if fault == Some(Fault::Stalls) {
             // Arrays are made equal by requests that no client waits for: those that stall have ended, too, then.
             self.host.world.clock().sleep(FaultPlan::STALL).await;
         }

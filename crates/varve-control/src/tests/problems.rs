@@ -3,7 +3,8 @@
 use super::*;
 use std::sync::Arc;
 use varve_api::{
-    Activate, Deactivate, Door, ExportCreate, ExportState, Health, ProblemKind, SnapshotRemove, VolumeChange,
+    Activate, ArrayFail, Deactivate, Door, ExportCreate, ExportState, Health, ProblemKind, SnapshotRemove,
+    VolumeChange,
 };
 
 /// Longer than it takes until files are looked at and what can be is tried again.
@@ -206,6 +207,24 @@ fn requests_that_failed_are_a_problem_until_a_person_scans() {
         host().set_faults(&disks[0], FaultPlan::default());
         expect(&control, &[(ProblemKind::DiskErrors, &disks[0])]).await;
         control.scan_disks(PhysicalVolumeScan::default()).await.expect("it is sound");
+        expect(&control, &[]).await;
+    });
+}
+
+#[test]
+fn a_snapshot_store_whose_array_does_without_a_member_is_a_problem_of_its_volume() {
+    with_disks(4, "128M", async |control, disks| {
+        make_mirror(&control, "data/v", "96M", &disks[..2]).await; // The other disks have room for the store.
+        make_snapshot(&control, "data/v@s").await;
+        expect(&control, &[]).await;
+        let request = ArrayFail { disk: disks[2].clone(), ..Default::default() };
+        control.fail_members("data/v", request).await.expect("the other copy has all data");
+        expect(&control, &[(ProblemKind::ArrayDegraded, "data/v")]).await;
+        let reason = control.show_volume("data/v").await.expect("it is there").reason;
+        let words = "members of the array of its snapshot store: 1 away";
+        assert_eq!(reason.as_deref(), Some(words));
+        let request = PhysicalVolumeScan { paths: disks[2..3].to_vec(), ..Default::default() };
+        control.scan_disks(request).await.expect("it is sound");
         expect(&control, &[]).await;
     });
 }
