@@ -61,7 +61,7 @@ catalogue! {
         "Only one daemon may use a state directory and a socket. Stop the other one (SIGTERM), or give this one its \
         own --state and --socket. Disks are locked too, so two daemons can never share one.";
     BadName = 8, Usage, "a name is not valid",
-        "Groups, volumes and snapshots are written VG, VG/LV and VG/LV@SNAP. Each part is 1 to 127 letters, digits, \
+        "Groups, volumes and snapshots are written VG, VG/LV and VG/LV@SNAP. Each part is 1 to 128 letters, digits, \
         '.', '_', '+' or '-', and does not begin with '-' or '.'.";
     BadSize = 9, Usage, "a size is not valid",
         "Sizes are plain bytes, or a number with K, M, G, T, P or KiB, MiB, … (base 2), or KB, MB, … (decimal). Some \
@@ -137,6 +137,10 @@ catalogue! {
         before: it is an older copy, or part of it was overwritten. Volumes, pools and snapshot stores on it would lose what \
         their clients rely on. Bring back the disk that left, then `varve pv scan PATH`. What is known is forgotten when the \
         daemon ends: after a restart the disk is used as it is.";
+
+    DisksRefused = 126, Partial, "some of the disks were refused",
+        "The command named several disks. Those that it took are in use; the message has the reason for each of the others. \
+        Mend those, then give the command again for them: what was taken stays as it is.";
 
     GroupNotFound = 201, NotFound, "no such group",
         "`varve vg list` shows the groups that the daemon knows. If the group's disks are attached but unknown to the \

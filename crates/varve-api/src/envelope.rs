@@ -38,6 +38,14 @@ impl Failure {
         self
     }
 
+    /// The same error under another code; a remedy that only explains the code follows it.
+    #[must_use]
+    pub fn with_code(self, code: Code) -> Self {
+        let general = Self::new(code, String::new()).help;
+        let is_general = self.help == Self::new(self.code, String::new()).help;
+        Self { code, help: if is_general { general } else { self.help }, ..self }
+    }
+
     /// The exit code of a command that ends with this error.
     pub fn exit(&self) -> Exit {
         self.code.exit()
@@ -144,6 +152,10 @@ mod tests {
     #[test]
     fn people_read_the_error_and_the_remedy() {
         let failure = Failure::new(Code::Usage, "no such verb");
+        let other = Failure::new(Code::VolumeUnusable, "it ends early").with_code(Code::BadOrigin);
+        assert_eq!(other.to_string(), "error[V0316]: it ends early\nhelp: varve explain V0316");
+        let kept = Failure::new(Code::VolumeUnusable, "it ends early").help("copy it again");
+        assert_eq!(kept.with_code(Code::BadOrigin).help, "copy it again");
         let general = "error[V0002]: no such verb\nhelp: varve explain V0002";
         assert_eq!(failure.to_string(), general);
         assert_eq!(failure.clone().help("").to_string(), general);

@@ -31,7 +31,7 @@ pub use nouns::{
 pub use requests::{
     Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
     Convert, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
-    GroupReduce, GroupRestore, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
+    GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
     PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
     Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
     Split, VolumeChange, VolumeCreate,

@@ -303,6 +303,9 @@ requests! {
     /// Puts what the image of a volume holds into the image below it.
     struct Commit {}
 
+    /// Asks a job to end.
+    struct JobCancel {}
+
     /// Makes a thin volume need its origin no more.
     struct Flatten {}
 

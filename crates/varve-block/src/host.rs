@@ -103,6 +103,9 @@ impl Display for OpenError {
             Self::NotADisk(path) => {
                 write!(f, "{}: not a disk; give a regular file or a block device", path.display())
             }
+            Self::TooSmall { path, size: 0, .. } => {
+                write!(f, "{}: it is empty; use a file or device that holds something", path.display())
+            }
             Self::TooSmall { path, size, size_min } => write!(
                 f,
                 "{}: the disk has {size} bytes, at least {size_min} are needed; use a larger one",

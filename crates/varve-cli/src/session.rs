@@ -40,11 +40,6 @@ impl Session {
         self.client.call(Method::GET, path, None::<&()>).await
     }
 
-    /// Asks the daemon to do something that takes no words.
-    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.client.call(Method::POST, path, None::<&()>).await
-    }
-
     /// Prints what the plan of a change warns of, before it is carried out.
     pub(crate) async fn warn_of<R: Serialize>(&self, call: &Call<'_, R>) {
         if call.dry_run {
@@ -70,7 +65,7 @@ impl Session {
         Ok(Answer::new(&data, text(&data)))
     }
 
-    /// Asks before `what` destroys something, unless told not to.
+    /// Asks before `what` destroys something, unless told not to. What the daemon refuses is refused before that.
     pub(crate) async fn consent<R: Serialize>(
         &self,
         what: &str,
@@ -80,10 +75,11 @@ impl Session {
         if destroy.yes || destroy.dry_run {
             return Ok(());
         }
-        if self.json || !confirm::can_ask() {
-            return Err(confirm::declined(what));
+        let plan = self.plan(call).await?;
+        match self.can_ask() {
+            true => confirm::ask(what, &plan),
+            false => Err(confirm::declined(what)),
         }
-        confirm::ask(what, &self.plan(call).await?)
     }
 
     /// Whether answers are for programs.

@@ -114,6 +114,32 @@ impl Control {
         volume: Uuid,
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
+        self.release(group, volume, shard).await??;
+        self.remember_left(&[volume]).await;
+        self.await_abandoned(group).await // ABANDONED1 of `abandoned.rs`
+    }
+
+    /// Ends the use of a volume that is removed. What may not be durable of it is told, and keeps nothing from going on.
+    pub(super) async fn release_for_removal(&self, located: &LocatedVolume) -> Result<(), Failure> {
+        let (group, volume) = (located.group, located.volume.id);
+        let name = self.subject(volume);
+        match self.release(group, volume, &located.home).await? {
+            Err(failure) if failure.code == Code::VolumeFailed => return Err(failure),
+            Err(failure) => {
+                self.warn(&name, &format!("removed although its last flush failed: {}", failure.message))
+            }
+            Ok(()) => {}
+        }
+        self.await_abandoned(group).await // ABANDONED1 of `abandoned.rs`
+    }
+
+    /// Ends the use of one volume; an error within says that something of it may not be durable.
+    async fn release(
+        &self,
+        group: Uuid,
+        volume: Uuid,
+        shard: &ShardHandle,
+    ) -> Result<Result<(), Failure>, Failure> {
         let ended = shard.volume(volume).deactivate();
         let ended = ended.await.map_err(failures::gone);
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
@@ -123,9 +149,7 @@ impl Control {
         if matches!(&ended, Ok(Err(failure)) if failure.code == Code::VolumeFailed) {
             self.expect_failure(volume);
         }
-        ended??;
-        self.remember_left(&[volume]).await;
-        self.await_abandoned(group).await // ABANDONED1 of `abandoned.rs`
+        ended
     }
 
     /// All that the volume's shard needs to use it.
@@ -253,6 +277,6 @@ fn unusable(failure: Failure) -> Failure {
     match failure.code {
         Code::VolumeFailed | Code::VolumeInactive | Code::ImageNotTrusted => failure,
         Code::VolumeBusy => failure, // It is being cleared.
-        _ => Failure { code: Code::VolumeUnusable, ..failure },
+        _ => failure.with_code(Code::VolumeUnusable),
     }
 }

@@ -51,6 +51,14 @@ impl Address {
         }
     }
 
+    /// The file of its socket or mount.
+    pub(super) fn file(&self) -> Option<PathBuf> {
+        match self {
+            Address::Nbd(Place::Unix(path)) | Address::Fuse(path) => Some(path.clone()),
+            Address::Nbd(Place::Tcp(_)) => None,
+        }
+    }
+
     /// The file to use.
     pub(super) fn path(&self) -> Option<String> {
         match self {

@@ -123,6 +123,17 @@ impl Control {
         }
     }
 
+    /// Refuses an address at which a new socket would have to listen and cannot.
+    pub(super) async fn check_listen(&self, address: &Address) -> Result<(), Failure> {
+        let (Address::Nbd(place), text) = (address, address.text()) else { return Ok(()) };
+        if self.socket_home(&text).is_some() {
+            return Ok(());
+        }
+        let (asked, path) = (place.clone(), address.file().unwrap_or_default());
+        let checked = self.at_path(&path, move |files| files.check_listen(&asked)).await?;
+        checked.map_err(|error| failures::listen(&text, &error))
+    }
+
     pub(super) async fn check_fuse(&self, path: &Path) -> Result<(), Failure> {
         let place = path.to_owned();
         let checked = self.at_path(path, move |files| files.check_mount(&place)).await?;

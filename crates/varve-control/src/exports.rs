@@ -58,7 +58,7 @@ impl Control {
         let parsed = self.at_path(Path::new(&request.address), move |_| Address::parse(door, &text)).await;
         let address = parsed??;
         let located = self.find_volume(&name)?;
-        self.check_snapshot(&located, &name).await?;
+        self.check_readable(&located, &name).await?;
         let name = self.present_name(located.volume.id, name);
         self.refuse_granted(&located)?;
         self.check_export(&address, &name)?;
@@ -67,6 +67,7 @@ impl Control {
             self.check_fuse(path).await?;
         }
         if request.dry_run {
+            self.check_listen(&address).await?;
             let access = if request.read_only { ", read-only" } else { "" };
             let step = format!("would export {name} through {door} at {}{access}", address.text());
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
@@ -236,7 +237,7 @@ impl Control {
                 format!("the volume that was called {name} is not here"),
             )
             .help(format!("varve export remove {}", remembered.id))),
-            (Ok(Ok(address)), Ok(located)) => match self.check_snapshot(&located, &name).await {
+            (Ok(Ok(address)), Ok(located)) => match self.check_readable(&located, &name).await {
                 Ok(()) => {
                     let open = async || self.open_export(&remembered, &name, &address, &located).await;
                     self.retry_until(deadline, &[Code::AddressInUse, Code::DoorFailed], open).await

@@ -193,8 +193,8 @@ impl Control {
             }
         };
         // BELOW3 of `origins.rs`.
-        let origin_missing =
-            thin.as_ref().filter(|thin| !thin.is_served).map(|thin| known.origin_missing(thin));
+        let unserved = thin.as_ref().filter(|thin| !thin.is_served);
+        let origin_missing = unserved.map(|thin| known.origin_missing(&thin.name, thin.origin));
         let lacks_origin = origin_missing.is_some() && unusable.is_none();
         let unusable = unusable.or(origin_missing);
         LocatedVolume {
@@ -223,7 +223,21 @@ impl Control {
         let help = format!("varve snap list {}/{}", name.group, name.volume);
         Err(Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}")).help(help))
     }
+
+    /// Refuses a snapshot of which nothing can be read, too: its origin is missing, though its volume may need that no more.
+    pub(super) async fn check_readable(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+    ) -> Result<(), Failure> {
+        self.check_snapshot(located, name).await?;
+        let snapshot: Vec<String> = name.snapshot.iter().cloned().collect();
+        let facts = self.facts_called(located, &snapshot).await;
+        let Some(origin) = facts.first().and_then(|facts| facts.missing_origin) else { return Ok(()) };
+        Err(self.with_group(located.group, |known| known.origin_missing(&name.volume, Some(origin)))?)
+    }
 }
+
 /// `VG/LV`.
 pub(super) fn volume_name(text: &str) -> Result<VolumeName, Failure> {
     VolumeName::parse_volume(text).map_err(|error| failures::bad_name(&error))

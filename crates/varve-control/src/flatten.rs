@@ -39,7 +39,7 @@ impl Control {
             return self.job_soon(id, SHORT).await.map(Changed::Done);
         }
         let thin = located.thin.clone().ok_or_else(over_nothing)?;
-        self.check_snapshot(&located, &name).await?;
+        self.check_readable(&located, &name).await?;
         let (pool, volume, snapshot) = (thin.pool, thin.number, name.snapshot.clone());
         let asked = located.home.pool(pool).origin_of(volume, snapshot);
         let (number, origin) = asked.await.map_err(failures::gone)??;

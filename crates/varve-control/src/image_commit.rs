@@ -22,7 +22,7 @@ use varve_vg::model::{ImageFormat, Layout, LogicalVolume};
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 use varve_volume::fault;
-use varve_volume::image_jobs::ImageWork;
+use varve_volume::image_jobs::{Below, ImageWork};
 use varve_volume::layers::Image;
 use varve_volume::progress::Progress;
 
@@ -39,20 +39,29 @@ impl Control {
         if located.thin.is_some() || name.snapshot.is_some() {
             return Err(failures::over_nothing(&name));
         }
-        let size = self.below_image(&located, &name).await?.size;
+        let below = self.below_image(&located, &name).await?;
+        let size = below.size;
+        self.check_base(Path::new(path), below).await?;
         if request.dry_run {
             let most = format_size(size);
             let copy = format!("would copy what {path} holds, at most {most}, into the image below it");
             let lie = format!("would let {name} lie in that; other images over it are not to be used then");
             return Ok(Changed::Planned(Plan::of_steps(vec![copy, lie])));
         }
-        let id = self.begin_image_job(ImageWork::Commit, &located, &name).await?;
+        let volume = located.volume.id;
+        self.open_base(volume).await?;
+        let begun = self.begin_image_job(ImageWork::Commit, &located, &name).await;
+        if begun.is_err() {
+            self.committing.borrow_mut().remove(&volume);
+            self.reopen_locked(volume).await?;
+        }
+        let id = begun?;
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }
 
     pub(super) async fn commit_image(&self, volume: Uuid, progress: Arc<Progress>) -> Result<(), Failure> {
-        self.open_base(volume).await?;
+        self.open_base_again(volume).await?;
         let done = self.work_on_image(volume, ImageWork::Commit, progress).await;
         if self.stopping.get() {
             return done;
@@ -62,16 +71,24 @@ impl Control {
         ended
     }
 
-    /// Opens the volume anew, with the image below its image to be written.
+    /// Opens the volume of a job that is taken up again as [`Control::open_base`] does.
+    async fn open_base_again(&self, volume: Uuid) -> Result<(), Failure> {
+        if self.committing.borrow().contains_key(&volume) {
+            return Ok(());
+        }
+        let (group, _) = self.entry_of(volume)?;
+        let _lock = self.lock_group(group).await;
+        self.open_base(volume).await
+    }
+
+    /// Opens the volume anew, with the image below its image to be written. The group is locked.
     async fn open_base(&self, volume: Uuid) -> Result<(), Failure> {
         self.committing.borrow_mut().insert(volume, None);
-        let Err(failure) = self.reopen_image(volume).await else { return Ok(()) };
+        let Err(failure) = self.reopen_locked(volume).await else { return Ok(()) };
         let opened = self.committing.borrow_mut().remove(&volume).flatten();
-        self.reopen_image(volume).await?;
+        self.reopen_locked(volume).await?;
         // The volume is well, so it is the image below that cannot be written.
-        let failure = opened.and_then(Result::err).unwrap_or(failure);
-        let code = if failure.code == Code::VolumeUnusable { Code::BadOrigin } else { failure.code };
-        Err(Failure { code, ..failure })
+        Err(of_base(opened.and_then(Result::err).unwrap_or(failure)))
     }
 
     /// Opens the volume anew when the work is `done`: in the image below its image if all went well (COMMITIMAGE2).
@@ -137,14 +154,31 @@ impl Control {
         Ok((image, known))
     }
 
+    /// Refuses to write the image below that at `path` if its format or size forbid it; others that use it are found out later.
+    async fn check_base(&self, path: &Path, below: Below) -> Result<(), Failure> {
+        let Some(backing) = below.backing else { return Ok(()) };
+        let (real, format) = self.backing_file(path, &backing).await?;
+        let base = self.open_image_to_read(&real, format).await.map_err(of_base)?;
+        self.refuse_misfit(&base, below.size).await.map_err(of_base)
+    }
+
     /// An image that holds a disk of `bytes`, as that over it does: it grows if it must.
     async fn fit_base(&self, base: OpenedImage, bytes: u64) -> Result<OpenedImage, Failure> {
         let (path, format) = (base.image.top.file.path().to_owned(), base.image.top.format);
-        let shown = path.display().to_string();
-        self.refuse_unwritable(&base, &shown).await?;
+        self.refuse_misfit(&base, bytes).await?;
+        if base.disk_bytes() == bytes {
+            return Ok(base);
+        }
+        self.grow_opened(base, bytes).await?;
+        self.open_image_to_write(&path, format).await
+    }
+
+    /// Refuses an image that cannot be written, or cannot hold a disk of `bytes`.
+    async fn refuse_misfit(&self, base: &OpenedImage, bytes: u64) -> Result<(), Failure> {
+        let (shown, format) = (base.image.top.file.path().display().to_string(), base.image.top.format);
+        self.refuse_unwritable(base, &shown).await?;
         let now = base.disk_bytes();
         match now.cmp(&bytes) {
-            Ordering::Equal => Ok(base),
             Ordering::Greater => {
                 let (now, size) = (format_size(now), format_size(bytes));
                 let message =
@@ -157,10 +191,15 @@ impl Control {
                 let whole = bytes.next_multiple_of(4 * KIB);
                 Err(Failure::new(Code::BadOrigin, message).help(format!("varve lv extend --size {whole}B")))
             }
-            Ordering::Less => {
-                self.grow_opened(base, bytes).await?;
-                self.open_image_to_write(&path, format).await
-            }
+            Ordering::Equal | Ordering::Less => Ok(()),
         }
+    }
+}
+
+/// It is the image below that cannot be used.
+fn of_base(failure: Failure) -> Failure {
+    match failure.code {
+        Code::VolumeUnusable => failure.with_code(Code::BadOrigin),
+        _ => failure,
     }
 }

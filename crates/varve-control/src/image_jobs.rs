@@ -46,7 +46,7 @@ impl Control {
         };
         let volume = located.volume.id;
         let asked = located.home.volume(volume).image_below().await;
-        let below = asked.map_err(failures::gone)?.filter(|below| below.is_backed);
+        let below = asked.map_err(failures::gone)?.filter(|below| below.backing.is_some());
         let below = below.ok_or_else(|| failures::over_nothing(name))?;
         if below.snapshots > 0 {
             let message = format!("{path} has internal snapshots, which need what lies below it");
@@ -145,6 +145,11 @@ impl Control {
     pub(super) async fn reopen_image(&self, volume: Uuid) -> Result<(), Failure> {
         let (group, _) = self.entry_of(volume)?;
         let _lock = self.lock_group(group).await;
+        self.reopen_locked(volume).await
+    }
+
+    /// The same; the group is locked.
+    pub(super) async fn reopen_locked(&self, volume: Uuid) -> Result<(), Failure> {
         let located = self.locate(volume)?;
         self.set_volume_aside(&located, "its image is opened anew").await;
         self.bring_back(&located).await?;

@@ -160,7 +160,7 @@ impl Control {
         let opened = self.open_image(group, asked).await;
         let (image, found) = opened.map_err(|failure| unopened(failure, path))?;
         if let Some(known) = &known {
-            refuse_changed(known, &found).map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?;
+            refuse_changed(known, &found).map_err(|failure| failure.with_code(Code::BadOrigin))?;
         }
         if format.is_none()
             && let Some(looks_like) = self.format_of(&image.top).await?
@@ -173,7 +173,7 @@ impl Control {
             ImageFormat::Raw => found.bytes,
             ImageFormat::Qcow2 => {
                 let device = image.device(&self.context).await;
-                device.map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?.shape().size
+                device.map_err(|failure| failure.with_code(Code::BadOrigin))?.shape().size
             }
         };
         Ok(Chosen::Image(Box::new(image), found, known.is_none(), bytes))
@@ -327,7 +327,7 @@ pub(super) fn unopened(failure: Failure, path: &str) -> Failure {
     match failure.code {
         Code::DiskNotFound => failure.help(format!("look where the daemon runs: ls -l {path}")),
         Code::DiskInUse => failure.help("somebody may write it: a copy that nobody writes will do"),
-        Code::VolumeUnusable => Failure { code: Code::BadOrigin, ..failure },
+        Code::VolumeUnusable => failure.with_code(Code::BadOrigin),
         _ => failure,
     }
 }

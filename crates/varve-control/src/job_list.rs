@@ -6,7 +6,7 @@ use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use varve_api::{Code, Failure, Job, JobState, Scrub};
+use varve_api::{Changed, Code, Failure, Job, JobCancel, JobState, Plan, Scrub};
 use varve_volume::progress::Progress;
 
 /// Ended jobs that are still shown.
@@ -157,8 +157,8 @@ impl Jobs {
         Ok(receiver)
     }
 
-    /// Asks a job to end.
-    pub fn cancel(&self, id: &str) -> Result<Job, Failure> {
+    /// Asks a job to end; what it did so far is kept.
+    pub fn cancel(&self, id: &str, request: &JobCancel) -> Result<Changed<Job>, Failure> {
         let entries = self.entries.borrow();
         let entry = id.parse().ok().and_then(|id: u64| entries.get(&id)).ok_or_else(|| missing(id))?;
         let is_final = !entry.cancellable || entry.progress.is_final();
@@ -169,8 +169,13 @@ impl Jobs {
                 format!("job {id} ({}) {why}", entry.job.kind),
             ));
         }
+        if request.dry_run {
+            let Job { kind, subject, .. } = &entry.job;
+            let step = format!("would ask job {id} ({kind} of {subject}) to end; what it did so far is kept");
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
+        }
         entry.progress.cancel();
-        Ok(entry.now())
+        Ok(Changed::Done(entry.now()))
     }
 }
 
@@ -218,15 +223,21 @@ mod tests {
     #[test]
     fn only_what_can_be_cancelled_is() {
         let jobs = Jobs::default();
+        let (now, planned) = (JobCancel::default(), JobCancel { dry_run: true });
+        let refused = |id, request| jobs.cancel(id, request).map_err(|failure| failure.code).err();
         jobs.start(1, &new(false));
         let progress = jobs.start(2, &new(true));
-        assert_eq!(jobs.cancel("1").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));
-        assert!(jobs.cancel("2").is_ok() && progress.is_cancelled());
+        assert_eq!(refused("1", &now), Some(Code::JobNotCancellable));
+        assert_eq!(refused("1", &planned), Some(Code::JobNotCancellable));
+        assert!(matches!(jobs.cancel("2", &planned), Ok(Changed::Planned(_))) && !progress.is_cancelled());
+        assert!(jobs.cancel("2", &now).is_ok() && progress.is_cancelled());
         progress.make_final();
-        assert_eq!(jobs.cancel("2").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));
+        assert_eq!(refused("2", &now), Some(Code::JobNotCancellable));
+        assert_eq!(refused("2", &planned), Some(Code::JobNotCancellable));
         jobs.finish(2, Err(Failure::new(Code::JobCancelled, "by a person")), 9);
         assert_eq!(jobs.show("2").map(|job| job.state), Ok(JobState::Cancelled));
-        assert_eq!(jobs.cancel("2").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));
+        assert_eq!(refused("2", &now), Some(Code::JobNotCancellable));
+        assert_eq!(refused("2", &planned), Some(Code::JobNotCancellable));
         assert_eq!(jobs.show("x").map_err(|failure| failure.code).err(), Some(Code::JobNotFound));
     }
 

@@ -11,7 +11,7 @@ use crate::failures;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
 use varve_block::host::DiskOptions;
-use varve_format::qcow2::{Header, LAYERS_MAX};
+use varve_format::qcow2::{Backing, Header, LAYERS_MAX};
 use varve_target::qcow2::read_header;
 use varve_vg::model::ImageFormat;
 use varve_volume::layers::{Image, Layer};
@@ -67,8 +67,7 @@ impl Control {
         let top = self.open_layer_to_write(path, ImageFormat::Qcow2).await?;
         let header = self.header_of(&top).await?;
         let backing = header.backing.as_ref().ok_or_else(|| over_nothing(path))?;
-        let (named, format) = backing.file(path).map_err(|error| unusable(path, &error))?;
-        let real = self.allowed(path, &named).await?;
+        let (real, format) = self.backing_file(path, backing).await?;
         self.event(&real.display().to_string(), &format!("opened to be written below {}", path.display()));
         let base = self.open_image_to_write(&real, format).await;
         let base = base.map_err(|failure| match failure.code {
@@ -80,6 +79,16 @@ impl Control {
         let length = top.file.length();
         let image = Image { top, below: Vec::new(), lower: None, snapshot: None, file_end: None };
         Ok((OpenedImage { image, length, modified_ns: None, header: Some(header) }, base))
+    }
+
+    /// Where the backing image of the image at `path` is, and how it is read (LAYERS1).
+    pub(super) async fn backing_file(
+        &self,
+        path: &Path,
+        backing: &Backing,
+    ) -> Result<(PathBuf, ImageFormat), Failure> {
+        let (named, format) = backing.file(path).map_err(|error| unusable(path, &error))?;
+        Ok((self.allowed(path, &named).await?, format))
     }
 
     async fn with_layers(&self, top: Layer, modified_ns: Option<u64>) -> Result<OpenedImage, Failure> {

@@ -20,7 +20,6 @@ use varve_vg::names::VolumeName;
 use varve_volume::ShardHandle;
 use varve_volume::origins::{Below, Place};
 use varve_volume::snapshot_facts::Target;
-use varve_volume::thin::ThinVolume;
 
 /// A snapshot, or a read-only volume, that is to be the origin of a new volume.
 pub(super) struct Base {
@@ -35,20 +34,20 @@ pub(super) struct Base {
 }
 
 impl KnownGroup {
-    /// Why a thin volume is not served, and what is to be done.
-    pub(super) fn origin_missing(&self, thin: &ThinVolume) -> Failure {
-        let why = self.why_origin_missing(thin);
+    /// Why a thin volume `of` this name, or a snapshot of it, is not served without its `origin`, and what is to be done.
+    pub(super) fn origin_missing(&self, of: &str, origin: Option<Origin>) -> Failure {
+        let why = self.why_origin_missing(origin);
         let is_known =
             |origin: Origin| self.owner_of(&origin).is_some() || self.image(origin.backing.id()).is_some();
-        if thin.origin.is_none_or(is_known) {
+        if origin.is_none_or(is_known) {
             return why;
         }
-        let name = format!("{}/{}", self.group.name(), thin.name);
+        let name = format!("{}/{of}", self.group.name());
         why.help(format!("varve snap list {name}; when those are removed: varve lv remove {name}"))
     }
 
-    fn why_origin_missing(&self, thin: &ThinVolume) -> Failure {
-        let same = |known: &&(Backing, Failure)| thin.origin.is_some_and(|origin| origin.backing == known.0);
+    fn why_origin_missing(&self, origin: Option<Origin>) -> Failure {
+        let same = |known: &&(Backing, Failure)| origin.is_some_and(|origin| origin.backing == known.0);
         match self.missing_origins.iter().find(same) {
             Some((_, failure)) => failure.clone(),
             None => Failure::new(Code::VolumeUnusable, "the origin of the volume is not there")
@@ -114,7 +113,7 @@ impl Control {
             let message = format!("{name} is in another group than the pool");
             return Err(Failure::new(Code::BadOrigin, message).help("varve pool list"));
         }
-        self.check_snapshot(&located, &name).await?;
+        self.check_readable(&located, &name).await?;
         let own: Vec<String> = name.snapshot.iter().cloned().collect();
         let found = self.facts_called(&located, &own).await.pop();
         let facts = found.ok_or_else(|| {

@@ -76,7 +76,7 @@ impl Control {
         }
         let reopened = if request.dry_run { Vec::new() } else { self.reopen_failed().await };
         let mut found = Vec::new();
-        let mut refused = None;
+        let mut refused = Vec::new();
         let mut in_use = Vec::new();
         for (index, path) in paths.into_iter().enumerate() {
             if self.disks.borrow().contains_key(&path) {
@@ -91,7 +91,7 @@ impl Control {
                         tracing::warn!(path = %path.display(), %failure, "still not usable");
                         self.unopened.borrow_mut().insert(path, failure.clone()); // RESCAN1
                     }
-                    refused = refused.or((index < named).then_some(failure));
+                    refused.extend((index < named).then_some(failure));
                 }
             }
         }
@@ -105,7 +105,7 @@ impl Control {
                 steps.extend(self.images_not_agreed().into_iter().map(agree));
             }
             let plan = Plan::of_steps(steps);
-            return refused.map_or(Ok(Changed::Planned(plan)), Err);
+            return all_refused(refused, named).map_or(Ok(Changed::Planned(plan)), Err);
         }
         self.save_or_warn().await;
         self.survey().await;
@@ -121,7 +121,7 @@ impl Control {
         self.go_on_jobs().await;
         self.resume_rollbacks().await;
         self.restore_exports(self.context.clock().now()).await;
-        refused.map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)
+        all_refused(refused, named).map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)
     }
 
     /// Of the disks with one label those whose path leads to nothing any more.
@@ -251,6 +251,18 @@ impl Control {
         self.refuse_older(&label, &file).await?;
         Ok(KnownDisk::new(file, cache, Some(label)))
     }
+}
+
+/// The reasons why disks were refused, of `named` ones, as one.
+fn all_refused(mut refused: Vec<Failure>, named: usize) -> Option<Failure> {
+    let is_partial = refused.len() < named;
+    if refused.len() == 1 && !is_partial {
+        return refused.pop();
+    }
+    let code = if is_partial { Code::DisksRefused } else { refused.first()?.code };
+    let help = refused.first()?.help.clone();
+    let reasons: Vec<String> = refused.into_iter().map(|failure| failure.message).collect();
+    Some(Failure::new(code, reasons.join("; ")).help(help))
 }
 
 /// RESCAN2, RESCAN3.

@@ -54,7 +54,7 @@ impl Control {
         let name = snapshot_name(&request.name)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
-        self.check_snapshot(&located, &name).await?;
+        self.check_readable(&located, &name).await?;
         self.refuse_siblings(&located, &name)?;
         self.refuse_read_only_origin(&located, &name.origin()).await?;
         self.refuse_clients(|export| export.name == name.origin(), request.force).await?;

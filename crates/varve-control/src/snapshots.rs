@@ -319,7 +319,11 @@ impl Control {
     fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts) -> Snapshot {
         let name = VolumeName { snapshot: Some(facts.name), ..volume.clone() };
         let text = name.to_string();
-        let state = if facts.is_merging { SnapshotState::Merging } else { SnapshotState::Active };
+        let state = match facts.missing_origin {
+            Some(_) => SnapshotState::Unusable,
+            None if facts.is_merging => SnapshotState::Merging,
+            None => SnapshotState::Active,
+        };
         Snapshot {
             volume: volume.to_string(),
             size: facts.size,

@@ -21,7 +21,7 @@ impl Control {
         let offset = offset.map(bytes).transpose()?.unwrap_or_default();
         let length = length.map(bytes).transpose()?.unwrap_or(u64::MAX).min(u64::MAX - offset);
         let located = self.find_volume(&name)?;
-        self.check_snapshot(&located, &name).await?;
+        self.check_readable(&located, &name).await?;
         let wanted = Extent::new(offset, length);
         let asked = located.home.volume(located.volume.id).extents(name.snapshot.clone(), wanted);
         let found = asked.await.map_err(failures::gone)?.ok_or_else(not_active)??;

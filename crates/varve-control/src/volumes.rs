@@ -238,7 +238,7 @@ impl Control {
         planned: Plan,
         located: &LocatedVolume,
     ) -> Result<Changed<Empty>, Failure> {
-        let removed = match self.deactivate(located.group, located.volume.id, &located.home).await {
+        let removed = match self.release_for_removal(located).await {
             Ok(()) => commits.commit(located.group, planned, Vec::new()).await,
             failed => failed,
         };

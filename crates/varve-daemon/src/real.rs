@@ -99,6 +99,13 @@ impl Files for RealFiles {
         state::save(&self.state_dir, remembered)
     }
 
+    fn check_listen(&self, place: &Place) -> io::Result<()> {
+        match place {
+            Place::Unix(path) => varve_os::check_unix(path),
+            Place::Tcp(address) => varve_os::check_tcp(*address),
+        }
+    }
+
     fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
         check_file(path).map(drop)
     }

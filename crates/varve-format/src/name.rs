@@ -1,7 +1,7 @@
 //! What a group, a volume or a snapshot may be called.
 
 /// The longest name, in bytes.
-pub const NAME_LENGTH_MAX: usize = 127;
+pub const NAME_LENGTH_MAX: usize = 128;
 
 /// Why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum NameError {
     Character(char),
 }
 
-/// Whether `name` may be one: 1 to 127 of the characters `A-Z a-z 0-9 _ . + -`, the first neither `.` nor `-`.
+/// Whether `name` may be one: 1 to 128 of the characters `A-Z a-z 0-9 _ . + -`, the first neither `.` nor `-`.
 pub fn check_name(name: &str) -> Result<(), NameError> {
     let allowed = |character: char| character.is_ascii_alphanumeric() || "_.+-".contains(character);
     if let Some(character) = name.chars().find(|character| !allowed(*character)) {
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn names_of_the_field_are_allowed_and_others_refused() {
-        for name in ["data", "vm1", "_x", "0", "a.b+c-d_e", &"x".repeat(127)] {
+        for name in ["data", "vm1", "_x", "0", "a.b+c-d_e", &"x".repeat(128)] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
         assert_eq!(check_name(""), Err(NameError::Empty));
@@ -50,6 +50,6 @@ mod tests {
         assert_eq!(check_name("a@b"), Err(NameError::Character('@')));
         assert_eq!(check_name("größe"), Err(NameError::Character('ö')));
         assert_eq!(check_name("a\nb"), Err(NameError::Character('\n')));
-        assert_eq!(check_name(&"x".repeat(128)), Err(NameError::TooLong(128)));
+        assert_eq!(check_name(&"x".repeat(129)), Err(NameError::TooLong(129)));
     }
 }

@@ -38,7 +38,7 @@ mod timers;
 
 pub use disk_file::{DiskFile, DiskKind};
 pub use file_stream::{FileStream, ReceivedFiles};
-pub use listener::{Listener, bind_unix, socket_pair};
+pub use listener::{Listener, bind_unix, check_tcp, check_unix, socket_pair};
 pub use medium::medium_at;
 pub use memory::{give_back_large_allocations, map_arena, raise_open_files_limit};
 pub use reactor::IoChoice;

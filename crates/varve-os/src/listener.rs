@@ -4,7 +4,7 @@ use crate::operation::{Operation, Socket, SocketAction, descriptor_of};
 use crate::reactor::Reactor;
 use crate::shard::ShardContext;
 use crate::sys;
-use rustix::fs::Mode;
+use rustix::fs::{Access, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -112,7 +112,9 @@ impl ShardContext {
 /// A socket that listens at `path`, whose file has permissions `mode`; `backlog` connections may wait. A socket file without a
 /// listener is replaced; a file of another kind is left alone, and so is a socket at which another process listens.
 pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
-    remove_stale(path)?;
+    if is_stale(path)? {
+        std::fs::remove_file(path)?;
+    }
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // The file has its permissions from the start; changed by name, another file might get them.
@@ -122,9 +124,22 @@ pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Removes a socket file without a listener.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+/// Refuses what [`bind_unix`] refuses, and changes nothing.
+pub fn check_unix(path: &Path) -> io::Result<()> {
+    is_stale(path)?;
+    SocketAddrUnix::new(path)?;
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    Ok(rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// Refuses a TCP address at which nobody can listen now.
+pub fn check_tcp(address: SocketAddr) -> io::Result<()> {
+    TcpListener::bind(address).map(drop)
+}
+
+/// Whether there is a socket file without a listener. Any other file is refused.
+fn is_stale(path: &Path) -> io::Result<bool> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
     if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
     }
@@ -132,8 +147,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        Err(Errno::NOENT) => Ok(()),
+        Err(Errno::CONNREFUSED) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
         Ok(()) | Err(Errno::AGAIN) => {
             Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on this socket already"))
         }

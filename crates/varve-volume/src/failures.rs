@@ -70,6 +70,9 @@ pub fn open(error: &OpenError) -> Failure {
     }
 }
 
+/// What names are made of.
+const NAMES: &str = "a name is 1 to 128 letters, digits and _ . + -, and begins neither with - nor with .";
+
 /// A thin pool that refuses.
 pub fn pool(what: &str, error: &PoolError) -> Failure {
     let (code, help) = match error {
@@ -78,14 +81,14 @@ pub fn pool(what: &str, error: &PoolError) -> Failure {
         PoolError::NotFound => (Code::VolumeNotFound, "varve lv list"),
         PoolError::Exists => (Code::VolumeExists, "choose another name"),
         PoolError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
-        PoolError::Name => (Code::BadName, "varve explain V0008"),
+        PoolError::Name => (Code::BadName, NAMES),
         PoolError::TooSmall(_) => (Code::BadVolumeSize, "make the pool larger"),
         PoolError::OriginMissing => (Code::VolumeUnusable, "varve lv show VG/LV; bring back its origin"),
         PoolError::Misfit(what) if what.contains("smaller than the pool") => (
             Code::VolumeUnusable,
             "varve vg history VG; varve vg restore VG FILE of when the pool had its size",
         ),
-        PoolError::Misfit(_) => (Code::BadVolumeSize, "varve explain V0306"),
+        PoolError::Misfit(_) => (Code::BadVolumeSize, "choose another --size; varve pool show VG/POOL"),
         PoolError::Format(_) | PoolError::Corrupt(_) => (
             Code::VolumeUnusable,
             "varve check PATH… of the group's disks, then varve repair --store VG/POOL PATH…",
@@ -129,7 +132,7 @@ pub fn store(what: &str, error: &StoreError) -> Failure {
             (Code::VolumeUnusable, "start the daemon again, which reads the log of the snapshots")
         }
         StoreError::Busy => (Code::SnapshotMergesNow, "varve job list"),
-        StoreError::Name => (Code::BadName, "varve explain V0008"),
+        StoreError::Name => (Code::BadName, NAMES),
         StoreError::TooSmall(_) => (Code::NoSpaceForSnapshots, "varve vg extend VG PATH…"),
         StoreError::Misfit(what) if what.contains("shorter than it was") => (
             Code::VolumeUnusable,

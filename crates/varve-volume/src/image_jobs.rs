@@ -10,6 +10,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{IoError, MIB};
+use varve_format::qcow2::Backing;
 use varve_target::qcow2::Image;
 
 /// Bytes after which what was done is made durable: neither a client's flush nor the end has much left to wait for.
@@ -18,12 +19,12 @@ const DURABLE: u64 = 16 * MIB;
 const BATCH: Duration = Duration::from_millis(5);
 
 /// What is asked of an image before it is flattened or committed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Below {
     /// Bytes of the disk that the image holds.
     pub size: u64,
-    /// Whether anything lies below it.
-    pub is_backed: bool,
+    /// What the image names as its backing image.
+    pub backing: Option<Backing>,
     /// How many internal snapshots it has.
     pub snapshots: usize,
 }
@@ -71,7 +72,7 @@ impl ImageWork {
 pub fn below(context: &ShardContext, volume: Uuid) -> Option<Below> {
     let (image, _guard) = context.images.enter(volume)?;
     let (size, snapshots) = (image.size(), image.snapshots().len());
-    Some(Below { size, is_backed: image.header().backing.is_some(), snapshots })
+    Some(Below { size, backing: image.header().backing.clone(), snapshots })
 }
 
 /// Does `work` on the image of a volume.

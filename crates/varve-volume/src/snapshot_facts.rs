@@ -1,7 +1,7 @@
 //! What is reported of snapshots, and what identifies one for good.
 
 use uuid::Uuid;
-use varve_target::thin::Backing;
+use varve_target::thin::{Backing, Origin};
 use varve_vg::StoreKind;
 
 /// What a snapshot is like, as its store says.
@@ -26,6 +26,8 @@ pub struct SnapshotFacts {
     pub kind: StoreKind,
     /// Whether it is in a pool; then its kind means nothing.
     pub is_thin: bool,
+    /// What would show where it holds nothing, if that is not there: nothing of it can be read.
+    pub missing_origin: Option<Origin>,
     /// The snapshot, for good.
     pub target: Target,
 }

@@ -125,6 +125,7 @@ impl VolumeStack {
                 is_merging: rollback == Some(descriptor.id),
                 kind: open.kind,
                 is_thin: false,
+                missing_origin: None,
                 target: Target { store: open.id, number: descriptor.id },
             }));
         }

@@ -128,6 +128,7 @@ impl Thin {
             is_merging: false,
             kind: StoreKind::Dependent,
             is_thin: true,
+            missing_origin: volume.origin.filter(|_| self.view(volume.id).is_err()),
             target: Target { store: self.open.id, number: volume.id },
         }
     }

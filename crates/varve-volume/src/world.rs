@@ -109,6 +109,8 @@ pub trait Files: Send + Sync {
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
     /// Makes what is remembered durable: the text takes the place of the one before.
     fn save(&self, remembered: &str) -> io::Result<()>;
+    /// Refuses a place at which nobody can listen now, and changes nothing.
+    fn check_listen(&self, place: &Place) -> io::Result<()>;
     /// Whether a device can be mounted at `path`.
     fn check_mount(&self, path: &Path) -> Result<(), FuseError>;
     /// Mounts a device as a file at `path`.

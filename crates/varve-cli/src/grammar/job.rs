@@ -1,5 +1,6 @@
 //! `varve job`: the verbs of long work.
 
+use super::Change;
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -21,5 +22,7 @@ pub(crate) enum JobVerb {
     Cancel {
         /// The job.
         id: String,
+        #[command(flatten)]
+        change: Change,
     },
 }

@@ -96,7 +96,11 @@ pub(super) fn unusable(error: &OpenError) -> Failure {
         OpenError::InUse(_) => (Code::DiskInUse, "stop the daemon that holds it first"),
         OpenError::Permission(_) => (Code::DiskUnusable, "run the command as a user who may open it"),
         OpenError::ReadOnly(_) => (Code::DiskReadOnly, "make the disk writable"),
-        _ => (Code::DiskUnusable, ""),
+        OpenError::TooSmall { .. } => (Code::DiskTooSmall, "give a file or device that is whole"),
+        OpenError::NotADisk(_) => (Code::DiskUnusable, "give a regular file or a block device"),
+        OpenError::Exists(_) => (Code::DiskExists, "choose another name, or remove the file first"),
+        OpenError::NoSpace(_) => (Code::DiskUnusable, "free some space there, or use another file system"),
+        OpenError::System { .. } => (Code::DiskUnusable, "look at the kernel's log: dmesg"),
     };
     let text = error.to_string();
     // These errors name a remedy after a semicolon; here another one fits.

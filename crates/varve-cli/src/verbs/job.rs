@@ -5,10 +5,11 @@ use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::JobVerb;
 use crate::progress::subject;
-use crate::session::Session;
+use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
-use varve_api::{Failure, Job};
+use hyper::Method;
+use varve_api::{Failure, Job, JobCancel};
 
 /// Carries out a verb of jobs.
 pub(crate) async fn job(session: &Session, verb: JobVerb) -> Result<Answer, Failure> {
@@ -25,10 +26,11 @@ pub(crate) async fn job(session: &Session, verb: JobVerb) -> Result<Answer, Fail
             let job = session.wait(session.get(&url(&id, "")).await?).await?;
             Ok(Answer::new(&job, format!("{} {}: {}", job.kind, subject(&job), job.state)))
         }
-        JobVerb::Cancel { id } => {
-            let job: Job = session.post(&url(&id, "/cancel")).await?;
-            let text = format!("job {id} was asked to end; varve job wait {id} waits until it has");
-            Ok(Answer::new(&job, text))
+        JobVerb::Cancel { id, change } => {
+            let (request, path) = (JobCancel::default(), url(&id, "/cancel"));
+            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+            let text = |_: &Job| format!("job {id} was asked to end; varve job wait {id} waits until it has");
+            session.change(call, text).await
         }
     }
 }

@@ -28,6 +28,7 @@ mod pool_jobs;
 mod pools;
 mod problems;
 mod recorded_jobs;
+mod refusals;
 mod replacing;
 mod restarts;
 mod restores;

@@ -60,15 +60,17 @@ fn what_destroys_asks_and_is_declined_where_nobody_answers() {
     let world = World::with_group();
     world.ok("lv create data/a --size 64M");
     world.ok("snap create data/a@one");
-    world.ok("pv create d3 --size 100M");
+    world.ok("lv create data/b --size 64M");
+    world.ok("pv create d3 d4 --size 100M");
+    world.ok("vg create empty d4");
     let before = world.everything(DISKS);
     for words in [
-        "lv remove data/a",
-        "lv reduce data/a --size 4M",
+        "lv remove data/b",
+        "lv reduce data/b --size 4M",
         "snap remove data/a@one",
         "snap rollback data/a@one",
         "pv remove d3",
-        "vg remove data",
+        "vg remove empty",
     ] {
         let text = world.refused(words, 8, "V0004");
         assert!(text.contains("--yes"), "{text}");
@@ -155,4 +157,25 @@ fn a_disk_with_something_else_on_it_is_left_alone_until_told() {
     assert!(std::fs::read(world.path("foreign")).expect("a disk") == disk, "DISKS1");
     world.ok("pv create foreign --yes");
     assert_eq!(world.data("pv list")[0]["state"], "unused");
+}
+
+#[test]
+fn names_of_128_bytes_are_used_and_longer_ones_refused() {
+    let mut world = World::started();
+    let [group, volume, snapshot] = ["g", "v", "s"].map(|letter| letter.repeat(128));
+    world.ok("pv create d1 --size 300M");
+    world.ok(&format!("vg create {group} d1"));
+    world.ok(&format!("lv create {group}/{volume} --size 4M"));
+    world.ok(&format!("snap create {group}/{volume}@{snapshot}"));
+    world.ok(&format!("pool create {group}/p --size 64M"));
+    world.ok(&format!("lv create {group}/t{} --pool p --size 4M", &volume[1..]));
+    world.ok(&format!("export create {group}/{volume}@{snapshot} --nbd unix:s.sock"));
+    assert_eq!(world.stop(), Some(0));
+    world.start();
+    let full = format!("{group}/{volume}@{snapshot}");
+    assert_eq!(world.data("snap list")[0]["name"], full.as_str());
+    assert_eq!(world.data("lv list").as_array().map(Vec::len), Some(2));
+    assert_eq!(crate::client::Client::new(&world.path("s.sock"), &full).read_all(), vec![0; 4 << 20]);
+    world.refused(&format!("lv create {group}/{volume}v --size 4M"), 2, "V0008");
+    world.refused(&format!("snap create {full}s"), 2, "V0008");
 }

@@ -406,6 +406,10 @@ impl Files for SimFilesRef {
         Ok(())
     }
 
+    fn check_listen(&self, _: &Place) -> io::Result<()> {
+        Ok(())
+    }
+
     fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
         Err(FuseError::NotAFile(path.to_owned()))
     }

@@ -2,7 +2,7 @@
 
 use super::losses::{live, make_group};
 use super::*;
-use varve_api::{Convert, Job, JobState, PhysicalVolumeMove};
+use varve_api::{Convert, Job, JobCancel, JobState, PhysicalVolumeMove};
 
 /// How a disk fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,7 @@ async fn fail_and_end(control: &Control, disk: &str, how: How, cancelled: Option
     set_failed(disk, how, true);
     if let Some(seconds) = cancelled {
         pause(control, seconds).await;
-        let _ = control.jobs.cancel(id);
+        let _ = control.jobs.cancel(id, &JobCancel::default());
     }
     soon_ended(control, id).await
 }
@@ -260,7 +260,7 @@ fn a_conversion_goes_on_by_itself_when_its_missing_disk_is_back() {
 fn a_conversion_that_waits_for_a_missing_disk_is_cancelled_soon() {
     live(&interrupted(true), async |control| {
         let id = waiting(&control).await;
-        control.jobs.cancel(&id).expect("it can be");
+        control.jobs.cancel(&id, &JobCancel::default()).expect("it can be");
         assert_eq!(soon_ended(&control, &id).await.state, JobState::Cancelled);
         assert_eq!(owned(&control), 1, "CONVERTJOB4");
         assert_eq!(content(&control, "data/v").await[4096], 7);
@@ -290,7 +290,7 @@ fn a_move_goes_on_by_itself_when_its_missing_target_is_back_and_can_be_cancelled
     });
     live(&interrupted(false), async |control| {
         let id = waiting(&control).await;
-        control.jobs.cancel(&id).expect("it can be");
+        control.jobs.cancel(&id, &JobCancel::default()).expect("it can be");
         assert_eq!(soon_ended(&control, &id).await.state, JobState::Cancelled);
         assert_eq!(owned(&control), 1, "MOVEJOB4");
     });

@@ -1,14 +1,14 @@
 //! Routes of jobs.
 #![allow(unused_qualifications, reason = "the path macro qualifies the types of query parameters")]
 
-use super::reply::{Data, Reply};
+use super::reply::{Body, Data, Reply};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use std::time::Duration;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use varve_api::{Envelope, Job};
+use varve_api::{Changed, Envelope, Job, JobCancel};
 use varve_control::ControlHandle;
 
 /// The longest that one request waits.
@@ -59,7 +59,11 @@ async fn wait_job(
 
 /// Ask a job to end.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "The job")),
-    responses((status = 200, body = Envelope<Job>)))]
-async fn cancel_job(State(control): State<ControlHandle>, Path(id): Path<String>) -> Reply<Job> {
-    Ok(Data(control.call(async move |control| control.jobs().cancel(&id)).await?))
+    request_body = JobCancel, responses((status = 200, body = Envelope<Changed<Job>>)))]
+async fn cancel_job(
+    State(control): State<ControlHandle>,
+    Path(id): Path<String>,
+    Body(request): Body<JobCancel>,
+) -> Reply<Changed<Job>> {
+    Ok(Data(control.call(async move |control| control.jobs().cancel(&id, &request)).await?))
 }
