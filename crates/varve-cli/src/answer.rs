@@ -1,6 +1,7 @@
 //! What a command ends with, and how it is printed: JSON for programs, text for users.
 
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
 use varve_api::{Code, Empty, Envelope, Exit, Failure};
 
@@ -62,15 +63,42 @@ fn unwritten(error: &io::Error) -> Failure {
         .help("the command itself succeeded; make room where its output goes")
 }
 
+/// What a file says of itself may be anything: no terminal is to obey it.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_order = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    if !text.contains(is_order) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |character: char| match is_order(character) {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
 /// Prints one of several answers of a command. Whether the output still takes them.
 pub(crate) fn print_line(answer: &Answer, json: bool) -> bool {
     write_line(&mut io::stdout().lock(), if json { &answer.json } else { &answer.text }).is_ok()
 }
 
 fn write_line(out: &mut impl Write, text: &str) -> io::Result<()> {
-    let text = text.trim_end_matches('\n');
+    let text = printable(text.trim_end_matches('\n'));
     if text.is_empty() {
         return Ok(());
     }
     writeln!(out, "{text}").and_then(|()| out.flush())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_gives_orders_to_a_terminal() {
+        assert_eq!(printable("a\tb\nc é"), "a\tb\nc é");
+        assert_eq!(printable("\u{1b}[2Jx\r\u{7}\u{9b}1m\u{7f}"), "\\u{1b}[2Jx\\r\\u{7}\\u{9b}1m\\u{7f}");
+        let mut written = Vec::new();
+        write_line(&mut written, "\u{1b}c\n").expect("it is in memory");
+        assert_eq!(written, b"\\u{1b}c\n");
+    }
 }

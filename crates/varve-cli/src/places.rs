@@ -1,5 +1,8 @@
-//! Where the daemon's socket and state are by default.
+//! Where the daemon's socket and state are by default, and whether a file can be made at a path.
 
+use rustix::fs::{Access, access};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
 
@@ -83,4 +86,23 @@ fn variable(name: &str) -> Option<PathBuf> {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Whether two paths lead to one file or block device.
+pub(crate) fn lead_to_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        let is_device = metadata.file_type().is_block_device();
+        Some(if is_device { (true, metadata.rdev(), 0) } else { (false, metadata.dev(), metadata.ino()) })
+    };
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Whether a file could be made or written at `path`; nothing is changed.
+pub(crate) fn check_place(path: &Path) -> io::Result<()> {
+    if path.is_file() {
+        return std::fs::OpenOptions::new().write(true).open(path).map(drop);
+    }
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
 }

@@ -175,7 +175,7 @@ fn what_is_wrong_is_said() {
         folder,
         &["create", "-q", "-f", "qcow2", "-u", "-b", "nbd://host/x", "-F", "raw", "far", "1M"],
     );
-    refused(&["map", "far"], "none of this host");
+    refused(&["map", "far"], "no path of this host");
     // A reference count that is too low.
     ours(folder, &["image", "create", "bad", "--size", "1M"]);
     good("qemu-io", folder, &["-f", "qcow2", "-c", "write -q 0 64k", "bad"]);
@@ -188,4 +188,116 @@ fn what_is_wrong_is_said() {
         (output.status.code(), text(&output).contains("1 references and a count of 0")),
         (Some(7), true)
     );
+}
+
+/// All files of a folder.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
+    let read = |entry: std::fs::DirEntry| {
+        (entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path()).expect("read"))
+    };
+    let mut files: Vec<_> = entries.map(read).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_refuses_what_the_command_refuses() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    chain(folder);
+    good("qemu-img", folder, &["create", "-q", "-f", "qcow2", "marked", "1M"]);
+    good("qemu-img", folder, &["bitmap", "--add", "marked", "b"]);
+    good("qemu-img", folder, &["create", "-q", "-f", "qcow2", "-b", "marked", "-F", "qcow2", "over", "1M"]);
+    let before = files(folder);
+    for words in [
+        "create new --size 1M",
+        "create new --backing top --backing-format qcow2",
+        "commit top",
+        "commit middle",
+        "flatten top",
+        "convert top new -f qcow2 -O raw",
+        "convert top base -f raw -O qcow2",
+        "convert marked over -f qcow2 -O raw",
+    ] {
+        let words: Vec<&str> = ["image"].into_iter().chain(words.split(' ')).collect();
+        let said = ours(folder, &[&words[..], &["-n"]].concat());
+        assert!(said.starts_with("would ") && said.ends_with("nothing was changed\n"), "{words:?}: {said}");
+        assert_eq!(json(folder, &[&words[..], &["--dry-run"]].concat())["dry_run"], true);
+    }
+    for words in [
+        "create top --size 1M",
+        "create nowhere/new --size 1M",
+        "create new --size 1M --cluster-size 3K",
+        "create new --backing absent --backing-format raw",
+        "create new --backing nbd:host --backing-format raw",
+        "commit base",
+        "commit marked",
+        "commit over",
+        "flatten marked",
+        "flatten absent",
+        "convert absent new -f raw -O qcow2",
+        "convert top nowhere/new -f qcow2 -O raw",
+        "convert top top -f qcow2 -O raw -y",
+        "convert top middle -f qcow2 -O raw -y",
+    ] {
+        let words: Vec<&str> = ["image"].into_iter().chain(words.split(' ')).collect();
+        let (planned, refused) = (varve(folder, &[&words[..], &["-n"]].concat()), varve(folder, &words));
+        assert!(!refused.status.success(), "{words:?}");
+        assert_eq!((planned.status, text(&planned)), (refused.status, text(&refused)), "{words:?}");
+    }
+    assert!(files(folder) == before);
+}
+
+#[test]
+fn an_image_replaces_a_file_only_when_that_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    chain(folder);
+    let model = shown(folder, "top", "qcow2");
+    for (format, content) in [("raw", vec![5; 9 << 20]), ("qcow2", vec![6; 100]), ("raw", Vec::new())] {
+        std::fs::write(folder.join("target"), &content).expect("written");
+        let words = ["image", "convert", "top", "target", "-f", "qcow2", "-O", format];
+        if content.is_empty() {
+            ours(folder, &words);
+        } else {
+            let asked = varve(folder, &words);
+            assert!(asked.status.code() == Some(8) && text(&asked).contains("--yes"), "{}", text(&asked));
+            assert!(std::fs::read(folder.join("target")).expect("read") == content);
+            ours(folder, &[&words[..], &["-y"]].concat());
+        }
+        assert!(shown(folder, "target", format) == model, "{format}");
+    }
+    let left: Vec<String> = files(folder).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(left, ["base", "middle", "shown", "target", "top"], "nothing is left beside it");
+}
+
+#[test]
+fn bitmaps_are_shown_and_an_image_in_use_is_looked_at_when_that_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    good("qemu-img", folder, &["create", "-q", "-f", "qcow2", "-o", "compression_type=zstd", "disk", "4M"]);
+    good("qemu-img", folder, &["bitmap", "--add", "-g", "32K", "disk", "monday"]);
+    let info = &json(folder, &["image", "info", "disk"])["qcow2"];
+    assert_eq!((&info["compression"], &info["bitmaps"][0]["name"]), (&"zstd".into(), &"monday".into()));
+    assert_eq!(info["bitmaps"][0]["granularity"], 32 << 10);
+    assert!(ours(folder, &["image", "info", "disk"]).contains("monday (32.0 KiB)"));
+    let checked = json(folder, &["image", "check", "disk"]);
+    assert_eq!((&checked["leaked_clusters"], &checked["corruptions"]), (&0.into(), &0.into()));
+    let mut server = Command::new("qemu-nbd")
+        .args(["-f", "qcow2", "-t", "disk", "-k"])
+        .arg(folder.join("socket"))
+        .current_dir(folder)
+        .spawn()
+        .expect("qemu-utils");
+    while !folder.join("socket").exists() {
+        assert_eq!(server.try_wait().expect("it is ours"), None, "it serves");
+        std::thread::yield_now();
+    }
+    for verb in ["info", "check", "map"] {
+        let refused = varve(folder, &["image", verb, "disk"]);
+        assert!(!refused.status.success() && text(&refused).contains("in use"), "{verb}: {}", text(&refused));
+        ours(folder, &["image", verb, "-U", "disk"]);
+    }
+    server.kill().and_then(|()| server.wait()).expect("it runs");
 }

@@ -11,7 +11,7 @@ use crate::failures;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
 use varve_block::host::DiskOptions;
-use varve_format::qcow2::{Backing, Header, LAYERS_MAX};
+use varve_format::qcow2::{Backing, BackingError, Header, LAYERS_MAX};
 use varve_target::qcow2::read_header;
 use varve_vg::model::ImageFormat;
 use varve_volume::layers::{Image, Layer};
@@ -147,7 +147,10 @@ impl Control {
 
     /// LAYERS1: where the backing file `named` of the image at `above` really lies, if it may be opened.
     async fn allowed(&self, above: &Path, named: &Path) -> Result<PathBuf, Failure> {
-        let real = self.real_path(named).await?;
+        let real = self.real_path(named).await.map_err(|failure| match failure.code {
+            Code::DiskNotFound => missing(above, named),
+            _ => failure,
+        })?;
         for folder in &self.image_dirs {
             if self.real_path(folder).await.is_ok_and(|folder| real.starts_with(folder)) {
                 return Ok(real);
@@ -194,8 +197,17 @@ impl Control {
     }
 }
 
-fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
-    Failure::new(Code::VolumeUnusable, format!("{}: {why}", path.display()))
+fn unusable(path: &Path, why: &BackingError) -> Failure {
+    Failure::new(Code::VolumeUnusable, format!("{}: {why}", path.display())).help(why.remedy(path))
+}
+
+/// Why an image cannot be used whose backing file is not there.
+fn missing(above: &Path, named: &Path) -> Failure {
+    let (above, named) = (above.display(), named.display());
+    let message = format!("{above} is backed by {named}, which is not there");
+    Failure::new(Code::VolumeUnusable, message).help(format!(
+        "bring {named} back, or name the place where it is: qemu-img rebase -u -b FILE -F FORMAT {above}"
+    ))
 }
 
 /// Why an image is not committed.

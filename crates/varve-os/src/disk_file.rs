@@ -116,7 +116,7 @@ impl DiskFile {
         }
         let (size, size_min) = (disk.size(), options.size_min.max(u64::from(disk.sector_logical)));
         if size < size_min {
-            return Err(OpenError::TooSmall { path: path.to_owned(), size, size_min });
+            return Err(OpenError::TooSmall { path: path.to_owned(), size: disk.length(), size_min });
         }
         if disk.counts_exactly && disk.access == Access::ReadWrite {
             disk.health.blocks.watch();

@@ -1,7 +1,8 @@
 //! A volume or snapshot on whichever shard, as what an export leads to.
 
 use super::nbd::ExportTarget;
-use super::{ShardContext, ShardHandle, open};
+use super::reopen::device_when_open;
+use super::{ShardContext, ShardHandle};
 use uuid::Uuid;
 use varve_block::{Device, LocalFuture};
 
@@ -46,11 +47,11 @@ impl ExportTarget for ReachedFrom {
 /// A device for this shard onto a volume that lives on this one or another.
 async fn reach(context: &ShardContext, target: &Target) -> Option<Device> {
     if target.home.index() == context.index() {
-        return open::device(context, target.volume, target.snapshot.as_deref());
+        return device_when_open(context, target.volume, target.snapshot.as_deref()).await;
     }
     let (volume, snapshot) = (target.volume, target.snapshot.clone());
     let portal = target.home.run(async move |there: ShardContext| {
-        open::device(&there, volume, snapshot.as_deref()).map(|device| there.portal(&device))
+        device_when_open(&there, volume, snapshot.as_deref()).await.map(|device| there.portal(&device))
     });
     let portal = portal.await.ok().flatten()?;
     Some(context.import(&portal))

@@ -6,7 +6,7 @@ use super::views::lead_to_errors;
 use super::volume_stack::VolumeStack;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::{IoError, Suspended};
+use varve_block::{Device, IoError, Suspended};
 
 /// Whether a volume or pool takes no changes since one failed.
 pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
@@ -19,6 +19,7 @@ pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
 /// Closes a volume, or a pool with its volumes, while the requests of its doors wait.
 pub async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let stacks = context.state().take_stacks(volume);
+    context.state().aside.borrow_mut().extend(stacks.iter().map(|stack| stack.id()));
     let mut held: Vec<Vec<Suspended>> = Vec::with_capacity(stacks.len());
     for stack in &stacks {
         held.push(stack.suspend_doors().await);
@@ -43,6 +44,22 @@ pub async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failu
 pub fn resume_all(context: &ShardContext) {
     let held = context.state().held.take();
     drop(held);
+    context.state().aside.take();
+    context.state().resumed.notify_all();
+}
+
+/// A device for a new client; one that comes while the volume is opened anew waits, as the requests of others do.
+pub async fn device_when_open(
+    context: &ShardContext,
+    volume: Uuid,
+    snapshot: Option<&str>,
+) -> Option<Device> {
+    let state = context.state();
+    let look = || {
+        let device = open::device(context, volume, snapshot);
+        (device.is_some() || !state.aside.borrow().contains(&volume)).then_some(device)
+    };
+    state.resumed.next(look).await
 }
 
 impl VolumeStack {
@@ -80,6 +97,8 @@ mod tests {
     use crate::spec::{Accepts, ActivationSpec, Disks};
     use crate::testing::{TestDisk, on_a_shard};
     use crate::world::DiskRef;
+    use futures_util::FutureExt;
+    use std::pin::pin;
     use std::sync::Arc;
     use varve_block::{Durability, KIB};
     use varve_vg::model::{PvName, Role, StorePolicy};
@@ -113,6 +132,15 @@ mod tests {
             assert_eq!(write().await, Ok(()));
             set_aside(&context, id).await.expect("nothing is wrong");
             assert_eq!(write().await, Err(IoError::Gone), "VIEWS1, VOLGATE1");
+            let mut waiting = pin!(device_when_open(&context, id, None));
+            assert!((&mut waiting).now_or_never().is_none(), "a new client waits");
+            activate(&context, &spec).await.expect("its disk is there");
+            resume_all(&context);
+            assert!(waiting.await.is_some(), "and is served then");
+            set_aside(&context, id).await.expect("nothing is wrong");
+            let waiting = pin!(device_when_open(&context, id, None));
+            resume_all(&context);
+            assert!(waiting.await.is_none(), "what cannot be opened is not waited for");
         });
     }
 }

@@ -5,10 +5,10 @@ use super::open_pool::OpenPool;
 use super::top::Top;
 use super::volume_stack::VolumeStack;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uuid::Uuid;
-use varve_block::{Device, Suspended};
+use varve_block::{Device, Notify, Suspended};
 use varve_export::nbd::Activity;
 
 /// The things of one shard.
@@ -22,6 +22,10 @@ pub struct ShardState {
     pub tops: RefCell<BTreeMap<Uuid, Top>>,
     /// Doors whose requests wait until their volumes are opened anew.
     pub held: RefCell<Vec<Suspended>>,
+    /// Volumes that are being opened anew, whose doors wait.
+    pub aside: RefCell<BTreeSet<Uuid>>,
+    /// They are open, or cannot be used.
+    pub resumed: Notify,
     /// Listening NBD sockets, by address.
     pub sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
     /// Which of their exports are active.

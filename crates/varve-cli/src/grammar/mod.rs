@@ -17,7 +17,7 @@ pub(crate) use array::{ArrayVerb, ScrubOptions};
 pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
 pub(crate) use export::ExportVerb;
 pub(crate) use group::{GroupVerb, MetadataOptions};
-pub(crate) use image::{ImageCreateOptions, ImageFormat, ImageVerb};
+pub(crate) use image::{ImageConvertOptions, ImageCreateOptions, ImageFormat, ImageVerb, Sharing};
 pub(crate) use job::JobVerb;
 pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
 pub(crate) use options::{

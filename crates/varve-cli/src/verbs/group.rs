@@ -5,7 +5,7 @@ use super::{activate, deactivate};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{Destroy, GroupVerb, MetadataOptions};
-use crate::places::{absolute, absolute_all};
+use crate::places::{absolute, absolute_all, check_place};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs, plan};
 use crate::units::{date, size};
@@ -15,6 +15,9 @@ use varve_api::{
     Backup, Code, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce,
     GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored,
 };
+
+/// The longest description of a group that can be sent, in bytes.
+const BACKUP_MAX: u64 = 1 << 20;
 
 impl Overwrite for GroupCreate {
     fn allow(&mut self) {
@@ -109,6 +112,7 @@ async fn backup(session: &Session, name: &str, file: &Path, dry_run: bool) -> Re
     let backup: Backup = session.get(&url(name, "/backup")).await?;
     let place = file.display();
     if dry_run {
+        check_place(file).map_err(|error| unusable(file, &error))?;
         let step =
             format!("would write the description of group {name}, {} bytes, to {place}", backup.text.len());
         let would = Plan::of_steps(vec![step]);
@@ -126,6 +130,12 @@ async fn restore(
     drop: Vec<String>,
     destroy: Destroy,
 ) -> Result<Answer, Failure> {
+    let length = std::fs::metadata(file).map_err(|error| unusable(file, &error))?.len();
+    if length > BACKUP_MAX {
+        let message = format!("{} is no backup: it has {}", file.display(), size(length));
+        return Err(Failure::new(Code::BadBackup, message)
+            .help("give a file that was written by: varve vg backup VG FILE"));
+    }
     let text = std::fs::read_to_string(file).map_err(|error| unusable(file, &error))?;
     let request = GroupRestore { text, drop, ..GroupRestore::default() };
     let call = post(name, "/restore", &request, destroy.dry_run);

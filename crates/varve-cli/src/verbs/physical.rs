@@ -4,13 +4,14 @@ use super::or_dash;
 use crate::answer::Answer;
 use crate::confirm;
 use crate::grammar::{DiskChange, PhysicalVerb};
-use crate::places::{absolute, absolute_all};
+use crate::places::{absolute, absolute_all, lead_to_same};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::size;
 use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::path::Path;
 use varve_api::{
     Code, Failure, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
     PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PhysicalVolumeState, VolumeArray,
@@ -90,8 +91,12 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
 async fn show(session: &Session, name: &str) -> Result<Answer, Failure> {
     let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
     let path = absolute(name)?;
-    let is_it = |disk: &PhysicalVolume| disk.id == name || disk.path.as_ref() == Some(&path);
-    let disk = disks.into_iter().find(is_it).ok_or_else(|| {
+    let is_named = |disk: &&PhysicalVolume| disk.id == name || disk.path.as_ref() == Some(&path);
+    let is_same = |disk: &&PhysicalVolume| {
+        disk.path.as_ref().is_some_and(|known| lead_to_same(Path::new(known), Path::new(&path)))
+    };
+    let found = disks.iter().find(is_named).or_else(|| disks.iter().find(is_same)).cloned();
+    let disk = found.ok_or_else(|| {
         Failure::new(Code::DiskNotFound, format!("no disk {name} is known")).help("varve pv list")
     })?;
     Ok(Answer::new(&disk, shown(&disk)))

@@ -8,6 +8,7 @@ mod containment;
 mod conversions;
 mod cut_off;
 mod damaged_images;
+mod dry_runs;
 mod dumps;
 mod harness;
 mod image_commits;

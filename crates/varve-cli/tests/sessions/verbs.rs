@@ -293,3 +293,16 @@ fn offline_tools_read_what_no_daemon_holds() {
     world.refused("check log", 3, "V0101");
     world.refused("check nothing", 3, "V0114");
 }
+
+#[test]
+fn a_disk_is_shown_by_every_path_that_leads_to_it() {
+    let world = World::with_group();
+    let id = world.data("pv show d1")["id"].clone();
+    std::os::unix::fs::symlink(world.path("d1"), world.path("link")).expect("a link");
+    std::fs::hard_link(world.path("d1"), world.path("hard")).expect("a link");
+    let folder = world.path("").file_name().expect("it has a name").to_string_lossy().into_owned();
+    for path in ["link", "hard", "./d1", &format!("../{folder}/d1")] {
+        assert_eq!(world.data(&format!("pv show {path}"))["id"], id, "{path}");
+    }
+    world.refused("pv show log", 3, "V0114");
+}

@@ -19,7 +19,7 @@ pub struct Backing {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BackingError {
     /// It is no file of this host.
-    #[error("the backing file {0} is none of this host")]
+    #[error("the backing file {0} is no path of this host")]
     Elsewhere(String),
     /// It is read in a way that is not known.
     #[error("the format {format} of the backing file {name} is not supported")]
@@ -30,15 +30,32 @@ pub enum BackingError {
         format: String,
     },
     /// How it is read is not said, and is not guessed.
-    #[error("the format of the backing file {0} is not said; qemu-img rebase -u -b {0} -F FORMAT says it")]
+    #[error("the format of the backing file {0} is not said")]
     NoFormat(String),
+}
+
+impl BackingError {
+    /// The command with which the image at `image` names its backing file in another way.
+    pub fn remedy(&self, image: &Path) -> String {
+        let image = image.display();
+        match self {
+            Self::NoFormat(name) => format!("qemu-img rebase -u -b {name} -F FORMAT {image}"),
+            Self::Elsewhere(_) => format!(
+                "if it is a file of this host: qemu-img rebase -u -b FILE -F FORMAT {image}; else qemu-img convert -O qcow2 {image} \
+                 {image}.flat"
+            ),
+            Self::Format { .. } => format!("qemu-img convert -O qcow2 {image} {image}.flat"),
+        }
+    }
 }
 
 impl Backing {
     /// The file, named by the image at `image`, and how it is read.
     pub fn file(&self, image: &Path) -> Result<(PathBuf, ImageFormat), BackingError> {
         let name = self.name.strip_prefix("file:").unwrap_or(&self.name);
-        if name.starts_with("json:") || name.contains("://") {
+        // As QEMU has it: what stands before a colon in front of all slashes says how to get there.
+        let is_plain = name.len() == self.name.len();
+        if is_plain && name.split('/').next().is_some_and(|first| first.contains(':')) {
             return Err(BackingError::Elsewhere(name.to_owned()));
         }
         let Some(said) = self.format.as_deref() else { return Err(BackingError::NoFormat(name.to_owned())) };
@@ -71,7 +88,8 @@ mod tests {
         assert_eq!(backing("../b", Some("qcow2")), Ok(("/srv/vm/../b".into(), ImageFormat::Qcow2)));
         assert!(matches!(backing("base", None), Err(BackingError::NoFormat(_))));
         assert!(matches!(backing("base", Some("vmdk")), Err(BackingError::Format { .. })));
-        for name in ["nbd://host/x", "json:{}"] {
+        assert_eq!(backing("./a:b", Some("raw")), raw("/srv/vm/./a:b"));
+        for name in ["nbd://host/x", "json:{}", "nbd:unix:/s", "rbd:pool/x", "host_device:/dev/sda", "a:b"] {
             assert!(matches!(backing(name, Some("raw")), Err(BackingError::Elsewhere(_))), "{name}");
         }
     }

@@ -7,6 +7,7 @@
 //! - QHEADER4. No incompatible feature is set that this code does not know.
 
 use super::backing::Backing;
+use super::bitmaps::BitmapDirectory;
 use super::error::{Qcow2Error, require};
 use super::refcounts::{REFCOUNT_TABLE_MAX, RefcountWidth};
 use super::{SECTOR, SUBCLUSTERS, u32_at, u64_at};
@@ -29,6 +30,7 @@ const EXTERNAL_DATA: u64 = 1 << 2;
 const COMPRESSION: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 const LAZY_REFCOUNTS: u64 = 1;
+const AUTOCLEAR_BITMAPS: u64 = 1;
 
 const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 const EXTENSION_FEATURE_NAMES: u32 = 0x6803_f857;
@@ -85,8 +87,10 @@ pub struct Header {
     pub lazy_refcounts: bool,
     /// L2 entries of 16 bytes, with subclusters.
     pub extended_l2: bool,
-    /// It has persistent bitmaps, whose clusters only QEMU knows.
-    pub bitmaps: bool,
+    /// Where its persistent bitmaps lie.
+    pub bitmaps: Option<BitmapDirectory>,
+    /// It has an extension for bitmaps that a program left behind which did not keep them.
+    pub void_bitmaps: bool,
     /// How compressed clusters are compressed.
     pub compression: Compression,
     /// The file below.
@@ -121,6 +125,8 @@ impl Header {
         let features = if version == 2 { [0; 3] } else { [72, 80, 88].map(|at| u64_at(bytes, at)) };
         let extensions = Extensions::decode(bytes, length, extensions_end(bytes, room))?;
         check_incompatible(features[0], &extensions)?;
+        let bitmaps = extensions.bitmaps.filter(|_| features[2] & AUTOCLEAR_BITMAPS != 0);
+        let bitmaps = bitmaps.map(BitmapDirectory::decode).transpose()?;
         let order = if version == 2 { 4 } else { u32_at(bytes, 96) };
         field(order <= 6, "refcount_order", order.into(), "not 0 to 6")?;
         let header = Header {
@@ -138,7 +144,8 @@ impl Header {
             corrupt: features[0] & CORRUPT != 0,
             lazy_refcounts: features[1] & LAZY_REFCOUNTS != 0,
             extended_l2: features[0] & EXTENDED_L2 != 0,
-            bitmaps: extensions.bitmaps,
+            bitmaps,
+            void_bitmaps: extensions.bitmaps.is_some() && features[2] & AUTOCLEAR_BITMAPS == 0,
             compression: compression(bytes, features[0], length)?,
             backing: backing(bytes, room, extensions.backing_format)?,
         };
@@ -222,6 +229,27 @@ impl Header {
     /// Says in `sector`, the first of the image, that it has no backing image.
     pub fn clear_backing(sector: &mut [u8]) {
         put(sector, BACKING, &[0; 12]);
+    }
+
+    /// Takes the extension for bitmaps out of `bytes`, the first cluster of an image; whether there was one.
+    pub fn drop_bitmaps(bytes: &mut [u8]) -> bool {
+        let Ok(bits) = cluster_bits(bytes) else { return false };
+        let end = extensions_end(bytes, 1 << bits);
+        let mut at = if u32_at(bytes, 4) == 2 { LENGTH_V2 } else { u32_at(bytes, 100) as usize };
+        while at + 8 <= end {
+            let (kind, length) = (u32_at(bytes, at), u32_at(bytes, at + 4) as usize);
+            let next = (at + 8).saturating_add(length.next_multiple_of(8));
+            if kind == 0 || next > end {
+                return false;
+            }
+            if kind == EXTENSION_BITMAPS {
+                bytes.copy_within(next..end, at);
+                bytes[end - (next - at)..end].fill(0);
+                return true;
+            }
+            at = next;
+        }
+        false
     }
 
     /// Says in `sector`, the first of an image of version 3, that its metadata contradicted itself.
@@ -328,7 +356,7 @@ fn extensions_end(bytes: &[u8], room: usize) -> usize {
 }
 
 /// QHEADER4.
-fn check_incompatible(features: u64, extensions: &Extensions) -> Result<(), Qcow2Error> {
+fn check_incompatible(features: u64, extensions: &Extensions<'_>) -> Result<(), Qcow2Error> {
     if features & EXTERNAL_DATA != 0 {
         return Err(Qcow2Error::Feature("external data file".to_owned()));
     }
@@ -376,15 +404,16 @@ fn text(bytes: &[u8], what: &'static str) -> Result<String, Qcow2Error> {
 }
 
 #[derive(Default)]
-struct Extensions {
+struct Extensions<'a> {
     backing_format: Option<String>,
-    bitmaps: bool,
+    /// What the extension for bitmaps says.
+    bitmaps: Option<&'a [u8]>,
     /// Of incompatible features, by bit.
     names: Vec<(u8, String)>,
 }
 
-impl Extensions {
-    fn decode(bytes: &[u8], start: usize, end: usize) -> Result<Self, Qcow2Error> {
+impl<'a> Extensions<'a> {
+    fn decode(bytes: &'a [u8], start: usize, end: usize) -> Result<Self, Qcow2Error> {
         let mut found = Self::default();
         let mut at = start;
         while at + 8 <= end {
@@ -398,7 +427,7 @@ impl Extensions {
                 EXTENSION_BACKING_FORMAT => {
                     found.backing_format = Some(text(content, "backing file's format")?);
                 }
-                EXTENSION_BITMAPS => found.bitmaps = true,
+                EXTENSION_BITMAPS => found.bitmaps = Some(content),
                 EXTENSION_FEATURE_NAMES => {
                     for entry in content.chunks_exact(48).filter(|entry| entry[0] == 0) {
                         let name = String::from_utf8_lossy(&entry[2..]);

@@ -4,6 +4,7 @@
 //! `decode` checks what it gives, and allocates no more than it was given bytes.
 
 mod backing;
+mod bitmaps;
 mod entry;
 mod error;
 mod header;
@@ -11,6 +12,7 @@ mod refcounts;
 mod snapshots;
 
 pub use backing::{Backing, BackingError, LAYERS_MAX, beside};
+pub use bitmaps::{Bitmap, BitmapDirectory, bitmap_cluster};
 pub use entry::{COPIED, Cluster, Entry, OFFSET_MASK, Subclusters, table_offset};
 pub use error::Qcow2Error;
 pub use header::{Compression, Header, L1_ENTRIES_MAX, NewHeader};

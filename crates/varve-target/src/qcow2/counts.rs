@@ -5,7 +5,7 @@ use super::file::index;
 use super::root::Root;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_block::{Extent, IoError};
-use varve_format::qcow2::{COPIED, Cluster, Entry, OFFSET_MASK, SECTOR, table_offset};
+use varve_format::qcow2::{COPIED, Cluster, Entry, OFFSET_MASK, SECTOR, bitmap_cluster, table_offset};
 
 /// Counts of a page.
 const PAGE: u64 = 1024;
@@ -87,6 +87,7 @@ impl Image {
                 (Extent::new(self.header.snapshots_offset, length), length.saturating_sub(7));
             self.refer_to_part(&mut walk, table, needed, "the table of snapshots");
         }
+        self.walk_bitmaps(&mut walk).await?;
         for snapshot in &self.snapshots {
             let length = u64::from(snapshot.l1_entries) * 8;
             if snapshot.l1_offset + length > self.data_end.get() {
@@ -98,6 +99,31 @@ impl Image {
             self.walk_l1(&mut walk, &l1, snapshot.size, false).await?;
         }
         Ok(walk)
+    }
+
+    /// Counts what persistent bitmaps take.
+    async fn walk_bitmaps(&self, walk: &mut Walk) -> Result<(), IoError> {
+        let Some(directory) = self.header.bitmaps else { return Ok(()) };
+        self.refer(walk, Extent::new(directory.offset, directory.length), "the directory of bitmaps");
+        for bitmap in self.bitmaps() {
+            let table = Extent::new(bitmap.table_offset, u64::from(bitmap.table_entries) * 8);
+            if table.end() > self.data_end.get() {
+                walk.miss("the table of a bitmap", table);
+                continue;
+            }
+            self.refer(walk, table, "the table of a bitmap");
+            let entries = Root::read(&self.file, table.offset, bitmap.table_entries.into()).await?;
+            for &entry in entries.entries() {
+                match bitmap_cluster(entry, &self.header) {
+                    Ok(None) => {}
+                    Ok(Some(offset)) => {
+                        self.refer(walk, Extent::new(offset, self.header.cluster_size()), "bits");
+                    }
+                    Err(error) => walk.corrupt(format!("bitmap {}: {error}", bitmap.name)),
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn snapshot_table_length(&self) -> Result<u64, IoError> {

@@ -56,7 +56,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, RangeLock, accept_unaligned};
 use varve_format::qcow2::{
-    Header, OFFSET_MASK, Qcow2Error, SECTOR, SnapshotEntry, decode_snapshots, table_offset,
+    Bitmap, Header, OFFSET_MASK, Qcow2Error, SECTOR, SnapshotEntry, decode_snapshots, table_offset,
 };
 
 /// Bytes of a slice of a table in memory.
@@ -110,6 +110,7 @@ pub struct Image {
     /// As it is in the file, or is being written there (QFLAT3).
     first_sector: RefCell<Vec<u8>>,
     snapshots: Vec<SnapshotEntry>,
+    bitmaps: Vec<Bitmap>,
     access: Access,
     backing: Option<Device>,
     pushes: bool,
@@ -174,6 +175,14 @@ async fn snapshots_of(file: &File, header: &Header) -> Result<Vec<SnapshotEntry>
     }
 }
 
+/// Reads the directory of bitmaps.
+async fn bitmaps_of(file: &File, header: &Header) -> Result<Vec<Bitmap>, OpenError> {
+    let Some(directory) = header.bitmaps else { return Ok(Vec::new()) };
+    let length = directory.length.min(file.size().saturating_sub(directory.offset));
+    let bytes = file.read(directory.offset, length).await?;
+    Ok(directory.bitmaps(&bytes, header)?)
+}
+
 impl Image {
     /// Opens the image in `device`. One that was left dirty has its reference counts made anew before it is written.
     pub async fn open(device: Device, arena: Arena, options: Options) -> Result<Image, OpenError> {
@@ -186,6 +195,7 @@ impl Image {
         }
         let (mut header, first_sector) = header_of(&file).await?;
         let snapshots = snapshots_of(&file, &header).await?;
+        let bitmaps = bitmaps_of(&file, &header).await?;
         let mut l1 = (header.l1_offset, header.l1_entries);
         if let Some(wanted) = &options.snapshot {
             let found = snapshots.iter().find(|entry| entry.id == *wanted || entry.name == *wanted);
@@ -202,6 +212,7 @@ impl Image {
             refcount_table: RefCell::new(read_refcount_table(&file, &header).await?),
             first_sector: RefCell::new(first_sector),
             snapshots,
+            bitmaps,
             access: options.access,
             backing: options.backing.map(|backing| accept_unaligned(backing, arena)),
             pushes: options.pushes,
@@ -240,6 +251,7 @@ impl Image {
         if self.pushes {
             self.check_pushes()?;
         }
+        self.drop_void_bitmaps().await?;
         if Header::clear_autoclear(self.first_sector.get_mut()) {
             self.write_first_sector().await?;
         }
@@ -256,7 +268,7 @@ impl Image {
         if self.header.corrupt {
             return Err(OpenError::MarkedCorrupt);
         }
-        if self.header.bitmaps {
+        if self.header.bitmaps.is_some() {
             return Err(OpenError::Bitmaps);
         }
         if self.needs_counts(length) {
@@ -264,6 +276,21 @@ impl Image {
             return walk.told.into_iter().next().map_or(Ok(()), |told| Err(OpenError::Damaged(told)));
         }
         self.find_metadata().map(drop)
+    }
+
+    /// Bitmaps that were not kept are gone for good: no program is to take them for what they were.
+    async fn drop_void_bitmaps(&mut self) -> Result<(), OpenError> {
+        if !self.header.void_bitmaps {
+            return Ok(());
+        }
+        let mut bytes = self.file.read(0, self.header.cluster_size()).await?;
+        if Header::drop_bitmaps(&mut bytes) {
+            self.file.write_table(0, &bytes).await?;
+            let length = self.first_sector.get_mut().len();
+            self.first_sector.get_mut().copy_from_slice(&bytes[..length]);
+        }
+        self.header.void_bitmaps = false;
+        Ok(())
     }
 
     /// Whether reference counts are made anew before the image is written, in a file of `length` bytes.
@@ -307,6 +334,11 @@ impl Image {
     /// Bytes of the disk that the image holds, in whole sectors.
     pub fn size(&self) -> u64 {
         self.header.size.next_multiple_of(SECTOR)
+    }
+
+    /// The persistent bitmaps.
+    pub fn bitmaps(&self) -> &[Bitmap] {
+        &self.bitmaps
     }
 
     pub(super) fn access(&self) -> Access {

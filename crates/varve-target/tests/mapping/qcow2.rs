@@ -1,5 +1,6 @@
 //! qcow2 images: under simulated crashes, beside QEMU's own programs and the crate imago, and with damaged metadata.
 
+mod bitmaps;
 mod crashes;
 mod cut_off;
 mod files;

@@ -2,6 +2,7 @@
 
 use super::super::disks::unusable;
 use super::failure::failed;
+use crate::grammar::Sharing;
 use std::path::Path;
 use std::sync::Arc;
 use varve_api::{Code, Failure};
@@ -12,9 +13,17 @@ use varve_target::Padded;
 
 /// Opens a file to read, so that it is not written meanwhile.
 pub(super) fn open_file(path: &Path) -> Result<Arc<DiskFile>, Failure> {
-    let options = DiskOptions { read_only: true, cache: CacheMode::Buffered, ..DiskOptions::default() };
+    open_shared(path, Sharing::default())
+}
+
+/// Opens a file to read, which is not written meanwhile unless that is to be borne.
+pub(super) fn open_shared(path: &Path, sharing: Sharing) -> Result<Arc<DiskFile>, Failure> {
+    let (cache, unlocked) = (CacheMode::Buffered, sharing.force_share);
+    let options = DiskOptions { read_only: true, cache, unlocked, ..DiskOptions::default() };
     let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;
-    file.keep_unwritten().map_err(|error| unusable(&error))?;
+    if !unlocked {
+        file.keep_unwritten().map_err(|error| unusable(&error))?;
+    }
     Ok(file)
 }
 
@@ -26,8 +35,17 @@ pub(super) fn device_of(context: &ShardContext, file: &Arc<DiskFile>) -> Result<
 
 /// Opens `selected` and what lies below it: the image itself first.
 pub(super) async fn open_chain(context: &ShardContext, selected: Selected) -> Result<Vec<Layer>, Failure> {
+    open_shared_chain(context, selected, Sharing::default()).await
+}
+
+/// The same, of files that may be written meanwhile if that is to be borne.
+pub(super) async fn open_shared_chain(
+    context: &ShardContext,
+    selected: Selected,
+    sharing: Sharing,
+) -> Result<Vec<Layer>, Failure> {
     let mut open = |path: &Path| {
-        let file = open_file(path)?;
+        let file = open_shared(path, sharing)?;
         Ok((device_of(context, &file)?, file.length()))
     };
     varve_image::open_chain(&mut open, &context.arena(), selected).await.map_err(refused)
@@ -46,8 +64,10 @@ fn refused(error: ChainError<Failure>) -> Failure {
     match error {
         ChainError::File(failure) => failure,
         ChainError::Image { path, error } => failed(&path, &error),
-        ChainError::Endless(_) | ChainError::Backing { .. } => {
-            Failure::new(Code::FileUnusable, error.to_string())
+        ChainError::Backing { path, error } => {
+            let message = format!("{}: {error}", path.display());
+            Failure::new(Code::FileUnusable, message).help(error.remedy(&path))
         }
+        ChainError::Endless(_) => Failure::new(Code::FileUnusable, error.to_string()),
     }
 }

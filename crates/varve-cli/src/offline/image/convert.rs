@@ -1,32 +1,29 @@
 //! `varve image convert`: the content of an image in a new one; what is zeros takes no space there.
 
+use super::super::consent;
 use super::super::disks::on_shard;
 use super::chain::open_chain;
-use super::create::{bytes, cut, new_file};
+use super::create::bytes;
 use super::failure::failed;
+use super::planned;
+use super::target::Target;
 use crate::answer::Answer;
-use crate::grammar::ImageFormat;
+use crate::grammar::{ImageConvertOptions, ImageFormat};
 use crate::progress::Bar;
 use crate::units;
 use serde::Serialize;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use varve_api::Failure;
-use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, MIB, is_zero};
+use varve_api::{Failure, Plan};
+use varve_block::{Access, Allocation, Device, Durability, Extent, GIB, IoError, MIB, ZeroOptions, is_zero};
 use varve_image::Selected;
 use varve_os::{DiskFile, ShardContext};
 use varve_target::qcow2::{Image, ImageDevice, NewImage, OpenError, Options, create};
 
 /// Bytes copied at once.
 pub(super) const PIECE: u64 = 2 * MIB;
-
-/// Where to, and how.
-pub(super) struct Target {
-    pub(super) path: PathBuf,
-    pub(super) format: ImageFormat,
-    pub(super) cluster_size: String,
-}
+/// Bytes of a device made zeros at once.
+const EMPTIED: u64 = GIB;
 
 /// What was copied.
 #[derive(Serialize)]
@@ -35,29 +32,44 @@ struct Converted {
     written_bytes: u64,
 }
 
-/// Copies an image into a new one.
-pub(super) fn convert(source: Selected, target: Target, json: bool) -> Result<Answer, Failure> {
-    let cluster_size = bytes(&target.cluster_size)?;
-    let path = target.path.clone();
-    let size = on_shard({
-        let source = source.clone();
-        async move |context| open_chain(&context, source).await.map(|layers| layers[0].device.shape().size)
-    })??;
-    let new = NewImage { cluster_size, ..NewImage::new(size) };
-    let length = match target.format {
+/// Copies an image into another one.
+pub(super) fn convert(options: ImageConvertOptions, json: bool) -> Result<Answer, Failure> {
+    let ImageConvertOptions { format, snapshot, destroy, target: path, .. } = options;
+    let source = Selected { path: options.source, format: format.into(), snapshot };
+    let cluster_size = bytes(&options.cluster_size)?;
+    let size = size_of(&source)?;
+    let (format, new) = (options.output_format, NewImage { cluster_size, ..NewImage::new(size) });
+    let length = match format {
         ImageFormat::Raw => size,
         ImageFormat::Qcow2 => new.room().map_err(|error| failed(&path, &error))?,
     };
-    let file = new_file(&path, length)?;
+    let target = Target::at(&path, length)?;
+    let copy_step =
+        format!("would copy {}, {}, to {}", source.path.display(), units::size(size), path.display());
+    let steps: Vec<String> = target.loss().into_iter().chain([copy_step]).collect();
+    size_of(&source)?; // TARGET2: what would be replaced is locked now.
+    if destroy.dry_run {
+        return Ok(planned(steps));
+    }
+    if target.loss().is_some() {
+        let what = format!("image convert to {}", path.display());
+        consent(&what, &Plan::of_steps(steps), destroy, json)?;
+    }
+    let file = target.open(length)?;
     let bar = (!json).then(|| Bar::new_of("convert", &source.path.display().to_string(), size));
+    let (shown, emptied) = (path.clone(), target.is_device().then_some(length));
     let work = async move |context: ShardContext| {
         let layers = open_chain(&context, source).await?;
-        let copied = copy(&context, &layers[0].device, &file, (target.format, &new), bar.as_ref()).await;
-        copied.map_err(|error| failed(&target.path, &error))
+        let emptied = empty(&context, &file, emptied).await;
+        let copied = match emptied {
+            Ok(()) => copy(&context, &layers[0].device, &file, (format, &new), bar.as_ref()).await,
+            Err(error) => Err(error.into()),
+        };
+        copied.map_err(|error| failed(&shown, &error))
     };
     let done = on_shard(work).and_then(|done| done);
-    let (written_bytes, end) = done.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
-    cut(&path, end)?;
+    let (written_bytes, end) = done.inspect_err(|_| target.abandon())?;
+    target.finish(end).inspect_err(|_| target.abandon())?;
     let text = format!(
         "converted {}: {}, {} of it data",
         path.display(),
@@ -65,6 +77,25 @@ pub(super) fn convert(source: Selected, target: Target, json: bool) -> Result<An
         units::size(written_bytes)
     );
     Ok(Answer::new(&Converted { virtual_bytes: size, written_bytes }, text))
+}
+
+/// Bytes of the disk that an image holds, which can be read with all that is below it.
+fn size_of(source: &Selected) -> Result<u64, Failure> {
+    let source = source.clone();
+    on_shard(async move |context| {
+        open_chain(&context, source).await.map(|layers| layers[0].device.shape().size)
+    })?
+}
+
+/// Makes zeros of the first `length` bytes of a device, if it is one.
+async fn empty(context: &ShardContext, file: &Arc<DiskFile>, length: Option<u64>) -> Result<(), IoError> {
+    let Some(length) = length else { return Ok(()) };
+    let options = ZeroOptions { unmap: true, ..ZeroOptions::default() };
+    let device = context.disk(file);
+    for (_, piece) in Extent::new(0, length).pieces(EMPTIED) {
+        device.zero(piece, options).await?;
+    }
+    Ok(())
 }
 
 /// Copies `source` into `file`; how many bytes were written, and where the file ends.

@@ -1,18 +1,17 @@
 //! `varve image create`: new qcow2 images.
 
-use super::super::disks::{on_shard, unusable};
+use super::super::disks::on_shard;
 use super::chain::open_chain;
 use super::failure::failed;
+use super::planned;
+use super::target::{check_new, cut, new_file};
 use crate::answer::Answer;
 use crate::grammar::ImageCreateOptions;
 use crate::units;
 use serde::Serialize;
-use std::path::Path;
-use std::sync::Arc;
 use varve_api::{Code, Failure};
-use varve_format::qcow2::{Backing, beside};
+use varve_format::qcow2::Backing;
 use varve_image::{Format, Selected};
-use varve_os::{CacheMode, DiskFile, DiskOptions};
 use varve_target::qcow2::{NewImage, create as create_image};
 use varve_vg::size::parse_size;
 
@@ -29,11 +28,15 @@ pub(super) fn create(options: &ImageCreateOptions) -> Result<Answer, Failure> {
     let (size, backing) = match (&options.backing, options.backing_format) {
         (Some(name), Some(format)) => {
             let format = Format::from(format);
-            let below = Selected::new(beside(&options.file, name), format);
+            let backing = Backing { name: name.clone(), format: Some(format.name().to_owned()) };
+            let named = backing.file(&options.file).map_err(|error| {
+                let help = format!("--backing ./{name} if it is a file beside {}", options.file.display());
+                Failure::new(Code::Usage, error.to_string()).help(help)
+            });
+            let below = Selected::new(named?.0, format);
             let bytes = on_shard(async move |context| {
                 open_chain(&context, below).await.map(|layers| layers[0].device.shape().size)
             })??;
-            let backing = Backing { name: name.clone(), format: Some(format.name().to_owned()) };
             (size.unwrap_or(bytes), Some(backing))
         }
         _ => (size.unwrap_or(0), None),
@@ -41,7 +44,12 @@ pub(super) fn create(options: &ImageCreateOptions) -> Result<Answer, Failure> {
     let cluster_size = bytes(&options.cluster_size)?;
     let new = NewImage { cluster_size, extended_l2: options.extended_l2, backing, ..NewImage::new(size) };
     let path = options.file.clone();
-    let file = new_file(&path, new.room().map_err(|error| failed(&path, &error))?)?;
+    let room = new.room().map_err(|error| failed(&path, &error))?;
+    if options.change.dry_run {
+        check_new(&path)?;
+        return Ok(planned(vec![format!("would make {}: qcow2, {}", path.display(), units::size(size))]));
+    }
+    let file = new_file(&path, room)?;
     let made = on_shard({
         let path = path.clone();
         async move |context| {
@@ -58,19 +66,4 @@ pub(super) fn create(options: &ImageCreateOptions) -> Result<Answer, Failure> {
 /// A size that was said.
 pub(super) fn bytes(text: &str) -> Result<u64, Failure> {
     parse_size(text).map_err(|error| Failure::new(Code::BadSize, error.to_string()))
-}
-
-/// A new sparse file, which no other program writes.
-pub(super) fn new_file(path: &Path, size: u64) -> Result<Arc<DiskFile>, Failure> {
-    let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::create(size) };
-    let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;
-    file.keep_for_writing().map_err(|error| unusable(&error))?;
-    Ok(file)
-}
-
-/// Cuts off what an image does not need.
-pub(super) fn cut(path: &Path, end: u64) -> Result<(), Failure> {
-    let file = std::fs::OpenOptions::new().write(true).open(path);
-    file.and_then(|file| file.set_len(end).and_then(|()| file.sync_all()))
-        .map_err(|error| Failure::new(Code::FileUnusable, format!("{}: {error}", path.display())))
 }

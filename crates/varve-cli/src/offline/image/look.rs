@@ -1,9 +1,10 @@
 //! `varve image info`, `check` and `map`: what an image is like, whether its tables agree, and where its bytes lie.
 
 use super::super::disks::on_shard;
-use super::chain::{device_of, open_chain, open_file};
+use super::chain::{device_of, open_shared, open_shared_chain};
 use super::failure::failed;
 use crate::answer::Answer;
+use crate::grammar::Sharing;
 use crate::table::Table;
 use crate::units;
 use serde::Serialize;
@@ -12,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use varve_api::{Exit, Failure};
 use varve_block::{IoError, StatusRun};
+use varve_format::qcow2::{Bitmap, Compression};
 use varve_image::{Format, Layer, Selected};
 use varve_target::qcow2::{Image, Mapping, OpenError, Options, Report};
 
@@ -31,6 +33,7 @@ struct Qcow2Info {
     version: u32,
     cluster_size: u64,
     refcount_bits: u32,
+    compression: &'static str,
     extended_l2: bool,
     lazy_refcounts: bool,
     dirty: bool,
@@ -38,6 +41,15 @@ struct Qcow2Info {
     backing: Option<String>,
     backing_format: Option<String>,
     snapshots: Vec<Snapshot>,
+    bitmaps: Vec<BitmapInfo>,
+}
+
+#[derive(Serialize)]
+struct BitmapInfo {
+    name: String,
+    granularity: u64,
+    in_use: bool,
+    auto: bool,
 }
 
 #[derive(Serialize)]
@@ -46,6 +58,18 @@ struct Snapshot {
     name: String,
     virtual_bytes: Option<u64>,
     created: u32,
+}
+
+impl BitmapInfo {
+    fn of(bitmap: &Bitmap) -> Self {
+        let Bitmap { granularity, in_use, auto, .. } = *bitmap;
+        Self { name: bitmap.name.clone(), granularity, in_use, auto }
+    }
+
+    fn text(&self) -> String {
+        let void = if self.in_use { ", void: it was being changed" } else { "" };
+        format!("{} ({}{void})", self.name, units::size(self.granularity))
+    }
 }
 
 impl Qcow2Info {
@@ -61,6 +85,10 @@ impl Qcow2Info {
             version: header.version,
             cluster_size: header.cluster_size(),
             refcount_bits: header.refcount_width.bits(),
+            compression: match header.compression {
+                Compression::Deflate => "zlib",
+                Compression::Zstd => "zstd",
+            },
             extended_l2: header.extended_l2,
             lazy_refcounts: header.lazy_refcounts,
             dirty: header.dirty,
@@ -68,20 +96,21 @@ impl Qcow2Info {
             backing: header.backing.as_ref().map(|backing| backing.name.clone()),
             backing_format: header.backing.as_ref().and_then(|backing| backing.format.clone()),
             snapshots: snapshots.collect(),
+            bitmaps: image.bitmaps().iter().map(BitmapInfo::of).collect(),
         }
     }
 }
 
 /// Shows what an image is like. What lies below it is not opened.
-pub(super) fn info(selected: &Selected) -> Result<Answer, Failure> {
+pub(super) fn info(selected: &Selected, sharing: Sharing) -> Result<Answer, Failure> {
     let path = selected.path.clone();
     let metadata = std::fs::metadata(&path);
     let disk_bytes = metadata.map_or(0, |metadata| metadata.blocks() * 512);
     let (virtual_bytes, qcow2) = match selected.format {
-        Format::Raw => (open_file(&path)?.length(), None),
+        Format::Raw => (open_shared(&path, sharing)?.length(), None),
         Format::Qcow2 => {
             let of = |image: Image| Ok((image.header().size, Some(Qcow2Info::of(&image))));
-            with_image(path.clone(), async move |image| of(image))?
+            with_image(path.clone(), sharing, async move |image| of(image))?
         }
     };
     let format = selected.format.name();
@@ -103,10 +132,15 @@ fn text(info: &Info) -> String {
     line("version", qcow2.version.to_string());
     line("cluster size", units::size(qcow2.cluster_size));
     line("refcount bits", qcow2.refcount_bits.to_string());
+    line("compression", qcow2.compression.to_owned());
     line("extended L2", yes(qcow2.extended_l2));
     line("lazy refcounts", yes(qcow2.lazy_refcounts));
     line("dirty", yes(qcow2.dirty));
     line("corrupt", yes(qcow2.corrupt));
+    if !qcow2.bitmaps.is_empty() {
+        let bitmaps: Vec<String> = qcow2.bitmaps.iter().map(BitmapInfo::text).collect();
+        line("bitmaps", bitmaps.join(", "));
+    }
     if let Some(backing) = &qcow2.backing {
         let format = qcow2.backing_format.as_deref().unwrap_or("format not said");
         line("backing file", format!("{backing} ({format})"));
@@ -124,9 +158,10 @@ fn text(info: &Info) -> String {
 /// Runs `look` with one image, without what lies below it.
 fn with_image<T: Send + 'static>(
     path: PathBuf,
+    sharing: Sharing,
     look: impl AsyncFnOnce(Image) -> Result<T, IoError> + Send + 'static,
 ) -> Result<T, Failure> {
-    let file = open_file(&path)?;
+    let file = open_shared(&path, sharing)?;
     on_shard(async move |context| {
         let device = device_of(&context, &file)?;
         let options = Options { inspects: true, file_end: Some(file.length()), ..Options::default() };
@@ -151,8 +186,8 @@ struct Checked {
 }
 
 /// Checks an image. Exit 7 if its tables contradict each other; what is merely leaked is no damage.
-pub(super) fn check(path: PathBuf) -> Result<Answer, Failure> {
-    let report = with_image(path, async |image: Image| image.check().await)?;
+pub(super) fn check(path: PathBuf, sharing: Sharing) -> Result<Answer, Failure> {
+    let report = with_image(path, sharing, async |image: Image| image.check().await)?;
     let Report { corruptions, leaks, told, allocated_clusters, compressed_clusters, total_clusters, end } =
         report;
     let mut text = told.join("\n");
@@ -198,10 +233,10 @@ struct Run {
 }
 
 /// Shows where the bytes of an image lie.
-pub(super) fn map(selected: Selected) -> Result<Answer, Failure> {
+pub(super) fn map(selected: Selected, sharing: Sharing) -> Result<Answer, Failure> {
     let path = selected.path.clone();
     let runs = on_shard(async move |context| {
-        let layers = open_chain(&context, selected).await?;
+        let layers = open_shared_chain(&context, selected, sharing).await?;
         runs(&layers).await.map_err(|error| failed(&path, &OpenError::Io(error)))
     })??;
     let mut table = Table::new(&["OFFSET>", "LENGTH>", "MAPPED TO>", "FILE"]);

@@ -6,28 +6,29 @@ mod create;
 mod failure;
 mod look;
 mod rewrite;
+mod target;
 
 use crate::answer::Answer;
 use crate::grammar::ImageVerb;
-use varve_api::Failure;
+use crate::table;
+use varve_api::{Failure, Plan};
 use varve_image::Selected;
 
 /// Carries out one verb.
 pub(crate) fn image(verb: ImageVerb, json: bool) -> Result<Answer, Failure> {
     match verb {
         ImageVerb::Create(options) => create::create(&options),
-        ImageVerb::Info { file, format } => look::info(&Selected::new(file, format.into())),
-        ImageVerb::Check { file } => look::check(file),
-        ImageVerb::Map { file, format } => look::map(Selected::new(file, format.into())),
-        ImageVerb::Commit { file } => rewrite::commit(&file, json),
-        ImageVerb::Flatten { file } => rewrite::flatten(&file, json),
-        ImageVerb::Convert { source, target, format, output_format, snapshot, cluster_size } => {
-            let source = Selected { path: source, format: format.into(), snapshot };
-            convert::convert(
-                source,
-                convert::Target { path: target, format: output_format, cluster_size },
-                json,
-            )
-        }
+        ImageVerb::Info { file, format, sharing } => look::info(&Selected::new(file, format.into()), sharing),
+        ImageVerb::Check { file, sharing } => look::check(file, sharing),
+        ImageVerb::Map { file, format, sharing } => look::map(Selected::new(file, format.into()), sharing),
+        ImageVerb::Commit { file, change } => rewrite::commit(&file, change, json),
+        ImageVerb::Flatten { file, change } => rewrite::flatten(&file, change, json),
+        ImageVerb::Convert(options) => convert::convert(options, json),
     }
+}
+
+/// What a command would do.
+fn planned(steps: Vec<String>) -> Answer {
+    let plan = Plan::of_steps(steps);
+    Answer::new(&plan, table::plan(&plan))
 }

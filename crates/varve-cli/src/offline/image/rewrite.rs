@@ -5,7 +5,9 @@ use super::super::disks::{on_shard, unusable};
 use super::chain::{backing_of, device_of, open_chain, open_file};
 use super::convert::PIECE;
 use super::failure::failed;
+use super::planned;
 use crate::answer::Answer;
+use crate::grammar::Change;
 use crate::progress::Bar;
 use crate::units;
 use serde::Serialize;
@@ -17,7 +19,7 @@ use varve_block::{Access, Device, Durability, Extent, IoError, KIB, ZeroOptions}
 use varve_image::{Format, Selected};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext};
 use varve_target::qcow2::{
-    Image, ImageDevice, Mapping, OpenError, Options, check_to_write, read_header, room,
+    Image, ImageDevice, Mapping, NewImage, OpenError, Options, check_to_write, read_header, room,
 };
 
 /// What was copied.
@@ -45,9 +47,7 @@ impl Writable {
         below: Option<Device>,
         size: u64,
     ) -> Result<Self, Failure> {
-        let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-        let file = DiskFile::open(&path, options).map_err(|error| unusable(&error))?;
-        file.keep_for_writing().map_err(|error| unusable(&error))?;
+        let file = open_to_write(&path)?;
         let before = file.length();
         let length = before.max(size);
         let as_it_is = device_of(context, &file)?;
@@ -74,6 +74,22 @@ impl Writable {
         }
     }
 
+    /// Refuses what [`Writable::open`] refuses, and changes nothing.
+    async fn check(context: &ShardContext, selected: &Selected, size: u64) -> Result<(), Failure> {
+        let failed = |error| failed(&selected.path, &error);
+        let file = open_to_write(&selected.path)?;
+        if selected.format == Format::Raw {
+            return Ok(());
+        }
+        let device = device_of(context, &file)?;
+        check_to_write(device.clone(), context.arena(), file.length()).await.map_err(failed)?;
+        let header = read_header(device, context.arena()).await.map_err(failed)?;
+        if size > header.size {
+            NewImage { cluster_size: header.cluster_size(), ..NewImage::new(size) }.room().map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// Makes it durable, and lets its file end where it does.
     async fn close(&self) -> Result<(), Failure> {
         let failed = |error| failed(&self.path, &OpenError::Io(error));
@@ -91,11 +107,19 @@ impl Writable {
     }
 }
 
+/// Opens a file that no other program uses.
+fn open_to_write(path: &Path) -> Result<Arc<DiskFile>, Failure> {
+    let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
+    let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;
+    file.keep_for_writing().map_err(|error| unusable(&error))?;
+    Ok(file)
+}
+
 /// Writes what an image holds into the image below it. The image itself stays as it is.
-pub(super) fn commit(path: &Path, json: bool) -> Result<Answer, Failure> {
+pub(super) fn commit(path: &Path, change: Change, json: bool) -> Result<Answer, Failure> {
     let top = Selected::new(path.to_owned(), Format::Qcow2);
     let shown = path.display().to_string();
-    let (written_bytes, below) = on_shard(async move |context| {
+    let done = on_shard(async move |context| {
         let file = open_file(&top.path)?;
         let device = device_of(&context, &file)?;
         let Some(below) = backing_of(&context, &top, &device).await? else {
@@ -106,12 +130,20 @@ pub(super) fn commit(path: &Path, json: bool) -> Result<Answer, Failure> {
         let image = Image::open(device, context.arena(), options).await.map_err(failed)?;
         let (name, size) = (below.path.display().to_string(), image.size());
         let below_that = below_of(&context, &below).await?;
+        if change.dry_run {
+            Writable::check(&context, &below, size).await?;
+            return Ok((None, name));
+        }
         let target = Writable::open(&context, below, below_that, size).await?;
         let bar = (!json).then(|| Bar::new_of("commit", &top.path.display().to_string(), size));
         let written = put_down(&context, &top.path, &Rc::new(image), &target, bar.as_ref()).await?;
         target.close().await?;
-        Ok((written, name))
+        Ok((Some(written), name))
     })??;
+    let (Some(written_bytes), below) = done else {
+        let other = format!("would leave other images over {} of no use", done.1);
+        return Ok(planned(vec![format!("would write what {shown} holds into {}", done.1), other]));
+    };
     let text = format!(
         "committed {shown}: {} are in {below} now; {shown} is needed no more, and other images over {below} are not to be used",
         units::size(written_bytes)
@@ -173,7 +205,7 @@ async fn put_down(
 }
 
 /// Copies what an image shows of those below it into it, so that it needs them no more.
-pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
+pub(super) fn flatten(path: &Path, change: Change, json: bool) -> Result<Answer, Failure> {
     let top = Selected::new(path.to_owned(), Format::Qcow2);
     let written_bytes = on_shard(async move |context| {
         let Some(below) = below_of(&context, &top).await? else { return Err(over_nothing(&top.path)) };
@@ -185,6 +217,10 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
                 "varve image convert --snapshot SNAPSHOT copies one; qemu-img snapshot -d removes it",
             ));
         }
+        if change.dry_run {
+            Writable::check(&context, &top, 0).await?;
+            return Ok(None);
+        }
         let target = Writable::open(&context, top, Some(below), 0).await?;
         let image = target.image.as_ref().expect("only a qcow2 image has a backing image");
         let bar = (!json).then(|| Bar::new_of("flatten", &path.display().to_string(), image.size()));
@@ -192,8 +228,12 @@ pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
         let written = copied.map_err(|error| failed(&path, &OpenError::Io(error)))?;
         image.forget_backing().await.map_err(|error| failed(&path, &OpenError::Io(error)))?;
         target.close().await?;
-        Ok(written)
+        Ok(Some(written))
     })??;
+    let Some(written_bytes) = written_bytes else {
+        let shown = path.display();
+        return Ok(planned(vec![format!("would copy what {shown} shows of its backing image into it")]));
+    };
     let text = format!(
         "flattened {}: it has no backing image any more; {} were copied",
         path.display(),
