@@ -167,6 +167,12 @@ pub(crate) fn create(path: &str, problem: &CreateProblem, holdings: Option<&Hold
         CreateProblem::Label(_) => {
             (Code::LabelDamaged, format!("varve check {path} tells more; varve repair {path} mends it"))
         }
+        CreateProblem::LabelLost { .. } => (
+            Code::LabelDamaged,
+            format!(
+                "varve repair {path}, with the other disks of its group, makes the label again; --yes destroys it"
+            ),
+        ),
         CreateProblem::TooSmall(_) => (Code::DiskTooSmall, "use a larger disk".to_owned()),
         CreateProblem::BlockSize(_) => {
             (Code::DiskUnusable, "use a disk with blocks of at most 4 KiB".to_owned())

@@ -81,7 +81,7 @@ impl Control {
         }
         if let Some(file) = file {
             let disk = Disk { path: path.display().to_string(), device: self.metadata_disk(&file) };
-            let removed = remove(&disk).await;
+            let removed = remove(&disk, &self.context.arena()).await;
             removed.map_err(|error| {
                 let help = format!("varve pv forget {} leaves what is on it as it is", disk.path);
                 self.unless_silent(&file, failures::io(&disk.path, error)).help(help)

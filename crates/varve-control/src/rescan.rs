@@ -18,10 +18,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState, Plan};
+use varve_block::Extent;
 use varve_block::host::{DiskMark, DiskState};
 use varve_format::Label;
 use varve_vg::identity::label_of;
 use varve_vg::model::spaces;
+use varve_vg::relabel::find_label;
 use varve_vg::size::format_size;
 use varve_volume::world::DiskRef;
 
@@ -183,8 +185,13 @@ impl Control {
         let marks: Vec<DiskMark> = {
             let departed = self.departed.borrow();
             let Some(known) = departed.get(&label.pv) else { return Ok(()) };
-            let is_its = label.vg.is_some() && known.vg == label.vg;
-            let marks = known.marks.iter().filter(|mark| is_its && mark.offset >= label.data_offset);
+            let Some(data) =
+                label.vg.filter(|vg| known.vg == Some(*vg)).and_then(|vg| self.data_of(vg, label.pv))
+            else {
+                return Ok(());
+            };
+            let marks =
+                known.marks.iter().filter(|mark| data.contains(Extent::new(mark.offset, mark.length as u64)));
             marks.copied().collect()
         };
         let holds_more = label.vg.is_some_and(|group| self.holds_more_than_arrays(group, label.pv));
@@ -207,6 +214,11 @@ impl Control {
         }
         file.adopt_marks(&marks);
         Ok(())
+    }
+
+    /// Where the extents of a group lie on one of its disks.
+    fn data_of(&self, group: Uuid, disk: Uuid) -> Option<Extent> {
+        self.with_group(group, |known| known.group.data_of(disk)).ok().flatten()
     }
 
     /// Whether anything of a group but members of arrays lies on one of its disks.
@@ -233,6 +245,13 @@ impl Control {
         let label = label_of(&self.metadata_disk(&file), &self.context.arena()).await;
         let Some(label) = label else {
             let text = path.display();
+            if let Ok(Some(found)) = find_label(&self.metadata_disk(&file), &self.context.arena()).await {
+                let (id, witness) = (found.label.pv, found.witness);
+                let message =
+                    format!("{text} has lost its label; by {witness} it is the physical volume {id}");
+                let help = format!("varve repair {text}, with the other disks of its group, makes it again");
+                return Err(Failure::new(Code::LabelDamaged, message).help(help));
+            }
             let message = format!("{text} is no physical volume: it has no valid label");
             let failure = Failure::new(Code::NotPhysicalVolume, message)
                 .help(format!("varve check {text} tells more; varve pv create {text} makes it one"));

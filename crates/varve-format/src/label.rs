@@ -1,7 +1,8 @@
 //! The label of a physical volume: says whose disk it is and where on it things lie.
 //!
 //! Two copies of [`BLOCK_SIZE`] bytes, at 0 and at 4 KiB, written one after the other with a flush between, so that
-//! one of them is whole at any moment; the one with the higher generation counts. The byte table is [`LAYOUT`].
+//! one of them is whole at any moment; the one with the higher generation counts. A third one may be in the last block of what is
+//! managed, behind a second ring; it is for repairs. The byte table is [`LAYOUT`].
 //!
 //! Invariants:
 //! - LABEL1. The checksum covers the whole block, with its own address and its generation.
@@ -12,7 +13,7 @@
 
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
-use varve_block::{Extent, UnixTime, is_aligned};
+use varve_block::{Extent, UnixTime, align_down, is_aligned};
 
 /// Bytes of a label, and the unit of the metadata ring.
 pub const BLOCK_SIZE: u64 = 4096;
@@ -50,7 +51,8 @@ const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes bef
 /// The byte table of a label.
 pub const LAYOUT: Layout = Layout::new(
     "Label",
-    "Says whose disk it is and where on it things lie. At 0 and at 4 KiB.",
+    "Says whose disk it is and where on it things lie. At 0 and at 4 KiB; for repairs also in the last block of what is managed, \
+     behind a ring with the newest descriptions, if the last MiB belongs to no extent.",
     SIZE,
     &[
         MAGIC,
@@ -133,10 +135,15 @@ impl Label {
         Ok(())
     }
 
+    /// Where the copy in the last block of what is managed lies.
+    pub fn tail_address(&self) -> u64 {
+        align_down(self.size, BLOCK_SIZE) - BLOCK_SIZE
+    }
+
     /// The label's bytes for the copy at `address`. Panics if [`Label::check`] fails.
     pub fn encode(&self, address: u64) -> Vec<u8> {
         assert!(self.check().is_ok(), "LABEL2 to LABEL4: {self:?}");
-        assert!(LABEL_ADDRESSES.contains(&address));
+        assert!(LABEL_ADDRESSES.contains(&address) || address == self.tail_address());
         let mut block = vec![0; SIZE];
         MAGIC.put(&mut block, MAGIC_VALUE);
         VERSION.put_u32(&mut block, LABEL_VERSION);

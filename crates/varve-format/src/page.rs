@@ -124,7 +124,9 @@ A physical volume holds, from its first byte on:
 | 0 | 4 KiB | label |
 | 4 KiB | 8 KiB | copy of the label |
 | 64 KiB | 1 MiB | metadata ring: the last descriptions of the volume group, one slot each |
-| 1 MiB | end | data, in extents of the group's extent size |
+| 1 MiB | last MiB | data, in extents of the group's extent size |
+| end - 1 MiB | end - 4 KiB | a second ring, for repairs, unless extents reach there |
+| end - 4 KiB | end | a third copy of the label, with the second ring |
 
 A slot lies at a multiple of 4 KiB in the ring, directly behind the one before it, or at the ring's start when there is
 no room; it is never longer than a third of the ring, so that writing a new one never touches the newest. The

@@ -47,6 +47,8 @@ pub struct Damaged {
     pub address: u64,
     /// Its number, if the header is whole.
     pub sequence: Option<u64>,
+    /// Which version, if the header is whole.
+    pub version: Option<Uuid>,
     /// What is wrong.
     pub error: SlotError,
 }
@@ -72,7 +74,9 @@ impl RingContent {
                 Err(SlotError::Absent) => continue,
                 Ok(header) if header.vg != vg || header.pv != pv => continue,
                 Ok(header) => content.take(&bytes[start..], address, &header, ring.length / 3),
-                Err(error) => content.damaged.push(Damaged { address, sequence: None, error }),
+                Err(error) => {
+                    content.damaged.push(Damaged { address, sequence: None, version: None, error });
+                }
             }
         }
         content.slots.sort_by_key(|placed| placed.slot.sequence);
@@ -89,15 +93,16 @@ impl RingContent {
         match Slot::decode(bytes, address) {
             Ok(slot) if slot_length(slot.text.len()) > length_max => {
                 let error = SlotError::Invalid("RING2: it takes more than a third of its ring");
-                self.damaged.push(Damaged { address, sequence: Some(slot.sequence), error });
+                let (sequence, version) = (Some(slot.sequence), Some(header.version));
+                self.damaged.push(Damaged { address, sequence, version, error });
             }
             Ok(slot) => {
                 let extent = Extent::new(address, slot_length(slot.text.len()));
                 self.slots.push(Placed { extent, version: header.version, slot });
             }
             Err(error) => {
-                let sequence = Some(header.sequence);
-                self.damaged.push(Damaged { address, sequence, error });
+                let (sequence, version) = (Some(header.sequence), Some(header.version));
+                self.damaged.push(Damaged { address, sequence, version, error });
             }
         }
     }
@@ -177,7 +182,8 @@ mod tests {
         bytes[torn..torn + 512].fill(0);
         let content = find(&bytes);
         assert_eq!(content.newest().map(|placed| placed.slot.sequence), Some(1));
-        let damaged = Damaged { address: second.offset, sequence: Some(2), error: SlotError::Body };
+        let version = Some(slot(2, 5000).version());
+        let damaged = Damaged { address: second.offset, sequence: Some(2), version, error: SlotError::Body };
         assert_eq!(content.damaged, vec![damaged]);
     }
 

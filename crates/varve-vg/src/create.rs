@@ -3,17 +3,16 @@
 //! Invariant CREATE1: what a disk holds is destroyed only when nothing was recognised on it, or the caller insists. What may
 //! not be destroyed even then (a disk of a group in use) the caller knows.
 
-use crate::disk::{Disk, ReadProblem, read_bytes, read_label, write_label};
-use crate::free_disk::FreeDisk;
-use crate::size::format_size;
-use uuid::Uuid;
-use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, UnixTime, ZeroOptions, align_down};
-use varve_format::{BLOCK_SIZE, HEAD_LENGTH, Label, LabelError, Signature, TAIL_LENGTH, find_signature};
+pub use crate::disk::{DATA_OFFSET, RING_OFFSET, signature};
 
-/// First byte of the metadata ring of a new physical volume.
-pub const RING_OFFSET: u64 = 64 * KIB;
-/// First byte of the first extent of a new physical volume.
-pub const DATA_OFFSET: u64 = MIB;
+use crate::disk::{Disk, ReadProblem, read_label, write_label};
+use crate::free_disk::FreeDisk;
+use crate::relabel::{Witness, find_label};
+use crate::size::format_size;
+use crate::tail::wipe_tail;
+use uuid::Uuid;
+use varve_block::{Access, Arena, Device, Extent, IoError, UnixTime, ZeroOptions, align_down};
+use varve_format::{BLOCK_SIZE, Label, LabelError, Signature, TAIL_LENGTH};
 
 /// What a new physical volume is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +40,14 @@ pub enum CreateProblem {
     /// It has a damaged label, or one of a newer program.
     #[error("it has a label: {0}")]
     Label(LabelError),
+    /// It is a physical volume that has lost its label.
+    #[error("its label is lost; by {witness} it is the physical volume {pv}")]
+    LabelLost {
+        /// Which.
+        pv: Uuid,
+        /// What says so.
+        witness: Witness,
+    },
     /// It has no room for an extent.
     #[error("it has {}; a physical volume needs more than 1 MiB", format_size(*.0))]
     TooSmall(u64),
@@ -58,7 +65,14 @@ pub enum CreateProblem {
 impl CreateProblem {
     /// Whether insisting (`overwrite`) helps.
     pub fn can_be_overruled(&self) -> bool {
-        matches!(self, Self::Foreign(_) | Self::InGroup(_) | Self::PhysicalVolume | Self::Label(_))
+        match self {
+            Self::Foreign(_)
+            | Self::InGroup(_)
+            | Self::PhysicalVolume
+            | Self::Label(_)
+            | Self::LabelLost { .. } => true,
+            Self::TooSmall(_) | Self::BlockSize(_) | Self::ReadOnly | Self::Io(_) => false,
+        }
     }
 }
 
@@ -93,21 +107,13 @@ pub async fn examine(device: &Device, overwrite: bool, arena: &Arena) -> Result<
         Err(ReadProblem::Io(error)) => return Err(CreateProblem::Io(error)),
         Err(_) => {}
     }
+    if let Ok(Some(found)) = find_label(device, arena).await {
+        return Err(CreateProblem::LabelLost { pv: found.label.pv, witness: found.witness });
+    }
     match signature(device, arena).await? {
         Some(signature) => Err(CreateProblem::Foreign(signature)),
         None => Ok(()),
     }
-}
-
-/// What `device` holds that is not Varve's, if anything is recognised.
-pub async fn signature(device: &Device, arena: &Arena) -> Result<Option<Signature>, IoError> {
-    let size = device.shape().size;
-    let block = u64::from(device.shape().block_size);
-    let (head_length, tail_length) = (HEAD_LENGTH.min(size), align_down(TAIL_LENGTH.min(size), block));
-    assert!(head_length <= size && tail_length <= size && tail_length.is_multiple_of(block));
-    let head = read_bytes(device, 0, head_length, arena).await?;
-    let tail = read_bytes(device, size - tail_length, tail_length, arena).await?;
-    Ok(find_signature(&head, &tail, size))
 }
 
 /// Makes `disk` a physical volume of no group. Its first and last MiB are zeroed, so that nothing is left that another
@@ -132,7 +138,10 @@ pub async fn create(disk: Disk, new: NewLabel, arena: &Arena) -> Result<FreeDisk
 }
 
 /// Makes the disk of a physical volume an empty disk again.
-pub async fn remove(disk: &Disk) -> Result<(), IoError> {
+pub async fn remove(disk: &Disk, arena: &Arena) -> Result<(), IoError> {
+    if let Ok((label, _)) = read_label(&disk.device, arena).await {
+        wipe_tail(&disk.device, &label, arena).await?; // First: nothing makes a label again from what is left.
+    }
     wipe(&disk.device, false).await
 }
 

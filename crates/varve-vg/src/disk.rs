@@ -6,8 +6,16 @@
 
 use crate::injected_bug::{InjectedBug, has};
 use uuid::Uuid;
-use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, MIB};
-use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RingContent, Slot, place, slot_length};
+use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, KIB, MIB, align_down};
+use varve_format::{
+    BLOCK_SIZE, HEAD_LENGTH, LABEL_ADDRESSES, Label, LabelError, RingContent, Signature, Slot, TAIL_LENGTH,
+    find_signature, place, slot_length,
+};
+
+/// First byte of the metadata ring of a new physical volume.
+pub const RING_OFFSET: u64 = 64 * KIB;
+/// First byte of the first extent of a new physical volume.
+pub const DATA_OFFSET: u64 = MIB;
 
 /// A disk and where it was found.
 #[derive(Clone)]
@@ -144,8 +152,8 @@ pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -
     Ok(())
 }
 
-/// Writes `slot` into `ring` beside the newest slot, flushes, and returns where it is: METADATA2.
-pub(crate) async fn write_slot(
+/// Writes `slot` into `ring` beside the newest slot, and returns where it is: METADATA2. The caller makes it durable.
+pub(crate) async fn put_slot(
     device: &Device,
     ring: Extent,
     newest: Option<Extent>,
@@ -160,19 +168,22 @@ pub(crate) async fn write_slot(
         "METADATA2: {extent:?} in {ring:?}"
     );
     device.write(extent.offset, bytes, Durability::Volatile).await?;
-    if !has(InjectedBug::SkipFlush) {
-        device.flush().await?;
-    }
     Ok(extent)
 }
 
+/// What `device` holds that is not Varve's, if anything is recognised.
+pub async fn signature(device: &Device, arena: &Arena) -> Result<Option<Signature>, IoError> {
+    let size = device.shape().size;
+    let block = u64::from(device.shape().block_size);
+    let (head_length, tail_length) = (HEAD_LENGTH.min(size), align_down(TAIL_LENGTH.min(size), block));
+    assert!(head_length <= size && tail_length <= size && tail_length.is_multiple_of(block));
+    let head = read_bytes(device, 0, head_length, arena).await?;
+    let tail = read_bytes(device, size - tail_length, tail_length, arena).await?;
+    Ok(find_signature(&head, &tail, size))
+}
+
 /// Reads up to `length` bytes from `offset` on, as far as the device goes, in whole blocks.
-pub(crate) async fn read_bytes(
-    device: &Device,
-    offset: u64,
-    length: u64,
-    arena: &Arena,
-) -> Result<Buffer, IoError> {
+async fn read_bytes(device: &Device, offset: u64, length: u64, arena: &Arena) -> Result<Buffer, IoError> {
     assert!(offset + length <= device.shape().size);
     device.read(offset, arena.take(index(length))).await
 }

@@ -26,7 +26,7 @@ use crate::injected_bug::{InjectedBug, has};
 use crate::model::{Group, TextError};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
-use varve_format::{Placed, RingContent, SEQUENCE_END, Slot};
+use varve_format::{Damaged, Placed, RingContent, SEQUENCE_END, Slot};
 
 /// What one disk says of the group.
 #[derive(Clone, Debug)]
@@ -250,12 +250,13 @@ fn beyond_fork<'a>(
 }
 
 /// Whether a disk with this ring can never have held version `version` of number `sequence`: it is not there, nothing
-/// is damaged, and the ring reaches back that far or ends before.
+/// damaged may be it, and the ring reaches back that far or ends before.
 fn never_held(ring: &RingContent, version: Uuid, sequence: u64) -> bool {
     let here = |placed: &Placed| placed.version == version;
     let (Some(oldest), Some(newest)) = (ring.slots.first(), ring.newest()) else { return false };
     let covered = newest.slot.sequence < sequence || oldest.slot.sequence <= sequence;
-    ring.damaged.is_empty() && covered && !ring.slots.iter().any(here)
+    let may_be = |damaged: &Damaged| damaged.version.is_none_or(|torn| torn == version);
+    covered && !ring.damaged.iter().any(may_be) && !ring.slots.iter().any(here)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ pub enum InjectedBug {
     BelieveStale,
     /// Tells a disk that leaves its group nothing before the others have heard of it.
     LeaveLast,
+    /// Writes new versions to no tail.
+    SkipTail,
     /// Goes on without recording which disks are missing.
     ForgetMissing,
 }

@@ -26,6 +26,7 @@ pub mod scan;
 mod simulation;
 pub mod size;
 pub mod table;
+mod tail;
 pub mod tree;
 
 pub use activate::ActiveVolume;
@@ -36,3 +37,4 @@ pub use model::Group;
 pub use open::{Absent, CommitError, Note, OpenGroup};
 pub use plan::{Change, Plan, PlanError, Stamp, StoreKind, plan, plan_group};
 pub use scan::{DiskProblem, GroupProblem, RefusedGroup, Survey, scan};
+pub use tail::TAIL_SIZE;

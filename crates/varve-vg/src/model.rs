@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
+use varve_block::Extent;
 pub use varve_format::text::{
     Area, ArrayPolicyEntry as ArrayPolicy, CachePolicy, ConversionEntry as Conversion, ConvertedPart,
     Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, JobEntry as Job, JobWork, Layout,
@@ -157,6 +158,12 @@ impl Group {
     /// Whether the disk `id` belongs to the group and is not marked missing.
     pub fn counts_on(&self, id: Uuid) -> bool {
         self.pv_by_id(id).is_some_and(|pv| !pv.missing)
+    }
+
+    /// Where on the disk `id` its extents lie.
+    pub fn data_of(&self, id: Uuid) -> Option<Extent> {
+        let pv = self.pv_by_id(id)?;
+        Some(Extent::new(pv.data_offset, self.bytes(pv.extents)))
     }
 
     /// The volume called `name`.

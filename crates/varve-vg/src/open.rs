@@ -19,7 +19,7 @@ mod member;
 mod messages;
 mod returned;
 
-use member::Member;
+use member::{Lookup, Member};
 pub use messages::{Absent, CommitError, Note};
 
 use crate::disk::{Disk, Reading};
@@ -134,6 +134,7 @@ impl OpenGroup {
             replica_state,
             newest: newest_slot.map(|placed| placed.extent),
             sequence_max: holds,
+            tail: Lookup::Unknown,
         });
     }
 
@@ -172,6 +173,13 @@ impl OpenGroup {
     /// What users should know about the disks, as found when they were scanned.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// What users should know about the second copies of the disks' metadata, in their last MiB; they are read for it.
+    pub async fn tail_notes(&self) -> Vec<Note> {
+        let current = self.with(ReplicaState::Current);
+        let looks = current.map(|member| member.tail_note(&self.slot, &self.group, &self.arena));
+        join_all(looks).await.into_iter().flatten().collect()
     }
 
     /// Whether it was reconciled, and may be used.
@@ -239,6 +247,7 @@ impl OpenGroup {
         self.check_length(&self.group, self.slot.text.len(), &[])?;
         self.bring_forward().await?;
         self.mend_labels().await?;
+        self.mend_tails().await;
         self.try_returned().await;
         self.state = State::Reconciled;
         if has(InjectedBug::ForgetMissing) {
@@ -294,10 +303,22 @@ impl OpenGroup {
     /// Writes the version that counts to the disks that lag behind, and flushes those that have it: it may have been
     /// read from a cache.
     async fn bring_forward(&mut self) -> Result<(), CommitError> {
-        let (slot, arena) = (self.slot.clone(), self.arena.clone());
-        let work = self.members.iter_mut().map(|member| member.bring_forward(&slot, &arena));
+        let (slot, group, arena) = (self.slot.clone(), self.group.clone(), self.arena.clone());
+        let work = self.members.iter_mut().map(|member| member.bring_forward(&slot, &group, &arena));
         let results = join_all(work).await;
         self.finish_writes(results)
+    }
+
+    /// Brings the tails of the disks that the group counts on to its version.
+    async fn mend_tails(&mut self) {
+        let (slot, arena, group) = (&self.slot, &self.arena, &self.group);
+        let counted = self.members.iter_mut().filter(|member| group.counts_on(member.pv));
+        join_all(counted.map(|member| member.mend_tail(slot, group, arena))).await;
+    }
+
+    /// The version that counts, as it is to lie on the disk `pv`.
+    pub(crate) fn slot_for(&self, pv: Uuid) -> Slot {
+        Slot { pv, ..self.slot.clone() }
     }
 
     /// Writes labels that are worn, do not know the group yet, or know it still.
@@ -395,7 +416,7 @@ impl OpenGroup {
     ) -> Vec<Result<(), (String, IoError)>> {
         let arena = self.arena.clone();
         let mut joining = joining;
-        let mut results = join_all(joining.iter_mut().map(|member| member.write(slot, &arena))).await;
+        let mut results = join_all(joining.iter_mut().map(|member| member.write(slot, next, &arena))).await;
         if results.iter().all(Result::is_ok) {
             let labels = joining.iter_mut().map(|member| async {
                 let done = member.relabel(Some(slot.vg), &arena).await;
@@ -409,13 +430,13 @@ impl OpenGroup {
         let (mut leaving, others): (Vec<_>, Vec<_>) =
             self.members.iter_mut().partition(|member| next.pv_by_id(member.pv).is_none());
         if !has(InjectedBug::LeaveLast) {
-            results.extend(join_all(leaving.iter_mut().map(|member| member.write(slot, &arena))).await);
+            results.extend(join_all(leaving.iter_mut().map(|member| member.write(slot, next, &arena))).await);
         }
         if results.iter().any(Result::is_err) {
             return results;
         }
         let staying = others.into_iter().filter(|member| next.counts_on(member.pv));
-        results.extend(join_all(staying.map(|member| member.write(slot, &arena))).await);
+        results.extend(join_all(staying.map(|member| member.write(slot, next, &arena))).await);
         if results.iter().all(Result::is_ok) {
             for member in leaving {
                 member.replica_state = ReplicaState::Removed;

@@ -184,9 +184,10 @@ impl<'a> Draft<'a> {
         Self { before, description, steps: Vec::new(), warnings: Vec::new() }
     }
 
-    fn finish(self, stamp: &Stamp) -> Result<Plan, PlanError> {
+    fn finish(mut self, stamp: &Stamp) -> Result<Plan, PlanError> {
         self.check_moves()?;
         self.check_conversions()?;
+        self.make_room_for_tails();
         let Draft { before, mut description, steps, warnings } = self;
         description.group.sequence = before.entry().sequence + 1;
         description.group.changed = stamp.date;

@@ -113,7 +113,9 @@ impl GroupProblem {
     pub fn help(&self) -> String {
         match self {
             Self::NoDescription => {
-                "stop the daemon; `varve restore FILE PATH…` writes a backup back to all of its disks".into()
+                "stop the daemon; `varve repair PATH…` of all of its disks makes it again from their last MiB, or \
+                `varve restore FILE PATH…` from a backup"
+                    .into()
             }
             Self::Divergent { .. } => {
                 "decide which side is right, detach the others, and `varve vg reduce VG --missing`; then \

@@ -6,10 +6,11 @@ mod disks;
 mod membership;
 mod numbers;
 mod rebuilding;
+mod tails;
 
 use crate::disk::write_label;
 use crate::model::{Group, LogicalVolume};
-use crate::{Disk, FreeDisk, OpenGroup, Plan, Stamp, plan_group};
+use crate::{Disk, FreeDisk, OpenGroup, Plan, Stamp, TAIL_SIZE, plan_group};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_block::{Extent, UnixTime};
@@ -31,7 +32,7 @@ struct Lab {
 
 impl Lab {
     fn new(world: World, count: usize) -> Self {
-        let disks = (0..count).map(|_| SimDisk::new(RING.end() + EXTENTS * EXTENT)).collect();
+        let disks = (0..count).map(|_| SimDisk::new(RING.end() + EXTENTS * EXTENT + TAIL_SIZE)).collect();
         Lab { world, disks }
     }
 

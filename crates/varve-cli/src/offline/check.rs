@@ -1,7 +1,7 @@
 //! `varve check`: labels, descriptions, snapshot stores and pools read and verified; nothing is written.
 
 use super::damage;
-use super::disks::with_disks;
+use super::disks::{absolute, with_disks};
 use super::stores::store_name;
 use super::{arrays, pools};
 use crate::answer::Answer;
@@ -14,6 +14,7 @@ use varve_block::{Access, Arena, Device};
 use varve_os::ShardContext;
 use varve_target::snapshot::{check_store, dump_store};
 use varve_vg::model::{Layout, LogicalVolume, Store};
+use varve_vg::relabel::{FoundLabel, find_labels};
 use varve_vg::table::{Parts, store_table, table};
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
 use varve_volume::fault::{self, Injections};
@@ -39,26 +40,35 @@ pub(super) fn exit(check: &Check) -> Exit {
 
 async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Result<Check, Failure> {
     let arena = context.arena();
+    let lost = find_labels(&disks, absolute, &arena).await;
+    let lost: Vec<(String, FoundLabel)> =
+        lost.into_iter().map(|(place, found)| (disks[place].path.clone(), found)).collect();
     let survey = scan(disks, &arena).await;
     let unlabelled =
         |problem: &DiskProblem| matches!(problem, DiskProblem::Read { problem: ReadProblem::NoLabel, .. });
     if !survey.problems.is_empty()
         && survey.problems.len() == names.len()
         && survey.problems.iter().all(unlabelled)
+        && lost.is_empty()
     {
-        let message = format!("{}: no physical volume", names.join(", "));
-        return Err(Failure::new(Code::NotPhysicalVolume, message).help("varve pv create PATH makes one"));
+        let message =
+            format!("{}: no physical volume, neither by its first nor by its last MiB", names.join(", "));
+        return Err(Failure::new(Code::NotPhysicalVolume, message).help(
+            "varve repair PATH… of all disks of its group, or varve restore FILE PATH… of a backup, if it was one; \
+             varve pv create PATH makes a new one",
+        ));
     }
     let mut check = Check {
         clean: true,
-        disks: names.iter().map(|name| checked(name, &survey)).collect(),
+        disks: names.iter().map(|name| checked(name, &survey, &lost)).collect(),
         findings: Vec::new(),
     };
     for refused in &survey.refused {
         check.findings.push(damaged("description", format!("group {}: {}", refused.id, refused.problem)));
     }
     for open in &survey.groups {
-        check.findings.extend(open.notes().iter().map(|note| noted(open, note)));
+        let notes = open.notes().iter().cloned().chain(open.tail_notes().await);
+        check.findings.extend(notes.map(|note| noted(open, &note)));
         for volume in open.group().logical_volumes() {
             check.findings.extend(absence(open, volume));
             check.findings.extend(contents(context, open, volume).await);
@@ -98,7 +108,7 @@ async fn contents(context: &ShardContext, open: &OpenGroup, volume: &LogicalVolu
     }
 }
 
-fn checked(path: &str, survey: &Survey) -> CheckedDisk {
+fn checked(path: &str, survey: &Survey, lost: &[(String, FoundLabel)]) -> CheckedDisk {
     let mut disk = CheckedDisk { path: path.to_owned(), id: None, group: None, findings: Vec::new() };
     for open in &survey.groups {
         let member = open.group().physical_volumes().iter().find(|member| open.path(member.id) == Some(path));
@@ -114,18 +124,27 @@ fn checked(path: &str, survey: &Survey) -> CheckedDisk {
         DiskProblem::Duplicate { paths, .. } => paths.iter().any(|other| other == path),
     });
     disk.findings = concerned.map(|problem| damaged("label", problem.to_string())).collect();
+    let lost = lost.iter().filter(|(other, _)| other == path);
+    disk.findings.extend(lost.map(|(_, found)| lost_label(path, found)));
     disk
 }
 
 fn noted(open: &OpenGroup, note: &Note) -> Finding {
     let structure = match note {
-        Note::LabelWorn { .. } => "label",
+        Note::LabelWorn { .. } | Note::TailBehind { .. } | Note::NoTail { .. } => "label",
         _ => "description",
     };
     // The others are what a crash or an absence leaves behind; the next start of a daemon reconciles them.
     let is_damage = matches!(note, Note::Stale { .. });
     let message = format!("group {}: {note}", open.group().name());
     Finding { damage: is_damage, structure: structure.to_owned(), message, ..Finding::default() }
+}
+
+/// A label, or all descriptions of a disk, that can be made again.
+fn lost_label(path: &str, found: &FoundLabel) -> Finding {
+    let witness = found.witness;
+    let whose = found.group.as_ref().map_or("of no group".to_owned(), |group| format!("of group {group}"));
+    damaged("label", format!("{path}: a disk {whose} by {witness}: varve repair PATH… of its disks mends it"))
 }
 
 /// The bytes of a volume that lie on disks which are not here: worth knowing, and damage only if these do not come.

@@ -25,6 +25,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long between two attempts.
 const STEP: Duration = Duration::from_millis(20);
 
+/// The path, as a daemon remembers it.
+pub(super) fn absolute(path: &str) -> String {
+    std::path::absolute(path).map_or_else(|_| path.to_owned(), |whole| whole.display().to_string())
+}
+
 /// Locks the disks at `paths`, and runs `look` with them on a shard of its own.
 #[expect(clippy::disallowed_methods, reason = "no shard runs yet whose clock could be asked")]
 pub(super) fn with_disks<T: Send + 'static>(

@@ -1,16 +1,17 @@
 //! `varve repair` of groups: labels made anew, worn copies and disks that lag behind brought to what the group says.
 
 use super::check::{exit, look, text};
-use super::disks::with_disks;
+use super::disks::{absolute, with_disks};
 use super::{consent, new_store};
 use crate::answer::Answer;
 use crate::grammar::RepairOptions;
 use crate::table;
 use std::path::PathBuf;
 use varve_api::{Code, Failure, Plan};
-use varve_block::{Access, IoError};
+use varve_block::{Access, Arena, IoError};
 use varve_os::ShardContext;
-use varve_vg::relabel::{FoundLabel, find_label, write_found};
+use varve_vg::create::signature;
+use varve_vg::relabel::{FoundLabel, Witness, find_labels, write_found};
 use varve_vg::{Absent, Disk, Note, OpenGroup, Stamp, scan};
 
 /// Mends what can be mended without a guess, and shows what a check finds then. Exit 7 if something is left.
@@ -47,13 +48,12 @@ pub(crate) fn repair(options: &RepairOptions, json: bool) -> Result<Answer, Fail
 async fn plan(context: &ShardContext, disks: Vec<Disk>) -> Vec<String> {
     let arena = context.arena();
     let mut steps = Vec::new();
-    for disk in &disks {
-        if let Ok(Some(found)) = find_label(&disk.device, &arena).await {
-            steps.push(format!("would {}", relabelling(disk, &found)));
-        }
+    for (place, found) in find_labels(&disks, absolute, &arena).await {
+        steps.push(format!("would {}", relabelling(&disks[place], &found, &arena).await));
     }
     for open in &scan(disks, &arena).await.groups {
-        steps.extend(mendable(open).map(|note| format!("would mend group {}: {note}", open.group().name())));
+        let notes = mendable(open).await.into_iter();
+        steps.extend(notes.map(|note| format!("would mend group {}: {note}", open.group().name())));
     }
     steps
 }
@@ -62,39 +62,56 @@ async fn plan(context: &ShardContext, disks: Vec<Disk>) -> Vec<String> {
 async fn mend(context: &ShardContext, disks: Vec<Disk>) -> Result<Vec<String>, Failure> {
     let arena = context.arena();
     let mut done = Vec::new();
-    for disk in &disks {
-        if let Ok(Some(found)) = find_label(&disk.device, &arena).await {
-            let written = write_found(disk, &found, &arena).await;
-            written.map_err(|error| unwritten(&PathBuf::from(&disk.path), error))?;
-            done.push(format!("mended: {}", relabelling(disk, &found)));
-        }
+    for (place, found) in find_labels(&disks, absolute, &arena).await {
+        let disk = &disks[place];
+        let words = relabelling(disk, &found, &arena).await;
+        let written = write_found(disk, &found, &arena).await;
+        written.map_err(|error| unwritten(&PathBuf::from(&disk.path), error))?;
+        done.push(format!("mended: {words}"));
     }
     let stamp = Stamp { date: context.clock().date(), change: "repair".to_owned() };
     for mut open in scan(disks, &arena).await.groups {
         let name = open.group().name().to_owned();
-        let notes: Vec<String> =
-            mendable(&open).map(|note| format!("mended: group {name}: {note}")).collect();
+        let notes = mendable(&open).await;
         if notes.is_empty() {
             continue;
         }
         match open.reconcile(Absent::Refuse, &stamp).await {
-            Ok(()) => done.extend(notes),
+            Ok(()) => done.extend(notes.iter().map(|note| format!("mended: group {name}: {note}"))),
             Err(error) => done.push(format!("not mended: {error}; name all disks of the group")),
         }
     }
     Ok(done)
 }
 
-fn relabelling(disk: &Disk, found: &FoundLabel) -> String {
-    let (path, group, sequence) = (&disk.path, &found.group, found.sequence);
-    format!("label {path} anew as a disk of group {group}, as change {sequence} in its metadata ring says")
+/// What is done to a disk that has lost its label, or its descriptions, and what that overwrites.
+async fn relabelling(disk: &Disk, found: &FoundLabel, arena: &Arena) -> String {
+    let (path, sequence, witness) = (&disk.path, found.sequence, found.witness);
+    let said = match (&found.group, witness) {
+        (Some(group), Witness::Group) => format!(
+            "label {path} anew as the disk that group {group} misses: the group says so, by size or path, and nothing on the disk"
+        ),
+        (Some(group), _) => {
+            format!("label {path} anew as a disk of group {group}, as change {sequence} in {witness} says")
+        }
+        (None, _) => format!("label {path} anew as a physical volume of no group, as {witness} says"),
+    };
+    match signature(&disk.device, arena).await {
+        Ok(Some(other)) => format!("{said}, over {} (at byte {})", other.name, other.offset),
+        _ => said,
+    }
 }
 
 /// What bringing the group's disks to one state mends.
-fn mendable(open: &OpenGroup) -> impl Iterator<Item = &Note> {
-    let reconciles =
-        |note: &&Note| matches!(note, Note::LabelWorn { .. } | Note::Behind { .. } | Note::Returned { .. });
-    open.notes().iter().filter(reconciles)
+async fn mendable(open: &OpenGroup) -> Vec<Note> {
+    let reconciles = |note: &Note| {
+        matches!(
+            note,
+            Note::LabelWorn { .. } | Note::Behind { .. } | Note::Returned { .. } | Note::TailBehind { .. }
+        )
+    };
+    let notes = open.notes().iter().cloned().chain(open.tail_notes().await);
+    notes.filter(reconciles).collect()
 }
 
 fn unwritten(path: &std::path::Path, error: IoError) -> Failure {

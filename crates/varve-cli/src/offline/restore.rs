@@ -3,7 +3,7 @@
 //! Invariant OFFLINE1: what a pool or snapshot store holds by its own superblock, and the backup does not give it, is lost only if
 //! that was agreed to by name, as in `varve vg restore`.
 
-use super::disks::with_disks;
+use super::disks::{absolute, with_disks};
 use super::{consent, new_store};
 use crate::answer::Answer;
 use crate::grammar::RestoreOptions;
@@ -30,13 +30,14 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
     let backup = without_dropped_pools(&whole, &options.drop);
     let (wanted, paths) = (backup.clone(), &options.paths);
     let lost = with_disks(paths, Access::ReadOnly, async move |context, disks| {
-        let free = lost_disks(&wanted, disks, &context.arena()).await?;
-        Ok(lost_by(wanted, &free, &context.arena()).await)
+        let free = lost_disks(&wanted, disks, absolute, &context.arena()).await?;
+        let steps = steps(&wanted, &free);
+        Ok(lost_by(wanted, &free, &context.arena()).await.map(|lost| (lost, steps)))
     });
-    let lost = lost?.map_err(|error| refused(&place, &error))??;
+    let (lost, steps) = lost?.map_err(|error| refused(&place, &error))??;
     let command = format!("varve restore {place} PATH…");
     refuse_lost(&whole, &lost, &options.drop, options.destroy.dry_run, &command)?;
-    let mut plan = Plan::of_steps(steps(&backup, options));
+    let mut plan = Plan::of_steps(steps);
     plan.steps.extend(lost.iter().map(Lost::step));
     let ended: Vec<String> = under_way(&backup).iter().map(|words| format!("warning: {words}")).collect();
     plan.steps.extend(ended.iter().cloned());
@@ -47,7 +48,7 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
     let rebuilt = with_disks(paths, Access::ReadWrite, async move |context, disks| {
         let change = format!("restore, version {}", backup.group.sequence);
         let stamp = Stamp { date: context.clock().date(), change };
-        let open = rebuild(backup, disks, &stamp, context.arena()).await?;
+        let open = rebuild(backup, disks, absolute, &stamp, context.arena()).await?;
         let group = open.group();
         let (name, sequence) = (group.name().to_owned(), group.entry().sequence);
         Ok(Backup { group: name, sequence, text: group.text() })
@@ -83,13 +84,14 @@ async fn lost_by(mut wanted: Description, free: &[FreeDisk], arena: &Arena) -> R
     Ok(lost)
 }
 
-fn steps(backup: &Description, options: &RestoreOptions) -> Vec<String> {
+fn steps(backup: &Description, free: &[FreeDisk]) -> Vec<String> {
     let (name, sequence) = (&backup.group.name, backup.group.sequence);
-    let onto = |path: &std::path::PathBuf| {
-        let path = path.display();
-        format!("would write the description of group {name}, change {sequence}, to {path}")
+    let onto = |free: &FreeDisk| {
+        let entry = backup.physical_volumes.iter().find(|pv| pv.id == free.label.pv);
+        let (path, disk) = (&free.disk.path, entry.map_or_else(String::new, |pv| pv.name.to_string()));
+        format!("would write the description of group {name}, change {sequence}, to {path}, its {disk}")
     };
-    options.paths.iter().map(onto).collect()
+    free.iter().map(onto).collect()
 }
 
 fn refused(place: &str, error: &RebuildError) -> Failure {
@@ -100,9 +102,13 @@ fn refused(place: &str, error: &RebuildError) -> Failure {
         RebuildError::Missing { .. } => {
             (Code::DiskMissing, "name all disks of the group: varve restore FILE PATH…")
         }
-        RebuildError::NotLost(_) => {
-            (Code::GroupExists, "start the daemon, varve pv scan PATH…, and varve vg restore VG FILE")
+        RebuildError::Unknown(_) => {
+            (Code::BadBackup, "name its disks by the paths in the backup: links will do")
         }
+        RebuildError::NotLost(_) => (
+            Code::GroupExists,
+            "varve repair PATH…, then start the daemon, varve pv scan PATH…, and varve vg restore VG FILE",
+        ),
         RebuildError::Commit(CommitError::NumbersUsedUp { .. }) => {
             (Code::BadBackup, "give it a lower `sequence`: no group changes so many times")
         }

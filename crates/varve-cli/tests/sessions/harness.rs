@@ -3,6 +3,7 @@
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -177,6 +178,21 @@ impl World {
             done.success(),
             "the file system of the test's folder knows the attribute, and the test may set it"
         );
+    }
+
+    /// Overwrites bytes of a disk.
+    pub(crate) fn overwrite(&self, disk: &str, offset: u64, length: usize) {
+        let file = std::fs::File::options().write(true).open(self.path(disk)).expect("a disk");
+        file.write_all_at(&vec![0xa5; length], offset).expect("it is long enough");
+    }
+
+    /// Overwrites all descriptions on disks, at both of their ends, and leaves the labels at their beginnings.
+    pub(crate) fn lose_descriptions(&self, disks: &[&str]) {
+        for disk in disks {
+            self.overwrite(disk, 64 << 10, (1 << 20) - (64 << 10));
+            let size = std::fs::metadata(self.path(disk)).expect("a disk").len();
+            self.overwrite(disk, size - (1 << 20), 1 << 20);
+        }
     }
 
     /// Everything that the lists show, and the bytes of the disks that describe it.

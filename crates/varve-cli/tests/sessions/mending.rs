@@ -3,7 +3,6 @@
 
 use crate::client::Client;
 use crate::harness::World;
-use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -16,23 +15,12 @@ fn at_rest() -> World {
     world
 }
 
-fn overwrite(world: &World, disk: &str, offset: u64, length: usize) {
-    let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
-    file.write_all_at(&vec![0xa5; length], offset).expect("it is long enough");
-}
-
-fn lose_descriptions(world: &World) {
-    for disk in ["d1", "d2"] {
-        overwrite(world, disk, 64 << 10, (1 << 20) - (64 << 10));
-    }
-}
-
 #[test]
 fn a_lost_description_is_restored_from_a_backup() {
     let mut world = at_rest();
     let text = world.refused("restore backup.toml d1 d2 -y", 4, "V0202");
     assert!(text.contains("vg restore VG FILE"), "{text}");
-    lose_descriptions(&world);
+    world.lose_descriptions(&["d1", "d2"]);
     world.start();
     let groups = world.data("vg list");
     assert_eq!(groups[0]["state"], "damaged", "{groups}");
@@ -58,9 +46,9 @@ fn a_lost_description_is_restored_from_a_backup() {
 #[test]
 fn a_backup_is_not_restored_to_other_disks() {
     let world = at_rest();
-    lose_descriptions(&world);
+    world.lose_descriptions(&["d1", "d2"]);
     let other = at_rest();
-    lose_descriptions(&other);
+    other.lose_descriptions(&["d1", "d2"]);
     let foreign = other.path("d2");
     world.refused(&format!("restore backup.toml d1 {} -y", foreign.display()), 2, "V0208");
 }
@@ -70,7 +58,7 @@ fn a_lost_label_is_made_anew() {
     let mut world = at_rest();
     let sound = world.ok("repair d1 d2");
     assert!(sound.ends_with("there is nothing to mend\n"), "{sound}");
-    overwrite(&world, "d1", 0, 8192);
+    world.overwrite("d1", 0, 8192);
     assert_eq!(world.run("check d1 d2").exit, 7);
     world.start();
     assert_eq!(world.data("vg show data")["state"], "incomplete");
@@ -88,15 +76,83 @@ fn a_lost_label_is_made_anew() {
 }
 
 #[test]
-fn a_worn_label_is_written_again_and_a_lost_ring_is_no_label() {
+fn a_worn_label_is_written_again_and_a_lost_copy_at_the_end_too() {
     let world = at_rest();
-    overwrite(&world, "d1", 4096, 4096);
+    world.overwrite("d1", 4096, 4096);
     assert!(world.ok("repair d1 d2 --yes").contains("a copy of the label was damaged"));
     assert!(world.ok("repair d1 d2").contains("nothing to mend"));
-    overwrite(&world, "d2", 0, 1 << 20);
-    let ended = world.run("repair d1 d2 --yes");
-    assert_eq!(ended.exit, 7, "{}", ended.stdout);
-    assert!(ended.stdout.contains("damage was found"), "{}", ended.stdout);
+    world.overwrite("d2", 599 << 20, 1 << 20);
+    let said = world.ok("check d1 d2");
+    assert!(said.contains("note: label: group data: d2: the copy of its metadata in its last MiB"), "{said}");
+    assert!(
+        world.ok("repair d1 d2 --yes").contains("last MiB is absent or out of date, and is written again")
+    );
+    assert!(world.ok("repair d1 d2").contains("nothing to mend"));
+}
+
+/// What a volume holds is compared whole.
+#[test]
+fn what_was_in_the_first_mib_of_all_disks_is_made_again_by_their_last_one() {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 64M --type striped --stripes 2");
+    world.ok("export create data/a --nbd unix:a.sock");
+    let content: Vec<u8> = (0..64_u64 << 20).map(|at| (at / 4093 * 31 % 251) as u8).collect();
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    for (at, part) in (0..).step_by(1 << 20).zip(content.chunks(1 << 20)) {
+        client.write(at, part).expect("it is served");
+    }
+    client.flush();
+    drop(client);
+    assert_eq!(world.stop(), Some(0));
+    world.overwrite("d1", 0, 1 << 20);
+    world.overwrite("d2", 0, 1 << 20);
+    let said = world.run("check d1 d2");
+    assert_eq!(said.exit, 7, "{}", said.stdout);
+    assert!(
+        said.stdout.contains("d1: a disk of group data by its last MiB: varve repair"),
+        "{}",
+        said.stdout
+    );
+    world.start();
+    world.refused("pv create d1", 7, "V0110");
+    let text = world.refused("pv scan d1", 7, "V0110");
+    assert!(
+        text.contains("by its last MiB it is the physical volume") && text.contains("varve repair"),
+        "{text}"
+    );
+    assert_eq!(world.stop(), Some(0));
+    let would = world.ok("repair d1 d2 -n");
+    assert!(would.starts_with("would label d1 anew as a disk of group data, as change "), "{would}");
+    assert!(world.ok("repair d1 d2 -y").ends_with("nothing is damaged\n"));
+    world.start();
+    assert_eq!(world.data("vg show data")["state"], "ok");
+    let found = Client::new(&world.path("a.sock"), "data/a").read_all();
+    assert!(found == content, "every byte is there again, and so is the export");
+}
+
+#[test]
+fn what_was_at_both_ends_is_made_again_by_the_group_or_a_backup_and_else_the_remedy_is_named() {
+    let mut world = at_rest();
+    let lose = |world: &World, disk: &str| {
+        world.overwrite(disk, 0, 1 << 20);
+        world.overwrite(disk, 599 << 20, 1 << 20);
+    };
+    lose(&world, "d2");
+    let would = world.ok("repair d1 d2 -n");
+    assert!(would.contains("would label d2 anew as the disk that group data misses"), "{would}");
+    assert!(world.ok("repair d1 d2 -y").ends_with("nothing is damaged\n"));
+    lose(&world, "d1");
+    lose(&world, "d2");
+    for command in ["check d1 d2", "repair d1 d2 -y"] {
+        let text = world.refused(command, 3, "V0101");
+        assert!(text.contains("neither by its first nor by its last MiB"), "{text}");
+        assert!(text.contains("varve restore FILE PATH"), "{text}");
+    }
+    world.ok("restore backup.toml d1 d2 -y");
+    assert_eq!(world.data("check d1 d2")["clean"], true);
+    world.start();
+    assert_eq!(world.data("vg show data")["state"], "ok");
+    assert_eq!(world.data("lv show data/a")["state"], "active");
 }
 
 #[test]
@@ -283,7 +339,7 @@ fn a_check_says_which_bytes_of_which_volume_are_concerned() {
     let place = store.split("segments = [\"pv").nth(1).expect("a place");
     let (disk, rest) = place.split_once(':').expect("a disk");
     let first: u64 = rest.split('+').next().expect("a number").parse().expect("a number");
-    overwrite(&world, ["d1", "d2"][usize::from(disk == "1")], (1 << 20) + first * (4 << 20), 8192);
+    world.overwrite(["d1", "d2"][usize::from(disk == "1")], (1 << 20) + first * (4 << 20), 8192);
     let ended = world.run("check d1 d2");
     assert_eq!(ended.exit, 7);
     let said = "concerned is every dependent snapshot of data/a, bytes 0 B..560.0 MiB, and not data/a itself";

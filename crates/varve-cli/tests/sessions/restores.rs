@@ -3,7 +3,6 @@
 use crate::client::Client;
 use crate::harness::World;
 use serde_json::Value;
-use std::os::unix::fs::FileExt;
 
 const MIB: u64 = 1 << 20;
 
@@ -109,10 +108,7 @@ fn a_pool_is_not_given_less_than_its_own_superblock_says_whatever_the_text_says_
     world.ok("vg backup data grown");
     assert_eq!(world.stop(), Some(0));
     // The description is lost, and written anew from a backup of before the pool grew.
-    for disk in ["d1", "d2"] {
-        let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
-        file.write_all_at(&vec![0xa5; (1 << 20) - (64 << 10)], 64 << 10).expect("it is long enough");
-    }
+    world.lose_descriptions(&["d1", "d2"]);
     // Without a daemon it is compared, too.
     let refused = world.refused("restore backup d1 d2 -y", 8, "V0213");
     assert!(refused.contains("data/p: the pool has 160.0 MiB by its own account"), "OFFLINE1: {refused}");
@@ -144,10 +140,7 @@ fn a_pool_on_an_array_is_not_given_less_than_its_own_superblock_says() {
         let would = world.ok("vg restore data backup -n");
         assert!(would.contains("would keep data/p as it is"), "{layout}: {would}");
         assert_eq!(world.stop(), Some(0));
-        for disk in ["d1", "d2", "d3"] {
-            let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
-            file.write_all_at(&vec![0xa5; (1 << 20) - (64 << 10)], 64 << 10).expect("it is long enough");
-        }
+        world.lose_descriptions(&["d1", "d2", "d3"]);
         let refused = world.refused("restore backup d1 d2 d3 -y", 8, "V0213");
         assert!(refused.contains("data/p: the pool has 160.0 MiB by its own account"), "{layout}: {refused}");
         world.ok("restore grown d1 d2 d3 -y");
@@ -168,10 +161,7 @@ fn what_was_under_way_in_a_backup_does_not_go_on_where_it_is_written_to_lost_dis
     let marked = text.replacen("\nextents = 8\n", "\nextents = 8\nuncleared = 0\n", 1);
     assert_ne!(text, marked);
     std::fs::write(world.path("marked"), marked).expect("there is room");
-    for disk in ["d1", "d2"] {
-        let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
-        file.write_all_at(&vec![0xa5; (1 << 20) - (64 << 10)], 64 << 10).expect("it is long enough");
-    }
+    world.lose_descriptions(&["d1", "d2"]);
     let words = "warning: data/a was being cleared in the backup, and is not";
     assert!(world.ok("restore marked d1 d2 -n").contains(words));
     assert!(world.ok("restore marked d1 d2 -y").contains(words));

@@ -56,6 +56,13 @@ fn holds(disk: char, slots: &[&Slot]) -> Replica {
     Replica { pv: id(disk), ring: RingContent { slots: placed.collect(), damaged: Vec::new() } }
 }
 
+/// What is left of a version that a crash tore, or of one of which not even the header is whole.
+fn torn(version: Option<&Slot>) -> Damaged {
+    let error = if version.is_some() { SlotError::Body } else { SlotError::Header };
+    let (sequence, version) = (version.map(|slot| slot.sequence), version.map(Slot::version));
+    Damaged { address: 0, sequence, version, error }
+}
+
 fn elected(replicas: &[Replica]) -> (Uuid, Vec<ReplicaState>) {
     let election = elect(replicas).expect("decided");
     (election.slot.version(), election.replica_states)
@@ -72,6 +79,21 @@ fn a_commit_cut_off_is_carried_on_from_any_disk_that_has_it() {
     );
     assert_eq!(elected(&[holds('a', &[&one])]).0, one.version());
     assert!(matches!(elect(&[]), Err(Undecided::Nothing)));
+}
+
+/// Two commits that a crash, and then a disk that failed, cut off at the disk that both counted on.
+#[test]
+fn a_torn_version_is_no_trace_of_another_one() {
+    let one = first();
+    let (without_b, without_a) = (next(&one, "two", "b"), next(&one, "other", "a"));
+    let mut replicas =
+        [holds('a', &[&one, &without_b]), holds('b', &[&one, &without_a]), holds('d', &[&one])];
+    replicas[2].ring.damaged.push(torn(Some(&without_b)));
+    let (winner, states) = elected(&replicas);
+    assert_eq!(winner, without_b.version(), "ELECT3: d never held the other one");
+    assert_eq!(states, [ReplicaState::Current, ReplicaState::Returned, ReplicaState::Behind]);
+    replicas[2].ring.damaged[0].version = None;
+    assert!(matches!(elect(&replicas), Err(Undecided::Divergent(_))), "it may be either of them");
 }
 
 #[test]
@@ -125,7 +147,7 @@ fn a_replica_proves_that_a_version_was_never_acknowledged() {
     assert_eq!(elected(&with_replica).0, alone.version(), "ELECT3: d never got what b holds");
     assert!(matches!(elect(&with_replica[..2]), Err(Undecided::Divergent(_))), "without d nobody knows");
     let mut damaged = with_replica;
-    damaged[2].ring.damaged.push(Damaged { address: 0, sequence: None, error: SlotError::Header });
+    damaged[2].ring.damaged.push(torn(None));
     assert!(matches!(elect(&damaged), Err(Undecided::Divergent(_))), "a damaged ring proves nothing");
 }
 

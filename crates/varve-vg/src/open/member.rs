@@ -1,8 +1,11 @@
 //! A disk of a group: its label, and the versions that are written to it.
 
-use super::ReplicaState;
-use crate::disk::{Disk, read_ring, write_label, write_slot};
+use super::{Note, ReplicaState};
+use crate::disk::{Disk, put_slot, read_ring, write_label};
 use crate::free_disk::FreeDisk;
+use crate::injected_bug::{InjectedBug, has};
+use crate::model::Group;
+use crate::tail::Tail;
 use uuid::Uuid;
 use varve_block::{Arena, Extent, IoError};
 use varve_format::{Label, RingContent, SEQUENCE_END, Slot};
@@ -16,6 +19,17 @@ pub(super) struct Member {
     pub(super) replica_state: ReplicaState,
     pub(super) newest: Option<Extent>,
     pub(super) sequence_max: u64,
+    /// Its tail, if it has one; looked for when it is first needed.
+    pub(super) tail: Lookup,
+}
+
+/// What is known of a disk's tail.
+pub(super) enum Lookup {
+    /// It was not looked for, or there is no room for one.
+    Unknown,
+    Found(Tail),
+    /// It could not be written.
+    Lost,
 }
 
 impl Member {
@@ -41,7 +55,53 @@ impl Member {
             replica_state: ReplicaState::Current,
             newest: None,
             sequence_max: 0,
+            tail: Lookup::Unknown,
         }
+    }
+
+    /// Looks for its tail, and ends it if the extents of `group` are to reach into it (TAIL1 of `tail.rs`).
+    async fn look_for_tail(&mut self, group: &Group, arena: &Arena) {
+        if matches!(self.tail, Lookup::Unknown) {
+            let found = Tail::find(&self.disk.device, &self.label, group, arena).await;
+            self.tail = found.map_or(Lookup::Unknown, Lookup::Found);
+        }
+        if let Lookup::Found(tail) = &self.tail
+            && !tail.is_beside(group, self.pv)
+        {
+            let ended = tail.end(&self.disk.device).await;
+            self.tail = Lookup::Unknown;
+            ended.unwrap_or_else(|error| self.lose_tail(error));
+        }
+        let is_beside = |tail: &Tail| tail.is_beside(group, self.pv);
+        assert!(!matches!(&self.tail, Lookup::Found(tail) if !is_beside(tail)), "TAIL1");
+    }
+
+    /// What users should know about its tail.
+    pub(super) async fn tail_note(&self, slot: &Slot, group: &Group, arena: &Arena) -> Option<Note> {
+        let path = self.disk.path.clone();
+        let own = Slot { pv: self.pv, ..slot.clone() };
+        match Tail::find(&self.disk.device, &self.label, group, arena).await {
+            None => Some(Note::NoTail { path }),
+            Some(tail) if tail.is_current(own.version(), &self.label) => None,
+            Some(_) => Some(Note::TailBehind { path }),
+        }
+    }
+
+    /// Brings the tail to `slot` and to the label that it has. One that cannot be written is only reported: the first copy is whole.
+    pub(super) async fn mend_tail(&mut self, slot: &Slot, group: &Group, arena: &Arena) {
+        let (device, label) = (self.disk.device.clone(), self.label);
+        let own = Slot { pv: self.pv, ..slot.clone() };
+        self.look_for_tail(group, arena).await;
+        let mended = match &mut self.tail {
+            Lookup::Found(tail) => tail.bring_to(&device, &own, &label, arena).await,
+            Lookup::Unknown | Lookup::Lost => Ok(()),
+        };
+        mended.unwrap_or_else(|error| self.lose_tail(error));
+    }
+
+    fn lose_tail(&mut self, error: IoError) {
+        tracing::warn!(path = self.disk.path, %error, "the second copy of its metadata cannot be written");
+        self.tail = Lookup::Lost;
     }
 
     /// Whether a version can follow the newest that it holds (SLOT3).
@@ -53,11 +113,12 @@ impl Member {
     pub(super) async fn bring_forward(
         &mut self,
         slot: &Slot,
+        group: &Group,
         arena: &Arena,
     ) -> Result<(), (String, IoError)> {
         match self.replica_state {
             // Else VERSION3 forbids it: see `with_newer_slots`.
-            ReplicaState::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
+            ReplicaState::Behind if self.sequence_max < slot.sequence => self.write(slot, group, arena).await,
             ReplicaState::Current => {
                 self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))
             }
@@ -67,8 +128,13 @@ impl Member {
         }
     }
 
-    /// Writes a version to this disk, durably.
-    pub(super) async fn write(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
+    /// Writes a version, by which the group is `group`, to this disk, durably: TAIL2 of `tail.rs`.
+    pub(super) async fn write(
+        &mut self,
+        slot: &Slot,
+        group: &Group,
+        arena: &Arena,
+    ) -> Result<(), (String, IoError)> {
         assert!(
             slot.sequence > self.sequence_max,
             "VERSION3: {} on a disk with {}",
@@ -76,8 +142,19 @@ impl Member {
             self.sequence_max
         );
         let own = Slot { pv: self.pv, ..slot.clone() };
-        let written = write_slot(&self.disk.device, self.label.ring, self.newest, &own, arena).await;
-        self.newest = Some(written.map_err(|error| self.failed(error))?);
+        let device = self.disk.device.clone();
+        self.look_for_tail(group, arena).await;
+        let written = put_slot(&device, self.label.ring, self.newest, &own, arena).await;
+        let written = written.map_err(|error| self.failed(error))?;
+        let backed = match &mut self.tail {
+            Lookup::Found(tail) => tail.put(&device, &own, &self.label, arena).await,
+            Lookup::Unknown | Lookup::Lost => Ok(()),
+        };
+        backed.unwrap_or_else(|error| self.lose_tail(error));
+        if !has(InjectedBug::SkipFlush) {
+            device.flush().await.map_err(|error| self.failed(error))?;
+        }
+        self.newest = Some(written);
         self.sequence_max = slot.sequence;
         self.replica_state = ReplicaState::Current;
         Ok(())
@@ -88,8 +165,14 @@ impl Member {
         let generation = self.label.generation.saturating_add(1);
         let label = Label { generation, vg, ..self.label };
         assert_eq!(label.pv, self.pv, "a disk stays what it is");
-        write_label(&self.disk.device, &label, arena).await?;
+        let device = self.disk.device.clone();
+        write_label(&device, &label, arena).await?;
         (self.label, self.label_worn) = (label, false);
+        let backed = match &mut self.tail {
+            Lookup::Found(tail) => tail.put_label(&device, &label, arena).await,
+            Lookup::Unknown | Lookup::Lost => Ok(()),
+        };
+        backed.unwrap_or_else(|error| self.lose_tail(error));
         Ok(())
     }
 

@@ -83,6 +83,20 @@ pub enum Note {
         /// What is wrong.
         error: SlotError,
     },
+    /// The second copy of a disk's metadata is not what the first one is: it was overwritten, could not be written, or is new.
+    #[error(
+        "{path}: the copy of its metadata in its last MiB is absent or out of date, and is written again"
+    )]
+    TailBehind {
+        /// Where it is.
+        path: String,
+    },
+    /// There is no room for a second copy of a disk's metadata.
+    #[error("{path} has no copy of its metadata in its last MiB: extents of the group reach there")]
+    NoTail {
+        /// Where it is.
+        path: String,
+    },
 }
 
 impl Note {
@@ -102,7 +116,9 @@ impl Note {
             Self::Behind { .. }
             | Self::Returned { .. }
             | Self::LabelWorn { .. }
-            | Self::SlotDamaged { .. } => None,
+            | Self::SlotDamaged { .. }
+            | Self::TailBehind { .. }
+            | Self::NoTail { .. } => None,
         }
     }
 }

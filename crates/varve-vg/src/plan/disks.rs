@@ -2,6 +2,8 @@
 
 use super::{Draft, NewDisk, PlanError};
 use crate::model::{Group, LogicalVolume, PhysicalVolume, PvName, areas};
+use crate::tail::extents_beside;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_format::check_name;
 
@@ -19,7 +21,7 @@ impl Draft<'_> {
                 let (group, path) = (self.group_name().into(), disk.path.clone());
                 return Err(PlanError::DiskExists { group, path });
             }
-            let extents = disk.size.saturating_sub(disk.data_offset) / self.extent_size();
+            let extents = extents_beside(disk.size, disk.data_offset, self.extent_size());
             if extents == 0 {
                 let (path, extent_size) = (disk.path.clone(), self.extent_size());
                 return Err(PlanError::DiskTooSmall { path, size: disk.size, extent_size });
@@ -153,6 +155,26 @@ impl Draft<'_> {
         let used = self.description.physical_volumes.iter().filter(|pv| pv.spare && owned.contains(&pv.name));
         let used: Vec<Uuid> = used.map(|pv| pv.id).collect();
         used.into_iter().try_for_each(|id| self.set_spare(id, false))
+    }
+
+    /// Gives back the last extents of older disks that have none to spare for a tail (TAIL1 of `tail.rs`), if nothing lies there.
+    pub(super) fn make_room_for_tails(&mut self) {
+        let extent_size = self.extent_size();
+        let mut used: BTreeMap<PvName, u64> = BTreeMap::new();
+        let description = &self.description;
+        let of_volumes = description.logical_volumes.iter().flat_map(areas);
+        let of_jobs = description.areas_of_moves().chain(description.areas_of_conversions());
+        for area in of_volumes.chain(of_jobs.map(|(_, area)| area)) {
+            let end = used.entry(area.pv).or_default();
+            *end = area.end().max(*end);
+        }
+        for pv in &mut self.description.physical_volumes {
+            let beside = extents_beside(pv.size, pv.data_offset, extent_size);
+            if used.get(&pv.name).is_none_or(|used| *used <= beside) {
+                pv.extents = pv.extents.min(beside);
+                assert!(pv.extents > 0, "TAIL1: a disk keeps an extent");
+            }
+        }
     }
 
     pub(super) fn mark_missing(&mut self, missing: &[Uuid], returned: &[Uuid]) -> Result<(), PlanError> {

@@ -212,11 +212,11 @@ impl Draft<'_> {
             let Some(pv) = now.iter().find(|pv| pv.id == old.id) else {
                 return Err(format!("its disk {} ({}) is not in the group", old.path, old.id));
             };
-            if (pv.extents, pv.data_offset) != (old.extents, old.data_offset) {
+            if (pv.size, pv.data_offset) != (old.size, old.data_offset) {
                 return Err(format!("the disk {} has another size", pv.path));
             }
             let spare = pv.spare && backup.volumes_on(old.name).is_empty();
-            Ok(PhysicalVolume { name: old.name, spare, ..pv.clone() })
+            Ok(PhysicalVolume { name: old.name, extents: old.extents, spare, ..pv.clone() })
         });
         let restored: Vec<_> = restored.collect::<Result<_, _>>()?;
         let names: HashSet<PvName> = restored.iter().map(|pv| pv.name).collect();

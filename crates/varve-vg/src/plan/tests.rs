@@ -29,7 +29,7 @@ fn stamp(change: &str) -> Stamp {
 fn disk(number: u128, extents: u64) -> NewDisk {
     NewDisk {
         id: Uuid::from_u128(0x1000 + number),
-        size: (1 << 20) + extents * MIB4 + 4096,
+        size: (1 << 20) + extents * MIB4 + crate::TAIL_SIZE + 4096,
         data_offset: 1 << 20,
         path: format!("/dev/sd{number}"),
     }

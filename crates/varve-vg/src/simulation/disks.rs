@@ -6,7 +6,7 @@ use crate::disk::{read_label, write_label};
 use crate::model::{PvName, Role, StorePolicy};
 use crate::plan::{Change, DiskChoice, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
-use crate::relabel::{RelabelError, find_label, write_found};
+use crate::relabel::{RelabelError, Witness, find_label, write_found};
 use crate::size::SizeArgument;
 use crate::table::{Parts, table};
 use crate::{
@@ -131,7 +131,7 @@ fn a_disk_of_a_group_is_refused_and_an_emptied_one_is_free() {
     let disk = lab.disk(0);
     let refused = lab.world.run(examine(&disk.device, false, &lab.world.arena()));
     assert_eq!(refused, Err(CreateProblem::InGroup(Uuid::from_u128(1))));
-    lab.world.run(remove(&disk)).expect("no faults");
+    lab.world.run(remove(&disk, &lab.world.arena())).expect("no faults");
     assert_eq!(lab.world.run(examine(&disk.device, false, &lab.world.arena())), Ok(()));
     let survey = lab.survey([0]);
     let problem = DiskProblem::Read { path: "/dev/sd0".into(), problem: ReadProblem::NoLabel };
@@ -156,7 +156,7 @@ fn a_damaged_copy_of_the_label_is_written_again_and_two_are_an_error() {
 #[test]
 fn a_version_too_long_for_the_ring_of_a_disk_that_lags_behind_is_an_error() {
     let long = Extent::new(64 << 10, 4 * RING_BLOCKS_MIN * BLOCK_SIZE);
-    let size = long.end() + EXTENTS * EXTENT;
+    let size = long.end() + EXTENTS * EXTENT + crate::TAIL_SIZE;
     let lab = Lab { world: World::new(7), disks: (0..2).map(|_| SimDisk::new(size)).collect() };
     let arena = lab.world.arena();
     let label = |number: usize, generation, vg, ring| Label {
@@ -469,7 +469,7 @@ fn a_group_whose_rings_are_lost_is_rebuilt_from_a_backup() {
     let arena = lab.world.arena();
     let rebuilt = |numbers: &[usize]| {
         let disks = lab.boot(&numbers.iter().copied().collect());
-        lab.world.run(rebuild(backup.clone(), disks, &stamp("vg restore"), arena.clone()))
+        lab.world.run(rebuild(backup.clone(), disks, str::to_owned, &stamp("vg restore"), arena.clone()))
     };
     assert_eq!(rebuilt(&[0, 1]).err(), Some(RebuildError::NotLost("/dev/sd0".into())));
     for disk in &lab.disks {
@@ -539,7 +539,7 @@ fn a_lost_label_is_made_anew_from_the_disks_own_ring() {
     lab.disks[1].poke(0, &[0xa5; 8192]);
     assert_eq!(lab.survey([0, 1]).problems.len(), 1);
     let lost = found(1).expect("the ring is whole").expect("the label is not");
-    assert_eq!((lost.group.as_str(), lost.sequence), ("data", 2));
+    assert_eq!((lost.group.as_deref(), lost.sequence, lost.witness), (Some("data"), 2, Witness::Tail));
     let same = Label { generation: label.generation, created: label.created, ..lost.label };
     assert_eq!(same, label, "RELABEL2");
     lab.world.run(write_found(&lab.disk(1), &lost, &arena)).expect("no faults");
@@ -556,6 +556,8 @@ fn a_lost_label_is_not_guessed() {
     let ring = usize::try_from(RING.length).expect("small");
     let found = |number: usize| lab.world.run(find_label(&lab.disk(number).device, &arena));
     let newer = lab.disks[0].peek(Extent::new(0, 4096));
+    let size = RING.end() + EXTENTS * EXTENT;
+    lab.disks[0].clear(Extent::new(size, crate::TAIL_SIZE));
     lab.disks[0].poke(0, &[0xa5; 8192]);
     // Another disk's ring is here as well.
     let other = lab.disks[1].peek(Extent::new(RING.offset, 4096));

@@ -197,7 +197,8 @@ fn a_group_is_not_rebuilt_as_a_version_after_the_last() {
         backup.group.sequence = sequence;
         lab.disks[0].poke(RING.offset, &vec![0x55; usize::try_from(RING.length).expect("small")]);
         let disks = lab.boot(&lab.all());
-        let rebuilt = lab.world.run(rebuild(backup, disks, &stamp("restore"), lab.world.arena())).err();
+        let rebuilt =
+            lab.world.run(rebuild(backup, disks, str::to_owned, &stamp("restore"), lab.world.arena())).err();
         let is_refused = matches!(rebuilt, Some(RebuildError::Commit(CommitError::NumbersUsedUp { .. })));
         assert_eq!((is_refused, rebuilt.is_none()), (!is_possible, is_possible), "{rebuilt:?}");
     }

@@ -75,8 +75,10 @@ fn nothing_of_what_was_under_way_in_a_backup_goes_on_in_a_rebuilt_group() {
     }
     let disks = lab.boot(&lab.all());
     let (taken, again) = (backup.description().clone(), stamp("restore"));
-    let rebuilt =
-        lab.world.run(rebuild(taken, disks, &again, lab.world.arena())).expect("all disks are here");
+    let rebuilt = lab
+        .world
+        .run(rebuild(taken, disks, str::to_owned, &again, lab.world.arena()))
+        .expect("all disks are here");
     let text = rebuilt.group().description();
     assert!(text.moves.is_empty() && text.conversions.is_empty(), "UNDERWAY1");
     assert!(text.jobs.is_empty() && text.snapshot_sets.is_empty() && text.last_job == 7, "UNDERWAY1");
