@@ -1,9 +1,10 @@
 //! What a command ends with, and how it is printed: JSON for programs, text for users.
 
+use crate::table;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
-use varve_api::{Code, Empty, Envelope, Exit, Failure};
+use varve_api::{Code, Empty, Envelope, Exit, Failure, Plan};
 
 /// A command that did not fail.
 pub(crate) struct Answer {
@@ -17,6 +18,11 @@ impl Answer {
     pub(crate) fn new(data: &impl Serialize, text: impl Into<String>) -> Self {
         let json = serde_json::to_string(&Envelope::data(data)).expect("the nouns are plain data");
         Self { json, text: text.into(), exit: Exit::Ok }
+    }
+
+    /// What would be done.
+    pub(crate) fn planned(plan: &Plan) -> Self {
+        Self::new(plan, table::plan(plan))
     }
 
     /// Prints nothing for users.

@@ -3,7 +3,7 @@
 use crate::answer::Answer;
 use crate::client::{Client, segment};
 use crate::grammar::{Destroy, Waiting};
-use crate::{confirm, progress, table};
+use crate::{confirm, progress};
 use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,7 +59,7 @@ impl Session {
     ) -> Result<Answer, Failure> {
         if call.dry_run {
             let plan = self.plan(&call).await?;
-            return Ok(Answer::new(&plan, table::plan(&plan)));
+            return Ok(Answer::planned(&plan));
         }
         let data: T = self.send(&call, false).await?;
         Ok(Answer::new(&data, text(&data)))

@@ -244,7 +244,8 @@ fn a_dry_run_changes_nothing_and_refuses_what_the_command_refuses() {
         let words: Vec<&str> = ["image"].into_iter().chain(words.split(' ')).collect();
         let (planned, refused) = (varve(folder, &[&words[..], &["-n"]].concat()), varve(folder, &words));
         assert!(!refused.status.success(), "{words:?}");
-        assert_eq!((planned.status, text(&planned)), (refused.status, text(&refused)), "{words:?}");
+        let refusals = ((planned.status, text(&planned)), (refused.status, text(&refused)));
+        assert_eq!(refusals.0, refusals.1, "{words:?}; TARGET2");
     }
     assert!(files(folder) == before);
 }
@@ -269,7 +270,7 @@ fn an_image_replaces_a_file_only_when_that_is_said() {
         assert!(shown(folder, "target", format) == model, "{format}");
     }
     let left: Vec<String> = files(folder).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(left, ["base", "middle", "shown", "target", "top"], "nothing is left beside it");
+    assert_eq!(left, ["base", "middle", "shown", "target", "top"], "TARGET1: nothing is left beside it");
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Control {
         match self.release(group, volume, &located.home).await? {
             Err(failure) if failure.code == Code::VolumeFailed => return Err(failure),
             Err(failure) => {
-                self.warn(&name, &format!("removed although its last flush failed: {}", failure.message))
+                self.warn(&name, &format!("removed although its last flush failed: {}", failure.message));
             }
             Ok(()) => {}
         }

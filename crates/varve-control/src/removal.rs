@@ -170,13 +170,15 @@ impl Control {
         snapshots: &[SnapshotFacts],
     ) -> Result<Vec<u64>, Failure> {
         let all = self.facts(located).await;
-        let stays = |store: Uuid| {
-            all.iter().any(|facts| {
-                facts.target.store == store && !snapshots.iter().any(|gone| gone.target == facts.target)
-            })
-        };
+        let gone: BTreeSet<Target> = snapshots.iter().map(|facts| facts.target).collect();
+        let staying: BTreeSet<Uuid> = all
+            .iter()
+            .map(|facts| facts.target)
+            .filter(|target| !gone.contains(target))
+            .map(|it| it.store)
+            .collect();
         let volume = self.refreshed(located)?;
-        let emptied = volume.stores().filter(|store| !stays(store.id));
+        let emptied = volume.stores().filter(|store| !staying.contains(&store.id));
         Ok(emptied.map(|store| store.extents * located.extent_size).collect())
     }
 

@@ -10,6 +10,7 @@ use super::volume_stack::VolumeStack;
 use crate::failures;
 use crate::progress::Progress;
 use futures_util::future::{Either, select};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::Failure;
@@ -145,7 +146,10 @@ impl VolumeStack {
     pub fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
         match &self.thin {
             Some(thin) => thin.snapshots_called(names),
-            None => self.snapshots().into_iter().filter(|facts| names.contains(&facts.name)).collect(),
+            None => {
+                let names: BTreeSet<&String> = names.iter().collect();
+                self.snapshots().into_iter().filter(|facts| names.contains(&facts.name)).collect()
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use crate::client::segment;
 use crate::grammar::{Destroy, GroupVerb, MetadataOptions};
 use crate::places::{absolute, absolute_all, check_place};
 use crate::session::{Call, Session};
-use crate::table::{Table, pairs, plan};
+use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use std::path::Path;
@@ -115,8 +115,7 @@ async fn backup(session: &Session, name: &str, file: &Path, dry_run: bool) -> Re
         check_place(file).map_err(|error| unusable(file, &error))?;
         let step =
             format!("would write the description of group {name}, {} bytes, to {place}", backup.text.len());
-        let would = Plan::of_steps(vec![step]);
-        return Ok(Answer::new(&would, plan(&would)));
+        return Ok(Answer::planned(&Plan::of_steps(vec![step])));
     }
     std::fs::write(file, &backup.text).map_err(|error| unusable(file, &error))?;
     let text = format!("wrote change {} of group {name} to {place}", backup.sequence);

@@ -311,8 +311,11 @@ fn world() -> World {
     world
 }
 
+/// Lists, the beginnings of disks, and other files by name.
+type State = (Vec<String>, Vec<Vec<u8>>, Vec<(String, Vec<u8>)>);
+
 /// Everything that the lists show and that the disks say of it, and all other files.
-fn everything(world: &World) -> (Vec<String>, Vec<Vec<u8>>, Vec<(String, Vec<u8>)>) {
+fn everything(world: &World) -> State {
     let socket = world.path("varve.sock");
     let lists = ["pvs", "groups", "volumes", "pools", "snapshots", "exports", "jobs"];
     let shown = lists.map(|list| http(&socket, &format!("/v1/{list}"))).to_vec();
@@ -335,11 +338,7 @@ fn everything(world: &World) -> (Vec<String>, Vec<Vec<u8>>, Vec<(String, Vec<u8>
 }
 
 /// What differs, for a message.
-fn refuse_difference(
-    world: &World,
-    before: &(Vec<String>, Vec<Vec<u8>>, Vec<(String, Vec<u8>)>),
-    words: &str,
-) {
+fn refuse_difference(world: &World, before: &State, words: &str) {
     let now = everything(world);
     assert_eq!(now.0, before.0, "varve {words} changed a list");
     assert!(now.1 == before.1, "varve {words} changed what a disk says");

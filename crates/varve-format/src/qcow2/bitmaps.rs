@@ -1,7 +1,6 @@
 //! Persistent bitmaps of an image: a directory, and for each a table of the clusters that hold its bits.
 
 use super::error::{Qcow2Error, require};
-use super::header::Header;
 use super::{OFFSET_MASK, u32_at, u64_at};
 
 /// Bytes of the extension of the header.
@@ -68,11 +67,11 @@ impl BitmapDirectory {
     }
 
     /// Reads the directory, which `bytes` are.
-    pub fn bitmaps(&self, bytes: &[u8], header: &Header) -> Result<Vec<Bitmap>, Qcow2Error> {
+    pub fn bitmaps(&self, bytes: &[u8], cluster_size: u64) -> Result<Vec<Bitmap>, Qcow2Error> {
         let mut found = Vec::new();
         let mut at = 0;
         for _ in 0..self.count {
-            let (bitmap, length) = bitmap(bytes.get(at..).unwrap_or(&[]), header)?;
+            let (bitmap, length) = bitmap(bytes.get(at..).unwrap_or(&[]), cluster_size)?;
             found.push(bitmap);
             at += length;
         }
@@ -80,7 +79,7 @@ impl BitmapDirectory {
     }
 }
 
-fn bitmap(bytes: &[u8], header: &Header) -> Result<(Bitmap, usize), Qcow2Error> {
+fn bitmap(bytes: &[u8], cluster_size: u64) -> Result<(Bitmap, usize), Qcow2Error> {
     const TRUNCATED: Qcow2Error = Qcow2Error::Truncated("the directory of bitmaps");
     if bytes.len() < FIXED {
         return Err(TRUNCATED);
@@ -94,7 +93,7 @@ fn bitmap(bytes: &[u8], header: &Header) -> Result<(Bitmap, usize), Qcow2Error> 
     let (bits, flags) = (bytes[17], u32_at(bytes, 12));
     field(bits < 64, "granularity_bits", bits.into(), "more than 63")?;
     let (table_offset, table_entries) = (u64_at(bytes, 0), u32_at(bytes, 8));
-    let aligned = table_offset.is_multiple_of(header.cluster_size()) && table_offset < 1 << 56;
+    let aligned = table_offset.is_multiple_of(cluster_size) && table_offset < 1 << 56;
     field(aligned, "bitmap_table_offset", table_offset, "not the offset of a cluster")?;
     field(
         table_entries <= TABLE_ENTRIES_MAX,
@@ -108,9 +107,9 @@ fn bitmap(bytes: &[u8], header: &Header) -> Result<(Bitmap, usize), Qcow2Error> 
 }
 
 /// The cluster with bits that an entry of a bitmap's table leads to, if any.
-pub fn bitmap_cluster(entry: u64, header: &Header) -> Result<Option<u64>, Qcow2Error> {
+pub fn bitmap_cluster(entry: u64, cluster_size: u64) -> Result<Option<u64>, Qcow2Error> {
     let offset = entry & OFFSET_MASK;
-    let sound = offset.is_multiple_of(header.cluster_size()) && (offset == 0 || entry == offset);
+    let sound = offset.is_multiple_of(cluster_size) && (offset == 0 || entry == offset);
     require(sound, "table of a bitmap", "entry", entry, "not the offset of a cluster")?;
     Ok((offset > 0).then_some(offset))
 }

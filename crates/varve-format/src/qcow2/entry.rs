@@ -6,12 +6,10 @@
 
 use super::error::{Qcow2Error, require};
 use super::header::Header;
-use super::{SECTOR, u32_at, u64_at};
+use super::{OFFSET_MASK, SECTOR, u32_at, u64_at};
 
 /// Set in an entry if what it leads to has exactly one reference.
 pub const COPIED: u64 = 1 << 63;
-/// The bits of an offset.
-pub const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
 

@@ -13,7 +13,7 @@ mod snapshots;
 
 pub use backing::{Backing, BackingError, LAYERS_MAX, beside};
 pub use bitmaps::{Bitmap, BitmapDirectory, bitmap_cluster};
-pub use entry::{COPIED, Cluster, Entry, OFFSET_MASK, Subclusters, table_offset};
+pub use entry::{COPIED, Cluster, Entry, Subclusters, table_offset};
 pub use error::Qcow2Error;
 pub use header::{Compression, Header, L1_ENTRIES_MAX, NewHeader};
 pub use refcounts::{RefcountWidth, refcount, set_refcount};
@@ -23,6 +23,8 @@ pub use snapshots::{SnapshotEntry, decode_snapshots};
 pub const SECTOR: u64 = 512;
 /// Subclusters of a cluster of an image with extended L2 entries.
 pub const SUBCLUSTERS: u64 = 32;
+/// The bits of an offset.
+pub const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     field(bytes, at).map_or(0, u32::from_be_bytes)

@@ -114,7 +114,7 @@ impl Image {
             self.refer(walk, table, "the table of a bitmap");
             let entries = Root::read(&self.file, table.offset, bitmap.table_entries.into()).await?;
             for &entry in entries.entries() {
-                match bitmap_cluster(entry, &self.header) {
+                match bitmap_cluster(entry, self.header.cluster_size()) {
                     Ok(None) => {}
                     Ok(Some(offset)) => {
                         self.refer(walk, Extent::new(offset, self.header.cluster_size()), "bits");

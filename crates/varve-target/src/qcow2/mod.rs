@@ -180,7 +180,7 @@ async fn bitmaps_of(file: &File, header: &Header) -> Result<Vec<Bitmap>, OpenErr
     let Some(directory) = header.bitmaps else { return Ok(Vec::new()) };
     let length = directory.length.min(file.size().saturating_sub(directory.offset));
     let bytes = file.read(directory.offset, length).await?;
-    Ok(directory.bitmaps(&bytes, header)?)
+    Ok(directory.bitmaps(&bytes, header.cluster_size())?)
 }
 
 impl Image {

@@ -19,6 +19,7 @@ use super::batch::Work;
 use super::contents::Deleting;
 use super::{SnapshotStore, StoreError};
 use crate::pdata::{MapError, Pace};
+use std::collections::BTreeSet;
 use varve_block::IoError;
 use varve_block::yield_now;
 use varve_format::store::{Descriptor, Entry};
@@ -200,21 +201,23 @@ impl SnapshotStore {
         contents.deleting.get(&id).map(|deleting| reclaimed_bytes(deleting, chunk_size))
     }
 
-    /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.
+    /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each of them.
     pub async fn removals_free(&self, ids: &[u64]) -> Result<u64, StoreError> {
+        ids.iter().try_for_each(|id| self.descriptor(*id).map(drop))?;
+        let going: BTreeSet<u64> = ids.iter().copied().collect();
+        let mut next_older = None;
+        let mut removed = Vec::with_capacity(going.len());
+        for (id, descriptor) in &self.contents.borrow().snapshots {
+            match going.contains(id) {
+                true => removed.push((*id, next_older)),
+                false => next_older = Some((*id, descriptor.size)),
+            }
+        }
         let mut bytes = 0;
-        for id in ids {
-            self.descriptor(*id)?;
-            let next_older = {
-                let contents = self.contents.borrow();
-                let mut older = contents.snapshots.range(..*id).rev();
-                older
-                    .find(|(older, _)| !ids.contains(older))
-                    .map(|(next_older, descriptor)| (*next_older, descriptor.size))
-            };
+        for (id, next_older) in removed {
             // What lies between the next older snapshot and this one is nearer to the older one, whether it goes too
             // or not (SNAPREMOVE3).
-            bytes += self.map.frees(*id, next_older).await?;
+            bytes += self.map.frees(id, next_older).await?;
         }
         Ok(bytes)
     }

@@ -5,7 +5,6 @@ use super::super::disks::on_shard;
 use super::chain::open_chain;
 use super::create::bytes;
 use super::failure::failed;
-use super::planned;
 use super::target::Target;
 use crate::answer::Answer;
 use crate::grammar::{ImageConvertOptions, ImageFormat};
@@ -49,7 +48,7 @@ pub(super) fn convert(options: ImageConvertOptions, json: bool) -> Result<Answer
     let steps: Vec<String> = target.loss().into_iter().chain([copy_step]).collect();
     size_of(&source)?; // TARGET2: what would be replaced is locked now.
     if destroy.dry_run {
-        return Ok(planned(steps));
+        return Ok(Answer::planned(&Plan::of_steps(steps)));
     }
     if target.loss().is_some() {
         let what = format!("image convert to {}", path.display());

@@ -3,13 +3,12 @@
 use super::super::disks::on_shard;
 use super::chain::open_chain;
 use super::failure::failed;
-use super::planned;
 use super::target::{check_new, cut, new_file};
 use crate::answer::Answer;
 use crate::grammar::ImageCreateOptions;
 use crate::units;
 use serde::Serialize;
-use varve_api::{Code, Failure};
+use varve_api::{Code, Failure, Plan};
 use varve_format::qcow2::Backing;
 use varve_image::{Format, Selected};
 use varve_target::qcow2::{NewImage, create as create_image};
@@ -47,7 +46,11 @@ pub(super) fn create(options: &ImageCreateOptions) -> Result<Answer, Failure> {
     let room = new.room().map_err(|error| failed(&path, &error))?;
     if options.change.dry_run {
         check_new(&path)?;
-        return Ok(planned(vec![format!("would make {}: qcow2, {}", path.display(), units::size(size))]));
+        return Ok(Answer::planned(&Plan::of_steps(vec![format!(
+            "would make {}: qcow2, {}",
+            path.display(),
+            units::size(size)
+        )])));
     }
     let file = new_file(&path, room)?;
     let made = on_shard({

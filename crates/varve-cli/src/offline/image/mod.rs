@@ -10,8 +10,7 @@ mod target;
 
 use crate::answer::Answer;
 use crate::grammar::ImageVerb;
-use crate::table;
-use varve_api::{Failure, Plan};
+use varve_api::Failure;
 use varve_image::Selected;
 
 /// Carries out one verb.
@@ -25,10 +24,4 @@ pub(crate) fn image(verb: ImageVerb, json: bool) -> Result<Answer, Failure> {
         ImageVerb::Flatten { file, change } => rewrite::flatten(&file, change, json),
         ImageVerb::Convert(options) => convert::convert(options, json),
     }
-}
-
-/// What a command would do.
-fn planned(steps: Vec<String>) -> Answer {
-    let plan = Plan::of_steps(steps);
-    Answer::new(&plan, table::plan(&plan))
 }

@@ -5,7 +5,6 @@ use super::super::disks::{on_shard, unusable};
 use super::chain::{backing_of, device_of, open_chain, open_file};
 use super::convert::PIECE;
 use super::failure::failed;
-use super::planned;
 use crate::answer::Answer;
 use crate::grammar::Change;
 use crate::progress::Bar;
@@ -14,7 +13,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use varve_api::{Code, Failure};
+use varve_api::{Code, Failure, Plan};
 use varve_block::{Access, Device, Durability, Extent, IoError, KIB, ZeroOptions};
 use varve_image::{Format, Selected};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext};
@@ -142,7 +141,10 @@ pub(super) fn commit(path: &Path, change: Change, json: bool) -> Result<Answer, 
     })??;
     let (Some(written_bytes), below) = done else {
         let other = format!("would leave other images over {} of no use", done.1);
-        return Ok(planned(vec![format!("would write what {shown} holds into {}", done.1), other]));
+        return Ok(Answer::planned(&Plan::of_steps(vec![
+            format!("would write what {shown} holds into {}", done.1),
+            other,
+        ])));
     };
     let text = format!(
         "committed {shown}: {} are in {below} now; {shown} is needed no more, and other images over {below} are not to be used",
@@ -232,7 +234,9 @@ pub(super) fn flatten(path: &Path, change: Change, json: bool) -> Result<Answer,
     })??;
     let Some(written_bytes) = written_bytes else {
         let shown = path.display();
-        return Ok(planned(vec![format!("would copy what {shown} shows of its backing image into it")]));
+        return Ok(Answer::planned(&Plan::of_steps(vec![format!(
+            "would copy what {shown} shows of its backing image into it"
+        )])));
     };
     let text = format!(
         "flattened {}: it has no backing image any more; {} were copied",

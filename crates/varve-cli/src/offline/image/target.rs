@@ -39,10 +39,12 @@ impl Target {
         if metadata.file_type().is_block_device() {
             let device = open_existing(path)?;
             let size = device.length();
-            return match size < length {
-                true => Err(unusable(&OpenError::TooSmall { path: path.to_owned(), size, size_min: length })),
-                false => Ok(Self::Device(path.to_owned(), device)),
-            };
+            if size < length {
+                let (path, size, length) = (path.display(), units::size(size), units::size(length));
+                let message = format!("{path} has {size}, and the image may need {length}");
+                return Err(Failure::new(Code::DiskTooSmall, message).help("give a larger device, or a file"));
+            }
+            return Ok(Self::Device(path.to_owned(), device));
         }
         let (is_small, size) = (metadata.is_file() && metadata.size() < SECTOR, metadata.size());
         let _locked = if is_small { None } else { Some(open_existing(path)?) };
@@ -126,8 +128,7 @@ fn open_existing(path: &Path) -> Result<Arc<DiskFile>, Failure> {
     if label {
         let path = path.display();
         let message = format!("{path} is a physical volume, or was one");
-        return Err(Failure::new(Code::IsPhysicalVolume, message)
-            .help(format!("varve pv scan {path}; or wipe its label: wipefs, dd")));
+        return Err(Failure::new(Code::IsPhysicalVolume, message).help(format!("varve pv scan {path}")));
     }
     Ok(file)
 }
