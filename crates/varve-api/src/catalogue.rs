@@ -110,7 +110,8 @@ catalogue! {
     LabelDamaged = 110, NeedsRepair, "the disk's label is damaged",
         "Both copies of the label fail their checksum, or the label contradicts the disk (its size, its place). \
         Nothing was written to the disk. `varve check PATH` shows what was found. If the disk belongs to a group, stop \
-        the daemon: `varve repair PATH…` of all disks of the group makes the label anew from the disk's metadata ring.";
+        the daemon: `varve repair PATH…` of all disks of the group makes the label anew from the disk's last MiB, its \
+        metadata ring, or the other disks.";
     DuplicateDisk = 111, Failed, "two disks carry the same label",
         "A disk was copied, or is reached by two paths. Found at a start, Varve cannot know which of them holds the \
         truth and uses neither of the two: detach one of them, then `varve pv scan PATH` of the other. Beside a disk that is \
@@ -158,8 +159,9 @@ catalogue! {
         the group is not changed. `varve vg show VG` names the disks.";
     GroupDamaged = 206, NeedsRepair, "the group's description is damaged",
         "No disk of the group holds a description with a valid checksum and contents that make sense. Stop the daemon; \
-        `varve check PATH…` tells what was found, and `varve restore FILE PATH…` writes a backup, which `varve vg \
-        backup` made, back to the group's disks.";
+        `varve check PATH…` tells what was found, `varve repair PATH…` makes the description again from the last MiB of \
+        the disks, and `varve restore FILE PATH…` writes a backup, which `varve vg backup` made, back to the group's \
+        disks.";
     BadExtentSize = 207, Usage, "the extent size is not valid",
         "An extent is a power of two from 64 KiB to 1 GiB; 4 MiB unless told otherwise. It cannot be changed later.";
     BadBackup = 208, Usage, "the backup does not fit",
