@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use uuid::Uuid;
 use varve_block::{Arena, Extent, UnixTime};
-use varve_format::array::{self, Kind, MemberEntry, MemberState};
+use varve_format::array::{self, Epoch, Kind, MemberEntry, MemberState};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::{Block, node, space_page};
 use varve_format::qcow2;
@@ -56,7 +56,13 @@ fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn array() -> Vec<Vec<u8>> {
-    let member = |(number, state, away_since)| MemberEntry { id: Uuid::from_u128(number), state, away_since };
+    let member = |(number, state, away_since)| MemberEntry {
+        id: Uuid::from_u128(number),
+        state,
+        away_since,
+        left_at: if state == MemberState::Away { 6 } else { 0 },
+        is_behind: number == 1,
+    };
     let superblock = array::Superblock {
         number: 5,
         array: Uuid::from_u128(9),
@@ -68,7 +74,8 @@ fn array() -> Vec<Vec<u8>> {
         region_size: 1 << 20,
         head: 3,
         sequence: 7,
-        epoch: 0,
+        epoch: Epoch { generation: 1, revision: 2 },
+        stamp: 8,
         log_members: 0b101,
         log_disk: Uuid::nil(),
         checksums: false,
@@ -90,7 +97,15 @@ fn array() -> Vec<Vec<u8>> {
         array::Change::Clean(4, 3),
         array::Change::Content(8192, content),
     ];
-    let record = array::Record { sequence: 7, array: 9, epoch: 0, changes };
+    let record = array::Record {
+        sequence: 7,
+        array: 9,
+        epoch: Epoch { generation: 1, revision: 2 },
+        stamp: 8,
+        acknowledged: 7,
+        is_behind: false,
+        changes,
+    };
     let mut logged = vec![0; usize::try_from(record.blocks() * array::BLOCK_SIZE).expect("small")];
     record.encode(&mut logged);
     let rows = vec![(0..256).map(|sum| (sum % 7 != 0).then_some(sum)).collect(); 2];
@@ -261,7 +276,7 @@ fn pool() -> Vec<Vec<u8>> {
         Change::Remove { volume: 1 },
         Change::Create { volume: 3, bytes: 1 << 30, created: 9, flags: 4, name: "over".to_owned(), origin },
     ];
-    let record = Record { sequence: 12, pool: 7, epoch: 0, changes };
+    let record = Record { sequence: 12, pool: 7, epoch: Epoch { generation: 1, revision: 2 }, changes };
     let (mut slot, mut block) = (vec![0; 4096], vec![0; 4096]);
     superblock.encode(&mut slot, superblock.slots()[0]);
     record.encode(&mut block);

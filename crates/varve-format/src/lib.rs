@@ -2,6 +2,7 @@
 
 pub mod array;
 pub mod date;
+pub mod epoch;
 pub mod label;
 pub mod layout;
 pub mod name;

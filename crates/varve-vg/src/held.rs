@@ -194,7 +194,7 @@ mod tests {
             sequence: 1,
             next_volume: 1,
             nodes: 0,
-            epoch: 0,
+            epoch: Default::default(),
             places: vec![Place::Never],
         };
         let mut slot = vec![0; 4096];

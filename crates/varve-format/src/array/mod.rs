@@ -8,8 +8,11 @@ mod checksum_page;
 mod record;
 mod superblock;
 
+pub use crate::epoch::Epoch;
 pub use checksum_page::{CHECKSUM_PAGE_LAYOUT, CHECKSUMS_OFFSET, ChecksumPage, SPAN_SIZE, fragment_checksum};
-pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, record_blocks};
+pub use record::{
+    Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, STAMP_ENTRIES_MAX, record_blocks,
+};
 pub use superblock::{
     Kind, MEMBER_LAYOUT, MEMBERS_MAX, MemberEntry, MemberState, NUMBER_MAX, REGIONS_MAX, RING_OFFSET,
     RegionBits, SLOT_SIZE, SUPERBLOCK_LAYOUT, Superblock,
@@ -19,7 +22,7 @@ pub use uuid::Uuid;
 /// Bytes of a block of metadata.
 pub const BLOCK_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const ARRAY_VERSION: u32 = 2;
+pub const ARRAY_VERSION: u32 = 3;
 
 /// Why bytes are not the structure of an array that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

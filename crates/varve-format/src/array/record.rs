@@ -2,15 +2,17 @@
 //! missing what is written.
 //!
 //! Records lie in a ring, each in whole blocks and in one piece: directly behind the one before it, or at the ring's start. The
-//! next record has the next number; where there is none with that number, the log ends. The byte tables are [`RECORD_LAYOUT`]
+//! next record has the next number; where there is none with that number, the log ends. A stamp is a record without content, outside
+//! of the ring: it says how new a member is. The byte tables are [`RECORD_LAYOUT`]
 //! and [`ENTRY_LAYOUT`].
 //!
 //! Invariants:
 //! - ARRAYLOG1. The checksum covers all blocks of the record, with its number and the array's id.
-//! - ARRAYLOG2. A record has at least one entry and at most [`RECORD_BLOCKS_MAX`] blocks.
+//! - ARRAYLOG2. A record has at most [`RECORD_BLOCKS_MAX`] blocks, a stamp one; in a ring it has at least one entry.
 //! - ARRAYLOG3. Content begins in the block behind the last entry, in the order of the entries, whole blocks each.
 
-use super::{ArrayFormatError, BLOCK_SIZE, NUMBER_MAX, checksum_without, require};
+use super::{ArrayFormatError, BLOCK_SIZE, NUMBER_MAX, SLOT_SIZE, checksum_without, require};
+use crate::epoch::Epoch;
 use crate::layout::{Field, Layout};
 use varve_block::{Arena, Bytes, Extent, is_zero};
 
@@ -19,12 +21,28 @@ const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"VARR");
 
 const MAGIC: Field = Field::new(0, 4, "magic", "`VARR`");
 const CHECKSUM: Field = Field::new(4, 4, "checksum", "CRC32C of the whole record with this field zero");
-const SEQUENCE: Field = Field::new(8, 8, "sequence", "number of this record");
+const SEQUENCE: Field =
+    Field::new(8, 8, "sequence", "number of this record; in a stamp, of the first one that the log may lack");
 const ARRAY: Field = Field::new(16, 8, "array", "first half of the array's id");
 const BLOCKS: Field = Field::new(24, 4, "blocks", "number of blocks of 4 KiB");
 const COUNT: Field = Field::new(28, 4, "count", "number of entries");
-const EPOCH: Field = Field::new(32, 4, "epoch", "of the superblock that it follows");
-const RESERVED: Field = Field::new(36, 28, "reserved", "zero");
+const EPOCH_GENERATION: Field =
+    Field::new(32, 8, "epoch_generation", "of the epoch of the superblock that it follows");
+const EPOCH_REVISION: Field =
+    Field::new(40, 8, "epoch_revision", "of the epoch of the superblock that it follows");
+const STAMP: Field = Field::new(48, 8, "stamp", "number of the newest stamp");
+const UNACKNOWLEDGED: Field = Field::new(
+    56,
+    4,
+    "unacknowledged",
+    "number of stamps up to the newest that not all members are known to have",
+);
+const BEHIND: Field = Field::new(
+    60,
+    4,
+    "behind",
+    "1 if others count in dirty regions: this member lacked the newest stamp at an opening; else 0",
+);
 const ENTRIES: Field = Field::new(
     64,
     4032,
@@ -37,7 +55,20 @@ pub const RECORD_LAYOUT: Layout = Layout::new(
     "Array: record of the log",
     "What is about to be written. In the ring behind the superblocks of two members.",
     SIZE,
-    &[MAGIC, CHECKSUM, SEQUENCE, ARRAY, BLOCKS, COUNT, EPOCH, RESERVED, ENTRIES],
+    &[
+        MAGIC,
+        CHECKSUM,
+        SEQUENCE,
+        ARRAY,
+        BLOCKS,
+        COUNT,
+        EPOCH_GENERATION,
+        EPOCH_REVISION,
+        STAMP,
+        UNACKNOWLEDGED,
+        BEHIND,
+        ENTRIES,
+    ],
 );
 
 const KIND: Field = Field::new(
@@ -55,6 +86,8 @@ pub const ENTRY_LAYOUT: Layout =
 
 /// The most blocks that a record has.
 pub const RECORD_BLOCKS_MAX: u64 = 64;
+/// The most entries of a record that is a stamp.
+pub const STAMP_ENTRIES_MAX: usize = ENTRIES.size / ENTRY_LAYOUT.size;
 
 /// One change of what the log knows. Runs of regions are `(first, number)`.
 #[derive(Clone, Debug)]
@@ -83,7 +116,13 @@ pub struct Record {
     /// First half of the array's id.
     pub array: u64,
     /// Term of the host that wrote it; that of the superblock that it follows.
-    pub epoch: u32,
+    pub epoch: Epoch,
+    /// Number of the newest stamp, which it is on a member that has it.
+    pub stamp: u64,
+    /// The newest stamp that all members are known to have.
+    pub acknowledged: u64,
+    /// As [`MemberEntry::is_behind`](super::MemberEntry) of the member that has the stamp.
+    pub is_behind: bool,
     /// What it says.
     pub changes: Vec<Change>,
 }
@@ -102,14 +141,19 @@ impl Record {
     /// Writes the record into `bytes`, which is as long as its blocks.
     pub fn encode(&self, bytes: &mut [u8]) {
         let blocks = self.blocks();
-        assert!((1..=RECORD_BLOCKS_MAX).contains(&blocks) && !self.changes.is_empty(), "ARRAYLOG2");
-        assert!(self.sequence <= NUMBER_MAX, "ARRAY5: {}", self.sequence);
+        assert!((1..=RECORD_BLOCKS_MAX).contains(&blocks), "ARRAYLOG2");
+        assert!(self.sequence.max(self.stamp) <= NUMBER_MAX, "ARRAY5: {}", self.sequence);
         assert_eq!(bytes.len() as u64, blocks * BLOCK_SIZE);
         bytes.fill(0);
         MAGIC.put_u32(bytes, MAGIC_VALUE);
         SEQUENCE.put_u64(bytes, self.sequence);
         ARRAY.put_u64(bytes, self.array);
-        EPOCH.put_u32(bytes, self.epoch);
+        EPOCH_GENERATION.put_u64(bytes, self.epoch.generation);
+        EPOCH_REVISION.put_u64(bytes, self.epoch.revision);
+        STAMP.put_u64(bytes, self.stamp);
+        let unacknowledged = self.stamp.checked_sub(self.acknowledged).expect("ARRAY6: stamps rise");
+        UNACKNOWLEDGED.put_u32(bytes, u32::try_from(unacknowledged).unwrap_or(u32::MAX));
+        BEHIND.put_u32(bytes, u32::from(self.is_behind));
         BLOCKS.put_u32(bytes, u32::try_from(blocks).expect("ARRAYLOG2: a record has few blocks"));
         COUNT.put_u32(bytes, u32::try_from(self.changes.len()).expect("ARRAYLOG2: a record has few blocks"));
         for (change, entry) in self.changes.iter().zip(bytes[ENTRIES.offset..].chunks_mut(ENTRY_LAYOUT.size))
@@ -138,16 +182,24 @@ impl Record {
         is_one.then(|| (SEQUENCE.u64(block), blocks))
     }
 
+    /// First byte of stamp `stamp` on a member (ARRAY6).
+    pub const fn stamp_offset(stamp: u64) -> u64 {
+        stamp % 2 * SLOT_SIZE + SLOT_SIZE - BLOCK_SIZE
+    }
+
     /// The record in `bytes`, all of its blocks.
     pub fn decode(bytes: &[u8]) -> Result<Record, ArrayFormatError> {
         if MAGIC.u32(bytes) != MAGIC_VALUE || CHECKSUM.u32(bytes) != checksum_without(bytes, CHECKSUM) {
             return Err(ArrayFormatError::Checksum);
         }
-        require(RESERVED.is_zero(bytes), "reserved bytes are not zero")?;
         let (blocks, count) = (u64::from(BLOCKS.u32(bytes)), COUNT.u32(bytes) as usize);
         require(blocks * BLOCK_SIZE == bytes.len() as u64, "ARRAYLOG2: the number of blocks")?;
-        require(SEQUENCE.u64(bytes) <= NUMBER_MAX, "ARRAY5: the number of the record")?;
-        require(count > 0 && entries_end(count) <= bytes.len(), "ARRAYLOG2: the number of entries")?;
+        let number = SEQUENCE.u64(bytes).max(STAMP.u64(bytes));
+        require(number <= NUMBER_MAX, "ARRAY5: the number of the record")?;
+        let acknowledged = STAMP.u64(bytes).checked_sub(u64::from(UNACKNOWLEDGED.u32(bytes)));
+        let acknowledged = acknowledged.ok_or(ArrayFormatError::Invalid("ARRAY6: the stamp"))?;
+        require(BEHIND.u32(bytes) <= 1, "ARRAYLOG2: whether a member is behind")?;
+        require(entries_end(count) <= bytes.len(), "ARRAYLOG2: the number of entries")?;
         let (mut changes, mut at) = (Vec::with_capacity(count), entries_end(count));
         for entry in bytes[ENTRIES.offset..].chunks(ENTRY_LAYOUT.size).take(count) {
             changes.push(change_of(entry, bytes, &mut at)?);
@@ -155,8 +207,15 @@ impl Record {
         require(at == bytes.len(), "ARRAYLOG3: the content")?;
         let padding = &bytes[ENTRIES.offset + count * ENTRY_LAYOUT.size..entries_end(count)];
         require(is_zero(padding), "bytes behind the entries are not zero")?;
-        let (sequence, array) = (SEQUENCE.u64(bytes), ARRAY.u64(bytes));
-        Ok(Record { sequence, array, epoch: EPOCH.u32(bytes), changes })
+        Ok(Record {
+            sequence: SEQUENCE.u64(bytes),
+            array: ARRAY.u64(bytes),
+            epoch: Epoch { generation: EPOCH_GENERATION.u64(bytes), revision: EPOCH_REVISION.u64(bytes) },
+            stamp: STAMP.u64(bytes),
+            acknowledged,
+            is_behind: BEHIND.u32(bytes) == 1,
+            changes,
+        })
     }
 }
 
@@ -217,7 +276,8 @@ mod tests {
             Change::Zero(9, 1),
             Change::Clean(1, 3),
         ];
-        Record { sequence: 3, array: 0x0102, epoch: 4, changes }
+        let epoch = Epoch { generation: 4, revision: 5 };
+        Record { sequence: 3, array: 0x0102, epoch, stamp: 6, acknowledged: 4, is_behind: true, changes }
     }
 
     fn bytes(record: &Record, arena: &Arena) -> Bytes {
@@ -232,10 +292,14 @@ mod tests {
         let block = bytes(&sample(&arena), &arena);
         assert_eq!((&block[..4], block.len()), (&b"VARR"[..], 3 * SIZE));
         assert_eq!((block[8], block[16], block[24], block[28], block[32]), (3, 2, 3, 4, 4));
+        assert_eq!((block[40], block[48], block[56], block[60]), (5, 6, 2, 1));
         assert_eq!((block[64], block[68], block[72], block[80], block[SIZE]), (1, 2, 5, 4, 0x5a));
         assert_eq!(Record::claims(&block, 0x0102), Some((3, 3)));
         assert_eq!(Record::claims(&block, 0x0103), None);
         assert_eq!(Record::decode(&block), Ok(sample(&arena)));
+        let stamp = Record { changes: Vec::new(), ..sample(&arena) };
+        assert_eq!((Record::decode(&bytes(&stamp, &arena)), stamp.blocks()), (Ok(stamp), 1), "ARRAYLOG2");
+        assert_eq!((Record::stamp_offset(4), Record::stamp_offset(5)), (0xf000, 0x1f000), "ARRAY6");
     }
 
     #[test]

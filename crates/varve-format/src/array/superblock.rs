@@ -1,7 +1,8 @@
 //! The superblock of an array's member: a checkpoint of the members' states and of the sets of regions.
 //!
 //! Two slots of [`SLOT_SIZE`] bytes, one behind the other from byte 0 on. Number `n` lies in slot `n % 2`; the higher number
-//! counts, of all members. A superblock is as many blocks long as its sets need. The byte tables are [`SUPERBLOCK_LAYOUT`]
+//! counts, of all members. A superblock is as many blocks long as its sets need. The last block of each slot has a stamp of the
+//! member, a [`Record`](super::Record): number `s` lies in slot `s % 2`. The byte tables are [`SUPERBLOCK_LAYOUT`]
 //! and [`MEMBER_LAYOUT`].
 //!
 //! Invariants:
@@ -13,8 +14,10 @@
 //!   a region that is not there.
 //! - ARRAY5. The log lies on a log disk, or on a member at least; its head lies in the ring or at its end, and numbers that only
 //!   rise are so small that they never end.
+//! - ARRAY6. A superblock leaves the last block of its slot to a stamp; a member that left names a stamp no newer than the superblock's.
 
 use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, checksum_without, require};
+use crate::epoch::{Epoch, GENERATION_MEANING, REVISION_MEANING};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
 use varve_block::is_zero;
@@ -33,7 +36,7 @@ pub const NUMBER_MAX: u64 = 1 << 62;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffAR";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `AR`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 2");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 3");
 const CHECKSUM: Field = Field::new(12, 4, "checksum", "CRC32C of all blocks with this field zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "first byte of this slot on the member");
 const NUMBER: Field = Field::new(24, 8, "number", "number of times that superblocks were written");
@@ -50,29 +53,31 @@ const METADATA_SIZE: Field = Field::new(80, 8, "metadata_size", "bytes in front 
 const REGION_SIZE: Field = Field::new(88, 8, "region_size", "bytes of the array that a region has");
 const HEAD: Field = Field::new(96, 8, "head", "where the next record lies, in blocks from the ring's start");
 const SEQUENCE: Field = Field::new(104, 8, "sequence", "the number of that record");
-const EPOCH: Field =
-    Field::new(112, 4, "epoch", "term of the host that wrote it; 0 without a group of several hosts");
+const EPOCH_GENERATION: Field = Field::new(112, 8, "epoch_generation", GENERATION_MEANING);
+const EPOCH_REVISION: Field = Field::new(120, 8, "epoch_revision", REVISION_MEANING);
 const LOG_MEMBERS: Field =
-    Field::new(116, 4, "log_members", "bit `i`: member `i` has the log; 0 if a log disk has it");
+    Field::new(128, 4, "log_members", "bit `i`: member `i` has the log; 0 if a log disk has it");
 const PREVIOUS: Field = Field::new(
-    120,
+    132,
     4,
     "previous",
     "CRC32C of number, members and sets of the superblock that this one follows; 0 of the first",
 );
-const CHECKSUMS: Field = Field::new(124, 4, "checksums", "1 if the array has checksums, else 0");
-const TABLE: Field = Field::new(128, 288, "table", "one entry for each member, 32 bytes each");
-const LOG_DISK: Field = Field::new(416, 16, "log_disk", "UUID of the log disk that has the log, or zero");
+const CHECKSUMS: Field = Field::new(136, 4, "checksums", "1 if the array has checksums, else 0");
 const PAGES_CURRENT: Field = Field::new(
-    432,
+    140,
     4,
     "pages_current",
     "1 if the pages of checksums of all regions in the set dirty are at least as new as the last flush, else 0",
 );
-const RESERVED_2: Field = Field::new(436, 76, "reserved", "zero");
+const LOG_DISK: Field = Field::new(144, 16, "log_disk", "UUID of the log disk that has the log, or zero");
+const STAMP: Field =
+    Field::new(160, 8, "stamp", "number of the stamp that all members got before this superblock");
+const TABLE: Field = Field::new(168, 360, "table", "one entry for each member, 40 bytes each");
+const RESERVED_2: Field = Field::new(528, 112, "reserved", "zero");
 const SETS: Field = Field::new(
-    512,
-    3584,
+    640,
+    3456,
     "sets",
     "three sets of regions, one bit a region, each a multiple of 8 bytes: dirty, missed, written; goes on to the end of the blocks",
 );
@@ -99,13 +104,15 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         REGION_SIZE,
         HEAD,
         SEQUENCE,
-        EPOCH,
+        EPOCH_GENERATION,
+        EPOCH_REVISION,
         LOG_MEMBERS,
         PREVIOUS,
         CHECKSUMS,
-        TABLE,
-        LOG_DISK,
         PAGES_CURRENT,
+        LOG_DISK,
+        STAMP,
+        TABLE,
         RESERVED_2,
         SETS,
     ],
@@ -113,20 +120,27 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
 
 const ID: Field = Field::new(0, 16, "id", "UUID of the member");
 const STATE: Field = Field::new(16, 4, "state", "1 in sync, 2 away, 3 catching up");
-const RESERVED_3: Field = Field::new(20, 4, "reserved", "zero");
+const BEHIND: Field =
+    Field::new(20, 4, "behind", "1 if other members count in the set dirty: this one may be older; else 0");
 const AWAY_SINCE: Field =
     Field::new(24, 8, "away_since", "number of the superblock that called it away first; 0 if it is not");
+const LEFT_AT: Field = Field::new(
+    32,
+    8,
+    "left_at",
+    "number of the stamp that it has at least if it is the one that left; 0 if it is not away",
+);
 
 /// The byte table of an entry of the members.
 pub const MEMBER_LAYOUT: Layout = Layout::new(
     "Array: member",
     "What the array knows of a member.",
-    32,
-    &[ID, STATE, RESERVED_3, AWAY_SINCE],
+    40,
+    &[ID, STATE, BEHIND, AWAY_SINCE, LEFT_AT],
 );
 
 const _: () = assert!(TABLE.size == MEMBERS_MAX * MEMBER_LAYOUT.size);
-const _: () = assert!(SETS.offset as u64 + 3 * REGIONS_MAX / 8 <= SLOT_SIZE);
+const _: () = assert!(SETS.offset as u64 + 3 * REGIONS_MAX / 8 <= SLOT_SIZE - BLOCK_SIZE);
 
 /// How an array lays its bytes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +171,10 @@ pub struct MemberEntry {
     pub state: MemberState,
     /// The number of the superblock that called it away first; 0 if it is in sync.
     pub away_since: u64,
+    /// Stamp that it has at least if it is away and comes back as it left; else 0.
+    pub left_at: u64,
+    /// Whether others count in dirty regions, because it lacked the newest stamp when the array was opened.
+    pub is_behind: bool,
 }
 
 /// A set of regions, one bit each: region `r` is bit `r % 64` of word `r / 64`.
@@ -186,7 +204,7 @@ pub struct Superblock {
     /// The number of that record.
     pub sequence: u64,
     /// Term of the host that wrote it. Records of the log repeat it.
-    pub epoch: u32,
+    pub epoch: Epoch,
     /// Bit `i`: member `i` has the log. None has it if a log disk does.
     pub log_members: u32,
     /// The log disk that has the log; nil if members have it.
@@ -198,6 +216,8 @@ pub struct Superblock {
     /// Whether the pages of checksums of all regions in `dirty` are at least as new as the last flush, and no fragment there was changed
     /// since: what fits them may be read although a data member is missing.
     pub pages_current: bool,
+    /// The stamp that all members got before this superblock.
+    pub stamp: u64,
     /// The members, in their places.
     pub members: Vec<MemberEntry>,
     /// Regions in which members may differ.
@@ -261,11 +281,13 @@ impl Superblock {
         require(self.checksums || !self.pages_current, "ARRAY4: there are no pages")?;
         let is_somewhere = have_log == self.log_disk.is_nil() && self.log_members >> count == 0;
         require(is_somewhere, "ARRAY5: who has the log")?;
-        let numbers = [self.number, self.sequence, self.metadata_size];
+        let numbers = [self.number, self.sequence, self.metadata_size, self.stamp];
         require(numbers.iter().all(|number| *number <= NUMBER_MAX), "ARRAY5: a number that only rises")?;
+        let was_before = |member: &MemberEntry| (1..=self.number).contains(&member.away_since);
         let is_before = |member: &MemberEntry| match member.state {
-            MemberState::InSync => member.away_since == 0,
-            MemberState::Away | MemberState::CatchingUp => (1..=self.number).contains(&member.away_since),
+            MemberState::InSync => member.away_since == 0 && member.left_at == 0,
+            MemberState::CatchingUp => was_before(member) && member.left_at == 0 && !member.is_behind,
+            MemberState::Away => was_before(member) && member.left_at <= self.stamp && !member.is_behind,
         };
         require(self.members.iter().all(is_before), "ARRAY5: since when a member is away")
     }
@@ -289,7 +311,6 @@ impl Superblock {
         PLACE.put_u32(bytes, self.place);
         MEMBERS.put_u32(bytes, small(self.members.len()));
         KIND.put_u32(bytes, if self.kind == Kind::Mirror { 1 } else { 2 });
-        EPOCH.put_u32(bytes, self.epoch);
         LOG_MEMBERS.put_u32(bytes, self.log_members);
         LOG_DISK.put_uuid(bytes, self.log_disk);
         PREVIOUS.put_u32(bytes, self.previous);
@@ -301,7 +322,9 @@ impl Superblock {
         for (member, entry) in self.members.iter().zip(bytes[TABLE.offset..].chunks_mut(MEMBER_LAYOUT.size)) {
             ID.put_uuid(entry, member.id);
             STATE.put_u32(entry, state_number(member.state));
+            BEHIND.put_u32(entry, u32::from(member.is_behind));
             AWAY_SINCE.put_u64(entry, member.away_since);
+            LEFT_AT.put_u64(entry, member.left_at);
         }
         let words = self.dirty.iter().chain(&self.missed).chain(&self.written);
         for (word, place) in words.zip(bytes[SETS.offset..].chunks_exact_mut(8)) {
@@ -311,7 +334,7 @@ impl Superblock {
         CHECKSUM.put_u32(bytes, checksum);
     }
 
-    fn numbers(&self) -> [(Field, u64); 8] {
+    fn numbers(&self) -> [(Field, u64); 11] {
         [
             (ADDRESS, self.slot()),
             (NUMBER, self.number),
@@ -321,6 +344,9 @@ impl Superblock {
             (REGION_SIZE, self.region_size),
             (HEAD, self.head),
             (SEQUENCE, self.sequence),
+            (EPOCH_GENERATION, self.epoch.generation),
+            (EPOCH_REVISION, self.epoch.revision),
+            (STAMP, self.stamp),
         ]
     }
 
@@ -328,7 +354,7 @@ impl Superblock {
     pub fn claims(block: &[u8], address: u64) -> Option<usize> {
         let length = BLOCKS.u32(block) as usize * BLOCK_SIZE as usize;
         let is_one = MAGIC.bytes(block) == MAGIC_VALUE && ADDRESS.u64(block) == address;
-        (is_one && (BLOCK_SIZE as usize..=SLOT_SIZE as usize).contains(&length)).then_some(length)
+        (is_one && (BLOCK_SIZE as usize..SLOT_SIZE as usize).contains(&length)).then_some(length)
     }
 
     /// The superblock in `bytes`, all of its blocks, which were read from byte `address` of the member on.
@@ -358,12 +384,13 @@ impl Superblock {
             region_size: REGION_SIZE.u64(bytes),
             head: HEAD.u64(bytes),
             sequence: SEQUENCE.u64(bytes),
-            epoch: EPOCH.u32(bytes),
+            epoch: Epoch { generation: EPOCH_GENERATION.u64(bytes), revision: EPOCH_REVISION.u64(bytes) },
             log_members: LOG_MEMBERS.u32(bytes),
             log_disk: LOG_DISK.uuid(bytes),
             previous: PREVIOUS.u32(bytes),
             checksums: CHECKSUMS.u32(bytes) == 1,
             pages_current: PAGES_CURRENT.u32(bytes) == 1,
+            stamp: STAMP.u64(bytes),
             members: Vec::with_capacity(count),
             dirty: Vec::new(),
             missed: Vec::new(),
@@ -403,14 +430,20 @@ fn state_number(state: MemberState) -> u32 {
 }
 
 fn member_of(entry: &[u8]) -> Result<MemberEntry, ArrayFormatError> {
-    require(RESERVED_3.is_zero(entry), "reserved bytes are not zero")?;
+    require(BEHIND.u32(entry) <= 1, "ARRAY3: whether a member is behind")?;
     let state = match STATE.u32(entry) {
         1 => MemberState::InSync,
         2 => MemberState::Away,
         3 => MemberState::CatchingUp,
         _ => return Err(ArrayFormatError::Invalid("ARRAY3: the state of a member")),
     };
-    Ok(MemberEntry { id: ID.uuid(entry), state, away_since: AWAY_SINCE.u64(entry) })
+    Ok(MemberEntry {
+        id: ID.uuid(entry),
+        state,
+        away_since: AWAY_SINCE.u64(entry),
+        left_at: LEFT_AT.u64(entry),
+        is_behind: BEHIND.u32(entry) == 1,
+    })
 }
 
 fn kind_of(number: u32) -> Result<Kind, ArrayFormatError> {
@@ -426,7 +459,8 @@ mod tests {
     use super::*;
 
     fn member(id: u128, state: MemberState, away_since: u64) -> MemberEntry {
-        MemberEntry { id: Uuid::from_u128(id), state, away_since }
+        let left_at = if state == MemberState::Away { away_since + 1 } else { 0 };
+        MemberEntry { id: Uuid::from_u128(id), state, away_since, left_at, is_behind: id == 1 }
     }
 
     fn sample() -> Superblock {
@@ -441,12 +475,13 @@ mod tests {
             region_size: 1 << 20,
             head: 9,
             sequence: 10,
-            epoch: 11,
+            epoch: Epoch { generation: 11, revision: 12 },
             log_members: 0b101,
             log_disk: Uuid::nil(),
-            previous: 12,
+            previous: 13,
             checksums: true,
             pages_current: true,
+            stamp: 14,
             members: vec![
                 member(1, MemberState::InSync, 0),
                 member(2, MemberState::Away, 6),
@@ -469,10 +504,13 @@ mod tests {
         let block = bytes(&sample());
         assert_eq!((&block[..8], block.len()), (&MAGIC_VALUE[..], 4096));
         assert_eq!((block[24], block[47], block[52], block[56], block[60]), (7, 2, 2, 3, 2));
-        assert_eq!((block[96], block[104], block[112], block[116], block[120]), (9, 10, 11, 5, 12));
-        assert_eq!(block[124], 1);
-        assert_eq!((block[143], block[144], block[176], block[184]), (1, 1, 2, 6));
-        assert_eq!((block[512], block[520], block[528], block[544]), (1, 1 << 5, 3, 255));
+        assert_eq!((block[96], block[104], block[112], block[120]), (9, 10, 11, 12));
+        assert_eq!((block[128], block[132], block[136], block[140], block[160]), (5, 13, 1, 1, 14));
+        assert_eq!(
+            (block[183], block[184], block[188], block[224], block[232], block[240]),
+            (1, 1, 1, 2, 6, 7)
+        );
+        assert_eq!((block[640], block[648], block[656], block[672]), (1, 1 << 5, 3, 255));
         assert_eq!(Superblock::claims(&block, SLOT_SIZE), Some(4096));
         assert_eq!(Superblock::decode(&block, SLOT_SIZE), Ok(sample()));
         let large = Superblock {
@@ -482,10 +520,10 @@ mod tests {
             written: vec![9; 2048],
             ..sample()
         };
-        assert!(large.length() as u64 <= SLOT_SIZE, "ARRAY4");
+        assert!(large.length() as u64 <= SLOT_SIZE - BLOCK_SIZE, "ARRAY6");
         assert_eq!(Superblock::decode(&bytes(&large), SLOT_SIZE), Ok(large));
         let block = bytes(&on_log_disk());
-        assert_eq!((block[52], block[116], block[415], block[431], block[432]), (3, 0, 0, 77, 1), "ARRAY5");
+        assert_eq!((block[52], block[128], block[159], block[140]), (3, 0, 77, 1), "ARRAY5");
         assert_eq!(Superblock::decode(&block, SLOT_SIZE), Ok(on_log_disk()));
     }
 
@@ -527,6 +565,7 @@ mod tests {
             (Superblock { place: 4, ..on_log_disk() }, "ARRAY3"),
             (Superblock { number: u64::MAX, ..sample() }, "ARRAY5"),
             (Superblock { number: 5, ..sample() }, "ARRAY5"),
+            (Superblock { stamp: 6, ..sample() }, "ARRAY5"),
         ];
         for (superblock, rule) in wrong {
             match superblock.check() {

@@ -26,7 +26,7 @@ pub use volume::{ORIGIN_ENTRIES, VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_
 /// Bytes of a part: the unit of mappings, and of every metadata block.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const POOL_VERSION: u32 = 4;
+pub const POOL_VERSION: u32 = 5;
 
 const SIZE: usize = PART_SIZE as usize;
 

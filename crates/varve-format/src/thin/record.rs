@@ -11,6 +11,7 @@
 //! - RECORD3. No record has a number above [`NUMBER_MAX`].
 
 use super::{NUMBER_MAX, ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
+use crate::epoch::Epoch;
 use crate::layout::{Field, Layout};
 use crate::pdata::Block;
 use varve_block::is_zero;
@@ -23,8 +24,11 @@ const SEQUENCE: Field = Field::new(8, 8, "sequence", "number of this record");
 const POOL: Field = Field::new(16, 8, "pool", "first half of the pool's id");
 const BLOCKS: Field = Field::new(24, 4, "blocks", "number of blocks of 4 KiB");
 const COUNT: Field = Field::new(28, 4, "count", "number of entries");
-const EPOCH: Field = Field::new(32, 4, "epoch", "of the superblock that it follows");
-const RESERVED: Field = Field::new(36, 28, "reserved", "zero");
+const EPOCH_GENERATION: Field =
+    Field::new(32, 8, "epoch_generation", "of the epoch of the superblock that it follows");
+const EPOCH_REVISION: Field =
+    Field::new(40, 8, "epoch_revision", "of the epoch of the superblock that it follows");
+const RESERVED: Field = Field::new(48, 16, "reserved", "zero");
 const ENTRIES: Field =
     Field::new(64, 4032, "entries", "`count` entries, on to the end of the blocks; then zeros");
 
@@ -33,7 +37,7 @@ pub const RECORD_LAYOUT: Layout = Layout::new(
     "Thin pool: record of the log",
     "What has changed, in order. In the ring behind the superblocks.",
     SIZE,
-    &[MAGIC, CHECKSUM, SEQUENCE, POOL, BLOCKS, COUNT, EPOCH, RESERVED, ENTRIES],
+    &[MAGIC, CHECKSUM, SEQUENCE, POOL, BLOCKS, COUNT, EPOCH_GENERATION, EPOCH_REVISION, RESERVED, ENTRIES],
 );
 
 const KIND: Field = Field::new(
@@ -128,7 +132,7 @@ pub struct Record {
     /// First half of the pool's id.
     pub pool: u64,
     /// Term of the host that wrote it; that of the superblock that it follows.
-    pub epoch: u32,
+    pub epoch: Epoch,
     /// What it says.
     pub changes: Vec<Change>,
 }
@@ -155,7 +159,8 @@ impl Record {
         MAGIC.put_u32(bytes, MAGIC_VALUE);
         SEQUENCE.put_u64(bytes, self.sequence);
         POOL.put_u64(bytes, self.pool);
-        EPOCH.put_u32(bytes, self.epoch);
+        EPOCH_GENERATION.put_u64(bytes, self.epoch.generation);
+        EPOCH_REVISION.put_u64(bytes, self.epoch.revision);
         BLOCKS.put_u32(bytes, u32::try_from(blocks).expect("RECORD2: a record has few blocks"));
         COUNT.put_u32(bytes, u32::try_from(self.changes.len()).expect("RECORD2: a record has few blocks"));
         let mut at = ENTRIES.offset;
@@ -204,7 +209,8 @@ impl Record {
         require(!changes.is_empty(), "RECORD2: no entry")?;
         require(is_zero(&bytes[at..]), "bytes behind the entries are not zero")?;
         let (sequence, pool) = (SEQUENCE.u64(bytes), POOL.u64(bytes));
-        Ok(Record { sequence, pool, epoch: EPOCH.u32(bytes), changes })
+        let epoch = Epoch { generation: EPOCH_GENERATION.u64(bytes), revision: EPOCH_REVISION.u64(bytes) };
+        Ok(Record { sequence, pool, epoch, changes })
     }
 }
 
@@ -306,7 +312,7 @@ mod tests {
             Change::Create { volume: 1, bytes: 8192, created: 9, flags: 4, origin, name },
             Change::ShowLess { volume: 1, bytes: 4096 },
         ];
-        Record { sequence: 5, pool: 6, epoch: 7, changes }
+        Record { sequence: 5, pool: 6, epoch: Epoch { generation: 7, revision: 8 }, changes }
     }
 
     fn bytes(record: &Record) -> Vec<u8> {
@@ -319,7 +325,7 @@ mod tests {
     fn golden_bytes_and_round_trip() {
         let block = bytes(&sample());
         assert_eq!(&block[..4], b"VREC");
-        assert_eq!((block[8], block[16], block[24], block[28], block[32]), (5, 6, 1, 14, 7));
+        assert_eq!((block[8], block[16], block[24], block[28], block[32], block[40]), (5, 6, 1, 14, 7, 8));
         assert_eq!(
             block[64..96],
             [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]

@@ -13,6 +13,7 @@
 //! - POOL5. No more blocks are free than there are, and numbers that only rise are so small that they never end.
 
 use super::{POOL_VERSION, PoolFormatError, SIZE, checksum_without, require};
+use crate::epoch::{Epoch, GENERATION_MEANING, REVISION_MEANING};
 use crate::layout::{Field, Layout};
 use crate::pdata::Block;
 use crate::pdata::link::Link;
@@ -33,7 +34,7 @@ pub const NUMBER_MAX: u64 = 1 << 62;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTP";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `TP`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 4");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 5");
 const CHECKSUM: Field = Field::new(12, 4, "checksum", "CRC32C of the whole slot with this field zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "first block of 4 KiB of this slot");
 const NUMBER: Field = Field::new(24, 8, "number", "number of times that a superblock was written");
@@ -52,9 +53,9 @@ const HEAD: Field = Field::new(112, 8, "head", "where the next record lies, in b
 const SEQUENCE: Field = Field::new(120, 8, "sequence", "the number of that record");
 const NEXT_VOLUME: Field = Field::new(128, 8, "next_volume", "the id that no volume has had yet");
 const NODES: Field = Field::new(136, 8, "nodes", "number of nodes of all maps");
-const EPOCH: Field =
-    Field::new(144, 4, "epoch", "term of the host that wrote it; 0 without a group of several hosts");
-const RESERVED: Field = Field::new(148, 108, "reserved", "zero");
+const EPOCH_GENERATION: Field = Field::new(144, 8, "epoch_generation", GENERATION_MEANING);
+const EPOCH_REVISION: Field = Field::new(152, 8, "epoch_revision", REVISION_MEANING);
+const RESERVED: Field = Field::new(160, 96, "reserved", "zero");
 const PLACES: Field = Field::new(
     256,
     3840,
@@ -86,7 +87,8 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         SEQUENCE,
         NEXT_VOLUME,
         NODES,
-        EPOCH,
+        EPOCH_GENERATION,
+        EPOCH_REVISION,
         RESERVED,
         PLACES,
     ],
@@ -125,7 +127,7 @@ pub struct Superblock {
     /// Nodes of all maps.
     pub nodes: u64,
     /// Term of the host that wrote it; 0 without a group of several hosts. Records of the log repeat it.
-    pub epoch: u32,
+    pub epoch: Epoch,
     /// Which place of each group of the space map counts.
     pub places: Vec<Place>,
 }
@@ -191,7 +193,8 @@ impl Superblock {
         MAGIC.put(slot, MAGIC_VALUE);
         VERSION.put_u32(slot, POOL_VERSION);
         POOL.put_uuid(slot, self.pool);
-        EPOCH.put_u32(slot, self.epoch);
+        EPOCH_GENERATION.put_u64(slot, self.epoch.generation);
+        EPOCH_REVISION.put_u64(slot, self.epoch.revision);
         ADDRESS.put_u64(slot, address.number());
         for (field, value) in self.numbers() {
             field.put_u64(slot, value);
@@ -254,7 +257,7 @@ impl Superblock {
             sequence: SEQUENCE.u64(slot),
             next_volume: NEXT_VOLUME.u64(slot),
             nodes: NODES.u64(slot),
-            epoch: EPOCH.u32(slot),
+            epoch: Epoch { generation: EPOCH_GENERATION.u64(slot), revision: EPOCH_REVISION.u64(slot) },
             places: Vec::new(),
         };
         superblock.check()?;
@@ -294,7 +297,7 @@ mod tests {
             sequence: 12,
             next_volume: 13,
             nodes: 14,
-            epoch: 15,
+            epoch: Epoch { generation: 15, revision: 16 },
             places: vec![Place::First, Place::Never, Place::Second, Place::Never],
         }
     }
@@ -310,8 +313,8 @@ mod tests {
         let slot = bytes(&sample());
         assert_eq!(&slot[..8], MAGIC_VALUE);
         assert_eq!(
-            (slot[16], slot[24], slot[47], slot[80], slot[112], slot[144], slot[256]),
-            (2, 3, 2, 7, 11, 15, 0b10_0001)
+            (slot[16], slot[24], slot[47], slot[80], slot[112], slot[144], slot[152], slot[256]),
+            (2, 3, 2, 7, 11, 15, 16, 0b10_0001)
         );
         assert_eq!(Superblock::slot_length(&slot[..SIZE], SECOND), Some(2));
         assert_eq!(Superblock::decode(&slot, SECOND), Ok(sample()));

@@ -10,7 +10,7 @@ use futures_util::{FutureExt, StreamExt};
 use std::pin::pin;
 use std::time::Duration;
 use varve_block::{Extent, IoError, LocalFuture, LockMode, Moment};
-use varve_format::array::MemberState;
+use varve_format::array::{MemberState, STAMP_ENTRIES_MAX};
 
 /// How long work rests that could not be done.
 const REST: Duration = Duration::from_secs(2);
@@ -51,7 +51,8 @@ impl Array {
                     if matches!(work, Work::CatchUp(..)) {
                         caught_up += outcomes.iter().filter(|outcome| is_done(outcome)).count();
                     }
-                    if caught_up >= CAUGHT_UP_MAX {
+                    let is_equal = matches!(work, Work::Resync(_)) && self.regions.unsynced().is_empty();
+                    if caught_up >= CAUGHT_UP_MAX || is_equal {
                         caught_up = 0;
                         self.wants_superblock.set(true);
                         let _told = self.reconfigure().await; // The next request gets the error, too.
@@ -189,6 +190,7 @@ impl Array {
         if lacks_flush && self.flush().await.is_ok() {
             self.regions.retire(self.options.clock.now(), delay, skips_flush);
         }
+        self.stamp_clean().await;
         let next = self.regions.next_retirement(self.options.clock.now(), delay);
         if next.is_none() && self.regions.has_clean() {
             // There are no writes any more: no mark is coming that this could ride with.
@@ -200,6 +202,26 @@ impl Array {
             }
         }
         next.map(|next| next.max(self.options.clock.now().after(delay / 4 + LOOK_MIN)))
+    }
+
+    /// Tells members what is about to become clean in the log of a log disk (STAMP1).
+    async fn stamp_clean(&self) {
+        while self.log.is_on_log_disk() {
+            let inside = self.gate.enter().await;
+            let clean = self.regions.unstamped(STAMP_ENTRIES_MAX);
+            if clean.is_empty() || self.is_leaving() {
+                return;
+            }
+            let failed = self.log.stamp(&self.members, &clean).await;
+            if !failed.is_empty() {
+                self.members.leave(failed);
+                drop(inside);
+                let _told = self.reconfigure().await; // The next request gets the error, too.
+                return;
+            }
+            self.log.stamps().end();
+            self.regions.stamped(&clean);
+        }
     }
 
     /// Waits until something has changed since `changes`, or until `due`, or for a rest.

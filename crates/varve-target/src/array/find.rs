@@ -9,9 +9,11 @@
 
 use super::election::{Election, Found, Worth, elect};
 use super::geometry::kind_of;
+use super::log_copy::LogCopy;
 use super::log_disk::is_of;
 use super::slow::{Requests, TICKS, Watch};
-use super::{ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member};
+use super::stamps::{Shown, read_stamps};
+use super::{ArrayError, ArrayLayout, ArrayOptions, ArraySpec, Member};
 use crate::journal::Newest;
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -25,6 +27,8 @@ pub(super) struct FoundMembers {
     pub(super) found: Vec<Found>,
     /// What the log disk has.
     pub(super) log: Found,
+    /// The newest stamp of each member that has a superblock.
+    pub(super) shown: Vec<Shown>,
     /// Damaged slots, and the places of their members; the log disk is behind the last one.
     pub(super) damaged: Vec<(usize, u64)>,
     /// The requests on each member, and on the log disk; those on one that has not answered are abandoned.
@@ -55,12 +59,14 @@ impl FoundMembers {
                 None if place == count => Ok((Found::Missing, Vec::new())),
                 _ => find(spec, place, watched, &options.arena).await,
             };
-            (place, answer)
+            let newest = shown_by(spec, &answer, watched.get(place), &options.arena).await;
+            (place, answer, newest)
         });
         let mut finding: FuturesUnordered<_> = finding.collect();
         let mut this = Self {
             found: vec![Found::Missing; count],
             log: Found::Missing,
+            shown: vec![Shown::default(); count],
             damaged: Vec::new(),
             requests,
             watch,
@@ -71,8 +77,9 @@ impl FoundMembers {
         let mut awaited = vec![true; count + 1];
         while !finding.is_empty() {
             match select(finding.next(), pin!(options.clock.sleep_until(due))).await {
-                Either::Left((Some((place, answer)), _)) if awaited[place] => {
+                Either::Left((Some((place, answer, newest)), _)) if awaited[place] => {
                     awaited[place] = false;
+                    this.shown.get_mut(place).into_iter().for_each(|shown| *shown = newest.clone());
                     match answer {
                         Ok((found, slots)) => {
                             *this.found.get_mut(place).unwrap_or(&mut this.log) = found;
@@ -110,8 +117,7 @@ impl FoundMembers {
 
     /// Which of the members that have answered are believed.
     pub(super) fn elect(&self, spec: &ArraySpec, options: &ArrayOptions) -> Result<Election, ArrayError> {
-        let believes_stale = options.injected_bug == Some(InjectedBug::BelieveStale);
-        elect(spec.layout, &self.found, options.accept_missing, believes_stale)
+        elect(spec.layout, (&self.found, &self.shown), options.accept_missing, options.injected_bug)
     }
 }
 
@@ -141,6 +147,31 @@ async fn find(
     match is_in_place(spec, found, members, arena).await {
         true => Ok((Found::Blank, damaged)), // FIND2
         false => Err(ArrayError::Exchanged { place, found }),
+    }
+}
+
+/// The newest stamp of `member`, if it has answered with a superblock.
+async fn shown_by(
+    spec: &ArraySpec,
+    answer: &Result<(Found, Vec<u64>), ArrayError>,
+    member: Option<&Member>,
+    arena: &Arena,
+) -> Shown {
+    match (answer, member.and_then(|member| member.device.as_ref())) {
+        (Ok((Found::Superblock(own), _)), Some(device)) => shown(spec, device, own, arena).await,
+        _ => Shown::default(),
+    }
+}
+
+/// The newest stamp of the member with superblock `own`: in its ring if it has the log, else in blocks of their own.
+pub(super) async fn shown(spec: &ArraySpec, device: &Device, own: &Superblock, arena: &Arena) -> Shown {
+    let shown = read_stamps(device, spec.id, own, arena).await;
+    if own.log_members >> own.place & 1 == 0 {
+        return shown;
+    }
+    match LogCopy::new(spec, own, device, arena).newest().await {
+        Some(record) => shown.or_newer(record),
+        None => shown,
     }
 }
 
@@ -232,7 +263,7 @@ impl crate::journal::Superblock for Superblock {
 
 /// Whether `superblock` is one of the array `spec`, of whatever size, that can be followed by others.
 fn compare(spec: &ArraySpec, superblock: &Superblock) -> Result<(), ArrayError> {
-    if superblock.number.max(superblock.sequence) > NUMBER_MAX / 2 {
+    if superblock.number.max(superblock.sequence).max(superblock.stamp) > NUMBER_MAX / 2 {
         return Err(ArrayError::Mismatch("its numbers are near their end"));
     }
     let (kind, block_size) = kind_of(spec.layout);

@@ -36,6 +36,14 @@ pub enum InjectedBug {
     BelieveStaleLog,
     /// A log whose disk is missing counts as empty (breaks LOGDISK3).
     ForgetLostLog,
+    /// A member is as new as its superblock's number says (breaks STAMP3 and STAMP4).
+    NumbersAlone,
+    /// What is clean is no stamp (breaks STAMP1).
+    StampMarksAlone,
+    /// What is marked is no stamp (breaks STAMP1).
+    StampCleansAlone,
+    /// A member that lacks the newest stamp decides what dirty regions hold (breaks STAMP5).
+    ResyncFromBehind,
     /// A member that was too slow is taken back while requests are under way on it (breaks SLOW1).
     BelieveSlow,
 }

@@ -1,26 +1,29 @@
 //! The log of an array: what has to be durable before members are written, and what no longer is dirty.
 //!
 //! It stands on the house's journal: commits are shared, records lie in a ring, and a superblock begins it anew. The ring lies
-//! on two members, or on a log disk. A record that only one of two took counts as written once it is durable that the other one is away.
+//! on two members, or on a log disk; all other members get a record as a stamp (STAMP1). A record that only one of two took counts as written once it is durable that the other one is away.
 //!
 //! Invariants:
 //! - ARRAYLOG4. A region is marked in memory when a record that says so is durable on all that have the log and are not away.
 //! - ARRAYLOG5. The ring never forgets: when it is tight the commit does not begin, and a superblock is written first.
 
+use super::log_copy::regions_of;
 use super::log_disk::LogDisk;
 use super::members::Members;
 use super::regions::{Regions, runs};
+use super::stamps::Stamps;
 use crate::journal::{GroupCommit, LogStart, Ring};
+use futures_util::future::join;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{
     Arena, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Io, IoError, Shape,
 };
-use varve_format::array::{BLOCK_SIZE, Change, RECORD_BLOCKS_MAX, RING_OFFSET, Record, record_blocks};
+use varve_format::array::{
+    BLOCK_SIZE, Change, RECORD_BLOCKS_MAX, RING_OFFSET, Record, STAMP_ENTRIES_MAX, record_blocks,
+};
 
-/// The most entries of a record.
-const ENTRIES_MAX: usize = 1000;
 /// Members that have the log at most.
 pub(super) const LOG_COPIES: usize = 2;
 
@@ -33,6 +36,9 @@ pub(super) struct Log {
     pending: RefCell<Pending>,
     copies: RefCell<Rc<Copies>>,
     records: Cell<u64>,
+    stamps: Stamps,
+    /// The number of the first record that holders may lack.
+    next: Cell<u64>,
 }
 
 /// A holder of the log.
@@ -64,7 +70,14 @@ struct PendingContent {
 pub(super) struct Stop;
 
 impl Log {
-    pub(super) fn new(array: u64, ring_size: u64, begin: LogStart, arena: Arena) -> Self {
+    /// A log that goes on at `begin`; `next` is the number of the first record that it lacks.
+    pub(super) fn new(
+        array: u64,
+        ring_size: u64,
+        (begin, next): (LogStart, u64),
+        stamps: Stamps,
+        arena: Arena,
+    ) -> Self {
         let (first, blocks) = (RING_OFFSET / BLOCK_SIZE, ring_size / BLOCK_SIZE);
         Self {
             group: GroupCommit::default(),
@@ -74,12 +87,19 @@ impl Log {
             pending: RefCell::default(),
             copies: RefCell::default(),
             records: Cell::new(0),
+            stamps,
+            next: Cell::new(next),
         }
     }
 
     /// How many records were written since the array was opened.
     pub(super) fn records(&self) -> u64 {
         self.records.get()
+    }
+
+    /// How new members are.
+    pub(super) fn stamps(&self) -> &Stamps {
+        &self.stamps
     }
 
     /// The log lies there from now on, and is empty: a superblock that says so is durable.
@@ -89,6 +109,7 @@ impl Log {
         assert!((1..=LOG_COPIES).contains(&copies.len()), "ARRAYLOG4: {} copies of the log", copies.len());
         assert!(!self.group.is_under_way(), "ARRAYLOG5: a record is being written");
         self.ring.release();
+        self.next.set(self.ring.sequence());
         let end = (self.ring.first() + self.ring.blocks()) * BLOCK_SIZE;
         self.copies.replace(Rc::new(Copies { copies, failed: RefCell::default(), end }));
     }
@@ -148,9 +169,8 @@ impl Log {
         }
         self.group.begin();
         let batch = self.take_batch(regions);
-        let outcome = self.append(&batch.changes).await;
+        let failed = self.append(&batch, regions, members).await;
         self.group.end();
-        let failed = outcome.unwrap_or_else(|_| self.holders());
         if !failed.is_empty() {
             for holder in failed {
                 match holder {
@@ -175,7 +195,7 @@ impl Log {
     fn take_batch(&self, regions: &Regions) -> Batch {
         let mut pending = self.pending.borrow_mut();
         let blocks_max = self.ring.record_blocks_max();
-        let entries_max = ENTRIES_MAX.min(((blocks_max - 1) / 2 * (BLOCK_SIZE / 16)) as usize);
+        let entries_max = STAMP_ENTRIES_MAX.min(((blocks_max - 1) / 2 * (BLOCK_SIZE / 16)) as usize);
         let mut batch = Batch::default();
         while batch.marks.len() < entries_max / 2
             && let Some((region, writes)) = pending.marks.pop_first()
@@ -187,7 +207,8 @@ impl Log {
         };
         batch.changes.extend(runs(&of(true), Change::Write));
         batch.changes.extend(runs(&of(false), Change::Zero));
-        batch.changes.extend(runs(&regions.take_clean(entries_max / 4), Change::Clean));
+        let cleans = regions.take_clean(entries_max / 4, self.is_on_log_disk());
+        batch.changes.extend(runs(&cleans, Change::Clean));
         let mut bytes = 0;
         let mut rest = std::mem::take(&mut pending.content).into_iter().peekable();
         while let Some(content) = rest.next_if(|next| {
@@ -203,22 +224,88 @@ impl Log {
         batch
     }
 
-    /// Writes `changes` to all that have the log. Returns those that failed; an error if all did.
-    async fn append(&self, changes: &[Change]) -> Result<Vec<Holder>, IoError> {
-        if changes.is_empty() {
-            return Ok(Vec::new());
+    /// Writes `batch` to all that have the log, and as a stamp to all other members (STAMP1). Returns those that failed.
+    async fn append(&self, batch: &Batch, regions: &Regions, members: &Members) -> Vec<Holder> {
+        if batch.changes.is_empty() {
+            return Vec::new();
         }
-        let sequence = self.ring.sequence();
-        let record =
-            Record { sequence, array: self.array, epoch: self.ring.epoch(), changes: changes.to_vec() };
+        let is_on_log_disk = self.is_on_log_disk();
+        if !is_on_log_disk {
+            let cleans = batch.changes.iter().any(|change| matches!(change, Change::Clean(..)));
+            let marks = batch.changes.iter().any(|change| !matches!(change, Change::Clean(..)));
+            let named = batch.changes.iter().flat_map(|change| regions_of(change, regions.size()));
+            self.stamps.begin(named, marks, cleans);
+        }
+        let record = self.record(batch.changes.clone());
+        let stamp = Record { changes: without_content(&record.changes, regions.size()), ..record.clone() };
+        let holders = self.holders();
+        let others: Vec<usize> = match is_on_log_disk {
+            true => Vec::new(),
+            false => members
+                .written()
+                .into_iter()
+                .filter(|place| !holders.contains(&Holder::Member(*place)))
+                .collect(),
+        };
+        let stamped = self.stamps.put(&stamp, members, &self.arena, others);
+        let (written, unstamped) = join(self.write(record), stamped).await;
+        let mut failed = written.unwrap_or(holders);
+        failed.extend(unstamped.into_iter().map(Holder::Member));
+        if failed.is_empty() {
+            self.next.set(self.ring.sequence());
+            if !is_on_log_disk {
+                self.stamps.end();
+            }
+        }
+        failed
+    }
+
+    /// The next record, with the newest stamp.
+    fn record(&self, changes: Vec<Change>) -> Record {
+        Record {
+            sequence: self.ring.sequence(),
+            array: self.array,
+            epoch: self.ring.epoch(),
+            stamp: self.stamps.newest(),
+            acknowledged: self.stamps.acknowledged(),
+            is_behind: false,
+            changes,
+        }
+    }
+
+    /// Writes `record` to all that have the log. Returns those that failed; an error if all did.
+    async fn write(&self, record: Record) -> Result<Vec<Holder>, IoError> {
         let mut bytes = self.arena.take((record.blocks() * BLOCK_SIZE) as usize);
         record.encode(&mut bytes);
         let copies = Rc::clone(&self.copies.borrow());
         let device = Device::from_rc(Rc::clone(&copies) as Rc<dyn BlockDevice>);
-        self.ring.append(&device, sequence, bytes, Durability::Durable).await?;
+        self.ring.append(&device, record.sequence, bytes, Durability::Durable).await?;
         self.records.set(self.records.get() + 1);
         Ok(copies.failed.take())
     }
+
+    /// Writes a stamp to all members that are not away, which is of no record; it says that `cleans` are clean. Returns those that
+    /// failed; if there are none, [`Stamps::end`] is next.
+    pub(super) async fn stamp(&self, members: &Members, cleans: &[u64]) -> Vec<usize> {
+        assert!(cleans.len() <= STAMP_ENTRIES_MAX, "ARRAYLOG2: {} entries", cleans.len());
+        self.stamps.begin(cleans.iter().copied(), true, true);
+        let changes = runs(cleans, Change::Clean);
+        let record = Record { sequence: self.next.get(), ..self.record(changes) };
+        self.stamps.put(&record, members, &self.arena, members.written()).await
+    }
+}
+
+/// `changes` as a stamp has them.
+fn without_content(changes: &[Change], region_size: u64) -> Vec<Change> {
+    let without = |change: &Change| match change {
+        Change::Content(..) => {
+            let regions = regions_of(change, region_size);
+            let count = u32::try_from(regions.end - regions.start).expect("ARRAYLOG2: content is short");
+            Change::Write(regions.start, count)
+        }
+        Change::Write(..) | Change::Zero(..) | Change::Clean(..) => change.clone(),
+    };
+    changes.iter().map(without).collect()
 }
 
 /// What one record says.

@@ -15,6 +15,8 @@
 //! - LOGDISK5. A superblock that a member in sync does not have was cut short, and no record follows it, whatever the log disk has.
 //! - LOGDISK6. A superblock that the log disk alone has is not written a second time, to all: an old state of that disk, without the
 //!   records that follow, would be the one that counts. So the log of the next superblock begins with a higher number.
+//! - LOGDISK7. A log disk that lacks records which members know of is an old state of it, and is not read. One that lacks marks alone, since
+//!   the last that became clean, is not told from one that has them.
 
 use super::members::Members;
 use super::slow::Requests;

@@ -24,6 +24,8 @@ pub(super) struct Members {
     counters: Vec<Counters>,
     /// Over the requests on all of them.
     watch: Rc<Watch>,
+    /// A fault for tests: a member decides although it is behind.
+    decides_behind: bool,
     /// Members that have left, and what is still under way on them.
     left: RefCell<Vec<(Uuid, Rc<Requests>)>>,
 }
@@ -63,7 +65,7 @@ impl Members {
         members: Vec<(MemberEntry, Option<Device>, RegionSet)>,
         requests: &[Rc<Requests>],
         watch: &Rc<Watch>,
-        metadata_size: u64,
+        (metadata_size, decides_behind): (u64, bool),
     ) -> Self {
         let counters = members.iter().map(|_| Counters::default()).collect();
         let watch = Rc::clone(watch);
@@ -85,6 +87,7 @@ impl Members {
             metadata_size,
             counters,
             watch,
+            decides_behind,
         };
         members.retarget();
         members.assert_consistent();
@@ -140,6 +143,25 @@ impl Members {
         self.slots.borrow()[place].entry.state
     }
 
+    /// Whether member `place` never decides what dirty regions hold (STAMP5).
+    pub(super) fn is_behind(&self, place: usize) -> bool {
+        self.slots.borrow()[place].entry.is_behind
+    }
+
+    /// Nothing is dirty that members decide.
+    pub(super) fn none_is_behind(&self) {
+        self.slots.borrow_mut().iter_mut().for_each(|slot| slot.entry.is_behind = false);
+    }
+
+    /// Places of the members in sync. The first of them decides what dirty regions of a mirror hold (STAMP5).
+    pub(super) fn sources(&self) -> Vec<usize> {
+        let mut sources = self.in_state(MemberState::InSync);
+        if !self.decides_behind {
+            sources.sort_by_key(|place| self.is_behind(*place));
+        }
+        sources
+    }
+
     pub(super) fn is_in_sync(&self, place: usize) -> bool {
         self.state(place) == MemberState::InSync
     }
@@ -184,14 +206,16 @@ impl Members {
         !self.leaving.borrow().is_empty()
     }
 
-    /// Member `place` is away from superblock `number` on; it lacks what it did, and `more`.
-    pub(super) fn send_away(&self, place: usize, number: u64) {
+    /// Member `place` is away from superblock `number` on, and has stamp `left_at`.
+    pub(super) fn send_away(&self, place: usize, number: u64, left_at: u64) {
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[place];
         assert_ne!(slot.entry.state, MemberState::Away, "MEMBERS1: it is away already");
         slot.lacks.insert_all(&slot.unflushed);
         slot.unflushed.clear();
-        (slot.entry.state, slot.entry.away_since, slot.device) = (MemberState::Away, number, None);
+        let state = MemberState::Away;
+        slot.entry = MemberEntry { state, away_since: number, left_at, is_behind: false, ..slot.entry };
+        slot.device = None;
         self.end_requests(slot);
         self.leaving.borrow_mut().remove(&place);
         drop(slots);
@@ -208,7 +232,7 @@ impl Members {
             self.counters[place].healed.take();
             self.counters[place].wrong.take();
         }
-        slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
+        slot.entry = MemberEntry { id, state: MemberState::CatchingUp, left_at: 0, ..slot.entry };
         (slot.requests, slot.is_slow) = (Requests::new(&self.watch), false);
         (slot.device, slot.lacks) = (Some(slot.requests.on(device)), lacks);
         drop(slots);

@@ -91,7 +91,7 @@ impl Array {
     async fn leave_unread(&self, place: usize, extent: Extent, error: IoError) -> Result<(), IoError> {
         let inside = self.gate.enter().await;
         self.count_error(place, error);
-        let mut others = self.members.in_state(MemberState::InSync);
+        let mut others = self.members.sources();
         others.retain(|other| *other != place);
         let mut outcome = Err(error);
         for other in others {

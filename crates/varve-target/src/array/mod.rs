@@ -35,6 +35,7 @@ mod geometry;
 mod injected_bug;
 mod log;
 mod log_change;
+mod log_copy;
 mod log_disk;
 mod lost;
 mod members;
@@ -53,6 +54,7 @@ mod resync;
 mod scrub;
 mod slow;
 mod sound;
+mod stamps;
 mod status;
 
 pub use as_it_lies::as_it_lies;

@@ -13,7 +13,7 @@ use super::election::may_go_on;
 use super::geometry::kind_of;
 use super::log::{Holder, LOG_COPIES};
 use super::{Array, ArrayLayout, InjectedBug, Uuid};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use varve_block::{Completion, Device, Durability, Extent, Io, IoError, LockMode};
 use varve_format::array::{BLOCK_SIZE, MemberState, Superblock};
 
@@ -48,9 +48,11 @@ impl Array {
         let failed = self.write_pages(&self.pages_behind(), Durability::Volatile).await;
         self.members.leave(failed.into_iter().map(|(place, _)| place));
         let number = self.regions.flush_begins();
-        let failed = self.on_members(|_| Io::Flush).await;
-        self.members.leave(failed.into_iter().map(|(place, _)| place));
+        let (failed, unstamped) =
+            join(self.on_members(|_| Io::Flush), self.log.stamp(&self.members, &[])).await;
+        self.members.leave(failed.into_iter().map(|(place, _)| place).chain(unstamped));
         self.send_away()?;
+        self.log.stamps().end(); // STAMP1
         self.members.flushed();
         self.regions.flush_ended(number);
         self.regions.all_clean();
@@ -68,6 +70,9 @@ impl Array {
             let holders = self.log_holders();
             assert!(!holders.is_empty(), "PUBLISH2: the log lies on members in sync, or on the log disk");
             self.log.prepare(&holders);
+            if self.regions.unsynced().is_empty() {
+                self.members.none_is_behind();
+            }
             let superblock = self.superblock(&holders);
             if !self.write_log_superblock(&superblock).await {
                 continue; // LOGDISK4: no member has it, so it is none.
@@ -126,9 +131,12 @@ impl Array {
         assert!(leaving.len() < self.members.count(), "PUBLISH3: some member goes on");
         for place in leaving {
             tracing::warn!(array = %self.spec.id, member = place, "a member is away");
-            let number = self.number.get() + 1;
-            self.regions.marked().into_iter().for_each(|region| self.members.lack(place, region));
-            self.members.send_away(place, number);
+            let (number, stamps) = (self.number.get() + 1, self.log.stamps());
+            let decided =
+                stamps.named().into_iter().filter(|region| !self.regions.unsynced().contains(*region));
+            let lacked = self.regions.marked().into_iter().chain(decided); // STAMP3
+            lacked.for_each(|region| self.members.lack(place, region));
+            self.members.send_away(place, number, stamps.acknowledged());
             self.after_loss(place);
         }
         Ok(())
@@ -181,6 +189,7 @@ impl Array {
             previous: self.identity.get(),
             checksums: self.spec.checksums,
             pages_current: self.lost.are_pages_current(),
+            stamp: self.log.stamps().newest(),
             log_members,
             log_disk,
             members: self.members.entries(),

@@ -8,7 +8,6 @@
 use super::{Array, ArrayLayout, ReadPolicy, combine, lost};
 use futures_util::future::join_all;
 use varve_block::{Buffer, Bytes, Completion, Durability, Extent, IoError, LockMode, MIB, Outcome};
-use varve_format::array::MemberState;
 
 /// Bytes of the array that one choice of members serves.
 const ZONE: u64 = 4 * MIB;
@@ -91,7 +90,7 @@ impl Array {
     async fn compare(&self, extent: Extent, mut buffer: Buffer) -> Outcome {
         loop {
             let shared = self.range.lock(extent, LockMode::Shared).await;
-            let mut places = self.members.in_state(MemberState::InSync);
+            let mut places = self.members.sources();
             if self.differs(extent) {
                 places.truncate(1); // ARRAYREAD2
             }
@@ -110,9 +109,9 @@ impl Array {
 
     /// The member of a mirror that `extent` is read from.
     fn choose(&self, extent: Extent) -> Result<usize, IoError> {
-        let in_sync = self.members.in_state(MemberState::InSync);
+        let in_sync = self.members.sources();
         let first = *in_sync.first().ok_or(IoError::Gone)?;
-        assert!(in_sync.iter().all(|place| *place >= first), "ARRAYREAD2: it is the first in sync");
+        assert!(self.members.is_in_sync(first), "ARRAYREAD2: it is one in sync");
         let differs = self.differs(extent);
         if differs || self.options.read_policy == ReadPolicy::Data {
             return Ok(first); // ARRAYREAD2

@@ -7,6 +7,7 @@ use super::find::FoundMembers;
 use super::geometry::kind_of;
 use super::log::Log;
 use super::log_change;
+use super::log_copy::Records;
 use super::log_disk::{self, LogDisk};
 use super::lost::Lost;
 use super::members::Members;
@@ -14,7 +15,8 @@ use super::pace::Pace;
 use super::publish::put_superblock;
 use super::region_set::RegionSet;
 use super::regions::{Regions, region_size_for};
-use super::replay::{Records, Replayed, read_log};
+use super::replay::{Replayed, read_log};
+use super::stamps::Stamps;
 use super::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member, Uuid,
 };
@@ -23,7 +25,7 @@ use futures_util::future::join_all;
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{Access, Arena, Device, Durability, Extent, Gate, Io, IoError, Notify, RangeLock, Shape};
-use varve_format::array::{BLOCK_SIZE, Change, MemberEntry, MemberState, SLOT_SIZE, Superblock};
+use varve_format::array::{BLOCK_SIZE, Change, Epoch, MemberEntry, MemberState, SLOT_SIZE, Superblock};
 
 impl Array {
     /// Makes the array `spec` of `members`, all of which must be there. What lies behind their metadata is anything: the array is to
@@ -116,31 +118,45 @@ impl Array {
         replayed: Replayed,
     ) -> Self {
         let number = election.superblock.number;
-        let Replayed { region_size, regions, dirty, reconciled, written, lacks, pages_current, begin } =
-            replayed;
-        let slots = members.iter().zip(&election.members).zip(&election.superblock.members).zip(lacks);
+        let stamps = Stamps::new(&election.newest, replayed.named.iter(), options.injected_bug);
+        let worths = election.members.iter().zip(&election.behind);
+        let slots = members.iter().zip(worths).zip(&election.superblock.members).zip(replayed.lacks);
         let slots: Vec<(MemberEntry, Option<Device>, RegionSet)> = slots
             .map(|(((member, worth), before), lacks)| {
-                let entry = entry_of(*before, *worth, number + 1);
+                let entry = entry_of(*before, worth, (number + 1, stamps.acknowledged()));
                 (entry, member.device.clone().filter(|_| entry.state != MemberState::Away), lacks)
             })
             .collect();
         assert_eq!(slots.len(), spec.layout.members(), "ARRAY3: an entry for each member");
         let shape = shape(&spec, &slots);
         let own = spec.id.as_u64_pair().0;
-        let log = Log::new(own, spec.ring_size(), begin, options.arena.clone());
+        let log_start = (replayed.begin, replayed.next);
+        let log = Log::new(own, spec.ring_size(), log_start, stamps, options.arena.clone());
         let has_pages = spec.checksums && options.injected_bug != Some(InjectedBug::ClearBeforePages);
         let requests = &found.requests;
         assert_eq!(requests.len(), slots.len() + 1, "ARRAY3: those of each member, and of the log disk");
-        let members = Members::new(slots, requests, &found.watch, spec.metadata_size);
+        let members = Members::new(
+            slots,
+            requests,
+            &found.watch,
+            (spec.metadata_size, options.injected_bug == Some(InjectedBug::ResyncFromBehind)),
+        );
         let array = Self {
             shape: Cell::new(shape),
             log_disk: LogDisk::new(log_disk, &requests[members.count()], &members),
             members,
-            regions: Regions::new(region_size, dirty, written, regions, has_pages),
+            regions: Regions::new(
+                replayed.region_size,
+                replayed.dirty,
+                replayed.written,
+                replayed.regions,
+                has_pages,
+            ),
             log,
             checksums: spec.checksums.then(|| Checksums::new(spec.layout, own, options.checksum_cache)),
-            lost: Lost::new(pages_current && spec.checksums && lacks_data_member(spec.layout, election)),
+            lost: Lost::new(
+                replayed.pages_current && spec.checksums && lacks_data_member(spec.layout, election),
+            ),
             paging: RangeLock::new(),
             range: RangeLock::new(),
             gate: Gate::default(),
@@ -160,7 +176,7 @@ impl Array {
             spec,
             options,
         };
-        array.forget_checksums(reconciled.iter());
+        array.forget_checksums(replayed.reconciled.iter());
         array.assert_consistent();
         array
     }
@@ -232,18 +248,25 @@ fn lacks_data_member(layout: ArrayLayout, election: &Election) -> bool {
     data_members.iter().any(|worth| *worth != Worth::InSync)
 }
 
-/// What is known of a member that was found to be worth so much, by superblock `number`.
-fn entry_of(before: MemberEntry, worth: Worth, number: u64) -> MemberEntry {
+/// What is known of a member that was found to be worth so much, and behind or not, by superblock `number`; all in use had
+/// stamp `acknowledged`.
+fn entry_of(
+    before: MemberEntry,
+    (worth, behind): (&Worth, &bool),
+    (number, acknowledged): (u64, u64),
+) -> MemberEntry {
     let away_since = if before.away_since == 0 { number } else { before.away_since };
-    match worth {
-        Worth::InSync => MemberEntry { state: MemberState::InSync, away_since: 0, ..before },
-        Worth::CatchingUp => MemberEntry { state: MemberState::CatchingUp, away_since, ..before },
-        // One that was catching up goes on from where it was, if it returns.
-        Worth::Absent | Worth::Returned if before.state == MemberState::CatchingUp => {
-            MemberEntry { state: MemberState::Away, away_since: number, ..before }
+    let (state, away_since, left_at) = match worth {
+        Worth::InSync => (MemberState::InSync, 0, 0),
+        Worth::CatchingUp => (MemberState::CatchingUp, away_since, 0),
+        Worth::Absent | Worth::Returned if before.state == MemberState::Away => {
+            (MemberState::Away, away_since, before.left_at)
         }
-        Worth::Absent | Worth::Returned => MemberEntry { state: MemberState::Away, away_since, ..before },
-    }
+        // One that was in use goes on from where it was, if it returns.
+        Worth::Absent | Worth::Returned => (MemberState::Away, number, acknowledged),
+    };
+    let is_behind = *behind && state == MemberState::InSync;
+    MemberEntry { id: before.id, state, away_since, left_at, is_behind }
 }
 
 /// Lets the slot of a superblock at `address` count no more, durably.
@@ -310,7 +333,13 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
     let (kind, block_size) = kind_of(spec.layout);
     let region_size = region_size_for(spec.size);
     let empty = RegionSet::new(spec.size.div_ceil(region_size)).bits();
-    let entry = |member: &Member| MemberEntry { id: member.id, state: MemberState::InSync, away_since: 0 };
+    let entry = |member: &Member| MemberEntry {
+        id: member.id,
+        state: MemberState::InSync,
+        away_since: 0,
+        left_at: 0,
+        is_behind: false,
+    };
     Superblock {
         number: 1,
         array: spec.id,
@@ -322,12 +351,13 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
         region_size,
         head: 0,
         sequence: 1,
-        epoch: 0,
+        epoch: Epoch::default(),
         log_members: 0b11,
         log_disk: Uuid::nil(),
         previous: 0,
         checksums: spec.checksums,
         pages_current: false,
+        stamp: 0,
         members: members.iter().map(entry).collect(),
         dirty: empty.clone(),
         missed: empty.clone(),

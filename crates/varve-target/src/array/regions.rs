@@ -50,8 +50,9 @@ struct Active {
     writers: u32,
     /// Whether the log says that it is dirty.
     is_marked: bool,
-    /// Whether the next record says that it is clean.
+    /// Whether the next record says that it is clean, and whether members have a stamp that does.
     is_clean: bool,
+    is_stamped: bool,
     pages: Pages,
     last_write: Moment,
     /// The flush that had begun last when the last write ended, and the last of its pages was written.
@@ -152,12 +153,13 @@ impl Regions {
                 writers: 0,
                 is_marked: false,
                 is_clean: false,
+                is_stamped: false,
                 pages: Pages::Behind,
                 last_write: Moment::default(),
                 flush: 0,
             });
             entry.writers += 1;
-            (entry.is_clean, entry.pages) = (false, Pages::Behind);
+            (entry.is_clean, entry.is_stamped, entry.pages) = (false, false, Pages::Behind);
         }
     }
 
@@ -261,12 +263,34 @@ impl Regions {
         self.active.borrow().values().any(|entry| entry.is_clean)
     }
 
-    /// The clean regions, at most `most`, for a record that is about to be written; they are to be marked again before they are
-    /// written.
-    pub(super) fn take_clean(&self, most: usize) -> Vec<u64> {
+    /// Clean regions of which no stamp says so, at most `most`.
+    pub(super) fn unstamped(&self, most: usize) -> Vec<u64> {
+        let active = self.active.borrow();
+        let is_due = |entry: &Active| entry.is_clean && !entry.is_stamped;
+        let mut due: Vec<u64> =
+            active.iter().filter(|(_, entry)| is_due(entry)).map(|(region, _)| *region).collect();
+        due.sort_unstable();
+        due.truncate(most);
+        due
+    }
+
+    /// Members have a stamp which says that `regions` are clean; those count that were not written since it was begun.
+    pub(super) fn stamped(&self, regions: &[u64]) {
         let mut active = self.active.borrow_mut();
+        for region in regions {
+            if let Some(entry) = active.get_mut(region) {
+                entry.is_stamped = entry.is_clean;
+            }
+        }
+    }
+
+    /// The clean regions, at most `most`, for a record that is about to be written; they are to be marked again before they are
+    /// written. `are_stamped`: only those of which a stamp says so.
+    pub(super) fn take_clean(&self, most: usize, are_stamped: bool) -> Vec<u64> {
+        let mut active = self.active.borrow_mut();
+        let is_taken = |entry: &Active| entry.is_clean && (entry.is_stamped || !are_stamped);
         let mut clean: Vec<u64> =
-            active.iter().filter(|(_, entry)| entry.is_clean).map(|(region, _)| *region).collect();
+            active.iter().filter(|(_, entry)| is_taken(entry)).map(|(region, _)| *region).collect();
         clean.sort_unstable();
         clean.truncate(most);
         for region in &clean {
@@ -413,7 +437,7 @@ mod tests {
         regions.retire(at(3), DELAY, false);
         regions.enter(2..3); // It is marked still, and stays so.
         assert!(regions.is_marked(2..3, true));
-        assert_eq!(regions.take_clean(10), [1]);
+        assert_eq!(regions.take_clean(10, false), [1]);
         assert!(!regions.is_marked(1..2, false), "it is to be marked again");
         assert_eq!(regions.dirty(), 1);
     }

@@ -11,18 +11,13 @@
 
 use super::election::{Election, Found, Worth};
 use super::find::FoundMembers;
+use super::log_copy::{LogCopy, Records, next_of, regions_of};
 use super::log_disk;
 use super::region_set::RegionSet;
 use super::regions::region_size_for;
 use super::{ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member};
-use crate::journal::{Log, LogStart, Next, Placed, Ring, RingReader, RingRecord, replay};
-use varve_block::{Arena, Device};
-use varve_format::array::{
-    ArrayFormatError, BLOCK_SIZE, Change, MemberState, RECORD_BLOCKS_MAX, RING_OFFSET, Record, Superblock,
-};
-
-/// The records of the log behind the superblock; none if no copy of the log can be read.
-pub(super) type Records = Option<Vec<Placed<Record>>>;
+use crate::journal::LogStart;
+use varve_format::array::{BLOCK_SIZE, Change, MemberState, Record, Superblock};
 
 /// Reads the log: of the log disk if it has it, else of the members that have it and are in sync.
 pub(super) async fn read_log(
@@ -49,7 +44,15 @@ pub(super) async fn read_log(
         _ => None,
     };
     match on_log_disk {
-        Some(copy) => return Ok(copy.read(spec, "the log disk").await),
+        Some(copy) => {
+            let records = copy.read(spec, "the log disk").await;
+            let is_old = next_of(counts, &records) < election.newest.sequence
+                && !has_bug(InjectedBug::BelieveStaleLog);
+            if is_old {
+                tracing::error!(array = %spec.id, log = %counts.log_disk, "the log disk is older than the members");
+            }
+            return Ok(records.filter(|_| !is_old)); // LOGDISK7
+        }
         None if counts.log_disk.is_nil() => {}
         None if found.is_cut_short(election) => return Ok(Some(Vec::new())), // LOGDISK5
         None if has_bug(InjectedBug::ForgetLostLog) => return Ok(Some(Vec::new())),
@@ -72,91 +75,6 @@ pub(super) async fn read_log(
     Ok(longest)
 }
 
-/// One copy of the log.
-struct LogCopy<'a> {
-    ring: Ring,
-    device: &'a Device,
-    arena: &'a Arena,
-    owner: u64,
-    records: Vec<Placed<Record>>,
-}
-
-impl<'a> LogCopy<'a> {
-    fn new(spec: &ArraySpec, superblock: &Superblock, device: &'a Device, arena: &'a Arena) -> Self {
-        let (first, blocks) = (RING_OFFSET / BLOCK_SIZE, spec.ring_size() / BLOCK_SIZE);
-        let begin =
-            LogStart { head: superblock.head, sequence: superblock.sequence, epoch: superblock.epoch };
-        let ring = Ring::new(first, blocks, begin, RECORD_BLOCKS_MAX);
-        Self { ring, device, arena, owner: spec.id.as_u64_pair().0, records: Vec::new() }
-    }
-
-    /// Its records; none if it is damaged.
-    async fn read(mut self, spec: &ArraySpec, of: &str) -> Records {
-        match replay(&mut self).await {
-            Ok(()) => Some(self.records),
-            Err(error) => {
-                tracing::error!(array = %spec.id, of, %error, "a copy of the log is damaged");
-                None
-            }
-        }
-    }
-
-    fn reader(&self) -> RingReader<'_> {
-        RingReader { ring: &self.ring, device: self.device.clone(), arena: self.arena, owner: self.owner }
-    }
-}
-
-impl Log for LogCopy<'_> {
-    type Record = Placed<Record>;
-    type Error = ArrayError;
-
-    async fn next(&self, before: &[Placed<Record>]) -> Result<Next<Placed<Record>>, ArrayError> {
-        let found = self.reader().next(before.last()).await?;
-        Ok(found.map_or(Next::Damaged, Next::Record)) // What lies there instead is not told from a torn record.
-    }
-
-    async fn goes_on(&self, before: &[Placed<Record>]) -> Result<bool, ArrayError> {
-        let missing = before.last().map_or(self.ring.sequence(), |last| last.sequence + 1);
-        Ok(self.reader().later::<Record>(missing).await.is_some())
-    }
-
-    fn damaged(&self) -> ArrayError {
-        ArrayError::Mismatch("a record in the midst of the log is damaged")
-    }
-
-    async fn claim(&self, _: &Placed<Record>) -> Result<(), ArrayError> {
-        Ok(())
-    }
-
-    async fn apply(&mut self, record: Placed<Record>) -> Result<(), ArrayError> {
-        self.records.push(record);
-        Ok(())
-    }
-}
-
-impl RingRecord for Record {
-    type Error = ArrayError;
-
-    fn claims(block: &[u8], array: u64) -> Option<(u64, u64)> {
-        Record::claims(block, array)
-    }
-
-    const LATER_EPOCH: ArrayError =
-        ArrayError::Mismatch("the newest superblock was lost: the log is of a later epoch");
-
-    fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Option<Record>, ArrayError> {
-        match Record::decode(bytes) {
-            Ok(record) => Ok(Some(record)),
-            Err(ArrayFormatError::Checksum) => Ok(None),
-            Err(_) => Err(ArrayError::Mismatch("a record of the log contradicts itself")),
-        }
-    }
-}
-
 /// The sets of regions and the place of the log, for the size that the array has now.
 pub(super) struct Replayed {
     pub(super) region_size: u64,
@@ -171,8 +89,11 @@ pub(super) struct Replayed {
     pub(super) lacks: Vec<RegionSet>,
     /// Whether the pages of checksums of all regions in `dirty` are at least as new as the last flush (ARRAYLOST1).
     pub(super) pages_current: bool,
-    /// Where the log goes on.
+    /// Regions of which stamps say something that not all members are known to have (STAMP5).
+    pub(super) named: RegionSet,
+    /// Where the log goes on, and the number of the first record that it may lack: one that was found may not be durable.
     pub(super) begin: LogStart,
+    pub(super) next: u64,
 }
 
 impl Replayed {
@@ -185,7 +106,7 @@ impl Replayed {
     ) -> Result<Self, ArrayError> {
         let superblock = &election.superblock;
         let mut sets = Sets::of(superblock);
-        sets.replay(records, superblock.region_size)?;
+        sets.replay(records, superblock.region_size, election)?;
         if has_data_member_missing(spec.layout, superblock) && records.is_some() {
             sets.marked.clear(); // ARRAYOPEN2
         }
@@ -202,15 +123,19 @@ impl Replayed {
         let region_size = superblock.region_size.max(region_size_for(spec.size));
         let (doublings, regions) =
             ((region_size / superblock.region_size).ilog2(), spec.size.div_ceil(region_size));
-        let lacks = election.members.iter().enumerate().map(|(place, worth)| match worth {
-            Worth::InSync => RegionSet::new(regions),
-            _ if is_copy(place) => {
-                let mut lacks = missed.clone();
-                lacks.insert_all(&dirty);
-                lacks.folded(doublings, regions)
+        let mut apart = missed.clone();
+        apart.insert_all(&sets.named); // STAMP3
+        let lacks = election.members.iter().enumerate().map(|(place, worth)| {
+            let mut lacks = apart.clone();
+            match worth {
+                Worth::InSync => return RegionSet::new(regions),
+                _ if is_copy(place) => lacks.insert_all(&dirty),
+                // What it has of dirty blocks is as good as what the others have (ARRAYIO5).
+                _ => dirty.iter().filter(|region| !missed.contains(*region)).for_each(|region| {
+                    lacks.remove(region);
+                }),
             }
-            // What it has of dirty blocks is as good as what the others have (ARRAYIO5).
-            _ => missed.folded(doublings, regions),
+            lacks.folded(doublings, regions)
         });
         let lacks: Vec<RegionSet> = lacks.collect();
         assert_eq!(lacks.len(), spec.layout.members(), "ARRAY3: a set for each member");
@@ -232,6 +157,8 @@ impl Replayed {
             written: sets.written.folded(doublings, regions),
             lacks,
             pages_current,
+            named: sets.named.folded(doublings, regions),
+            next: election.newest.sequence,
             begin: past_log_disk(log, go_on(spec, superblock, records)),
         })
     }
@@ -245,9 +172,8 @@ fn go_on(spec: &ArraySpec, superblock: &Superblock, records: &Records) -> LogSta
         return LogStart { head: superblock.head, sequence, epoch: superblock.epoch };
     }
     let last = records.as_ref().and_then(|records| records.last());
-    let (head, sequence) = last
-        .map_or((superblock.head, superblock.sequence), |last| (last.start + last.blocks, last.sequence + 1));
-    LogStart { head, sequence: sequence + 1, epoch: superblock.epoch }
+    let head = last.map_or(superblock.head, |last| last.start + last.blocks);
+    LogStart { head, sequence: next_of(superblock, records) + 1, epoch: superblock.epoch }
 }
 
 /// LOGDISK6: `begin` with a number higher than the one in the superblock that the log disk has.
@@ -274,6 +200,8 @@ struct Sets {
     /// Marked since the superblock, and not clean; and whether clean or not.
     marked: RegionSet,
     ever_marked: RegionSet,
+    /// Of which stamps say something that not all members are known to have.
+    named: RegionSet,
 }
 
 impl Sets {
@@ -286,30 +214,55 @@ impl Sets {
             written: RegionSet::of(&superblock.written, regions),
             marked: RegionSet::new(regions),
             ever_marked: RegionSet::new(regions),
+            named: RegionSet::new(regions),
         }
     }
 
-    fn replay(&mut self, records: &Records, region_size: u64) -> Result<(), ArrayError> {
+    fn replay(&mut self, records: &Records, region_size: u64, election: &Election) -> Result<(), ArrayError> {
         let Some(records) = records else {
-            for set in [&mut self.written, &mut self.marked, &mut self.ever_marked] {
-                set.fill(); // ARRAYOPEN3
-            }
+            self.know_nothing();
             return Ok(());
         };
-        for change in records.iter().flat_map(|placed| &placed.record.changes) {
-            let (first, end) = match change {
-                Change::Write(first, count) | Change::Zero(first, count) | Change::Clean(first, count) => {
-                    (*first, first.saturating_add(u64::from(*count)))
-                }
-                Change::Content(offset, data) => {
-                    let end = offset.saturating_add(data.len() as u64);
-                    (offset / region_size, end.div_ceil(region_size))
-                }
-            };
-            if end > self.regions {
+        let newest = &election.newest;
+        for Record { stamp, changes, .. } in records.iter().map(|placed| &placed.record) {
+            self.apply_all(changes, region_size, (*stamp > newest.acknowledged).then_some(election))?;
+        }
+        let is_in_log = records.last().is_some_and(|last| last.record.stamp >= newest.stamp);
+        // What only a stamp calls clean may have been written again, for the log does not.
+        let marks = newest.changes.iter().filter(|change| !is_in_log && !matches!(change, Change::Clean(..)));
+        self.apply_all(marks, region_size, Some(election))
+    }
+
+    /// ARRAYOPEN3: the log is unknown.
+    fn know_nothing(&mut self) {
+        for set in [&mut self.written, &mut self.marked, &mut self.ever_marked] {
+            set.fill();
+        }
+    }
+
+    /// Applies `changes`. With an `election` not all members are known to have their stamp: what they call clean is so only if no member
+    /// in sync lacks it (STAMP5).
+    fn apply_all<'a>(
+        &mut self,
+        changes: impl IntoIterator<Item = &'a Change>,
+        region_size: u64,
+        election: Option<&Election>,
+    ) -> Result<(), ArrayError> {
+        for change in changes {
+            let regions = regions_of(change, region_size);
+            if regions.end > self.regions {
                 return Err(ArrayError::Mismatch("the log names a region that is not there"));
             }
-            (first..end).for_each(|region| self.apply(change, region));
+            if election.is_some() {
+                regions.clone().for_each(|region| {
+                    self.named.insert(region);
+                });
+            }
+            let is_void =
+                matches!(change, Change::Clean(..)) && election.is_some_and(Election::is_any_lagging);
+            for region in regions.filter(|_| !is_void) {
+                self.apply(change, region);
+            }
         }
         Ok(())
     }
@@ -341,8 +294,8 @@ mod tests {
     fn without_a_log_every_region_is_dirty_and_counts_as_written() {
         let empty = || RegionSet::new(4);
         let (dirty, missed, written, marked, ever_marked) = (empty(), empty(), empty(), empty(), empty());
-        let mut sets = Sets { regions: 4, dirty, missed, written, marked, ever_marked };
-        assert!(sets.replay(&None, 1 << 20).is_ok());
+        let mut sets = Sets { regions: 4, dirty, missed, written, marked, ever_marked, named: empty() };
+        sets.know_nothing();
         for set in [&sets.written, &sets.marked, &sets.ever_marked] {
             assert!((0..4).all(|region| set.contains(region)), "ARRAYOPEN3");
         }

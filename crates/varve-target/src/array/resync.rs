@@ -1,7 +1,7 @@
 //! Members made equal after a crash, and caught up after an absence.
 //!
 //! Invariants: ARRAYIO4 and ARRAYIO5 of the module, and
-//! - RESYNC1. After a crash the data of ddraid counts and parity is computed; of a mirror the first member in sync counts.
+//! - RESYNC1. After a crash the data of ddraid counts and parity is computed; of a mirror the first member in sync that was not behind counts.
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
 //! - RESYNC3. A member that leaves while it is caught up in a region is caught up in all of it when it is back.
 //! - RESYNC4. Where a change has failed on members that stay, members are made equal: those in sync, if they can differ, and those
@@ -11,14 +11,14 @@
 
 use super::checksums::Expected;
 use super::election::lacks_only_missed;
-use super::find::read_superblock;
-use super::recover::{clear_slot, unfit};
+use super::find::{read_superblock, shown};
+use super::recover::unfit;
 use super::region_work::RegionWork;
 use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, Uuid, combine, log_disk};
 use varve_block::{
     Buffer, Bytes, Device, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
-use varve_format::array::{MemberState, SLOT_SIZE, fragment_checksum};
+use varve_format::array::{MemberState, Superblock, fragment_checksum};
 
 /// Bytes of a member that are made equal at a time, while their writers wait. The first requests of a client wait behind all chunks that
 /// are under way.
@@ -44,20 +44,21 @@ impl Array {
         self.check_attached(place, member.id, &device)?;
         let own = read_superblock(&device, place, &self.options.arena).await?.newest;
         let before = self.members.entries()[place]; // No other task takes the place meanwhile.
-        let is_known = own.is_some_and(|own| {
-            own.array == self.spec.id
-                && own.place as usize == place
-                && before.id == member.id
-                && lacks_only_missed(own.number, before.away_since)
-        });
-        if !is_known {
-            // What was here before, of this array or of another one, must not count beside the superblock that comes.
-            for slot in [0, SLOT_SIZE] {
-                clear_slot(&device, slot, &self.options.arena).await?;
+        let is_own =
+            |own: &Superblock| (own.array, own.place as usize, before.id) == (self.spec.id, place, member.id);
+        let is_known = match own.filter(is_own) {
+            None => false,
+            Some(own) if self.has_bug(InjectedBug::NumbersAlone) => {
+                lacks_only_missed((own.number, before.left_at), &before)
             }
-        }
-        if before.id != member.id {
-            log_disk::clear(&self.spec, &device).await?; // Nor may a record, when the log comes here.
+            Some(own) => {
+                let newest = shown(&self.spec, &device, &own, &self.options.arena).await;
+                lacks_only_missed((own.number, newest.stamp), &before)
+            }
+        };
+        if !is_known {
+            // No superblock, stamp or record that was here before must count beside what comes.
+            log_disk::clear(&self.spec, &device).await?;
         }
         // Superblocks need not wait for a disk that hangs.
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
@@ -117,15 +118,15 @@ impl Array {
 
     /// Makes `region` equal on all members in sync (RESYNC1).
     pub(super) async fn resync(&self, region: u64) -> Result<Step, IoError> {
-        let in_sync = self.members.in_state(MemberState::InSync);
+        let in_sync = self.members.sources();
         assert!(!in_sync.is_empty(), "RESYNC1: a member counts");
         let targets = match self.spec.layout {
             ArrayLayout::Mirror { .. } => &in_sync[1..],
-            ArrayLayout::Ddraid { .. } => &in_sync[in_sync.len() - 1..],
+            ArrayLayout::Ddraid { .. } => &[self.spec.layout.members() - 1][..],
         };
         let work = self.regions.begin_work(region, self.size());
         let is_wanted = || {
-            let is_as_before = self.members.in_state(MemberState::InSync) == in_sync;
+            let is_as_before = self.members.sources() == in_sync;
             let is_needed = || !self.lacks_data_member() && self.regions.unsynced().contains(region);
             work.counts() && is_as_before && is_needed() && !self.is_closed.get()
         };
@@ -141,6 +142,9 @@ impl Array {
         let _inside = self.gate.enter().await;
         if is_wanted() {
             self.regions.resynced(region, self.options.clock.now());
+            if self.regions.unsynced().is_empty() {
+                self.members.none_is_behind();
+            }
             self.tell();
         }
         Ok(Step::Done)
@@ -352,7 +356,7 @@ impl Array {
     /// `chunk` as the first member in sync other than `place` has it whose copy fits its checksums, if there is one; one that cannot read
     /// it leaves if there is another one.
     async fn copy_of(&self, place: usize, chunk: Extent) -> Option<Buffer> {
-        let in_sync = self.members.in_state(MemberState::InSync);
+        let in_sync = self.members.sources();
         let mut first = None;
         for source in in_sync.iter().filter(|source| **source != place) {
             let buffer = self.options.arena.take(usize::try_from(chunk.length).expect("a chunk is small"));

@@ -10,6 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use varve_block::{Buffer, Device, Durability, IoError, KIB};
+use varve_format::epoch::Epoch;
 
 /// Bytes of a block, in which the ring counts.
 pub(super) const BLOCK_SIZE: u64 = 4 * KIB;
@@ -21,7 +22,7 @@ pub(crate) struct LogStart {
     pub(crate) head: u64,
     pub(crate) sequence: u64,
     /// The superblock's epoch, which the records behind it have, too.
-    pub(crate) epoch: u32,
+    pub(crate) epoch: Epoch,
 }
 
 /// A ring of blocks of a device.
@@ -31,7 +32,7 @@ pub(crate) struct Ring {
     blocks: u64,
     /// The most blocks of a record.
     record_blocks_max: u64,
-    epoch: u32,
+    epoch: Epoch,
     /// Where the next record lies if there is room, counted from `first`; and its number.
     head: Cell<u64>,
     sequence: Cell<u64>,
@@ -57,7 +58,7 @@ impl Ring {
     }
 
     /// The epoch of the log.
-    pub(crate) fn epoch(&self) -> u32 {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
     }
 

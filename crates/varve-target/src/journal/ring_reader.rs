@@ -8,6 +8,7 @@
 use super::ring::{BLOCK_SIZE, Ring};
 use futures_util::{StreamExt, stream};
 use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, MIB};
+use varve_format::epoch::Epoch;
 
 /// So much of the ring is read as one when records are searched, and so many such pieces at once.
 const SCAN_BYTES: u64 = MIB;
@@ -24,7 +25,7 @@ pub(crate) trait RingRecord: Sized {
     const LATER_EPOCH: Self::Error;
 
     /// The epoch of the superblock that it follows.
-    fn epoch(&self) -> u32;
+    fn epoch(&self) -> Epoch;
 
     /// The record in all of its blocks; none if it is torn.
     fn decode(bytes: &[u8]) -> Result<Option<Self>, Self::Error>;

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, Bytes, Device, Durability, Extent, IoError};
+use varve_format::epoch::Epoch;
 use varve_format::store::data_checksum;
 use varve_sim::{CrashAt, CrashKind, SimDisk, World, caught, run_seeds, test_name};
 
@@ -20,6 +21,10 @@ const RING: u64 = 4;
 const RING_BLOCKS: u64 = 9;
 const RECORD_BLOCKS_MAX: u64 = 2;
 const OWNER: u64 = 77;
+
+fn term(revision: u64) -> Epoch {
+    Epoch { generation: 0, revision }
+}
 
 type Numbers = [u64; CLIENTS * KEYS];
 
@@ -68,7 +73,7 @@ fn is_sound(bytes: &[u8]) -> bool {
 type Change = (u64, u64);
 
 struct Record {
-    epoch: u32,
+    epoch: Epoch,
     changes: Vec<Change>,
 }
 
@@ -83,7 +88,7 @@ impl RingRecord for Record {
 
     const LATER_EPOCH: IoError = IoError::Fenced;
 
-    fn epoch(&self) -> u32 {
+    fn epoch(&self) -> Epoch {
         self.epoch
     }
 
@@ -97,7 +102,7 @@ impl RingRecord for Record {
             let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
             (number(end), number(end + 8))
         };
-        let epoch = u32::try_from(field(bytes, 4)).expect("small");
+        let epoch = term(field(bytes, 4));
         Ok(Some(Record { epoch, changes: (0..field(bytes, 3)).rev().map(change).collect() }))
     }
 }
@@ -141,7 +146,7 @@ impl Engine {
     }
 
     async fn format(device: &Device, arena: &Arena) {
-        let root = Root { number: 1, begin: LogStart { head: 0, sequence: 1, epoch: 0 } };
+        let root = Root { number: 1, begin: LogStart { head: 0, sequence: 1, epoch: Epoch::default() } };
         let numbers = [0; CLIENTS * KEYS];
         Engine::write_checkpoint(device, arena, root, &numbers, Fault::None).await.expect("no faults");
     }
@@ -171,7 +176,7 @@ impl Engine {
     fn slot(arena: &Arena, root: Root) -> Bytes {
         let mut slot = arena.take(BLOCK);
         let LogStart { head, sequence, epoch } = root.begin;
-        encode(&mut slot, &[root.number, head, sequence, u64::from(epoch)]);
+        encode(&mut slot, &[root.number, head, sequence, epoch.revision]);
         slot.freeze()
     }
 
@@ -180,7 +185,7 @@ impl Engine {
         let mut newest = Newest::<Root>::new();
         for slot in 0..2 {
             let bytes = Engine::read(&device, &arena, slot).await;
-            let epoch = u32::try_from(field(&bytes, 3)).expect("small");
+            let epoch = term(field(&bytes, 3));
             let begin = LogStart { head: field(&bytes, 1), sequence: field(&bytes, 2), epoch };
             let root = Root { number: field(&bytes, 0), begin };
             newest.look_at(
@@ -244,7 +249,7 @@ impl Engine {
         let blocks = sequence % RECORD_BLOCKS_MAX + 1;
         let mut bytes = self.arena.take(BLOCK * blocks as usize);
         bytes.fill(0);
-        let head = [OWNER, sequence, blocks, changes.len() as u64, u64::from(self.ring.epoch())];
+        let head = [OWNER, sequence, blocks, changes.len() as u64, self.ring.epoch().revision];
         bytes[8..48].copy_from_slice(head.map(u64::to_le_bytes).as_flattened());
         // The changes stand at the end, so that a torn record may lack them.
         let mut end = bytes.len();
@@ -275,7 +280,7 @@ impl Engine {
     }
 
     /// The next superblock, of a host with this epoch.
-    fn root(&self, epoch: u32) -> Root {
+    fn root(&self, epoch: Epoch) -> Root {
         let begin = LogStart { head: self.ring.head(), sequence: self.ring.sequence(), epoch };
         Root { number: self.number.get() + 1, begin }
     }
@@ -436,7 +441,7 @@ fn a_damaged_record_with_another_behind_it_was_not_torn() {
 
 #[test]
 fn a_ring_without_room_refuses_a_record() {
-    let ring = Ring::new(0, 8, LogStart { head: 0, sequence: 1, epoch: 0 }, RECORD_BLOCKS_MAX);
+    let ring = Ring::new(0, 8, LogStart { head: 0, sequence: 1, epoch: Epoch::default() }, RECORD_BLOCKS_MAX);
     assert!(!ring.is_tight(1));
     for (sequence, start) in (1..).zip([0, 2, 4]) {
         ring.accept(start, 2, sequence);
@@ -467,18 +472,18 @@ fn records_of_a_host_that_lost_its_term_are_none_and_those_of_a_later_term_refus
         let older = disk.peek(Extent::new(old.number.get() % 2 * BLOCK as u64, BLOCK as u64));
         // Another host takes over with a higher epoch; the old one, which does not know, goes on for a while.
         let numbers = *old.numbers.borrow();
-        let taken = Engine::write_checkpoint(&device, &arena, old.root(1), &numbers, Fault::None).await;
+        let taken = Engine::write_checkpoint(&device, &arena, old.root(term(1)), &numbers, Fault::None).await;
         taken.expect("no faults");
         for number in 2..4 {
             old.set(0, number).await.expect("no faults");
         }
         let new = open().await.expect("SCAN2: the log of the new host is empty");
-        assert_eq!((new.numbers.borrow()[0], new.ring.epoch()), (1, 1), "SCAN2");
+        assert_eq!((new.numbers.borrow()[0], new.ring.epoch()), (1, term(1)), "SCAN2");
         new.set(1, 7).await.expect("no faults");
         let again = open().await.expect("SCAN2: stale records behind the end are none");
         assert_eq!(again.numbers.borrow()[..2], [1, 7], "SCAN2");
         // The superblock of the new host is lost: what the old one's leads to is not served.
-        disk.poke(old.root(1).number % 2 * BLOCK as u64, &[0; BLOCK]);
+        disk.poke(old.root(term(1)).number % 2 * BLOCK as u64, &[0; BLOCK]);
         disk.poke(old.number.get() % 2 * BLOCK as u64, &older);
         assert_eq!(open().await.err(), Some(IoError::Fenced), "SCAN2");
     });

@@ -22,6 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Durability, KIB, MIB};
+use varve_format::epoch::Epoch;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::pdata::{Block, BlockRun};
@@ -87,7 +88,7 @@ impl Pool {
             generation: 0,
             free_blocks: MapOptions::fresh(0, base, end_block).free_blocks,
             nodes: 0,
-            epoch: 0,
+            epoch: Epoch::default(),
             shares: Link::NONE,
             volumes: Link::NONE,
             head: 0,
@@ -377,7 +378,7 @@ impl RingRecord for Record {
     const LATER_EPOCH: PoolError =
         PoolError::Corrupt("the newest superblock of the pool was lost: its log is of a later epoch");
 
-    fn epoch(&self) -> u32 {
+    fn epoch(&self) -> Epoch {
         self.epoch
     }
 

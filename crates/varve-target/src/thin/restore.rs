@@ -27,6 +27,7 @@ use crate::pdata::{MapError, MapOptions, Pace, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Durability};
+use varve_format::epoch::Epoch;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::pdata::{Block, BlockRun};
@@ -466,7 +467,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
         generation: known.as_ref().map_or(0, |known| known.generation),
         free_blocks: 0,
         nodes: 0,
-        epoch: known.as_ref().map_or(0, |known| known.epoch),
+        epoch: known.as_ref().map_or(Epoch::default(), |known| known.epoch),
         shares: Link::NONE,
         volumes: Link::NONE,
         head: 0,

@@ -157,8 +157,8 @@ fn a_log_on_its_own_disk_costs_members_nothing() {
             let expected = match (is_degraded, depth) {
                 (false, 1) => [(256, 128, 0), (256, 64, 64)],
                 (false, _) => [(160, 80, 0), (130, 64, 58)],
-                (true, 1) => [(260, 130, 0), (262, 66, 65)],
-                (true, _) => [(160, 80, 0), (138, 66, 57)],
+                (true, 1) => [(262, 131, 0), (264, 67, 65)],
+                (true, _) => [(160, 80, 0), (140, 67, 57)],
             };
             assert_eq!(found, expected, "{layout:?}, {is_degraded}, {depth}");
         }

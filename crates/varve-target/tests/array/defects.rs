@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Arena, Bytes, Device, Durability, Extent, IoError, MIB};
-use varve_format::array::{Change, Record, Superblock};
+use varve_format::array::{Change, Epoch, Record, Superblock};
 use varve_sim::{CrashKind, Holder, Holds, SimDisk, World};
 use varve_target::array::{Array, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN};
 
@@ -113,7 +113,15 @@ fn a_new_array_says_how_large_its_regions_are() {
 #[test]
 fn a_record_of_the_log_is_covered_by_its_checksum_to_the_last_byte() {
     let changes = vec![Change::Write(1, 2), Change::Content(0, Arena::heap(1 << 20).copy(&[7; 4096]))];
-    let record = Record { sequence: 1, array: 2, epoch: 0, changes };
+    let record = Record {
+        sequence: 1,
+        array: 2,
+        epoch: Epoch::default(),
+        stamp: 3,
+        acknowledged: 3,
+        is_behind: false,
+        changes,
+    };
     let mut bytes = vec![0; usize::try_from(record.blocks() * BLOCK).expect("small")];
     record.encode(&mut bytes);
     assert!(Record::decode(&bytes).is_ok());

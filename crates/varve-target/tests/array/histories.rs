@@ -18,8 +18,9 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
     for _ in 0..random.between(1, if kind == Kind::Absences { 7 } else { 4 }) {
         let crash = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match kind {
-            Kind::Absences => &[16, 40, 300],
-            _ => &[60, 300, 1200],
+            Kind::Absences => &[30, 60, 300],
+            Kind::Copies => &[600, 1200],
+            _ => &[90, 360, 1200],
         });
         host.world.schedule(CrashAt::Event(random.between(1, spread)), crash);
         let mut choices = random.fork();
@@ -35,18 +36,19 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
             if kind == Kind::Losses {
                 boot.accept_loss(&mut choices).await;
             }
-            for _ in 0..choices.between(1, 6) {
+            for _ in 0..choices.between(1, if kind == Kind::Copies { 14 } else { 6 }) {
                 boot.round(&mut choices).await;
             }
-            if choices.chance(1, 3) {
+            if choices.chance(1, if kind == Kind::Copies { 2 } else { 3 }) {
                 boot.close().await;
             }
         });
         host.end((!ran.crashed()).then_some(crash));
     }
     host.world.run(async {
-        host.plan(&mut random);
-        let boot = Boot::begin(&host, Plan::default(), &mut random).await;
+        let mut plan = Plan::default();
+        plan.older = host.plan(&mut random).older;
+        let boot = Boot::begin(&host, plan, &mut random).await;
         boot.recover(&mut random).await;
     });
 }
@@ -80,6 +82,13 @@ fn failing_disks_cost_members_but_no_content() {
 fn other_members_are_missing_at_every_boot() {
     static COUNTS: Counts = Counts::new();
     histories(test_name!("other_members_are_missing_at_every_boot"), 4000, Kind::Absences, &COUNTS);
+}
+
+#[test]
+fn members_come_back_as_copies_that_were_made_of_them() {
+    static COUNTS: Counts = Counts::new();
+    histories(test_name!("members_come_back_as_copies_that_were_made_of_them"), 2500, Kind::Copies, &COUNTS);
+    assert!(COUNTS.get(Event::Copied) > 0 || COUNTS.get(Event::Opened) < 1000);
 }
 
 #[test]
@@ -126,6 +135,18 @@ fn a_dirty_block_that_is_reconstructed_is_noticed() {
 #[test]
 fn a_stale_member_that_is_believed_is_noticed() {
     noticed(InjectedBug::BelieveStale, Kind::Members, 10);
+}
+
+/// Breaks STAMP3 and STAMP4.
+#[test]
+fn a_copy_that_is_believed_for_its_number_is_noticed() {
+    noticed(InjectedBug::NumbersAlone, Kind::Copies, 5);
+}
+
+/// Breaks STAMP1.
+#[test]
+fn what_is_clean_without_a_stamp_is_noticed() {
+    noticed(InjectedBug::StampMarksAlone, Kind::Copies, 1);
 }
 
 /// Breaks ARRAYIO3.

@@ -740,7 +740,8 @@ fn a_pool_that_was_repaired_can_be_opened_whatever_lies_in_its_ring() {
     let changes = vec![Change::Remove { volume: 1 }];
     let pool = Uuid::from_u128(7 << 64).as_u64_pair().0;
     let mut bytes = vec![0; BLOCK];
-    Record { sequence: bed.superblock().sequence + 2, pool, epoch: 0, changes }.encode(&mut bytes);
+    Record { sequence: bed.superblock().sequence + 2, pool, epoch: Default::default(), changes }
+        .encode(&mut bytes);
     bytes[64] = 99;
     bytes[4..8].fill(0);
     let checksum = crc32c(&bytes);

@@ -18,6 +18,9 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(300);
 /// Until then a request is answered, while enough members do.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
 
+/// So long clean regions are waited for.
+const CLEAN_WITHIN: Duration = Duration::from_secs(5);
+
 /// So many scrubs mend what has rotted.
 const SCRUBS_MAX: usize = 8;
 
@@ -154,14 +157,12 @@ impl<'a> Boot<'a> {
         };
         if states[place] == MemberState::Away {
             let holder = host.slots.borrow()[place].holder();
-            let is_slow = self.array.status().members[place].is_slow;
             if random.chance(1, 4) {
                 host.replace(place, random);
+            } else if host.kind == Kind::Copies && random.chance(1, 2) {
+                self.exchange_for_copy(place);
             }
-            host.counts.add(Event::Returned, 1);
-            let attached = self.array.attach(place, host.returning(place)).await;
-            let may_be_refused = host.kind == Kind::Faults || is_slow;
-            assert!(attached.is_ok() || may_be_refused, "{attached:?}");
+            self.attach(place).await;
             holder.iter().for_each(Holder::release);
         } else if self.plan.failing != Some(place) {
             return;
@@ -180,6 +181,48 @@ impl<'a> Boot<'a> {
         host.note_members();
     }
 
+    /// Member `place`, which is away, is an older copy of itself from now on, if there is one.
+    fn exchange_for_copy(&self, place: usize) {
+        let is_slow = self.array.status().members[place].is_slow;
+        if !is_slow && self.host.is_durably_away(place) {
+            self.host.come_back_as_copy(place);
+            self.host.slots.borrow_mut()[place].before = None;
+        }
+    }
+
+    /// What lies in `place` returns.
+    async fn attach(&self, place: usize) {
+        let host = self.host;
+        let may_be_refused = host.kind == Kind::Faults || self.array.status().members[place].is_slow;
+        host.counts.add(Event::Returned, 1);
+        let attached = self.array.attach(place, host.returning(place)).await;
+        assert!(attached.is_ok() || may_be_refused, "{attached:?}");
+    }
+
+    /// A member is copied while clients write, and becomes clean; one that may fail does, and comes back as the copy.
+    async fn copy_and_clean(&self, random: &mut Random) {
+        self.exercise(random).await;
+        let failing: Vec<usize> = self.plan.failing.into_iter().collect();
+        self.host.copy_member(&self.array.status(), &failing, random);
+        self.exercise(random).await;
+        self.tolerate(Some(self.client.flush().await));
+        let clock = self.host.world.clock();
+        let end = clock.now().after(CLEAN_WITHIN);
+        while self.array.status().dirty > 0 && clock.now() < end {
+            clock.sleep(Duration::from_millis(100)).await;
+        }
+        if let Some(place) = self.plan.failing
+            && self.states()[place] == MemberState::InSync
+            && self.array.fail_member(place).await.is_ok()
+        {
+            self.host.counts.add(Event::Failed, 1);
+            let holder = self.host.slots.borrow()[place].holder();
+            self.exchange_for_copy(place);
+            self.attach(place).await;
+            holder.iter().for_each(Holder::release);
+        }
+    }
+
     /// Compares all members while clients work. They fit where nothing has rotted.
     async fn scrub(&self, random: &mut Random) {
         let check_only = self.host.rotten.borrow().is_empty() && random.chance(1, 2);
@@ -190,7 +233,7 @@ impl<'a> Boot<'a> {
         match outcome {
             Ok(()) if report.unread == 0 => {
                 assert_eq!(report.done, report.total);
-                self.host.rotten.borrow_mut().clear();
+                self.host.note_mended();
             }
             Err(ScrubError::Degraded { .. }) => {
                 assert_ne!(self.host.kind, Kind::Crashes, "all members are there");
@@ -318,6 +361,7 @@ impl<'a> Boot<'a> {
         let mut choices = [random.fork(), random.fork()];
         let [first, second] = &mut choices;
         match random.below(9) {
+            0 | 7 if self.host.kind == Kind::Copies => self.copy_and_clean(first).await,
             0 if self.host.kind == Kind::Crashes => self.exercise_during(first, self.scrub(second)).await,
             0 => self.sleep(first).await,
             1..4 => self.exercise(first).await,
@@ -346,6 +390,7 @@ impl<'a> Boot<'a> {
             }
             _ => self.look().await,
         }
+        self.host.copy_member(&self.array.status(), &self.plan.victims, first);
         self.nobody_is_blamed();
         self.host.counts.add(Event::Slow, slow(&self.array).saturating_sub(slow_before));
         self.host.note_members();
@@ -369,6 +414,7 @@ impl<'a> Boot<'a> {
         self.host.log.iter().for_each(LogSlot::release);
         let closed = self.array.close().await;
         assert!(closed.is_ok(), "{closed:?}");
+        self.host.is_closed.set(true);
         let status = self.array.status();
         assert!(status.dirty == status.unsynced, "nobody writes, and all is flushed: {status:?}");
     }

@@ -14,10 +14,12 @@ use varve_sim::{
 };
 use varve_target::Linear;
 use varve_target::array::{
-    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
-    MemberState, Rates, ReadPolicy, Uuid,
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, ArrayStatus, InjectedBug, METADATA_SIZE_MIN,
+    Member, MemberState, Rates, ReadPolicy, Uuid,
 };
 
+/// A copy that lacks so many records lacks a stamp that all members have: one may have failed, and one may not be known to all.
+const STAMPS_LACKED_MIN: u64 = 3;
 /// By how much an array grows at most.
 const GROWTH_MAX: u64 = 2 * MIB;
 
@@ -32,6 +34,8 @@ pub(crate) enum Kind {
     Faults,
     /// Boots end early, and other members are missing each time.
     Absences,
+    /// Members come back as copies that were made of them while they were in use.
+    Copies,
     /// Of ddraid a data member is missing at once with a crash, and what is lost is accepted, in part or as a whole.
     Losses,
 }
@@ -52,6 +56,14 @@ impl Kind {
     }
 }
 
+/// A member as it was while it was in use.
+struct MemberCopy {
+    image: DiskImage,
+    /// The number of its superblock, and how many records had been written since the array was opened.
+    number: u64,
+    records: u64,
+}
+
 /// A member's place.
 pub(crate) struct Slot {
     place: usize,
@@ -61,6 +73,10 @@ pub(crate) struct Slot {
     pub(crate) is_impaired: bool,
     /// An old state of the disk, at the end of a boot.
     image: Option<DiskImage>,
+    /// A copy of the disk that was made in this boot.
+    copy: Option<MemberCopy>,
+    /// What it was before a copy took its place.
+    pub(crate) before: Option<DiskImage>,
     exposed: Rc<Exposed>,
     /// In this boot: its device, and the holder that keeps requests to it back.
     device: RefCell<Option<(Holder, Device)>>,
@@ -101,12 +117,19 @@ pub(crate) struct Host {
     pub(crate) lost: RefCell<Vec<Extent>>,
     /// A mirror was read where its members differ since a crash: then the one that was read must stay.
     pub(crate) read_early: Cell<bool>,
+    /// The array was closed in this boot.
+    pub(crate) is_closed: Cell<bool>,
+    /// Records of the log that were written in this boot.
+    records: Cell<u64>,
     /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
     cut_short: Cell<bool>,
     /// Bytes of the array now.
     pub(crate) size: Cell<u64>,
     /// Regions in which a member that does not count has rotted.
     pub(crate) rotten: RefCell<BTreeSet<u64>>,
+    /// In a mirror without checksums: the members and places of what has rotted, and what it was. The one that rots may be the one that
+    /// decides after a crash, so it does not outlive one.
+    rotten_sectors: RefCell<Vec<(usize, u64, Vec<u8>)>>,
     /// Something has ever rotted.
     pub(crate) has_rotted: Cell<bool>,
     ids: Cell<u128>,
@@ -119,6 +142,8 @@ pub(crate) struct Host {
 pub(crate) struct Plan {
     hidden: BTreeSet<usize>,
     exchanged: Option<(usize, usize)>,
+    /// Members that are copies now.
+    pub(crate) older: BTreeSet<usize>,
     /// What is with the log disk.
     pub(crate) log: LogFate,
     /// Members that may be lost in this boot, or return.
@@ -161,6 +186,8 @@ impl Host {
             disk: disk(),
             is_impaired: false,
             image: None,
+            copy: None,
+            before: None,
             exposed: Rc::default(),
             device: RefCell::default(),
         };
@@ -180,9 +207,12 @@ impl Host {
             torn: RefCell::default(),
             lost: RefCell::default(),
             read_early: Cell::new(false),
+            is_closed: Cell::new(false),
+            records: Cell::new(0),
             cut_short: Cell::new(false),
             size: Cell::new(size),
             rotten: RefCell::default(),
+            rotten_sectors: RefCell::default(),
             has_rotted: Cell::new(false),
             ids: Cell::new(100),
             retired: RefCell::default(),
@@ -266,6 +296,8 @@ impl Host {
             disk,
             is_impaired: true,
             image: None,
+            copy: None,
+            before: None,
             exposed: Rc::default(),
             device: RefCell::default(),
         };
@@ -294,6 +326,10 @@ impl Host {
     /// Decides what becomes of the members at the next boot, within what the layout survives.
     pub(crate) fn plan(&self, random: &mut Random) -> Plan {
         let mut plan = Plan { log: self.plan_log(random), ..Plan::default() };
+        for slot in self.slots.borrow_mut().iter_mut() {
+            // The boot before ended before the array was open.
+            slot.before.take().iter().for_each(|image| slot.disk.restore(image));
+        }
         let count = self.slots.borrow().len();
         for place in 0..count {
             let mut slots = self.slots.borrow_mut();
@@ -329,7 +365,14 @@ impl Host {
         if !self.may_lose() || (plan.log == LogFate::Lost && !self.is_mirror()) {
             return plan;
         }
+        self.plan_losses(&mut plan, random);
+        plan
+    }
+
+    /// Decides which members that have all that counts are lost at the next boot, or in it.
+    fn plan_losses(&self, plan: &mut Plan, random: &mut Random) {
         let mut spare = self.spare();
+        let count = self.slots.borrow().len();
         let mut others: Vec<usize> =
             (0..count).filter(|place| !self.slots.borrow()[*place].is_impaired).collect();
         random.shuffle(&mut others);
@@ -338,6 +381,11 @@ impl Host {
         while spare > 0 && (random.chance(3, 4) || losses) && (!self.torn.borrow().is_empty() || !losses) {
             spare -= 1;
             let place = others.pop().expect("a member is left when all that may be are lost");
+            if self.is_told(place) && self.come_back_as_copy(place) {
+                plan.older.insert(place);
+                plan.victims.push(place);
+                continue;
+            }
             // Two that fail at one instant may be half of all, or more: one fails, others are missing from the start.
             let is_hidden =
                 random.chance(1, if matches!(self.kind, Kind::Absences | Kind::Losses) { 1 } else { 3 });
@@ -348,10 +396,48 @@ impl Host {
             }
             plan.victims.push(place);
         }
+        self.is_closed.set(false);
+        self.slots.borrow_mut().iter_mut().for_each(|slot| slot.copy = None);
         if random.chance(1, 12) && others.len() >= 2 {
             plan.exchanged = Some((others[0], others[1]));
         }
-        plan
+    }
+
+    /// A member in sync is copied while it is in use, if the history is about that. The copy is kept while the member has the same
+    /// superblock: a later one would give it away.
+    pub(crate) fn copy_member(&self, status: &ArrayStatus, victims: &[usize], random: &mut Random) {
+        let is_in_sync = |place: &usize| status.members[*place].state == MemberState::InSync;
+        let mut in_sync: Vec<usize> = (0..status.members.len()).filter(is_in_sync).collect();
+        if in_sync.iter().any(|place| victims.contains(place)) {
+            in_sync.retain(|place| victims.contains(place));
+        }
+        if self.kind != Kind::Copies || in_sync.is_empty() {
+            return;
+        }
+        let slot = &mut self.slots.borrow_mut()[*random.pick(&in_sync)];
+        let number = self.superblock_of(slot).map_or(0, |own| own.number);
+        let is_as_new = slot.copy.as_ref().is_some_and(|copy| copy.number == number);
+        if !is_as_new || random.chance(1, 3) {
+            slot.copy = Some(MemberCopy { image: slot.disk.image(), number, records: status.log_records });
+        }
+    }
+
+    /// The disk in `place` is the copy that was made of it from now on, if there is one. Returns whether there is.
+    pub(crate) fn come_back_as_copy(&self, place: usize) -> bool {
+        let slot = &mut self.slots.borrow_mut()[place];
+        let Some(copy) = slot.copy.take() else { return false };
+        slot.before = Some(slot.disk.image());
+        slot.disk.restore(&copy.image);
+        self.counts.add(Event::Copied, 1);
+        true
+    }
+
+    /// Whether the copy of `place` is told from the member when the boot is over: after a crash it must lack a stamp that all have.
+    fn is_told(&self, place: usize) -> bool {
+        let records = |slot: &Slot| slot.copy.as_ref().map(|copy| copy.records + STAMPS_LACKED_MIN);
+        let enough = records(&self.slots.borrow()[place]);
+        self.is_closed.get()
+            || (self.log.is_none() && enough.is_some_and(|enough| enough <= self.records.get()))
     }
 
     /// Lets the members that may fail do so, or none.
@@ -381,7 +467,7 @@ impl Host {
             Array::open(spec, self.members(plan), options).await
         };
         let was_cut_short = self.cut_short.get();
-        self.cut_short.set(was_cut_short || !plan.hidden.is_empty());
+        self.cut_short.set(was_cut_short || !(plan.hidden.is_empty() && plan.older.is_empty()));
         let mut opened = open(plan).await;
         if let Some((one, other)) = plan.exchanged {
             let refused = matches!(opened, Err(ArrayError::Exchanged { place, found })
@@ -395,12 +481,18 @@ impl Host {
             opened = open(&Plan { hidden: plan.hidden.clone(), ..Plan::default() }).await;
         }
         let may_be_refused = match opened {
-            Err(ArrayError::MaybeStale | ArrayError::Older { .. }) => self.is_mirror(),
+            Err(ArrayError::MaybeStale | ArrayError::Older { .. }) => {
+                self.is_mirror() || !plan.older.is_empty()
+            }
             Err(ArrayError::TooFew { .. }) => was_cut_short,
             _ => false,
         };
-        if may_be_refused && !plan.hidden.is_empty() {
+        if may_be_refused && !(plan.hidden.is_empty() && plan.older.is_empty()) {
             self.counts.add(Event::MaybeStale, 1);
+            for place in &plan.older {
+                let slot = &mut self.slots.borrow_mut()[*place];
+                slot.disk.restore(&slot.before.take().expect("it is a copy"));
+            }
             opened = open(&Plan::default()).await;
         }
         let array = match opened {
@@ -417,6 +509,7 @@ impl Host {
             }
         };
         self.cut_short.set(false);
+        self.slots.borrow_mut().iter_mut().for_each(|slot| slot.before = None);
         self.log.iter().for_each(|log| log.is_lost.set(false));
         self.array.replace(Some(Rc::clone(&array)));
         self.note_members();
@@ -453,6 +546,12 @@ impl Host {
         let read = |address| Superblock::decode(&slot.disk.peek(Extent::new(address, 4 * KIB)), address).ok();
         let both = [0, SLOT_SIZE].into_iter().filter_map(read);
         both.filter(|superblock| superblock.array == self.spec.id).max_by_key(|superblock| superblock.number)
+    }
+
+    /// Whether the superblocks of all other members call `place` away: then they may be used without it.
+    pub(crate) fn is_durably_away(&self, place: usize) -> bool {
+        let others = self.superblocks().into_iter().filter(|own| own.place as usize != place);
+        { others }.all(|own| own.members[place].state == MemberState::Away)
     }
 
     /// The newest superblock of each member.
@@ -540,10 +639,21 @@ impl Host {
         let disk = &slots[place].disk;
         let mut sector = vec![0; 512];
         random.fill(&mut sector);
-        disk.poke(self.spec.metadata_size + run.offset + random.below(run.length / 512) * 512, &sector);
+        let at = self.spec.metadata_size + run.offset + random.below(run.length / 512) * 512;
+        if self.is_mirror() && !self.spec.checksums {
+            let before = disk.peek(Extent::new(at, 512));
+            self.rotten_sectors.borrow_mut().push((place, at, before));
+        }
+        disk.poke(at, &sector);
         self.rotten.borrow_mut().insert(block.offset / MIB);
         self.has_rotted.set(true);
         self.counts.add(Event::Rotten, 1);
+    }
+
+    /// What has rotted was written again.
+    pub(crate) fn note_mended(&self) {
+        self.rotten.borrow_mut().clear();
+        self.rotten_sectors.borrow_mut().clear();
     }
 
     /// A client of the windows of the array.
@@ -572,8 +682,13 @@ impl Host {
         if let Some(kind) = kind {
             self.world.crash(kind);
         }
+        for (place, at, before) in self.rotten_sectors.take() {
+            self.slots.borrow()[place].disk.poke(at, &before);
+            self.rotten.borrow_mut().clear();
+        }
         self.note_members();
         if let Some(array) = self.array.take() {
+            self.records.set(array.status().log_records);
             let states: Vec<MemberState> = array.status().members.iter().map(|member| member.state).collect();
             for (slot, state) in self.slots.borrow().iter().zip(&states) {
                 if *state == MemberState::InSync {

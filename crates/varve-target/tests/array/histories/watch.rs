@@ -22,6 +22,7 @@ pub(crate) enum Event {
     Vanished,
     Returned,
     Stale,
+    Copied,
     Replaced,
     Exchanged,
     MaybeStale,
@@ -43,7 +44,7 @@ pub(crate) enum Event {
     LogReturned,
 }
 
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "boots",
     "with a member away",
     "with regions to make equal",
@@ -51,6 +52,7 @@ const NAMES: [&str; 26] = [
     "vanished",
     "returned",
     "came back older than they left",
+    "came back as copies",
     "replaced",
     "exchanges refused",
     "not opened without those who may know better",
