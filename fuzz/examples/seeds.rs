@@ -261,7 +261,7 @@ fn pool() -> Vec<Vec<u8>> {
         sequence: 12,
         next_volume: 13,
         nodes: 14,
-        epoch: 0,
+        epoch: Epoch { generation: 1, revision: 2 },
         places: vec![space_page::Place::First, space_page::Place::Never],
     };
     let name = "web".to_owned();
