@@ -129,13 +129,18 @@ async fn restore(
     drop: Vec<String>,
     destroy: Destroy,
 ) -> Result<Answer, Failure> {
+    let no_backup = |why: String| {
+        Failure::new(Code::BadBackup, format!("{} is no backup: {why}", file.display()))
+            .help("give a file that was written by: varve vg backup VG FILE")
+    };
     let length = std::fs::metadata(file).map_err(|error| unusable(file, &error))?.len();
     if length > BACKUP_MAX {
-        let message = format!("{} is no backup: it has {}", file.display(), size(length));
-        return Err(Failure::new(Code::BadBackup, message)
-            .help("give a file that was written by: varve vg backup VG FILE"));
+        return Err(no_backup(format!("it has {}", size(length))));
     }
     let text = std::fs::read_to_string(file).map_err(|error| unusable(file, &error))?;
+    if text.chars().any(|char| char.is_control() && !matches!(char, '\n' | '\r' | '\t')) {
+        return Err(no_backup("it is not made of lines of text".to_owned()));
+    }
     let request = GroupRestore { text, drop, ..GroupRestore::default() };
     let call = post(name, "/restore", &request, destroy.dry_run);
     session.consent(&format!("vg restore {name}"), &call, destroy).await?;

@@ -91,11 +91,7 @@ fn a_rollback_that_had_begun_goes_on_though_it_stands_in_no_text() {
     world.start_with_fault("rollback-begun");
     assert_ne!(world.run("snap rollback data/v@one -y").exit, 0);
     world.wait_for_death();
-    for disk in ["d1", "d2"] {
-        let mut disk = std::fs::OpenOptions::new().write(true).open(world.path(disk)).expect("a disk");
-        let lost = disk.seek(SeekFrom::Start(64 << 10)).and_then(|_| disk.write_all(&[0xa5; 960 << 10]));
-        lost.expect("it is writable");
-    }
+    world.lose_descriptions(&["d1", "d2"]);
     world.ok("restore backup.toml d1 d2 --yes");
     world.start();
     let job = world.data("job list")[0].clone();

@@ -136,7 +136,8 @@ impl Daemon {
         // What a disk refused stays to be seen until a person scans it.
         let is_usual = |problem: &String| is_degraded(problem) || problem.contains("has failed requests: ");
         assert!(problems.iter().all(is_usual), "everything is well: {problems:?}");
-        for path in unused.iter().filter_map(|problem| disk_of(problem)) {
+        let unused: BTreeSet<&str> = unused.iter().filter_map(|problem| disk_of(problem)).collect();
+        for path in unused {
             let request = PhysicalVolumeRemove { path: path.to_owned(), ..PhysicalVolumeRemove::default() };
             let removed = self.handle.call(async move |control| control.remove_disk(request).await.map(drop));
             removed.await.unwrap_or_else(|failure| panic!("{path} can be given up: {failure:?}"));

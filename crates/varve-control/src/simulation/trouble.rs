@@ -318,10 +318,18 @@ impl History<'_> {
         let is_known = |path: &String| remembered.iter().any(|disk| disk.path == Path::new(path));
         let mut paths = self.host.files.disks();
         if !paths.iter().all(is_known) || self.is_new_host.get() {
-            // A file that was to become a disk when the crash came has no label.
+            // A file that was to become a disk when the crash came has no label, but may have what lies behind one.
             while let Err(failure) = daemon.scan_and_trust(paths.clone()).await {
-                assert_eq!(failure.code, Code::NotPhysicalVolume, "{failure:?}");
-                paths.retain(|path| !failure.message.starts_with(&format!("{path} ")));
+                let is_known = matches!(failure.code, Code::NotPhysicalVolume | Code::DisksRefused);
+                assert!(is_known, "{failure:?}");
+                let count = paths.len();
+                let reasons: Vec<&str> = failure.message.split("; ").collect();
+                paths.retain(|path| {
+                    let says =
+                        |words| reasons.iter().any(|said| said.starts_with(&format!("{path} {words}")));
+                    !says("is no physical volume") && !says("has lost its label")
+                });
+                assert!(paths.len() < count, "{failure:?}");
             }
             self.is_new_host.set(false);
         }

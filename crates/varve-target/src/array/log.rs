@@ -284,14 +284,16 @@ impl Log {
         Ok(copies.failed.take())
     }
 
-    /// Writes a stamp to all members that are not away, which is of no record; it says that `cleans` are clean. Returns those that
-    /// failed; if there are none, [`Stamps::end`] is next.
+    /// Writes a stamp to all members that go on, which is of no record; it says that `cleans` are clean. Those that have failed are
+    /// written no more. Returns those that fail now; if there are none, [`Stamps::end`] is next.
     pub(super) async fn stamp(&self, members: &Members, cleans: &[u64]) -> Vec<usize> {
         assert!(cleans.len() <= STAMP_ENTRIES_MAX, "ARRAYLOG2: {} entries", cleans.len());
         self.stamps.begin(cleans.iter().copied(), true, true);
         let changes = runs(cleans, Change::Clean);
         let record = Record { sequence: self.next.get(), ..self.record(changes) };
-        self.stamps.put(&record, members, &self.arena, members.written()).await
+        let leaving = members.leaving();
+        let places = members.written().into_iter().filter(|place| !leaving.contains(place));
+        self.stamps.put(&record, members, &self.arena, places).await
     }
 }
 

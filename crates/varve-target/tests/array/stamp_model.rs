@@ -480,7 +480,7 @@ fn models(rule: Rule) -> [Model; 2] {
 }
 
 /// Whether something older is believed under `rule` in a model.
-fn believes_older(model: Model) -> bool {
+fn believes_older(model: &Model) -> bool {
     let (states, stale) = model.count();
     let Model { members, rule, .. } = model;
     let line = format!(
@@ -493,12 +493,12 @@ fn believes_older(model: Model) -> bool {
 /// As [`believes_older`], of a mirror of two.
 fn is_noticed(rule: Rule) -> bool {
     let [two, _] = models(rule);
-    believes_older(two)
+    believes_older(&two)
 }
 
 #[test]
 fn a_copy_of_a_member_is_never_believed_where_it_is_older() {
-    assert!(!models(Rule::Stamps).into_iter().any(believes_older), "STAMP3, STAMP4, STAMP5");
+    assert!(!models(Rule::Stamps).iter().any(believes_older), "STAMP3, STAMP4, STAMP5");
 }
 
 #[test]

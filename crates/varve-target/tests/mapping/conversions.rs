@@ -111,8 +111,13 @@ impl Host {
         Ok((array.device(), Some(array)))
     }
 
-    /// Converts the volume below `switch` once more; whether it has its new layout.
-    async fn convert(&self, switch: &Switch, converted: usize) -> Result<bool, IoError> {
+    /// Converts the volume below `switch`, which lies on the array `current` or on none, once more; whether it has its new layout.
+    async fn convert(
+        &self,
+        switch: &Switch,
+        current: &RefCell<Option<Rc<Array>>>,
+        converted: usize,
+    ) -> Result<bool, IoError> {
         let old = switch.current();
         let Ok((new, array)) = self.tree(converted + 1, true).await else { return Ok(false) };
         let new = varve_block::accept_unaligned(new, self.world.arena());
@@ -125,7 +130,7 @@ impl Host {
             moved.prepare().await
         };
         let prepared = prepared.await.is_ok();
-        let is_whole = array.is_none_or(|array| {
+        let is_whole = array.as_ref().is_none_or(|array| {
             array.status().members.iter().all(|member| member.state == MemberState::InSync)
         });
         if prepared && is_whole {
@@ -136,19 +141,25 @@ impl Host {
         }
         let is_moved = moved.state() == MoveState::Moved;
         switch.suspend().await.replace(if is_moved { new } else { old });
+        // An array that is used no more writes no more: its disks are those of the next conversion.
+        let left = if is_moved { current.replace(array) } else { array };
+        if let Some(left) = left {
+            let _ = left.close().await;
+        }
         Ok(is_moved)
     }
 
     async fn boot(&self, random: &mut Random) -> Result<(), IoError> {
         let mut converted = self.converted().await?;
-        let (device, _) = self.tree(converted, false).await?;
+        let (device, array) = self.tree(converted, false).await?;
+        let array = RefCell::new(array);
         let switch = Switch::new(varve_block::accept_unaligned(device, self.world.arena()));
         let client = Client::new(switch.device(), self.world.arena(), Rc::clone(&self.oracle));
         client.verify().await?;
         let mix = Mix { overlaps: 50, depth: 8, ..Mix::default() };
         let (count, mut choices) = (random.between(20, 200), random.fork());
         let converting = async {
-            while converted < CONVERSIONS && self.convert(&switch, converted).await? {
+            while converted < CONVERSIONS && self.convert(&switch, &array, converted).await? {
                 converted += 1;
             }
             Ok(())
