@@ -22,7 +22,7 @@ fn clusters_of_bitmaps_are_in_use_and_the_image_is_not_written() {
     let folder = Folder::new("bitmaps");
     let path = folder.path("image");
     image(&path);
-    assert_eq!(qemu_check(&path).1, false, "QEMU finds no leak");
+    assert!(!qemu_check(&path).1, "QEMU finds no leak");
     let report = our_check(&path);
     assert_eq!((report.leaks, report.corruptions), (0, 0), "{:?}", report.told);
     let image = open_chain(&path, Options::default());
