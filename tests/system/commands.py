@@ -154,14 +154,13 @@ class World:
     def remove(self):
         name = self.name()
         record = self.there(name)
-        if self.rng.random() < 0.2:
-            return Command(["lv", "remove", name], {DECLINED} if record else {DECLINED, MISSING})
-        words = ["lv", "remove", name, "-y"]
+        asked = self.rng.random() < 0.2
+        words = ["lv", "remove", name] + ([] if asked else ["-y"])
         if not record:
             return Command(words, MISSING)
         if self.exported(name) or record.snaps:
-            return Command(words, BUSY)
-        return Command(words, OK, {name: None})
+            return Command(words, BUSY)  # Refused before anybody is asked.
+        return Command(words, DECLINED) if asked else Command(words, OK, {name: None})
 
     def extend(self):
         name = self.name()
