@@ -152,9 +152,11 @@ impl Array {
             if self.is_leaving() {
                 return Err(Stop);
             }
-            if !is_marked {
-                regions.clone().for_each(|region| self.log.ask(region, change.writes()));
-            }
+            // Of many regions a record marks the first: the next one goes on behind them.
+            let unmarked = regions
+                .clone()
+                .filter(|region| !self.regions.is_marked(*region..region + 1, change.writes()));
+            unmarked.for_each(|region| self.log.ask(region, change.writes()));
             if self.has_bug(InjectedBug::WriteBeforeMark) {
                 return Ok(());
             }

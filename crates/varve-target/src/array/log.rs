@@ -24,8 +24,6 @@ use varve_format::array::{
     BLOCK_SIZE, Change, RECORD_BLOCKS_MAX, RING_OFFSET, Record, STAMP_ENTRIES_MAX, record_blocks,
 };
 
-/// Regions that a record marks at most.
-const MARKS_MAX: usize = 500;
 /// Members that have the log at most.
 pub(super) const LOG_COPIES: usize = 2;
 
@@ -199,18 +197,10 @@ impl Log {
         let blocks_max = self.ring.record_blocks_max();
         let entries_max = STAMP_ENTRIES_MAX.min(((blocks_max - 1) / 2 * (BLOCK_SIZE / 16)) as usize);
         let mut batch = Batch::default();
-        let mut runs_begun = 0;
-        while batch.marks.len() < MARKS_MAX
-            && let Some(next) = pending.marks.first_key_value().map(|(region, writes)| (*region, *writes))
+        while batch.marks.len() < entries_max / 2
+            && let Some((region, writes)) = pending.marks.pop_first()
         {
-            // A request needs all of its regions marked at once: what lies side by side takes one entry.
-            let goes_on = batch.marks.last().is_some_and(|(last, writes)| (last + 1, *writes) == next);
-            runs_begun += usize::from(!goes_on);
-            if runs_begun > entries_max / 2 {
-                break;
-            }
-            pending.marks.pop_first();
-            batch.marks.push(next);
+            batch.marks.push((region, writes));
         }
         let of = |writes| {
             batch.marks.iter().filter(move |mark| mark.1 == writes).map(|mark| mark.0).collect::<Vec<_>>()
@@ -246,8 +236,8 @@ impl Log {
             let named = batch.changes.iter().flat_map(|change| regions_of(change, regions.size()));
             self.stamps.begin(named, marks, cleans);
         }
+        let stamp = self.record(without_content(&batch.changes, regions.size()));
         let record = self.record(batch.changes.clone());
-        let stamp = Record { changes: without_content(&record.changes, regions.size()), ..record.clone() };
         let holders = self.holders();
         let others: Vec<usize> = match is_on_log_disk {
             true => Vec::new(),

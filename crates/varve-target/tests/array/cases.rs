@@ -4,7 +4,7 @@ use super::rig;
 use futures_util::future::{join, join3};
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Arena, Device, Durability, Extent, IoError, MIB, ZeroOptions};
+use varve_block::{Arena, Device, Durability, Extent, IoError, MIB, ZeroOptions, timeout};
 use varve_format::array::{MemberEntry, NUMBER_MAX, SLOT_SIZE, Superblock};
 use varve_sim::{CrashKind, FaultBudget, FaultPlan, SimDisk, World};
 use varve_target::array::{
@@ -64,6 +64,26 @@ async fn write(device: &Device, arena: &Arena, offset: u64, length: usize, byte:
 async fn reads(device: &Device, arena: &Arena, offset: u64, length: usize, byte: u8) {
     let found = device.read(offset, arena.take(length)).await.expect("read");
     assert!(found.iter().all(|found| *found == byte), "{offset}: {} is not {byte}", found[0]);
+}
+
+#[test]
+fn a_request_over_more_regions_than_a_record_marks_comes_to_its_end() {
+    let (world, layout, size) = (World::new(1), ArrayLayout::Mirror { copies: 2 }, 1100 * MIB);
+    let spec = rig::spec(layout, size, METADATA);
+    let disks = [SimDisk::new(METADATA + size), SimDisk::new(METADATA + size)];
+    let members = rig::members(disks.iter().map(|disk| disk.device(&world)));
+    let (arena, clock) = (world.arena(), world.clock());
+    world.run(async {
+        Array::create(&spec, &members, &arena).await.expect("made");
+        let options = ArrayOptions::new(arena.clone(), clock.clone());
+        let array = rig::open(&world, spec, members, options).await.expect("it opens");
+        let device = array.device();
+        let zero = Box::pin(device.zero(Extent::new(0, size), ZeroOptions::default()));
+        let zeroed = timeout(&clock, Duration::from_secs(60), zero).await;
+        assert!(matches!(zeroed, Some(Ok(_))), "ARRAYLOG4: {zeroed:?}");
+        assert!(array.status().log_records < 20, "each region is marked once");
+        array.close().await.expect("closed");
+    });
 }
 
 #[test]
