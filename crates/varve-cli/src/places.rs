@@ -2,7 +2,6 @@
 
 use rustix::fs::{Access, access};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
 
@@ -86,16 +85,6 @@ fn variable(name: &str) -> Option<PathBuf> {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// Whether two paths lead to one file or block device.
-pub(crate) fn lead_to_same(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| {
-        let metadata = std::fs::metadata(path).ok()?;
-        let is_device = metadata.file_type().is_block_device();
-        Some(if is_device { (true, metadata.rdev(), 0) } else { (false, metadata.dev(), metadata.ino()) })
-    };
-    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// Whether a file could be made or written at `path`; nothing is changed.

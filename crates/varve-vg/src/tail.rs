@@ -100,13 +100,15 @@ impl Tail {
         label: &Label,
         arena: &Arena,
     ) -> Result<(), IoError> {
-        if self.holds(slot.version()) && self.label == Some(*label) {
-            return Ok(());
-        }
-        if !self.holds(slot.version()) {
+        let is_held = self.holds(slot.version());
+        if !is_held {
             self.put(device, slot, label, arena).await?;
         }
-        self.put_label(device, label, arena).await
+        if is_held && self.label == Some(*label) {
+            Ok(())
+        } else {
+            self.put_label(device, label, arena).await
+        }
     }
 
     /// Writes a version, and the label if there is none; the caller makes them durable (TAIL2). A text that has no room is left out.

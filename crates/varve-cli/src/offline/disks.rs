@@ -27,7 +27,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// The path, as a daemon remembers it.
 pub(super) fn absolute(path: &str) -> String {
-    std::path::absolute(path).map_or_else(|_| path.to_owned(), |whole| whole.display().to_string())
+    crate::places::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Locks the disks at `paths`, and runs `look` with them on a shard of its own.

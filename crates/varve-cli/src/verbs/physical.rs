@@ -4,7 +4,7 @@ use super::or_dash;
 use crate::answer::Answer;
 use crate::confirm;
 use crate::grammar::{DiskChange, PhysicalVerb};
-use crate::places::{absolute, absolute_all, lead_to_same};
+use crate::places::{absolute, absolute_all};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::size;
@@ -16,6 +16,7 @@ use varve_api::{
     Code, Failure, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
     PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PhysicalVolumeState, VolumeArray,
 };
+use varve_os::medium_at;
 
 /// Carries out a verb of physical volumes.
 pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<Answer, Failure> {
@@ -92,8 +93,10 @@ async fn show(session: &Session, name: &str) -> Result<Answer, Failure> {
     let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
     let path = absolute(name)?;
     let is_named = |disk: &&PhysicalVolume| disk.id == name || disk.path.as_ref() == Some(&path);
+    let medium = |path: &str| medium_at(Path::new(path)).ok();
+    let asked = medium(&path);
     let is_same = |disk: &&PhysicalVolume| {
-        disk.path.as_ref().is_some_and(|known| lead_to_same(Path::new(known), Path::new(&path)))
+        asked.is_some() && disk.path.as_ref().and_then(|known| medium(known)) == asked
     };
     let found = disks.iter().find(is_named).or_else(|| disks.iter().find(is_same)).cloned();
     let disk = found.ok_or_else(|| {

@@ -1,6 +1,6 @@
 //! Members that come back as copies that were made of them while the array served: as in `docs/decisions/0151-members-as-new-as-they-left.md`.
 
-use super::rig;
+use super::rig::{self, LAYOUTS};
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, MIB};
@@ -11,11 +11,6 @@ use varve_target::array::{
 };
 
 const SIZE: u64 = 4 * MIB;
-const LAYOUTS: [ArrayLayout; 3] = [
-    ArrayLayout::Mirror { copies: 2 },
-    ArrayLayout::Mirror { copies: 3 },
-    ArrayLayout::Ddraid { order: 1, block_size: 4096 },
-];
 
 struct Rig {
     world: World,

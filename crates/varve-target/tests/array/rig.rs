@@ -5,6 +5,13 @@ use varve_block::Device;
 use varve_sim::World;
 use varve_target::array::{Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, Member, Uuid};
 
+/// Layouts that differ in who decides, and in who has the log.
+pub(crate) const LAYOUTS: [ArrayLayout; 3] = [
+    ArrayLayout::Mirror { copies: 2 },
+    ArrayLayout::Mirror { copies: 3 },
+    ArrayLayout::Ddraid { order: 1, block_size: 4096 },
+];
+
 /// An array of `size` bytes without checksums.
 pub(crate) fn spec(layout: ArrayLayout, size: u64, metadata_size: u64) -> ArraySpec {
     ArraySpec { id: Uuid::from_u128(7 << 64), layout, size, metadata_size, checksums: false }

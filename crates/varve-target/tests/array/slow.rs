@@ -1,6 +1,6 @@
 //! Members that answer too late or never: they are away, and no request waits for them.
 
-use super::rig;
+use super::rig::{self, LAYOUTS};
 use futures_util::FutureExt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,11 +15,6 @@ const METADATA: u64 = MIB;
 const SLOW_AFTER: Duration = Duration::from_secs(30);
 /// A bound and a quarter, and the ejection.
 const EJECTED_AFTER: Duration = Duration::from_secs(38);
-const LAYOUTS: [ArrayLayout; 3] = [
-    ArrayLayout::Mirror { copies: 2 },
-    ArrayLayout::Mirror { copies: 3 },
-    ArrayLayout::Ddraid { order: 1, block_size: 4096 },
-];
 
 struct Rig {
     world: World,

@@ -33,6 +33,23 @@ pub(super) fn device_of(context: &ShardContext, file: &Arc<DiskFile>) -> Result<
     Ok(Device::new(Padded::new(context.disk(file), tail, 512)))
 }
 
+/// Opens a file that no other program uses.
+pub(super) fn open_to_write(path: &Path) -> Result<Arc<DiskFile>, Failure> {
+    open_exclusive(path, DiskOptions::default())
+}
+
+/// Makes a sparse file of `size` bytes, which no other program writes.
+pub(super) fn new_file(path: &Path, size: u64) -> Result<Arc<DiskFile>, Failure> {
+    open_exclusive(path, DiskOptions::create(size))
+}
+
+fn open_exclusive(path: &Path, options: DiskOptions) -> Result<Arc<DiskFile>, Failure> {
+    let options = DiskOptions { cache: CacheMode::Buffered, ..options };
+    let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;
+    file.keep_for_writing().map_err(|error| unusable(&error))?;
+    Ok(file)
+}
+
 /// Opens `selected` and what lies below it: the image itself first.
 pub(super) async fn open_chain(context: &ShardContext, selected: Selected) -> Result<Vec<Layer>, Failure> {
     open_shared_chain(context, selected, Sharing::default()).await

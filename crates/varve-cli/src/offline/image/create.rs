@@ -1,9 +1,9 @@
 //! `varve image create`: new qcow2 images.
 
 use super::super::disks::on_shard;
-use super::chain::open_chain;
+use super::chain::{new_file, open_chain};
 use super::failure::failed;
-use super::target::{check_new, cut, new_file};
+use super::target::{check_new, cut};
 use crate::answer::Answer;
 use crate::grammar::ImageCreateOptions;
 use crate::units;

@@ -2,7 +2,7 @@
 //! needed no more. Interrupted anywhere, the image shows what it did, and the command can be given again.
 
 use super::super::disks::{on_shard, unusable};
-use super::chain::{backing_of, device_of, open_chain, open_file};
+use super::chain::{backing_of, device_of, open_chain, open_file, open_to_write};
 use super::convert::PIECE;
 use super::failure::failed;
 use crate::answer::Answer;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use varve_api::{Code, Failure, Plan};
 use varve_block::{Access, Device, Durability, Extent, IoError, KIB, ZeroOptions};
 use varve_image::{Format, Selected};
-use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext};
+use varve_os::{DiskFile, ShardContext};
 use varve_target::qcow2::{
     Image, ImageDevice, Mapping, NewImage, OpenError, Options, check_to_write, read_header, room,
 };
@@ -104,14 +104,6 @@ impl Writable {
         };
         self.file.set_length(length).map_err(|error| unusable(&error))
     }
-}
-
-/// Opens a file that no other program uses.
-fn open_to_write(path: &Path) -> Result<Arc<DiskFile>, Failure> {
-    let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;
-    file.keep_for_writing().map_err(|error| unusable(&error))?;
-    Ok(file)
 }
 
 /// Writes what an image holds into the image below it. The image itself stays as it is.

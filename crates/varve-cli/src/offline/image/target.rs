@@ -5,6 +5,7 @@
 //! - TARGET2. What is replaced is used by no other program, is not what is read, and is no physical volume.
 
 use super::super::disks::{on_shard, unusable};
+use super::chain::{new_file, open_to_write};
 use crate::places::check_place;
 use crate::units;
 use std::fs::{OpenOptions, rename, set_permissions};
@@ -13,7 +14,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_api::{Code, Failure};
-use varve_os::{CacheMode, DiskFile, DiskOptions, OpenError};
+use varve_os::{DiskFile, OpenError};
 use varve_vg::identity::label_of;
 
 /// The least that can be locked as a disk.
@@ -119,9 +120,7 @@ fn take_place(new: &Path, old: &Path) -> io::Result<()> {
 
 /// TARGET2.
 fn open_existing(path: &Path) -> Result<Arc<DiskFile>, Failure> {
-    let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;
-    file.keep_for_writing().map_err(|error| unusable(&error))?;
+    let file = open_to_write(path)?;
     let looked = Arc::clone(&file);
     let label =
         on_shard(async move |context| label_of(&context.disk(&looked), &context.arena()).await.is_some())?;
@@ -153,14 +152,6 @@ fn check_folder(path: &Path) -> Result<(), Failure> {
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Code::FileUnusable, format!("{} cannot be written: {error}", path.display()))
         .help("choose another path, or mend the folder's permissions")
-}
-
-/// A new sparse file, which no other program writes.
-pub(super) fn new_file(path: &Path, size: u64) -> Result<Arc<DiskFile>, Failure> {
-    let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::create(size) };
-    let file = DiskFile::open(path, options).map_err(|error| unusable(&error))?;
-    file.keep_for_writing().map_err(|error| unusable(&error))?;
-    Ok(file)
 }
 
 /// Cuts off what an image does not need.
