@@ -405,7 +405,12 @@ impl<'a> History<'a> {
         }
         let mut verb = Verb::pick(part, &mut random);
         for _ in 0..4 {
-            if self.kind == Kind::Jobs && !verb.starts_a_job() {
+            let is_wanted = match self.kind {
+                Kind::Jobs => verb.starts_a_job(),
+                Kind::Away => matches!(verb, Verb::CreateMapped { .. }), // It needs disks that other volumes lie on.
+                _ => true,
+            };
+            if !is_wanted {
                 verb = Verb::pick(part, &mut random);
             }
         }
