@@ -1,6 +1,5 @@
 //! The loads of bonnie under snapshots, beside the figures reported in 2006.
 
-use super::machine_line;
 use crate::plot::{Curve, curves};
 use crate::results::{Results, SnapshotSeries};
 use crate::stats::median;
@@ -39,7 +38,7 @@ pub(super) fn text(results: &Results) -> String {
         table.finish(),
         part.world,
         part.description,
-        machine_line(&part.machine)
+        part.machine.line()
     )
 }
 

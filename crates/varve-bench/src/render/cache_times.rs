@@ -1,6 +1,5 @@
 //! Metadata in little memory, in real time: the loads of ESnap's figures 5 to 9 under each setting.
 
-use super::machine_line;
 use crate::plot::{Bar, bars};
 use crate::results::{CacheTimes, CacheTimesRow, NO_SNAPSHOT, Results};
 use crate::stats::{Summary, median};
@@ -30,7 +29,7 @@ fn part_text(part: &CacheTimes) -> String {
         part.world,
         picture(part),
         table.finish(),
-        machine_line(&part.machine),
+        part.machine.line(),
         part.description
     )
 }

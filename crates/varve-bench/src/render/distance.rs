@@ -1,6 +1,5 @@
 //! Reads of snapshots from near and from afar.
 
-use super::machine_line;
 use crate::plot::{Bar, bars};
 use crate::results::{Results, SnapshotPart, SnapshotSeries};
 use crate::stats::{Summary, median};
@@ -40,7 +39,7 @@ pub(super) fn text(results: &Results) -> String {
         table.finish()
     );
     for part in &results.distances {
-        let machine = if part.exact { String::new() } else { format!("; {}", machine_line(&part.machine)) };
+        let machine = if part.exact { String::new() } else { format!("; {}", part.machine.line()) };
         text.push_str(&format!("- *{}*: {}{machine}\n", part.world, part.description));
     }
     text.push('\n');

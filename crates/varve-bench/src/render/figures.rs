@@ -1,6 +1,5 @@
 //! Figures with goals, as a table.
 
-use super::machine_line;
 use crate::results::{FigurePart, FigureRow};
 use crate::stats::Summary;
 use crate::table::{Table, dash, short};
@@ -9,7 +8,7 @@ use crate::table::{Table, dash, short};
 pub(super) fn table(part: &FigurePart) -> String {
     let mut table = Table::new(&["what", "median", "spread", "goal", ""]);
     part.rows.iter().for_each(|row| table.row(&cells(row)));
-    format!("{}; {}.\n\n{}", machine_line(&part.machine), part.description, table.finish())
+    format!("{}; {}.\n\n{}", part.machine.line(), part.description, table.finish())
 }
 
 /// The figure that is judged.

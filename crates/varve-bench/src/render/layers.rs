@@ -1,6 +1,5 @@
 //! The third table: what each layer adds to a request.
 
-use super::machine_line;
 use crate::results::{Layer, Results};
 use crate::stats::{Summary, median};
 use crate::table::{Table, dash, held, short};
@@ -14,7 +13,7 @@ pub(super) fn text(results: &Results) -> String {
         "## Layers\n\nNanoseconds that a layer adds to a 4 KiB request, on a device that does nothing and answers at \
          once ({} ns by itself, the checked door included). {}.\n\n{}",
         short(median(&part.bare_ns)),
-        machine_line(&part.machine),
+        part.machine.line(),
         table.finish()
     )
 }

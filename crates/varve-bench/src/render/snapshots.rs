@@ -1,6 +1,5 @@
 //! First-touch writes by number of snapshots, beside the figures of 2006 and of the kernel.
 
-use super::machine_line;
 use crate::first_touch::COUNTS;
 use crate::plot::{Curve, curves};
 use crate::results::{Results, SnapshotPart, SnapshotSeries};
@@ -52,7 +51,7 @@ pub(super) fn text(results: &Results) -> String {
     text.push_str(&to_none(&results.snapshots));
     for part in &results.snapshots {
         let exact = if part.exact { "exact, in virtual time" } else { "measured" };
-        let machine = if part.exact { String::new() } else { format!("; {}", machine_line(&part.machine)) };
+        let machine = if part.exact { String::new() } else { format!("; {}", part.machine.line()) };
         text.push_str(&format!("- *{}* ({exact}): {}{machine}\n", name(part), part.description));
     }
     text.push_str(

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::first_touch::{COUNTS, LOADS};
+use crate::machine::Machine;
 use crate::results::{
     ArrayPart, ArrayRow, CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow,
     FigurePart, Layer, LayerPart, ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow,

@@ -1,6 +1,6 @@
 //! Thin volumes beside thick ones.
 
-use super::{machine_line, management};
+use super::management;
 use crate::machine::Machine;
 use crate::results::{Results, ThinRival, ThinRow};
 use crate::stats::{Summary, median, ratio};
@@ -72,7 +72,7 @@ fn volumes(results: &Results) -> String {
 }
 
 fn note(world: &str, description: &str, machine: &Machine) -> String {
-    format!("- *{world}*: {description}; {}\n", machine_line(machine))
+    format!("- *{world}*: {description}; {}\n", machine.line())
 }
 
 /// Pools of many mappings, snapshots and generations.
