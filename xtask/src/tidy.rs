@@ -7,6 +7,7 @@ mod decisions;
 mod density;
 mod fields;
 mod finding;
+mod folders;
 mod imports;
 mod invariants;
 mod matrix;
@@ -50,6 +51,7 @@ fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> {
     findings.extend(imports::check(&sources));
     findings.extend(decisions::check(&tree));
     findings.extend(spread::check(&sources));
+    findings.extend(folders::check(&sources));
     findings.extend(fields::check(&sources));
     let architecture = tree.text("ARCHITECTURE.md").ok_or("there is no ARCHITECTURE.md")?;
     let metadata = crate::cargo::metadata(root, &["--no-deps", "--offline"])?;

@@ -14,7 +14,7 @@ const MEASURED: [(&str, &str, usize); 19] = [
     ("crates/varve-daemon/src/config.rs", "Config", 14),
     ("crates/varve-export/src/nbd/connection.rs", "Connection", 23),
     ("crates/varve-export/src/nbd/receive_buffer.rs", "ReceiveBuffer", 14),
-    ("crates/varve-os/src/disk_file.rs", "DiskFile", 26),
+    ("crates/varve-os/src/disks/disk_file.rs", "DiskFile", 26),
     ("crates/varve-sim/src/disk/fault.rs", "FaultPlan", 13),
     ("crates/varve-sim/src/world/shared.rs", "Core", 20),
     ("crates/varve-target/src/array/mod.rs", "Array", 25),

@@ -269,6 +269,9 @@ impl<'ast> Visit<'ast> for Reader<'ast> {
         visit::visit_path(self, path);
     }
 
+    /// What `pub(in PATH)` names is not used.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         paths_in(call.tokens.clone(), &mut self.found.uses);
         visit::visit_macro(self, call);

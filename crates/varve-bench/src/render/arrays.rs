@@ -1,10 +1,10 @@
 //! Arrays beside one raw member.
 
 use super::figures;
+use crate::report::stats::{Summary, median, ratio};
+use crate::report::table::{Table, dash, short, spread};
+use crate::report::verdict::Goal;
 use crate::results::{ArrayRow, FigurePart, ProcessorRow, Results};
-use crate::stats::{Summary, median, ratio};
-use crate::table::{Table, dash, short, spread};
-use crate::verdict::Goal;
 
 const MIB: f64 = (1 << 20) as f64;
 

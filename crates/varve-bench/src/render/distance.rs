@@ -1,11 +1,11 @@
 //! Reads of snapshots from near and from afar.
 
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::{Summary, median};
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::{DISTANCE_GOAL, Goal, snapshot_ratio};
 use crate::results::{Results, SnapshotPart, SnapshotSeries};
-use crate::stats::{Summary, median};
-use crate::table::{Table, dash, short, spread_fine};
-use crate::tables::distance::DISTANCES;
-use crate::verdict::{DISTANCE_GOAL, Goal, snapshot_ratio};
+use crate::tables::snapshot::distance::DISTANCES;
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {

@@ -1,8 +1,8 @@
 //! Figures with goals, as a table.
 
+use crate::report::stats::Summary;
+use crate::report::table::{Table, dash, short};
 use crate::results::{FigurePart, FigureRow};
-use crate::stats::Summary;
-use crate::table::{Table, dash, short};
 
 /// The table of `part`, with a line on what it stands on.
 pub(super) fn table(part: &FigurePart) -> String {
@@ -13,7 +13,7 @@ pub(super) fn table(part: &FigurePart) -> String {
 
 /// The figure that is judged.
 pub(super) fn median(row: &FigureRow) -> f64 {
-    crate::stats::median(&row.rounds)
+    crate::report::stats::median(&row.rounds)
 }
 
 fn cells(row: &FigureRow) -> Vec<String> {

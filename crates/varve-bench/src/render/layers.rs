@@ -1,8 +1,8 @@
 //! The third table: what each layer adds to a request.
 
+use crate::report::stats::{Summary, median};
+use crate::report::table::{Table, dash, held, short};
 use crate::results::{Layer, Results};
-use crate::stats::{Summary, median};
-use crate::table::{Table, dash, held, short};
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {

@@ -1,10 +1,10 @@
 //! Snapshots come and go while the origin is written to.
 
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::Summary;
+use crate::report::table::{Table, dash, short};
+use crate::report::verdict::Goal;
 use crate::results::{Figure, Results};
-use crate::stats::Summary;
-use crate::table::{Table, dash, short};
-use crate::verdict::Goal;
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {

@@ -1,10 +1,10 @@
 //! The first table: verdicts, the figures of all contenders, and a picture for each medium.
 
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::{median, ratio};
+use crate::report::table::{Table, dash, held, short, spread};
+use crate::report::verdict::{judge, varve};
 use crate::results::{Contender, NbdPart, NbdRow, Results, Role};
-use crate::stats::{median, ratio};
-use crate::table::{Table, dash, held, short, spread};
-use crate::verdict::{judge, varve};
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {

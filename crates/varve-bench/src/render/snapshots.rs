@@ -1,11 +1,11 @@
 //! First-touch writes by number of snapshots, beside the figures of 2006 and of the kernel.
 
 use crate::first_touch::COUNTS;
-use crate::plot::{Curve, curves};
+use crate::report::plot::{Curve, curves};
+use crate::report::stats::median;
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::{Goal, SNAPSHOT_GOALS, snapshot_ratio};
 use crate::results::{Results, SnapshotPart, SnapshotSeries};
-use crate::stats::median;
-use crate::table::{Table, dash, short, spread_fine};
-use crate::verdict::{Goal, SNAPSHOT_GOALS, snapshot_ratio};
 
 /// Numbers of snapshots that all sources have.
 const PLACES: [u32; 4] = [1, 4, 8, 16];

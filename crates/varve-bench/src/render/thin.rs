@@ -2,11 +2,11 @@
 
 use super::management;
 use crate::machine::Machine;
+use crate::report::stats::{Summary, median, ratio};
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::Goal;
 use crate::results::{Results, ThinRival, ThinRow};
-use crate::stats::{Summary, median, ratio};
-use crate::table::{Table, dash, short, spread_fine};
-use crate::tables::thin_rivals::Rival;
-use crate::verdict::Goal;
+use crate::tables::pools::thin_rivals::Rival;
 
 /// The section.
 pub(crate) fn text(results: &Results) -> String {
