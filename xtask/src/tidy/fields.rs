@@ -25,7 +25,7 @@ const MEASURED: [(&str, &str, usize); 19] = [
     ("crates/varve-target/src/qcow2/mod.rs", "Image", 26),
     ("crates/varve-target/src/snapshot/mod.rs", "SnapshotStore", 25),
     ("crates/varve-target/src/thin/mod.rs", "Pool", 20),
-    ("crates/varve-target/src/thin/volume.rs", "Volume", 17),
+    ("crates/varve-target/src/thin/lifecycle/volume.rs", "Volume", 17),
     ("crates/varve-volume/src/growth.rs", "Growth", 13),
     ("crates/varve-volume/src/open_pool.rs", "PoolFacts", 16),
     ("crates/varve-volume/src/volume_stack.rs", "VolumeStack", 14),
