@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_document_has_a_row_for_each_kind_and_no_other() {
-        let document = include_str!("../../../docs/status.md");
+        let document = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md"));
         let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         let mut named: Vec<&str> = rows.collect();
         let mut kinds: Vec<&str> = ProblemKind::ALL.iter().map(|kind| kind.word()).collect();

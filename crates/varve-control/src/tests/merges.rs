@@ -5,7 +5,8 @@ use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::time::Duration;
 use varve_block::Device;
-use varve_volume::{ShardContext, open};
+use varve_volume::ShardContext;
+use varve_volume::open;
 
 /// Longer than a rollback takes to begin; how long one that must not begin yet is looked at.
 const LOOK: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Tests of what holds while volumes are served: doors, stores, sets of snapshots, gates, moves.
 
-use super::known_export::{KnownExport, Open};
+use crate::known_export::{KnownExport, Open};
 use super::*;
 use crate::remembered::RememberedExport;
 use crate::simulation::remote::Imported;
