@@ -24,6 +24,7 @@ mod maps;
 mod mending;
 mod moves;
 mod offline_arrays;
+mod older_members;
 mod origins;
 mod pool_jobs;
 mod pools;
