@@ -100,6 +100,7 @@ impl State {
             Some(About::Trim(extent)) if status == Status::Done => self.keep_zeros(extent),
             Some(About::Trim(_) | About::Flush) | None => {}
         }
+        self.end_late_trim(number);
         self.answer(number, Answer::Status(status));
         true
     }

@@ -1,6 +1,6 @@
 //! Questions to the mapper, and the requests that wait for their answers.
 
-use super::question::{About, Answer, Connection, Outstanding, send};
+use super::question::{About, Answer, Connection, Outstanding, Trimming, send};
 use super::state::State;
 use futures_util::future::{Either, select};
 use std::pin::pin;
@@ -20,12 +20,23 @@ impl Question<'_> {
     pub(super) fn into_landing(mut self) -> Option<TrackerGuard> {
         self.landing.take()
     }
+
+    /// The request is given up, and the question is not: the mapper may still trim the range.
+    pub(super) fn outlive(self, trimming: Option<Trimming>) {
+        let mut outstanding = self.state.outstanding.borrow_mut();
+        let entry = outstanding.get_mut(&self.number).expect("a question is under way until it is dropped");
+        assert!(entry.answer.is_none(), "DELEGATE5: a trim that was answered has ended");
+        entry.late = trimming;
+    }
 }
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
-        let removed = self.state.outstanding.borrow_mut().remove(&self.number);
-        assert!(removed.is_some(), "a question is under way until it is dropped");
+        let mut outstanding = self.state.outstanding.borrow_mut();
+        let entry = outstanding.get(&self.number).expect("a question is under way until it is dropped");
+        if entry.late.is_none() {
+            outstanding.remove(&self.number);
+        }
         self.state.changed.notify_all();
     }
 }
@@ -92,7 +103,7 @@ impl State {
         landing: Option<TrackerGuard>,
     ) -> Question<'_> {
         let number = self.next_number();
-        let outstanding = Outstanding { about, answer: None, failed: None };
+        let outstanding = Outstanding { about, answer: None, failed: None, late: None };
         let before = self.outstanding.borrow_mut().insert(number, outstanding);
         assert!(before.is_none(), "numbers are used once");
         self.silent_since.set(self.silent_since.get().or(Some(self.clock.now())));

@@ -63,10 +63,9 @@ impl State {
                 tracing::warn!(volume = %self.options.name, reason = %ended, "the mapper is away");
                 self.ended.replace(Some(ended));
                 let has_lasted = self.clock.now().since(begun) >= PAUSE.1;
-                if self.connection.take().is_some() && has_lasted {
+                if self.lose_connection() && has_lasted {
                     pause = PAUSE.0; // One that ends at once again and again is not asked more often.
                 }
-                self.changed.notify_all();
             }
             self.clock.sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);

@@ -10,7 +10,8 @@
 //! - DELEGATE3. When the mapper is asked to make its mapping durable, all that lies where its answers said is durable: no answer for
 //!   writes is under way meanwhile, nor the write of the request that asked.
 //! - DELEGATE4. When an invalidation is acknowledged, no request uses what it made invalid, and none will.
-//! - DELEGATE5. What a trim frees is used by no request from before the trim is sent to the mapper until it has answered.
+//! - DELEGATE5. What a trim frees is used by no request from before the trim is sent to the mapper until it has answered, or its
+//!   connection is lost, whether or not the request that asked for the trim waits that long.
 //! - DELEGATE6. An answer that clients rely on and that the mapper has not made durable is sent to it when it reconnects,
 //!   before any question.
 //! - DELEGATE7. A request that needs an answer waits for it at most for the time that was set, and no other request waits for it.
@@ -74,7 +75,7 @@ impl Delegate {
 
     /// Closes the connection; nothing waits for the mapper any more. [`Delegate::run`] has ended, or never makes another one.
     pub fn disconnect(&self) {
-        self.0.connection.take();
+        self.0.lose_connection();
         self.let_fail(true);
     }
 

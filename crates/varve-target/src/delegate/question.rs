@@ -5,7 +5,7 @@ use super::link::Link;
 use super::notices::Notice;
 use super::range_map::{Place, Target};
 use std::rc::Rc;
-use varve_block::{Extent, TrackerGuard};
+use varve_block::{Extent, RangeGuard, TrackerGuard};
 use varve_mapper::wire::{Access, Intent, Message, Status, ToMapper, Welcome};
 
 /// The connection in use.
@@ -22,6 +22,8 @@ pub(super) struct Outstanding {
     pub(super) answer: Option<Answer>,
     /// The range around all copies that have failed since it was sent (DELEGATE2).
     pub(super) failed: Option<Extent>,
+    /// The range of a trim whose request was given up (DELEGATE5).
+    pub(super) late: Option<Trimming>,
 }
 
 /// What a question is about.
@@ -77,6 +79,20 @@ pub(super) struct CopyFirst {
     pub(super) kept: Kept,
     /// Until it is copied.
     pub(super) changing: ChangingRange,
+}
+
+/// A range that is being trimmed: no request uses it, until the mapper has answered or its connection is lost (DELEGATE5).
+pub(super) struct Trimming {
+    pub(super) extent: Extent,
+    _changing: ChangingRange,
+    /// No other trim, and no question, is of the range.
+    _alone: RangeGuard,
+}
+
+impl Trimming {
+    pub(super) fn new(extent: Extent, changing: ChangingRange, alone: RangeGuard) -> Self {
+        Self { extent, _changing: changing, _alone: alone }
+    }
 }
 
 /// How an answer is kept.

@@ -1,8 +1,10 @@
 //! Discards and zeros: whole units of the mapper's are freed by it.
+//!
+//! A trim that is not answered in time outlives its request, which fails: the mapper may still carry it out, at any moment. So the range
+//! stays set aside, and no other one is sent, until the answer comes or the connection is lost.
 
-use super::question::{About, Answer};
+use super::question::{About, Answer, Trimming};
 use super::state::State;
-use std::cell::Cell;
 use varve_block::{Buffer, Extent, IoError, LockMode, Outcome};
 use varve_mapper::wire::Status;
 
@@ -26,51 +28,78 @@ impl State {
     pub(super) async fn trim(&self, extent: Extent) -> Result<(), IoError> {
         assert!(!extent.is_empty() && self.shape.extent().contains(extent), "DELEGATE5: {extent:?}");
         let deadline = self.deadline();
-        let _alone = self.in_time(deadline, self.trims.lock(extent, LockMode::Exclusive)).await?;
-        let _changing = self.changing.add(extent);
-        let aside = Aside::new(self, extent);
+        self.until(deadline, || (!self.has_late_trims()).then_some(())).await?;
+        let alone = self.in_time(deadline, self.trims.lock(extent, LockMode::Exclusive)).await?;
+        let aside = Aside::new(self, Trimming::new(extent, self.changing.add(extent), alone));
         self.in_time(deadline, self.drain()).await?; // DELEGATE5
         loop {
             let connection = self.until(deadline, || self.connection.borrow().clone()).await?;
-            aside.asked.set(Some(connection.number));
             let question = self.send_question(&connection, About::Trim(extent), None);
-            match self.answer_to(&question, &connection, deadline).await? {
-                Some(Answer::Status(Status::Done)) => return Ok(()),
-                Some(_) => {
-                    aside.asked.set(None);
-                    return Err(IoError::Medium);
+            match self.answer_to(&question, &connection, deadline).await {
+                Ok(Some(Answer::Status(Status::Done))) => return Ok(()),
+                Ok(Some(_)) => return Err(IoError::Medium),
+                Ok(None) => {} // the connection was lost
+                Err(error) => {
+                    if self.is_connected(connection.number) {
+                        question.outlive(aside.into_trimming());
+                    }
+                    return Err(error);
                 }
-                None => {} // the connection was lost
             }
         }
+    }
+
+    /// Whether the mapper has not answered a trim whose request was given up.
+    fn has_late_trims(&self) -> bool {
+        self.outstanding.borrow().values().any(|question| question.late.is_some())
+    }
+
+    /// The trim of question `number` has ended, whose request was given up, if it is one.
+    pub(super) fn end_late_trim(&self, number: u64) {
+        let mut outstanding = self.outstanding.borrow_mut();
+        if outstanding.get(&number).is_some_and(|question| question.late.is_some()) {
+            let late = outstanding.remove(&number).and_then(|question| question.late);
+            late.into_iter().for_each(|trimming| self.put_back(&trimming));
+        }
+    }
+
+    /// The connection is lost: no trim that was sent on it is carried out any more. Returns whether there was one.
+    pub(super) fn lose_connection(&self) -> bool {
+        let was_connected = self.connection.take().is_some();
+        let questions: Vec<u64> = self.outstanding.borrow().keys().copied().collect();
+        questions.into_iter().for_each(|number| self.end_late_trim(number));
+        assert!(!self.has_late_trims(), "DELEGATE5: a trim ends with its connection");
+        self.changed.notify_all();
+        was_connected
+    }
+
+    /// What was answered for a range before its trim is told again, unless the trim was done (DELEGATE6).
+    fn put_back(&self, trimming: &Trimming) {
+        assert!(self.changing.has(trimming.extent.offset), "DELEGATE5: no answer was kept meanwhile");
+        self.cache.borrow_mut().not_trimmed(trimming.extent);
     }
 }
 
 /// Answers for a range that is being trimmed: no request uses them, and a mapper that reconnects is sent them.
 struct Aside<'a> {
     state: &'a State,
-    extent: Extent,
-    /// The connection on which the mapper was asked last, as long as it has not said that the trim failed.
-    asked: Cell<Option<u64>>,
+    trimming: Option<Trimming>,
 }
 
 impl<'a> Aside<'a> {
-    fn new(state: &'a State, extent: Extent) -> Self {
-        state.cache.borrow_mut().set_aside(extent);
-        Self { state, extent, asked: Cell::new(None) }
+    fn new(state: &'a State, trimming: Trimming) -> Self {
+        state.cache.borrow_mut().set_aside(trimming.extent);
+        Self { state, trimming: Some(trimming) }
+    }
+
+    /// The range stays as it is without the request.
+    fn into_trimming(mut self) -> Option<Trimming> {
+        self.trimming.take()
     }
 }
 
 impl Drop for Aside<'_> {
-    /// A mapper that was asked and is still there may free the range whenever it likes: what was answered for it before is believed
-    /// no more, and would be told again wrongly if the mapper died after it had used the places for something else. One
-    /// that has said that it did not, or that has gone, has the range as it was (DELEGATE6).
     fn drop(&mut self) {
-        let may_be_done = self.asked.get().is_some_and(|number| self.state.is_connected(number));
-        let mut cache = self.state.cache.borrow_mut();
-        match may_be_done {
-            true => cache.trimmed(self.extent),
-            false => cache.not_trimmed(self.extent),
-        }
+        self.trimming.take().into_iter().for_each(|trimming| self.state.put_back(&trimming));
     }
 }

@@ -143,17 +143,67 @@ fn answers_for_a_range_that_a_mapper_died_trimming_are_sent_to_it_when_it_is_bac
     });
 }
 
-#[test]
-fn answers_for_a_range_that_a_mapper_may_still_trim_are_believed_no_more() {
-    let host = host(vec![data(4)]);
+/// A write, and a discard of it that the mapper has not answered when the request is given up. The number of the trim.
+async fn give_up_a_trim(host: &Host<Turns>) -> u64 {
     host.script.trimmed.set(None);
+    host.write(0).await.expect("a good disk");
+    assert_eq!(host.discard(first()).await, Err(IoError::Medium), "DELEGATE7");
+    let trims = host.mapper.trims();
+    assert_eq!(trims.len(), 1);
+    trims[0]
+}
+
+#[test]
+fn answers_for_a_range_are_told_again_if_the_mapper_dies_after_the_trim_was_given_up() {
+    let host = host(vec![data(4), data(5)]);
     host.run(async {
-        host.write(0).await.expect("a good disk");
-        assert_eq!(host.discard(first()).await, Err(IoError::Medium), "DELEGATE7");
-        host.settle().await;
-        // It frees the range now, is flushed, and uses the place for something else.
+        give_up_a_trim(&host).await;
         host.world.clock().sleep(Duration::from_secs(60)).await;
         host.reconnect().await;
-        assert_eq!(held(&host), [], "DELEGATE5");
+        assert_eq!(held(&host), [data(4).place], "DELEGATE6: the write was acknowledged");
+        host.write(0).await.expect("it is trimmed no more");
+        assert_eq!(host.own.peek(Extent::new(5 * BLOCK, BLOCK)), [b'w'; BLOCK as usize], "it is asked for");
+    });
+}
+
+#[test]
+fn a_range_is_used_by_no_request_until_a_trim_that_was_given_up_is_answered() {
+    for (status, place) in [(Status::Done, Place::Zero), (Status::Failed, data(4).place)] {
+        let elsewhere = wire::Extent::new(BLOCK, BLOCK, Place::Data { device: OWN, offset: 7 * BLOCK });
+        let host = host(vec![data(4), elsewhere, data(5)]);
+        host.run(async {
+            let trim = give_up_a_trim(&host).await;
+            assert_eq!(host.write(0).await, Err(IoError::Medium), "DELEGATE5: the range may be trimmed yet");
+            assert_eq!(host.mapper.questions().len(), 1, "DELEGATE5: it is asked nothing of the range");
+            host.write(BLOCK).await.expect("DELEGATE7: other ranges are used");
+            let other = Extent::new(2 * BLOCK, BLOCK);
+            assert_eq!(host.discard(other).await, Err(IoError::Medium));
+            assert_eq!(host.mapper.trims(), [trim], "no other trim is sent meanwhile");
+            host.mapper.say(trim, &ToEngine::Trimmed(status));
+            host.settle().await;
+            assert_eq!(host.delegate.status().silence, Duration::ZERO, "nothing waits for the mapper");
+            host.reconnect().await;
+            let places = held(&host);
+            assert!(places.contains(&place) && places.len() == 2, "DELEGATE6: {places:?}");
+            host.script.trimmed.set(Some(Status::Done));
+            host.discard(other).await.expect("trims go on");
+            host.write(0).await.expect("a good disk");
+            let written = host.own.peek(Extent::new(5 * BLOCK, BLOCK));
+            assert_eq!(written, [b'w'; BLOCK as usize], "the range is asked for anew");
+        });
+    }
+}
+
+#[test]
+fn a_range_that_was_trimmed_late_is_zeros() {
+    let host = host(vec![data(4)]);
+    host.run(async {
+        let trim = give_up_a_trim(&host).await;
+        let late = async {
+            host.settle().await;
+            host.mapper.say(trim, &ToEngine::Trimmed(Status::Done));
+        };
+        let (read, ()) = futures_util::future::join(host.read(0), late).await;
+        assert_eq!(read, [0; BLOCK as usize], "DELEGATE5: what waited for the trim sees what it did");
     });
 }

@@ -121,6 +121,11 @@ impl ScriptedMapper {
         self.heard(|heard| matches!(heard.message, ToMapper::Map { .. }).then_some(heard.id))
     }
 
+    /// Questions to free a range.
+    pub(crate) fn trims(&self) -> Vec<u64> {
+        self.heard(|heard| matches!(heard.message, ToMapper::Trim { .. }).then_some(heard.id))
+    }
+
     /// How often it was asked to make its mapping durable.
     pub(crate) fn flushes(&self) -> usize {
         self.heard(|heard| (heard.message == ToMapper::Flush).then_some(())).len()
