@@ -212,7 +212,7 @@ impl Array {
             if clean.is_empty() || self.is_leaving() {
                 return;
             }
-            let failed = self.log.stamp(&self.members, &clean).await;
+            let failed = self.log.stamp(&self.members, &self.regions, &clean).await;
             if !failed.is_empty() {
                 self.members.leave(failed);
                 drop(inside);

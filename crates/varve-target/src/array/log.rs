@@ -229,26 +229,21 @@ impl Log {
         if batch.changes.is_empty() {
             return Vec::new();
         }
-        let is_on_log_disk = self.is_on_log_disk();
+        let (holders, is_on_log_disk) = (self.holders(), self.is_on_log_disk());
         if !is_on_log_disk {
-            let cleans = batch.changes.iter().any(|change| matches!(change, Change::Clean(..)));
-            let marks = batch.changes.iter().any(|change| !matches!(change, Change::Clean(..)));
-            let named = batch.changes.iter().flat_map(|change| regions_of(change, regions.size()));
-            self.stamps.begin(named, marks, cleans);
+            self.stamps.begin(&batch.changes, regions.size());
         }
-        let stamp = self.record(without_content(&batch.changes, regions.size()));
+        let mut others = if is_on_log_disk { Vec::new() } else { members.written() };
+        others.retain(|place| !holders.contains(&Holder::Member(*place)));
         let record = self.record(batch.changes.clone());
-        let holders = self.holders();
-        let others: Vec<usize> = match is_on_log_disk {
-            true => Vec::new(),
-            false => members
-                .written()
-                .into_iter()
-                .filter(|place| !holders.contains(&Holder::Member(*place)))
-                .collect(),
+        let stamped = async {
+            if others.is_empty() {
+                return Vec::new();
+            }
+            let stamp = Record { changes: without_content(&batch.changes, regions.size()), ..record.clone() };
+            self.stamps.put(&stamp, members, &self.arena, others).await
         };
-        let stamped = self.stamps.put(&stamp, members, &self.arena, others);
-        let (written, unstamped) = join(self.write(record), stamped).await;
+        let (written, unstamped) = join(self.write(&record), stamped).await;
         let mut failed = written.unwrap_or(holders);
         failed.extend(unstamped.into_iter().map(Holder::Member));
         if failed.is_empty() {
@@ -274,7 +269,7 @@ impl Log {
     }
 
     /// Writes `record` to all that have the log. Returns those that failed; an error if all did.
-    async fn write(&self, record: Record) -> Result<Vec<Holder>, IoError> {
+    async fn write(&self, record: &Record) -> Result<Vec<Holder>, IoError> {
         let mut bytes = self.arena.take((record.blocks() * BLOCK_SIZE) as usize);
         record.encode(&mut bytes);
         let copies = Rc::clone(&self.copies.borrow());
@@ -286,10 +281,10 @@ impl Log {
 
     /// Writes a stamp to all members that go on, which is of no record; it says that `cleans` are clean. Those that have failed are
     /// written no more. Returns those that fail now; if there are none, [`Stamps::end`] is next.
-    pub(super) async fn stamp(&self, members: &Members, cleans: &[u64]) -> Vec<usize> {
+    pub(super) async fn stamp(&self, members: &Members, regions: &Regions, cleans: &[u64]) -> Vec<usize> {
         assert!(cleans.len() <= STAMP_ENTRIES_MAX, "ARRAYLOG2: {} entries", cleans.len());
-        self.stamps.begin(cleans.iter().copied(), true, true);
         let changes = runs(cleans, Change::Clean);
+        self.stamps.begin(&changes, regions.size());
         let record = Record { sequence: self.next.get(), ..self.record(changes) };
         let leaving = members.leaving();
         let places = members.written().into_iter().filter(|place| !leaving.contains(place));

@@ -49,7 +49,7 @@ impl Array {
         self.members.leave(failed.into_iter().map(|(place, _)| place));
         let number = self.regions.flush_begins();
         let (failed, unstamped) =
-            join(self.on_members(|_| Io::Flush), self.log.stamp(&self.members, &[])).await;
+            join(self.on_members(|_| Io::Flush), self.log.stamp(&self.members, &self.regions, &[])).await;
         self.members.leave(failed.into_iter().map(|(place, _)| place).chain(unstamped));
         self.send_away()?;
         self.log.stamps().end(); // STAMP1

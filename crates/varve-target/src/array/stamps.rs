@@ -24,6 +24,7 @@
 //!   Such a member does not decide what dirty regions hold, also after the next crash. But where members were being made equal since an earlier
 //!   crash, the one goes on to decide that was read.
 
+use super::log_copy::regions_of;
 use super::members::Members;
 use super::{InjectedBug, Uuid};
 use futures_util::future::join_all;
@@ -101,12 +102,13 @@ impl Stamps {
         self.named.borrow().iter().copied().collect()
     }
 
-    /// A stamp begins that says something of `regions`. `marks` and `cleans`: what of them.
-    pub(super) fn begin(&self, regions: impl IntoIterator<Item = u64>, marks: bool, cleans: bool) {
-        self.named.borrow_mut().extend(regions);
+    /// A stamp begins that says `changes` of regions of `region_size` bytes; none if it is of a superblock.
+    pub(super) fn begin(&self, changes: &[Change], region_size: u64) {
+        self.named.borrow_mut().extend(changes.iter().flat_map(|change| regions_of(change, region_size)));
+        let is_clean = |change: &Change| matches!(change, Change::Clean(..));
         let is_forgotten = match self.bug {
-            Some(InjectedBug::StampMarksAlone) => !marks,
-            Some(InjectedBug::StampCleansAlone) => !cleans,
+            Some(InjectedBug::StampMarksAlone) => !changes.is_empty() && changes.iter().all(is_clean),
+            Some(InjectedBug::StampCleansAlone) => !changes.is_empty() && !changes.iter().any(is_clean),
             _ => false,
         };
         if !is_forgotten {

@@ -262,6 +262,11 @@ fn a_member_one_stamp_behind_does_not_decide() {
 }
 
 #[test]
+fn a_member_that_lacks_a_mark_would_decide() {
+    assert_eq!(one_behind(Some(InjectedBug::StampCleansAlone))[0], Ok(1), "STAMP1: a mark is a stamp");
+}
+
+#[test]
 fn a_log_disk_that_lacks_what_members_know_is_not_read() {
     let mut rig = Rig::new(LAYOUTS[0]);
     rig.log = Some(SimDisk::new(rig.spec.log_size()));
