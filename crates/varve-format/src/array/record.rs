@@ -12,7 +12,7 @@
 //! - ARRAYLOG3. Content begins in the block behind the last entry, in the order of the entries, whole blocks each.
 
 use super::{ArrayFormatError, BLOCK_SIZE, NUMBER_MAX, SLOT_SIZE, checksum_without, require};
-use crate::epoch::Epoch;
+use crate::epoch::{Epoch, EpochFields};
 use crate::layout::{Field, Layout};
 use varve_block::{Arena, Bytes, Extent, is_zero};
 
@@ -26,10 +26,7 @@ const SEQUENCE: Field =
 const ARRAY: Field = Field::new(16, 8, "array", "first half of the array's id");
 const BLOCKS: Field = Field::new(24, 4, "blocks", "number of blocks of 4 KiB");
 const COUNT: Field = Field::new(28, 4, "count", "number of entries");
-const EPOCH_GENERATION: Field =
-    Field::new(32, 8, "epoch_generation", "of the epoch of the superblock that it follows");
-const EPOCH_REVISION: Field =
-    Field::new(40, 8, "epoch_revision", "of the epoch of the superblock that it follows");
+const EPOCH: EpochFields = EpochFields::followed(32);
 const STAMP: Field = Field::new(48, 8, "stamp", "number of the newest stamp");
 const UNACKNOWLEDGED: Field = Field::new(
     56,
@@ -62,8 +59,8 @@ pub const RECORD_LAYOUT: Layout = Layout::new(
         ARRAY,
         BLOCKS,
         COUNT,
-        EPOCH_GENERATION,
-        EPOCH_REVISION,
+        EPOCH.generation,
+        EPOCH.revision,
         STAMP,
         UNACKNOWLEDGED,
         BEHIND,
@@ -148,8 +145,7 @@ impl Record {
         MAGIC.put_u32(bytes, MAGIC_VALUE);
         SEQUENCE.put_u64(bytes, self.sequence);
         ARRAY.put_u64(bytes, self.array);
-        EPOCH_GENERATION.put_u64(bytes, self.epoch.generation);
-        EPOCH_REVISION.put_u64(bytes, self.epoch.revision);
+        EPOCH.put(bytes, self.epoch);
         STAMP.put_u64(bytes, self.stamp);
         let unacknowledged = self.stamp.checked_sub(self.acknowledged).expect("ARRAY6: stamps rise");
         UNACKNOWLEDGED.put_u32(bytes, u32::try_from(unacknowledged).unwrap_or(u32::MAX));
@@ -210,7 +206,7 @@ impl Record {
         Ok(Record {
             sequence: SEQUENCE.u64(bytes),
             array: ARRAY.u64(bytes),
-            epoch: Epoch { generation: EPOCH_GENERATION.u64(bytes), revision: EPOCH_REVISION.u64(bytes) },
+            epoch: EPOCH.get(bytes),
             stamp: STAMP.u64(bytes),
             acknowledged,
             is_behind: BEHIND.u32(bytes) == 1,

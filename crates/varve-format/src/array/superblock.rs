@@ -17,7 +17,7 @@
 //! - ARRAY6. A superblock leaves the last block of its slot to a stamp; a member that left names a stamp no newer than the superblock's.
 
 use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, checksum_without, require};
-use crate::epoch::{Epoch, GENERATION_MEANING, REVISION_MEANING};
+use crate::epoch::{Epoch, EpochFields};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
 use varve_block::is_zero;
@@ -53,8 +53,7 @@ const METADATA_SIZE: Field = Field::new(80, 8, "metadata_size", "bytes in front 
 const REGION_SIZE: Field = Field::new(88, 8, "region_size", "bytes of the array that a region has");
 const HEAD: Field = Field::new(96, 8, "head", "where the next record lies, in blocks from the ring's start");
 const SEQUENCE: Field = Field::new(104, 8, "sequence", "the number of that record");
-const EPOCH_GENERATION: Field = Field::new(112, 8, "epoch_generation", GENERATION_MEANING);
-const EPOCH_REVISION: Field = Field::new(120, 8, "epoch_revision", REVISION_MEANING);
+const EPOCH: EpochFields = EpochFields::own(112);
 const LOG_MEMBERS: Field =
     Field::new(128, 4, "log_members", "bit `i`: member `i` has the log; 0 if a log disk has it");
 const PREVIOUS: Field = Field::new(
@@ -104,8 +103,8 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         REGION_SIZE,
         HEAD,
         SEQUENCE,
-        EPOCH_GENERATION,
-        EPOCH_REVISION,
+        EPOCH.generation,
+        EPOCH.revision,
         LOG_MEMBERS,
         PREVIOUS,
         CHECKSUMS,
@@ -316,6 +315,7 @@ impl Superblock {
         PREVIOUS.put_u32(bytes, self.previous);
         CHECKSUMS.put_u32(bytes, u32::from(self.checksums));
         PAGES_CURRENT.put_u32(bytes, u32::from(self.pages_current));
+        EPOCH.put(bytes, self.epoch);
         for (field, value) in self.numbers() {
             field.put_u64(bytes, value);
         }
@@ -334,7 +334,7 @@ impl Superblock {
         CHECKSUM.put_u32(bytes, checksum);
     }
 
-    fn numbers(&self) -> [(Field, u64); 11] {
+    fn numbers(&self) -> [(Field, u64); 9] {
         [
             (ADDRESS, self.slot()),
             (NUMBER, self.number),
@@ -344,8 +344,6 @@ impl Superblock {
             (REGION_SIZE, self.region_size),
             (HEAD, self.head),
             (SEQUENCE, self.sequence),
-            (EPOCH_GENERATION, self.epoch.generation),
-            (EPOCH_REVISION, self.epoch.revision),
             (STAMP, self.stamp),
         ]
     }
@@ -384,7 +382,7 @@ impl Superblock {
             region_size: REGION_SIZE.u64(bytes),
             head: HEAD.u64(bytes),
             sequence: SEQUENCE.u64(bytes),
-            epoch: Epoch { generation: EPOCH_GENERATION.u64(bytes), revision: EPOCH_REVISION.u64(bytes) },
+            epoch: EPOCH.get(bytes),
             log_members: LOG_MEMBERS.u32(bytes),
             log_disk: LOG_DISK.uuid(bytes),
             previous: PREVIOUS.u32(bytes),

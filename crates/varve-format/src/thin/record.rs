@@ -11,7 +11,7 @@
 //! - RECORD3. No record has a number above [`NUMBER_MAX`].
 
 use super::{NUMBER_MAX, ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
-use crate::epoch::Epoch;
+use crate::epoch::{Epoch, EpochFields};
 use crate::layout::{Field, Layout};
 use crate::pdata::Block;
 use varve_block::is_zero;
@@ -24,10 +24,7 @@ const SEQUENCE: Field = Field::new(8, 8, "sequence", "number of this record");
 const POOL: Field = Field::new(16, 8, "pool", "first half of the pool's id");
 const BLOCKS: Field = Field::new(24, 4, "blocks", "number of blocks of 4 KiB");
 const COUNT: Field = Field::new(28, 4, "count", "number of entries");
-const EPOCH_GENERATION: Field =
-    Field::new(32, 8, "epoch_generation", "of the epoch of the superblock that it follows");
-const EPOCH_REVISION: Field =
-    Field::new(40, 8, "epoch_revision", "of the epoch of the superblock that it follows");
+const EPOCH: EpochFields = EpochFields::followed(32);
 const RESERVED: Field = Field::new(48, 16, "reserved", "zero");
 const ENTRIES: Field =
     Field::new(64, 4032, "entries", "`count` entries, on to the end of the blocks; then zeros");
@@ -37,7 +34,7 @@ pub const RECORD_LAYOUT: Layout = Layout::new(
     "Thin pool: record of the log",
     "What has changed, in order. In the ring behind the superblocks.",
     SIZE,
-    &[MAGIC, CHECKSUM, SEQUENCE, POOL, BLOCKS, COUNT, EPOCH_GENERATION, EPOCH_REVISION, RESERVED, ENTRIES],
+    &[MAGIC, CHECKSUM, SEQUENCE, POOL, BLOCKS, COUNT, EPOCH.generation, EPOCH.revision, RESERVED, ENTRIES],
 );
 
 const KIND: Field = Field::new(
@@ -159,8 +156,7 @@ impl Record {
         MAGIC.put_u32(bytes, MAGIC_VALUE);
         SEQUENCE.put_u64(bytes, self.sequence);
         POOL.put_u64(bytes, self.pool);
-        EPOCH_GENERATION.put_u64(bytes, self.epoch.generation);
-        EPOCH_REVISION.put_u64(bytes, self.epoch.revision);
+        EPOCH.put(bytes, self.epoch);
         BLOCKS.put_u32(bytes, u32::try_from(blocks).expect("RECORD2: a record has few blocks"));
         COUNT.put_u32(bytes, u32::try_from(self.changes.len()).expect("RECORD2: a record has few blocks"));
         let mut at = ENTRIES.offset;
@@ -209,7 +205,7 @@ impl Record {
         require(!changes.is_empty(), "RECORD2: no entry")?;
         require(is_zero(&bytes[at..]), "bytes behind the entries are not zero")?;
         let (sequence, pool) = (SEQUENCE.u64(bytes), POOL.u64(bytes));
-        let epoch = Epoch { generation: EPOCH_GENERATION.u64(bytes), revision: EPOCH_REVISION.u64(bytes) };
+        let epoch = EPOCH.get(bytes);
         Ok(Record { sequence, pool, epoch, changes })
     }
 }

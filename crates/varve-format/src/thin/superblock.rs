@@ -13,7 +13,7 @@
 //! - POOL5. No more blocks are free than there are, and numbers that only rise are so small that they never end.
 
 use super::{POOL_VERSION, PoolFormatError, SIZE, checksum_without, require};
-use crate::epoch::{Epoch, GENERATION_MEANING, REVISION_MEANING};
+use crate::epoch::{Epoch, EpochFields};
 use crate::layout::{Field, Layout};
 use crate::pdata::Block;
 use crate::pdata::link::Link;
@@ -53,8 +53,7 @@ const HEAD: Field = Field::new(112, 8, "head", "where the next record lies, in b
 const SEQUENCE: Field = Field::new(120, 8, "sequence", "the number of that record");
 const NEXT_VOLUME: Field = Field::new(128, 8, "next_volume", "the id that no volume has had yet");
 const NODES: Field = Field::new(136, 8, "nodes", "number of nodes of all maps");
-const EPOCH_GENERATION: Field = Field::new(144, 8, "epoch_generation", GENERATION_MEANING);
-const EPOCH_REVISION: Field = Field::new(152, 8, "epoch_revision", REVISION_MEANING);
+const EPOCH: EpochFields = EpochFields::own(144);
 const RESERVED: Field = Field::new(160, 96, "reserved", "zero");
 const PLACES: Field = Field::new(
     256,
@@ -87,8 +86,8 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         SEQUENCE,
         NEXT_VOLUME,
         NODES,
-        EPOCH_GENERATION,
-        EPOCH_REVISION,
+        EPOCH.generation,
+        EPOCH.revision,
         RESERVED,
         PLACES,
     ],
@@ -193,8 +192,7 @@ impl Superblock {
         MAGIC.put(slot, MAGIC_VALUE);
         VERSION.put_u32(slot, POOL_VERSION);
         POOL.put_uuid(slot, self.pool);
-        EPOCH_GENERATION.put_u64(slot, self.epoch.generation);
-        EPOCH_REVISION.put_u64(slot, self.epoch.revision);
+        EPOCH.put(slot, self.epoch);
         ADDRESS.put_u64(slot, address.number());
         for (field, value) in self.numbers() {
             field.put_u64(slot, value);
@@ -257,7 +255,7 @@ impl Superblock {
             sequence: SEQUENCE.u64(slot),
             next_volume: NEXT_VOLUME.u64(slot),
             nodes: NODES.u64(slot),
-            epoch: Epoch { generation: EPOCH_GENERATION.u64(slot), revision: EPOCH_REVISION.u64(slot) },
+            epoch: EPOCH.get(slot),
             places: Vec::new(),
         };
         superblock.check()?;
