@@ -24,6 +24,9 @@ const EXTENTS: u64 = 24;
 /// A ring so short that histories wrap around in it.
 const RING: Extent = Extent::new(64 << 10, RING_BLOCKS_MIN * BLOCK_SIZE);
 
+/// The group.
+const GROUP: Uuid = Uuid::from_u128(1);
+
 /// Some disks in a simulated world.
 struct Lab {
     world: World,
@@ -91,7 +94,7 @@ fn number_of(id: Uuid) -> usize {
 
 fn group_plan(free: &[FreeDisk]) -> Plan {
     let disks: Vec<_> = free.iter().map(FreeDisk::as_new_disk).collect();
-    plan_group("data", Uuid::from_u128(1), EXTENT, &disks, &stamp("vg create data")).expect("a sound group")
+    plan_group("data", GROUP, EXTENT, &disks, &stamp("vg create data")).expect("a sound group")
 }
 
 fn stamp(change: &str) -> Stamp {

@@ -10,9 +10,10 @@ use crate::plan::{Change, DiskChoice, Layout, Plan, plan};
 use crate::size::SizeArgument;
 use crate::{Absent, CommitError, FreeDisk, GroupProblem, Note, OpenGroup, scan};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
+use varve_format::{RingContent, Slot};
 use varve_sim::{
     CrashAt, CrashKind, DiskImage, FaultBudget, FaultPlan, Random, World, caught, caught_share, run_seeds,
     test_name,
@@ -23,7 +24,7 @@ struct Oracle {
     acknowledged: Content,
     /// Of commits that a crash has cut off since the last boot that reconciled.
     under_way: Vec<Content>,
-    /// The disks of the last boot that reconciled: one of them must be there, or the truth cannot be known.
+    /// The disks of the last boot that reconciled: one of them must be there that has not left, or the truth cannot be known.
     holders: BTreeSet<usize>,
     /// The boots since all disks were together and reconciled.
     boots: Vec<BTreeSet<usize>>,
@@ -58,14 +59,31 @@ impl Oracle {
         self.under_way.iter().any(left)
     }
 
+    /// Whether a disk stays in the group whichever of the commits counts that were cut off. Once one of these is durable the labels of
+    /// disks that it removes say nothing of the group any more: they are not asked.
+    fn stays(&self, number: usize) -> bool {
+        let has = |content: &Content| content.disks.contains(&super::pv_id(number));
+        has(&self.acknowledged) && self.under_way.iter().all(has)
+    }
+
+    /// The holders that stay.
+    fn staying_holders(&self) -> BTreeSet<usize> {
+        self.holders.iter().copied().filter(|number| self.stays(*number)).collect()
+    }
+
+    /// Whether these disks can know the truth, or find nothing: disks that may have left tell those that are older nothing.
+    fn may_boot(&self, present: &BTreeSet<usize>) -> bool {
+        let is_known = !present.is_disjoint(&self.staying_holders());
+        is_known || (!present.is_empty() && present.is_subset(&self.holders))
+    }
+
     /// Whether two boots had no disk in common: then two halves may really have been used apart.
     fn may_be_divergent(&self, present: &BTreeSet<usize>) -> bool {
         let all_present = self.are_all_in(present);
-        // Disks that have left since are no witnesses any more.
-        let is_of_it = |number: &usize| self.acknowledged.disks.contains(&super::pv_id(*number));
+        // Disks that have left since do not tell what counts any more.
         let apart = |one: &BTreeSet<usize>| {
-            let witnesses = one.iter().filter(|number| is_of_it(number));
-            self.boots.iter().any(|other| witnesses.clone().all(|number| !other.contains(number)))
+            let members = one.iter().filter(|number| self.stays(**number));
+            self.boots.iter().any(|other| members.clone().all(|number| !other.contains(number)))
         };
         !self.stale.is_empty() || !all_present && self.boots.len() > 1 || self.boots.iter().any(apart)
     }
@@ -179,7 +197,7 @@ impl Run {
             && let Some((number, image)) = self.image.take()
         {
             let mut oracle = self.oracle.borrow_mut();
-            let others = oracle.holders.iter().any(|holder| *holder != number);
+            let others = oracle.staying_holders().iter().any(|holder| *holder != number);
             if others {
                 self.lab.disks[number].restore(&image);
                 oracle.holders.remove(&number);
@@ -188,14 +206,14 @@ impl Run {
         }
     }
 
-    /// Disks for the next boot, one of which knows the truth.
+    /// Disks for the next boot.
     fn present(&self) -> BTreeSet<usize> {
         let oracle = self.oracle.borrow();
         loop {
             let all = self.chance(self.habits.complete, 5);
             let mut present = self.lab.all();
             present.retain(|_| all || self.chance(1, 2));
-            if present.iter().any(|number| oracle.holders.contains(number)) {
+            if oracle.may_boot(&present) {
                 return present;
             }
         }
@@ -211,18 +229,41 @@ impl Run {
             self.lab.world.schedule(CrashAt::Event(1 + self.below(reach)), kind);
         }
         self.is_faulty.set(self.habits.faults > 0 && self.chance(self.habits.faults, 5));
+        let before = self.versions();
         let ran = self.lab.world.run_until_crash(self.use_group(&present));
         self.let_fail(FaultPlan::default());
-        match ran {
-            varve_sim::Ran::Finished(usable) => {
+        let is_usable = match ran {
+            varve_sim::Ran::Finished(is_usable) => {
                 if self.is_faulty.get() {
                     // What a failed flush has lost goes with the process.
                     self.lab.world.crash(CrashKind::Process);
                 }
-                usable
+                is_usable
             }
             varve_sim::Ran::Crashed => true,
-        }
+        };
+        self.leave_out_failed(&before);
+        is_usable
+    }
+
+    /// The versions that disks hold, if disks fail in this boot.
+    fn versions(&self) -> BTreeMap<Uuid, Slot> {
+        let disks = self.lab.disks.iter().enumerate().filter(|_| self.is_faulty.get());
+        let rings = disks.map(|(number, disk)| {
+            RingContent::find(&disk.peek(super::RING), super::RING, super::GROUP, super::pv_id(number))
+        });
+        rings.flat_map(|ring| ring.slots).map(|placed| (placed.version, placed.slot)).collect()
+    }
+
+    /// Of a boot those disks count that are in the newest version which it has written: one that could not be taken back took no part.
+    fn leave_out_failed(&self, before: &BTreeMap<Uuid, Slot>) {
+        let mut written = self.versions();
+        written.retain(|version, _| !before.contains_key(version));
+        let Some(newest) = written.into_values().max_by_key(|slot| slot.sequence) else { return };
+        let group = Group::from_text(&newest.text).expect("a commit writes descriptions");
+        let mut oracle = self.oracle.borrow_mut();
+        let boot = oracle.boots.last_mut().expect("it began");
+        boot.retain(|number| group.counts_on(super::pv_id(*number)));
     }
 
     /// Has the disks back, whole, and lets them fail from now on.
