@@ -19,7 +19,7 @@ mod member;
 mod messages;
 mod returned;
 
-use member::{Lookup, Member};
+use member::{Lookup, Member, leaves_numbers};
 pub use messages::{Absent, CommitError, Note};
 
 use crate::disks::disk::{Disk, Reading};
@@ -110,6 +110,12 @@ impl OpenGroup {
         let shape = (reading.label.size, reading.label.data_offset);
         if entry.is_some_and(|entry| (entry.size, entry.data_offset) != shape) {
             self.notes.push(Note::OtherShape { path });
+            return;
+        }
+        if matches!(replica_state, ReplicaState::Behind | ReplicaState::Returned)
+            && !leaves_numbers(holds, newest)
+        {
+            self.notes.push(Note::NumberForged { path, holds });
             return;
         }
         match replica_state {
@@ -378,15 +384,21 @@ impl OpenGroup {
 
     /// The number of the next version, which is written to `joining`, too (VERSION3).
     fn next_number(&self, joining: &[Member]) -> Result<u64, CommitError> {
-        let members = || self.members.iter().chain(joining);
-        let highest = members().map(|member| member.sequence_max).fold(self.slot.sequence, u64::max);
-        assert!(highest < SEQUENCE_END, "SLOT3: {highest} was read as a number");
-        if highest + 1 < SEQUENCE_END {
-            return Ok(highest + 1);
-        }
-        let last = members().filter(|member| !member.can_be_followed());
-        let paths = last.map(|member| member.disk.path.clone()).collect();
-        Err(CommitError::NumbersUsedUp { group: self.group.name().into(), sequence: highest, paths })
+        self.check_numbers(joining)?;
+        let members = self.members.iter().chain(joining);
+        let highest = members.map(|member| member.sequence_max).fold(self.slot.sequence, u64::max);
+        assert!(highest + 1 < SEQUENCE_END, "SLOT3: {highest} leaves a number");
+        Ok(highest + 1)
+    }
+
+    /// Refuses disks that come to the group, or that it has, with a number that leaves too few (SLOT3).
+    fn check_numbers(&self, coming: &[Member]) -> Result<(), CommitError> {
+        let own = self.members.iter().filter(|member| member.sequence_max + 1 == SEQUENCE_END);
+        let coming = coming.iter().filter(|member| !leaves_numbers(member.sequence_max, self.slot.sequence));
+        let refused: Vec<&Member> = own.chain(coming).collect();
+        let Some(sequence) = refused.iter().map(|member| member.sequence_max).max() else { return Ok(()) };
+        let paths = refused.into_iter().map(|member| member.disk.path.clone()).collect();
+        Err(CommitError::NumbersUsedUp { group: self.group.name().into(), sequence, paths })
     }
 
     /// Makes `next`, as `slot` has it, the version that counts.

@@ -135,7 +135,7 @@ fn noted(open: &OpenGroup, note: &Note) -> Finding {
         _ => "description",
     };
     // The others are what a crash or an absence leaves behind; the next start of a daemon reconciles them.
-    let is_damage = matches!(note, Note::Stale { .. });
+    let is_damage = matches!(note, Note::Stale { .. } | Note::NumberForged { .. });
     let message = format!("group {}: {note}", open.group().name());
     Finding { damage: is_damage, structure: structure.to_owned(), message, ..Finding::default() }
 }

@@ -10,6 +10,15 @@ use uuid::Uuid;
 use varve_block::{Arena, Extent, IoError};
 use varve_format::{Label, RingContent, SEQUENCE_END, Slot};
 
+/// No group has changed so often: what holds a number from here on, and comes to a group that has not, was forged.
+const REACHED_END: u64 = SEQUENCE_END / 2;
+
+/// Whether a group of version `own` that uses a disk which holds number `held` has numbers left for its changes (VERSION3).
+pub(super) fn leaves_numbers(held: u64, own: u64) -> bool {
+    assert!(held < SEQUENCE_END && own < SEQUENCE_END, "SLOT3: {held} and {own} were read as numbers");
+    held < REACHED_END || held <= own
+}
+
 /// A disk of the group that is here and can be used.
 pub(super) struct Member {
     pub(super) pv: Uuid,
@@ -102,12 +111,6 @@ impl Member {
     fn lose_tail(&mut self, error: IoError) {
         tracing::warn!(path = self.disk.path, %error, "the second copy of its metadata cannot be written");
         self.tail = Lookup::Lost;
-    }
-
-    /// Whether a version can follow the newest that it holds (SLOT3).
-    pub(super) fn can_be_followed(&self) -> bool {
-        assert!(self.sequence_max < SEQUENCE_END, "SLOT3: {} was read as a number", self.sequence_max);
-        self.sequence_max + 1 < SEQUENCE_END
     }
 
     pub(super) async fn bring_forward(

@@ -66,6 +66,16 @@ pub enum Note {
         /// Where it is.
         path: String,
     },
+    /// A disk that lags behind, or was missing, holds a number that leaves the group too few (VERSION3).
+    #[error(
+        "{path} holds version {holds} of the description, a number that no group reaches by changes; it is not used"
+    )]
+    NumberForged {
+        /// Where it is.
+        path: String,
+        /// The number.
+        holds: u64,
+    },
     /// A copy of the label is damaged or old; it is written again.
     #[error("{path}: a copy of the label was damaged and is written again")]
     LabelWorn {
@@ -110,7 +120,7 @@ impl Note {
             Self::OtherShape { .. } => Some(format!(
                 "attach the right disk and `varve pv scan PATH`, or give it up: `varve vg reduce {group} --missing`"
             )),
-            Self::Removed { path, .. } => {
+            Self::Removed { path, .. } | Self::NumberForged { path, .. } => {
                 Some(format!("`varve pv create {path} --yes -n` says what a new label destroys"))
             }
             Self::Behind { .. }
@@ -172,8 +182,8 @@ pub enum CommitError {
         /// The group.
         group: String,
     },
-    /// The description has the highest number that any version may have, on these disks: none can follow (VERSION3).
-    #[error("no number can follow {sequence}, which the description of {group} has on {}", paths.join(", "))]
+    /// The description has a number on these disks that no group reaches, and that leaves too few (VERSION3).
+    #[error("the description of {group} has the number {sequence} on {}, which no group reaches", paths.join(", "))]
     NumbersUsedUp {
         /// The group.
         group: String,

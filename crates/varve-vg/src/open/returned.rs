@@ -1,26 +1,13 @@
 //! Disks that were missing and are here: taken back, or left out.
 
-use super::{CommitError, Member, OpenGroup, ReplicaState, Stamp, State};
+use super::{CommitError, OpenGroup, ReplicaState, Stamp, State};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
 impl OpenGroup {
-    /// Leaves out disks that were missing and cannot be written, or hold a number that none can follow: the group does not count on
-    /// them, and goes on without them.
+    /// Leaves out disks that were missing and cannot be written: the group does not count on them, and goes on without them.
     pub(super) async fn try_returned(&mut self) {
         let (vg, arena) = (self.group.id(), self.arena.clone());
-        let is_last =
-            |member: &&Member| member.replica_state == ReplicaState::Returned && !member.can_be_followed();
-        let last: Vec<Uuid> = self.members.iter().filter(is_last).map(|member| member.pv).collect();
-        for pv in last {
-            let path = self.path(pv);
-            tracing::warn!(
-                group = self.group.name(),
-                path,
-                "a disk is back with a number that none can follow"
-            );
-            self.leave_out(pv);
-        }
         let returned =
             self.members.iter_mut().filter(|member| member.replica_state == ReplicaState::Returned);
         let tried = returned.map(|member| async { (member.pv, member.relabel(Some(vg), &arena).await) });
@@ -51,7 +38,7 @@ impl OpenGroup {
             !self.group.counts_on(pv),
             "VERSION2: it was recorded as missing when the group was reconciled"
         );
-        self.next_number(&self.stale[index..=index])?;
+        self.check_numbers(&self.stale[index..=index])?;
         let member = self.stale.swap_remove(index);
         self.members.push(member);
         self.assert_consistent();
