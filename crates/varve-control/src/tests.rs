@@ -16,11 +16,11 @@ use varve_api::{
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::FaultPlan;
 use varve_vg::names::VolumeName;
-use varve_volume::progress::Progress;
-use varve_volume::quota::CacheQuota;
 use varve_volume::metadata;
 use varve_volume::open;
 use varve_volume::pool_check;
+use varve_volume::progress::Progress;
+use varve_volume::quota::CacheQuota;
 use varve_volume::retire;
 use varve_volume::{DoorOf, ShardContext};
 

@@ -2,6 +2,7 @@
 
 use super::losses::{live, live_until, make_group};
 use super::*;
+use crate::clearing::places_of;
 use varve_api::{Commit, Flatten, JobState, SnapshotRemove};
 use varve_block::host::DiskState;
 use varve_format::qcow2::Backing;
@@ -83,7 +84,7 @@ fn what_a_pool_gains_while_it_is_cleared_is_cleared_too() {
             .expect("it is there");
         let entry = version.lv("p").expect("it is there");
         let gained = Extent::new(160 * MIB, 32 * MIB);
-        let places = crate::clearing::places_of(&disks, &version, entry, gained).expect("no member is missing");
+        let places = places_of(&disks, &version, entry, gained).expect("no member is missing");
         assert!(places.len() >= 3, "it lies on three members");
         for (device, extent) in &places {
             let length = usize::try_from(extent.length).expect("it is small");

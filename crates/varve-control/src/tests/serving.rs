@@ -1,7 +1,7 @@
 //! Tests of what holds while volumes are served: doors, stores, sets of snapshots, gates, moves.
 
-use crate::known_export::{KnownExport, Open};
 use super::*;
+use crate::known_export::{KnownExport, Open};
 use crate::remembered::RememberedExport;
 use crate::simulation::remote::Imported;
 use futures_util::future::join3;
