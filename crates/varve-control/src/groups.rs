@@ -78,6 +78,7 @@ impl Control {
         let open = OpenGroup::create(planned, free, self.context.arena()).await;
         let open = open.map_err(|error| self.commit_failure(&error))?;
         self.groups.borrow_mut().insert(id, KnownGroup::new(open, None));
+        self.archive_soon(id);
         self.refresh_labels().await;
         self.event(&name, &words);
         self.show_group(&id.to_string()).await.map(Changed::Done)
@@ -168,6 +169,7 @@ impl Control {
                 self.groups.borrow_mut().remove(&id);
                 self.refresh_labels().await;
                 dissolved.map_err(|error| self.commit_failure(&error))?;
+                self.archive_removal(id);
             }
             other => {
                 if let Some(open) = other {
@@ -218,6 +220,7 @@ impl Control {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.learn(open);
         }
+        self.archive_soon(group);
     }
 
     /// The name of the group that counts on the disk at `path`.

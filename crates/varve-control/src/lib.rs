@@ -12,6 +12,7 @@ mod abandoned;
 mod activate;
 mod activation;
 mod address;
+mod archive;
 mod array_log;
 mod array_policy;
 mod arrays;
@@ -189,6 +190,7 @@ pub struct Control {
     /// Volumes whose images give what they hold to the images below them.
     committing: Committing,
     events: Events,
+    archive: archive::Archive,
     remembered: RefCell<Remembered>,
 }
 

@@ -20,6 +20,7 @@ use varve_volume::progress::Progress;
 use varve_volume::quota::CacheQuota;
 use varve_volume::{DoorOf, ShardContext, metadata, open, pool_check, retire};
 
+mod archive;
 mod conversions;
 mod failed_targets;
 mod identity;

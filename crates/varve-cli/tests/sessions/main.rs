@@ -1,5 +1,6 @@
 //! The command and the daemon together: real processes, file-backed disks, every verb.
 
+mod archive;
 mod caches;
 mod clearing;
 mod client;
