@@ -277,6 +277,10 @@ impl Control {
                 _ => (PhysicalVolumeState::Missing, Some(self.why_missing(known, disk))),
             };
             let counted = file.map(|(.., counted, _)| counted).unwrap_or_default();
+            let label = open.and_then(|known| known.label);
+            let grown_to = path
+                .zip(label)
+                .and_then(|(path, label)| self.watch.grown_beyond(Path::new(path), label.size));
             let own = free.iter().filter(|area| area.pv == disk.name).map(|area| area.count).sum();
             PhysicalVolume {
                 path: known.seen_at(disk.id).map(str::to_owned),
@@ -290,6 +294,7 @@ impl Control {
                 reason,
                 size: known.group.bytes(disk.extents),
                 free: known.group.bytes(own),
+                grown_to,
                 cache: file.map_or(self.cache, |(cache, ..)| cache),
                 errors: counted.errors,
                 slow: counted.slow,

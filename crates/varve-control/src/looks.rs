@@ -87,6 +87,7 @@ async fn look_at_files(control: &Control) {
                 known.placement = look.placement;
             }
         };
-        control.look_at(&path, move |_| file.look(), learn);
+        let place = path.clone();
+        control.look_at(&path, move |_| file.look(&place), learn);
     }
 }

@@ -42,8 +42,8 @@ pub trait OpenDisk: Send + Sync {
     fn silence(&self) -> Duration;
     /// What was counted of its requests.
     fn counters(&self) -> DiskCounters;
-    /// What its file is like now. May wait for ever.
-    fn look(&self) -> FileLook;
+    /// What its file is like now, and whether `path` leads to it. May wait for ever.
+    fn look(&self, path: &Path) -> FileLook;
     /// Whether requests are under way whose answer no task awaits any more.
     fn has_abandoned(&self) -> bool;
     /// What it is known to hold, to be read again when it returns after it was away; of some disks nothing is known.

@@ -325,11 +325,11 @@ impl OpenDisk for SimOpenDisk {
         DiskCounters { errors: self.errors.load(Ordering::Relaxed), ..DiskCounters::default() }
     }
 
-    fn look(&self) -> FileLook {
+    fn look(&self, path: &Path) -> FileLook {
         let table = self.files.table();
-        let is_deleted = table.entries.get(&self.path).is_some_and(|entry| entry.is_deleted);
+        let is_deleted = table.entries.get(path).is_some_and(|entry| entry.is_deleted);
         let placement = if is_deleted { DiskPlacement::Deleted } else { DiskPlacement::AtPath };
-        FileLook { placement, room: table.room }
+        FileLook { placement, room: table.room, length: None }
     }
 
     fn has_abandoned(&self) -> bool {
