@@ -81,9 +81,7 @@ struct Table {
     locked: BTreeSet<(u64, u64)>,
     /// What the state directory holds.
     remembered: Option<String>,
-    /// What was archived, the newest last.
     archived: Vec<ArchiveEntry>,
-    /// Whether the archive cannot be written.
     is_archive_full: bool,
     /// The files of listening sockets, each with a number of its own.
     sockets: BTreeMap<PathBuf, u64>,
