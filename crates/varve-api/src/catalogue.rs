@@ -160,8 +160,8 @@ catalogue! {
     GroupDamaged = 206, NeedsRepair, "the group's description is damaged",
         "No disk of the group holds a description with a valid checksum and contents that make sense. Stop the daemon; \
         `varve check PATH…` tells what was found, `varve repair PATH…` makes the description again from the last MiB of \
-        the disks, and `varve restore FILE PATH…` writes a backup, which `varve vg backup` made, back to the group's \
-        disks.";
+        the disks, and `varve restore FILE PATH…` writes a backup, which `varve vg backup` made or the daemon keeps in \
+        the folder `archive` of its state directory, back to the group's disks.";
     BadExtentSize = 207, Usage, "the extent size is not valid",
         "An extent is a power of two from 64 KiB to 1 GiB; 4 MiB unless told otherwise. It cannot be changed later.";
     BadBackup = 208, Usage, "the backup does not fit",

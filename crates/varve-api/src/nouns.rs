@@ -49,6 +49,9 @@ nouns! {
         pub size: u64,
         /// Bytes in free extents.
         pub free: u64,
+        /// Bytes of the file or device, if it has become larger than its label says: what lies behind that is not used.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub grown_to: Option<u64>,
         /// How it is reached.
         pub cache: Cache,
         /// Requests that failed since the daemon opened it.
@@ -171,6 +174,9 @@ nouns! {
         pub path: String,
         /// `raw` or `qcow2`.
         pub format: String,
+        /// Bytes of the disk in it, if it has become larger than the volume: `lv extend` takes them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub grown_to: Option<u64>,
     }
 
     /// What a thin volume holds in its pool.

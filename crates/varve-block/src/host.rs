@@ -234,6 +234,8 @@ pub struct FileLook {
     pub placement: DiskPlacement,
     /// If it is a file that may need more of its file system: bytes that this has left.
     pub room: Option<u64>,
+    /// Bytes of the file or block device, as far as they are known.
+    pub length: Option<u64>,
 }
 
 /// Whether a disk is in use, or why not.

@@ -78,6 +78,7 @@ impl Control {
         let open = OpenGroup::create(planned, free, self.context.arena()).await;
         let open = open.map_err(|error| self.commit_failure(&error))?;
         self.groups.borrow_mut().insert(id, KnownGroup::new(open, None));
+        self.archive_soon(id);
         self.refresh_labels().await;
         self.event(&name, &words);
         self.show_group(&id.to_string()).await.map(Changed::Done)
@@ -168,6 +169,7 @@ impl Control {
                 self.groups.borrow_mut().remove(&id);
                 self.refresh_labels().await;
                 dissolved.map_err(|error| self.commit_failure(&error))?;
+                self.archive_removal(id);
             }
             other => {
                 if let Some(open) = other {
@@ -218,6 +220,7 @@ impl Control {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.learn(open);
         }
+        self.archive_soon(group);
     }
 
     /// The name of the group that counts on the disk at `path`.
@@ -274,6 +277,10 @@ impl Control {
                 _ => (PhysicalVolumeState::Missing, Some(self.why_missing(known, disk))),
             };
             let counted = file.map(|(.., counted, _)| counted).unwrap_or_default();
+            let label = open.and_then(|known| known.label);
+            let grown_to = path
+                .zip(label)
+                .and_then(|(path, label)| self.watch.grown_beyond(Path::new(path), label.size));
             let own = free.iter().filter(|area| area.pv == disk.name).map(|area| area.count).sum();
             PhysicalVolume {
                 path: known.seen_at(disk.id).map(str::to_owned),
@@ -287,6 +294,7 @@ impl Control {
                 reason,
                 size: known.group.bytes(disk.extents),
                 free: known.group.bytes(own),
+                grown_to,
                 cache: file.map_or(self.cache, |(cache, ..)| cache),
                 errors: counted.errors,
                 slow: counted.slow,

@@ -129,6 +129,7 @@ impl ControlHandle {
                 jobs: crate::job_list::Jobs::default(),
                 busy: RefCell::default(),
                 events: crate::events::Events::default(),
+                archive: super::archive::Archive::default(),
                 remembered: RefCell::new(remembered),
             });
             spawner.spawn(serve(Rc::clone(&control), spawner.clone(), called, events, served));

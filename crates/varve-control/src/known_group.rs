@@ -108,8 +108,11 @@ impl KnownGroup {
         let disks = open.group().physical_volumes().iter();
         let place = |id: Uuid| open.path(id).map(|path| (id, path.to_owned()));
         self.paths = disks.filter_map(|disk| place(disk.id)).collect();
-        // What is planned names disks by the paths where they are, and the next change writes these down.
-        self.group = open.group().with_paths(&self.paths);
+        // What is planned names disks by the paths where they are, or were last, and the next change writes these down.
+        let before = self.group.physical_volumes().iter().map(|disk| (disk.id, disk.path.clone()));
+        let mut places: BTreeMap<Uuid, String> = before.collect();
+        places.extend(self.paths.clone());
+        self.group = open.group().with_paths(&places);
         let stale = open.notes().iter().filter_map(|note| match note {
             Note::Stale { path, .. } => Some(path.clone()),
             _ => None,

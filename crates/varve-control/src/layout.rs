@@ -2,7 +2,9 @@
 
 use super::Control;
 use super::known_group::KnownGroup;
+use super::watch::Watch;
 use crate::failures;
+use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
     Array, ArrayLog, ArrayMember, Code, Convert, Failure, Layout as ShownLayout, MemberState, PoolCreate,
@@ -10,7 +12,7 @@ use varve_api::{
 };
 use varve_block::KIB;
 use varve_target::array::{self, ArrayStatus};
-use varve_vg::model::{self, PvName, Space};
+use varve_vg::model::{self, ImageFormat, PvName, Space};
 use varve_vg::plan::{DiskChoice, Layout, Sectors};
 use varve_vg::size::parse_size;
 
@@ -99,10 +101,13 @@ pub(super) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Fa
 }
 
 /// The image in which a volume lies.
-pub(super) fn shown_image(layout: &model::Layout) -> Option<VolumeImage> {
+pub(super) fn shown_image(layout: &model::Layout, watch: &Watch) -> Option<VolumeImage> {
     match layout {
-        model::Layout::Image { path, format, .. } => {
-            Some(VolumeImage { path: path.clone(), format: format.name().to_owned() })
+        model::Layout::Image { path, format, bytes } => {
+            // How large the disk in a qcow2 image is, its length does not say.
+            let is_raw = *format == ImageFormat::Raw;
+            let grown_to = is_raw.then(|| watch.grown_beyond(Path::new(path), *bytes)).flatten();
+            Some(VolumeImage { path: path.clone(), format: format.name().to_owned(), grown_to })
         }
         _ => None,
     }

@@ -12,6 +12,7 @@ mod abandoned;
 mod activate;
 mod activation;
 mod address;
+mod archive;
 mod array_log;
 mod array_policy;
 mod arrays;
@@ -120,10 +121,12 @@ use std::rc::Weak;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, Health};
+use varve_format::version_of;
 use varve_vg::RefusedGroup;
 use varve_vg::model::PvName;
 use varve_volume::nbd::DoorResources;
 use varve_volume::spec::Accepts;
+use varve_volume::world::{ArchiveEntry, ArchivedText};
 use varve_volume::{Host, ShardHandle};
 use watch::Watch;
 
@@ -189,6 +192,7 @@ pub struct Control {
     /// Volumes whose images give what they hold to the images below them.
     committing: Committing,
     events: Events,
+    archive: archive::Archive,
     remembered: RefCell<Remembered>,
 }
 
@@ -264,6 +268,70 @@ impl Control {
     async fn save_or_warn(&self) {
         if let Err(failure) = self.save().await {
             tracing::warn!(%failure, "what is remembered could not be written; after a restart use varve pv scan");
+        }
+    }
+
+    /// Archives the text of a group soon, if it is another one than before and no other may be valid instead.
+    fn archive_soon(&self, group: Uuid) {
+        let found = self.with_group(group, |known| {
+            let (name, text) = (known.group.name().to_owned(), known.group.text());
+            let sequence = known.group.entry().sequence;
+            let version = version_of(group, sequence, None, &text);
+            known.undecided.is_none().then_some(ArchivedText { name, sequence, version, text })
+        });
+        let Ok(Some(text)) = found else { return };
+        if self.archive.last.borrow_mut().insert(group, text.version) != Some(text.version) {
+            self.archive.push(ArchiveEntry { group, date: self.now(), text: Some(text) });
+            self.write_archive_soon();
+        }
+    }
+
+    /// The texts of a group that was removed are kept for a while only.
+    fn archive_removal(&self, group: Uuid) {
+        self.archive.last.borrow_mut().remove(&group);
+        self.archive.push(ArchiveEntry { group, date: self.now(), text: None });
+        self.write_archive_soon();
+    }
+
+    fn write_archive_soon(&self) {
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            if let Some(control) = me.upgrade() {
+                control.write_archive().await;
+            }
+        });
+    }
+
+    /// Tries again what failed, unless that is under way.
+    fn retry_archive(&self) {
+        if self.archive.failure.borrow().is_some() && self.archive.writing.try_lock().is_some() {
+            self.write_archive_soon();
+        }
+    }
+
+    /// Writes what waits, until something fails.
+    async fn write_archive(&self) {
+        let _alone = self.archive.writing.lock().await; // ARCHIVE2
+        loop {
+            let Some(entry) = self.archive.waiting.borrow().front().cloned() else { return };
+            let next = entry.clone();
+            let written = self.context.files_at(&self.state_dir, move |files| files.archive(&next)).await;
+            let written =
+                written.and_then(|written| written.map_err(|error| state_unusable(&self.state_dir, &error)));
+            let failure = written.err();
+            let has_failed = failure.is_some();
+            let before = self.archive.failure.replace(failure.clone());
+            if let Some(failure) = failure.filter(|failure| before.as_ref() != Some(failure)) {
+                tracing::warn!(group = %entry.group, %failure, "the text of a group could not be archived");
+            }
+            if has_failed {
+                return;
+            }
+            // While it was written the front may have been dropped.
+            let mut waiting = self.archive.waiting.borrow_mut();
+            if waiting.front() == Some(&entry) {
+                waiting.pop_front();
+            }
         }
     }
 

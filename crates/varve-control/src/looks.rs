@@ -35,6 +35,7 @@ pub(super) async fn look(control: &Control) {
         if control.watch.unsaved.borrow().is_some() {
             control.save_or_warn().await;
         }
+        control.retry_archive();
     }
     count(control).await;
     if let Some(Ok(problems)) = control.until(begun.after(LOOK_MAX), control.problems()).await {
@@ -86,6 +87,7 @@ async fn look_at_files(control: &Control) {
                 known.placement = look.placement;
             }
         };
-        control.look_at(&path, move |_| file.look(), learn);
+        let place = path.clone();
+        control.look_at(&path, move |_| file.look(&place), learn);
     }
 }

@@ -78,7 +78,8 @@ impl Control {
         self.problems_of_arrays(&mut rows).await?;
         self.problems_of_exports(&mut rows);
         self.problems_of_snapshots(&mut rows);
-        if let Some(failure) = &*self.watch.unsaved.borrow() {
+        let unwritten = self.watch.unsaved.borrow().clone().or_else(|| self.archive.failure.borrow().clone());
+        if let Some(failure) = unwritten {
             let message = format!("cannot be written: {}", failure.message);
             let help = "make room there, or make it writable: it is tried again".to_owned();
             let name = self.state_dir.display().to_string();

@@ -6,6 +6,7 @@ use super::known_group::KnownGroup;
 use super::layout::{shown_array, shown_image, state_with_array};
 use super::mappers::{shown_mapper, state_with_mapper};
 use super::policy::shown_policy;
+use super::watch::Watch;
 use varve_api::{Layout as ShownLayout, LogicalVolume as ShownVolume, Segment, SnapshotStore, ThinUse};
 use varve_vg::model::{self, LogicalVolume, Store};
 use varve_volume::volume_stack::VolumeFacts;
@@ -31,7 +32,12 @@ fn shown_areas(known: &KnownGroup, segment: &model::Segment) -> Vec<String> {
     segment.areas.iter().map(place).collect()
 }
 
-pub(super) fn shown_volume(located: &LocatedVolume, known: &KnownGroup, facts: &VolumeFacts) -> ShownVolume {
+pub(super) fn shown_volume(
+    located: &LocatedVolume,
+    known: &KnownGroup,
+    facts: &VolumeFacts,
+    watch: &Watch,
+) -> ShownVolume {
     let (volume, group) = (&located.volume, known.group.name());
     let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
     let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
@@ -75,7 +81,7 @@ pub(super) fn shown_volume(located: &LocatedVolume, known: &KnownGroup, facts: &
             origin: None,
         }),
         exports: Vec::new(),
-        image: shown_image(&volume.layout),
+        image: shown_image(&volume.layout, watch),
         array: shown_array(known, volume, volume.space(), facts.array.as_ref()),
         mapper: shown_mapper(known, volume, facts.mapper.as_ref()),
         granted_to: known.group.granted_to(volume.id).map(|to| format!("{group}/{}", to.name)),

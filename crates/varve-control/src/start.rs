@@ -174,6 +174,8 @@ impl Control {
                 groups.insert(id, KnownGroup::new(open, trouble));
             }
         }
+        drop(groups);
+        self.archive_soon(id);
     }
 
     /// START1: the group of `open` on its other disks than `failed`, if it can be had from them.

@@ -51,6 +51,11 @@ impl Control {
         if self.until(stages.state, self.save_or_warn()).await.is_none() {
             self.fault("the state directory does not answer".to_owned());
         }
+        if self.until(stages.state, self.write_archive()).await.is_none() {
+            tracing::warn!(
+                "the state directory does not answer: the archive of groups lacks their last texts"
+            );
+        }
         let now = self.context.clock().now();
         let probe = stages.state.min(now.after(PROBE)).max(now.after(PROBE / 4));
         for path in &self.silent_disks(probe).await {

@@ -24,6 +24,7 @@ use varve_volume::quota::CacheQuota;
 use varve_volume::retire;
 use varve_volume::{DoorOf, ShardContext};
 
+mod archive;
 mod conversions;
 mod failed_targets;
 mod identity;

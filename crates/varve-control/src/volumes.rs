@@ -333,7 +333,7 @@ impl Control {
             None => VolumeFacts { failure: Some(IoError::Gone), ..VolumeFacts::default() },
         };
         let exports = self.exports_of_volume(located.volume.id);
-        let shown = self.with_group(located.group, |known| shown_volume(located, known, &facts));
+        let shown = self.with_group(located.group, |known| shown_volume(located, known, &facts, &self.watch));
         let mut shown = shown.expect("a located volume has a group");
         let origin = located.thin.as_ref().and_then(|thin| thin.origin);
         if let Some((thin, origin)) = shown.thin.as_mut().zip(origin) {

@@ -18,6 +18,9 @@ const NO_SPACE: Duration = Duration::from_secs(10);
 /// A file system with less than this is full: a file may need so much at once.
 const ROOM_MIN: u64 = 1 << 20;
 
+/// What is less is the rest of a file that is not made of whole blocks.
+const GROWTH_MIN: u64 = 4096;
+
 /// What the looks have found.
 #[derive(Default)]
 pub(super) struct Watch {
@@ -121,6 +124,11 @@ impl Watch {
         let files = self.files.borrow();
         let troubles = files.iter().map(trouble);
         troubles.filter(|trouble| trouble.is_deleted || trouble.is_full || trouble.errors > 0).collect()
+    }
+
+    /// Bytes of the file or block device at `path`, if these are more than `bytes`.
+    pub(super) fn grown_beyond(&self, path: &Path, bytes: u64) -> Option<u64> {
+        self.files.borrow().get(path)?.look.length.filter(|length| *length >= bytes + GROWTH_MIN)
     }
 
     /// Whether the file system below a disk has no room, or had none for a request since the last look.

@@ -5,6 +5,7 @@
 //! the control calls it there, and hears of it by events. HTTP runs on the main thread and sends each request to the control.
 //! Control and shards know the host by the traits of `varve_volume::world` alone, and run in a simulated one, too.
 
+mod archive;
 mod config;
 mod file_link;
 mod http;
@@ -17,6 +18,7 @@ mod real_disk;
 mod server;
 mod state;
 
+pub use archive::{ArchivedFile, archived};
 pub use config::{Config, IoMode, LogForm};
 pub use http::openapi_json;
 

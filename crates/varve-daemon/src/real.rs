@@ -2,7 +2,7 @@
 
 use crate::own_exports::find_own;
 use crate::real_disk::RealDisk;
-use crate::{file_link, state};
+use crate::{archive, file_link, state};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,9 @@ use varve_block::host::{FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
-use varve_volume::world::{DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World};
+use varve_volume::world::{
+    ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World,
+};
 use varve_volume::{EventReceiver, ShardHandle, event_channel, shard_channel};
 
 /// Permissions of a Unix socket: its owner may connect.
@@ -97,6 +99,10 @@ impl Files for RealFiles {
 
     fn save(&self, remembered: &str) -> io::Result<()> {
         state::save(&self.state_dir, remembered)
+    }
+
+    fn archive(&self, entry: &ArchiveEntry) -> io::Result<()> {
+        archive::keep(&self.state_dir, entry)
     }
 
     fn check_listen(&self, place: &Place) -> io::Result<()> {

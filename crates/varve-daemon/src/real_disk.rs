@@ -60,8 +60,8 @@ impl OpenDisk for RealDisk {
         self.0.counters()
     }
 
-    fn look(&self) -> FileLook {
-        self.0.look()
+    fn look(&self, path: &Path) -> FileLook {
+        self.0.look(path)
     }
 
     fn has_abandoned(&self) -> bool {

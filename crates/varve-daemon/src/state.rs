@@ -1,6 +1,6 @@
 //! The file in which the daemon keeps what it remembers between two lives.
 //!
-//! Invariant STATE1: the file is replaced as a whole (written beside, made durable, renamed, the directory made durable),
+//! Invariant STATE1: a file is replaced as a whole (written beside, made durable, renamed, the directory made durable),
 //! so a crash leaves the old or the new one.
 
 use std::fs::File;
@@ -31,8 +31,16 @@ pub(crate) fn load(directory: &Path) -> Result<Remembered, Failure> {
 
 /// Replaces what is remembered in `directory`.
 pub(crate) fn save(directory: &Path, text: &str) -> std::io::Result<()> {
+    replace(directory, FILE, text)
+}
+
+/// What a file is called while it is written, behind the name that it gets.
+pub(crate) const BESIDE: &str = ".new";
+
+/// Replaces the file `name` in `directory`, or makes it.
+pub(crate) fn replace(directory: &Path, name: &str, text: &str) -> std::io::Result<()> {
     // STATE1.
-    let beside = directory.join("state.json.new");
+    let beside = directory.join(format!("{name}{BESIDE}"));
     // Never what a link leads to.
     match std::fs::remove_file(&beside) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -41,7 +49,7 @@ pub(crate) fn save(directory: &Path, text: &str) -> std::io::Result<()> {
     let mut file = File::create_new(&beside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    std::fs::rename(&beside, directory.join(FILE))?;
+    std::fs::rename(&beside, directory.join(name))?;
     File::open(directory)?.sync_all()
 }
 

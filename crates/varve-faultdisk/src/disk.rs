@@ -46,6 +46,7 @@ pub(crate) struct Disk {
     size: u64,
     /// Where the file ends while it is shrunk; what lies beyond is hidden, and reads as zeros if the file grows again.
     hidden_from: Option<u64>,
+    is_deleted: bool,
     /// Versions that are not durable, oldest first.
     cache: BTreeMap<u64, Vec<Sector>>,
     volatile: bool,
@@ -70,6 +71,7 @@ impl Disk {
             durable,
             size,
             hidden_from: None,
+            is_deleted: false,
             cache: BTreeMap::new(),
             volatile: false,
             lying: false,
@@ -84,6 +86,19 @@ impl Disk {
         self.size
     }
 
+    /// Names that lead to the file.
+    pub(crate) fn links(&self) -> u32 {
+        u32::from(!self.is_deleted)
+    }
+
+    /// Gives the file and its content another end. What lay beyond is lost.
+    fn resize(&mut self, bytes: u64) -> io::Result<()> {
+        self.cache.split_off(&bytes.div_ceil(SECTOR));
+        self.durable.set_len(bytes)?;
+        (self.size, self.hidden_from) = (bytes, None);
+        Ok(())
+    }
+
     /// Carries out an order that changes faults; says what there is to say.
     pub(crate) fn obey(&mut self, order: Order) -> String {
         match order {
@@ -94,12 +109,19 @@ impl Disk {
                 self.hidden_from = Some(bytes.min(self.hidden_from.unwrap_or(u64::MAX)));
                 self.size = bytes;
             }
+            Order::Resize(bytes) => {
+                if let Err(error) = self.resize(bytes) {
+                    return format!("error {error}");
+                }
+            }
+            Order::Delete => self.is_deleted = true,
             Order::Full => self.full = true,
             Order::Volatile => self.volatile = true,
             Order::Lie => self.lying = true,
             Order::Drop { seed } => return format!("ok {} sectors", self.drop_cache(seed)),
             Order::Heal => {
                 (self.lying, self.full, self.failing, self.hidden_from) = (false, false, [None; 3], None);
+                self.is_deleted = false;
                 match self.durable.metadata() {
                     Ok(content) => self.size = content.len(),
                     Err(error) => return format!("error {error}"),
@@ -113,7 +135,7 @@ impl Disk {
                     self.cache.len()
                 );
             }
-            Order::Stall { .. } | Order::Release | Order::Quit => {}
+            Order::Stall { .. } | Order::Release | Order::Rename(_) | Order::Quit => {}
         }
         "ok".to_owned()
     }
@@ -347,5 +369,23 @@ mod tests {
         assert_eq!(disk.read(32 * SECTOR, 512).expect("read"), [0; 512]);
         disk.obey(Order::Heal);
         assert_eq!(disk.read(32 * SECTOR, 512).expect("read"), [7; 512]);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_lost_also_when_the_file_grows_again() {
+        let mut disk = disk();
+        disk.obey(Order::Volatile);
+        disk.write(0, &[1; 64 * 512], false).expect("written");
+        disk.flush().expect("flushed");
+        disk.write(8 * SECTOR, &[2; 512], false).expect("written");
+        disk.obey(Order::Resize(8 * SECTOR));
+        assert_eq!((disk.size(), disk.read(0, 64 * SECTOR).expect("read").len()), (4096, 4096));
+        disk.obey(Order::Resize(64 * SECTOR));
+        let shown = sectors(&mut disk);
+        assert_eq!((&shown[..8], &shown[8..]), (&[1; 8][..], &[0; 56][..]));
+        disk.obey(Order::Delete);
+        assert_eq!(disk.links(), 0);
+        disk.obey(Order::Heal);
+        assert_eq!((disk.links(), disk.size()), (1, 64 * SECTOR));
     }
 }

@@ -98,7 +98,8 @@ impl FaultFile {
     }
 }
 
-fn attributes(size: u64) -> FileAttr {
+fn attributes(disk: &Disk) -> FileAttr {
+    let size = disk.size();
     FileAttr {
         ino: INodeNo::ROOT,
         size,
@@ -109,7 +110,7 @@ fn attributes(size: u64) -> FileAttr {
         crtime: UNIX_EPOCH,
         kind: FileType::RegularFile,
         perm: 0o600,
-        nlink: 1,
+        nlink: disk.links(),
         uid: 0,
         gid: 0,
         rdev: 0,
@@ -133,7 +134,7 @@ impl Filesystem for FaultFile {
     }
 
     fn getattr(&self, _request: &Request, _inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.shared.answer(false, |disk| reply.attr(&Duration::ZERO, &attributes(disk.size())));
+        self.shared.answer(false, |disk| reply.attr(&Duration::ZERO, &attributes(disk)));
     }
 
     fn setattr(
@@ -156,7 +157,7 @@ impl Filesystem for FaultFile {
     ) {
         self.shared.answer(false, move |disk| match size {
             Some(size) if size != disk.size() => reply.error(fuser::Errno::EPERM),
-            _ => reply.attr(&Duration::ZERO, &attributes(disk.size())),
+            _ => reply.attr(&Duration::ZERO, &attributes(disk)),
         });
     }
 

@@ -5,10 +5,12 @@
 
 mod disk;
 mod filesystem;
+mod name;
 mod orders;
 
 use filesystem::{FaultFile, Shared};
 use fuser::{Config, MountOption, Session};
+use name::Name;
 use orders::Order;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -25,11 +27,15 @@ orders: stall [io]              requests wait until `release`; with `io` only th
         release                 what waits goes on
         fail KIND ERRNO [every N]   KIND is read, write or flush; ERRNO is EIO, ENOSPC, EINTR or EAGAIN
         shrink BYTES            the file ends here; what lay beyond is hidden until `heal`
+        truncate BYTES          the file ends here, and what lay beyond is lost
+        grow BYTES              the file is as long as this
+        delete                  the file is deleted; who has it open still reads and writes it
+        rename PATH             the file is called this
         full                    a write to a place that was never written fails with ENOSPC
         volatile                what is written is kept in a cache until a flush
         lie                     flushes are answered, and not done
         drop SEED               the cache is lost: each sector keeps any of its versions; all are forgotten with 0
-        heal                    ends every fault; the cache stays volatile
+        heal                    ends every fault but the loss of what was cut off; the cache stays volatile
         stats                   what was asked for so far
         quit                    unmounts and ends
 ";
@@ -66,15 +72,16 @@ fn serve(file: &str, content: &str, socket: &str, buffered: bool) -> std::io::Re
     // The second thread answers when the first is held up by the disk below.
     config.n_threads = Some(2);
     let session = Session::new(FaultFile::new(Arc::clone(&shared)), file, &config)?.spawn()?;
-    let outcome = take_orders(&shared, socket);
+    let mut name = Name::of(Path::new(file))?;
+    let outcome = take_orders(&shared, &mut name, socket);
     shared.release();
-    let unmounted = rustix::mount::unmount(Path::new(file), rustix::mount::UnmountFlags::DETACH);
+    let unmounted = name.unmount();
     // Its threads end with the process: the kernel may keep them for as long as a process has the file open.
     std::mem::forget(session);
-    outcome.and(unmounted.map_err(Into::into))
+    outcome.and(unmounted)
 }
 
-fn take_orders(shared: &Arc<Shared>, socket: &str) -> std::io::Result<()> {
+fn take_orders(shared: &Arc<Shared>, name: &mut Name, socket: &str) -> std::io::Result<()> {
     let listener = UnixListener::bind(socket)?;
     for client in listener.incoming() {
         let mut client = client?;
@@ -84,7 +91,10 @@ fn take_orders(shared: &Arc<Shared>, socket: &str) -> std::io::Result<()> {
         }
         let (answer, ends) = match Order::parse(line.trim()) {
             Ok(Order::Quit) => ("ok".to_owned(), true),
-            Ok(order) => (shared.obey(order), false),
+            Ok(order) => match name.obey(&order) {
+                Ok(()) => (shared.obey(order), false),
+                Err(error) => (format!("error {error}"), false),
+            },
             Err(message) => (format!("error {message}"), false),
         };
         // A client that is gone wants no answer.

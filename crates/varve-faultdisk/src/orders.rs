@@ -1,5 +1,7 @@
 //! The orders that the disk takes, and the words for them.
 
+use std::path::PathBuf;
+
 /// What kind of request a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -12,7 +14,7 @@ pub(crate) enum Kind {
 }
 
 /// One line from the control socket.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
     /// Requests wait; with `data_only`, questions for size and mode are answered meanwhile.
     Stall { data_only: bool },
@@ -22,6 +24,12 @@ pub(crate) enum Order {
     Fail { kind: Kind, errno: i32, every: u64 },
     /// The file ends at this byte.
     Shrink(u64),
+    /// The file and its content end at this byte.
+    Resize(u64),
+    /// The file is deleted, and stays open where it is.
+    Delete,
+    /// The file is called this.
+    Rename(PathBuf),
     /// No place is left that was not written before.
     Full,
     /// Writes are kept in a cache until a flush.
@@ -52,6 +60,9 @@ impl Order {
                 Order::Fail { kind: kind_of(kind)?, errno: errno_of(errno)?, every: number(every)?.max(1) }
             }
             ["shrink", bytes] => Order::Shrink(number(bytes)?),
+            ["truncate" | "grow", bytes] => Order::Resize(number(bytes)?),
+            ["delete"] => Order::Delete,
+            ["rename", path] => Order::Rename(path.into()),
             ["full"] => Order::Full,
             ["volatile"] => Order::Volatile,
             ["lie"] => Order::Lie,
@@ -95,9 +106,21 @@ mod tests {
             Ok(Order::Fail { kind: Kind::Write, errno: libc::ENOSPC, every: 3 })
         );
         assert_eq!(Order::parse(" shrink  4096 "), Ok(Order::Shrink(4096)));
-        for wrong in
-            ["", "stall all", "fail", "fail read", "fail erase EIO", "fail read EWHAT", "shrink x", "drop"]
-        {
+        assert_eq!(Order::parse("truncate 4096"), Ok(Order::Resize(4096)));
+        assert_eq!(Order::parse("grow 8192"), Ok(Order::Resize(8192)));
+        assert_eq!(Order::parse("rename /disks/b"), Ok(Order::Rename("/disks/b".into())));
+        for wrong in [
+            "",
+            "stall all",
+            "fail",
+            "fail read",
+            "fail erase EIO",
+            "fail read EWHAT",
+            "shrink x",
+            "drop",
+            "truncate",
+            "rename",
+        ] {
             assert!(Order::parse(wrong).is_err(), "{wrong}");
         }
     }

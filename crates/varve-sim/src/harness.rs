@@ -47,14 +47,14 @@ macro_rules! test_name {
 /// Runs `test` with the seeds 1 to `count_default`, on all cores, and prints how many there were and how many crash
 /// states they went through. The first panic ends the run and prints the command that repeats it.
 ///
-/// `VARVE_SIM_SEEDS=5000` sets the number of seeds, `VARVE_SIM_SEEDS=x10` multiplies it; `VARVE_SIM_SEED=7` runs
-/// that seed alone.
+/// `VARVE_SIM_SEEDS=5000` sets the number of seeds, `VARVE_SIM_SEEDS=x10` multiplies it, `VARVE_SIM_SEEDS=5001..9000` goes on
+/// behind a seed that fails; `VARVE_SIM_SEED=7` runs that seed alone.
 pub fn run_seeds(name: TestName, count_default: u64, test: impl Fn(u64) + Sync) {
-    let count = match variable("VARVE_SIM_SEED") {
+    let (first, last) = match variable("VARVE_SIM_SEED") {
         Some(seed) => return run_alone(name, parse(&seed, "VARVE_SIM_SEED"), &test),
-        None => seed_count(count_default, variable("VARVE_SIM_SEEDS").as_deref()),
+        None => seeds(count_default, variable("VARVE_SIM_SEEDS").as_deref()),
     };
-    let run = SeedRun { next: AtomicU64::new(1), count, first_failure: Mutex::new(None) };
+    let run = SeedRun { next: AtomicU64::new(first), last, first_failure: Mutex::new(None) };
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let tally = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..workers).map(|_| scope.spawn(|| run.work(&test))).collect();
@@ -66,7 +66,7 @@ pub fn run_seeds(name: TestName, count_default: u64, test: impl Fn(u64) + Sync) 
     });
     let failure = run.first_failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match failure {
-        None => report(name, count, tally),
+        None => report(name, (last + 1).saturating_sub(first), tally),
         Some((seed, payload)) => {
             say(&format!("{}: seed {seed} fails; repeat it with\n  {}", name.function, name.command(seed)));
             resume_unwind(payload);
@@ -110,7 +110,7 @@ type Payload = Box<dyn std::any::Any + Send>;
 
 struct SeedRun {
     next: AtomicU64,
-    count: u64,
+    last: u64,
     first_failure: Mutex<Option<(u64, Payload)>>,
 }
 
@@ -119,11 +119,11 @@ impl SeedRun {
     fn work(&self, test: &(impl Fn(u64) + Sync)) -> CrashTally {
         loop {
             let seed = self.next.fetch_add(1, Ordering::Relaxed);
-            if seed > self.count {
+            if seed > self.last {
                 return take_tally_of_this_thread();
             }
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
-                self.next.store(self.count + 1, Ordering::Relaxed);
+                self.next.store(self.last + 1, Ordering::Relaxed);
                 let mut first = self.first_failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if first.as_ref().is_none_or(|(other, _)| seed < *other) {
                     *first = Some((seed, payload));
@@ -172,12 +172,15 @@ fn parse(value: &str, name: &str) -> u64 {
     }
 }
 
-fn seed_count(default: u64, variable: Option<&str>) -> u64 {
+/// The first seed and the last one.
+fn seeds(count_default: u64, variable: Option<&str>) -> (u64, u64) {
+    let number = |text: &str| parse(text, "VARVE_SIM_SEEDS");
     match variable {
-        None => default,
-        Some(value) => match value.strip_prefix('x') {
-            Some(factor) => default.saturating_mul(parse(factor, "VARVE_SIM_SEEDS")),
-            None => parse(value, "VARVE_SIM_SEEDS"),
+        None => (1, count_default),
+        Some(value) => match (value.strip_prefix('x'), value.split_once("..")) {
+            (Some(factor), _) => (1, count_default.saturating_mul(number(factor))),
+            (None, Some((first, last))) => (number(first), number(last)),
+            (None, None) => (1, number(value)),
         },
     }
 }
@@ -258,9 +261,10 @@ mod tests {
 
     #[test]
     fn the_number_of_seeds_can_be_set_and_multiplied() {
-        assert_eq!(seed_count(10, None), 10);
-        assert_eq!(seed_count(10, Some("33")), 33);
-        assert_eq!(seed_count(10, Some("x3")), 30);
+        assert_eq!(seeds(10, None), (1, 10));
+        assert_eq!(seeds(10, Some("33")), (1, 33));
+        assert_eq!(seeds(10, Some("x3")), (1, 30));
+        assert_eq!(seeds(10, Some("34..50")), (34, 50));
     }
 
     #[test]

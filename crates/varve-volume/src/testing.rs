@@ -60,7 +60,7 @@ impl OpenDisk for TestDisk {
         DiskCounters::default()
     }
 
-    fn look(&self) -> FileLook {
+    fn look(&self, _: &Path) -> FileLook {
         FileLook::default()
     }
 

@@ -42,8 +42,8 @@ pub trait OpenDisk: Send + Sync {
     fn silence(&self) -> Duration;
     /// What was counted of its requests.
     fn counters(&self) -> DiskCounters;
-    /// What its file is like now. May wait for ever.
-    fn look(&self) -> FileLook;
+    /// What its file is like now, and whether `path` leads to it. May wait for ever.
+    fn look(&self, path: &Path) -> FileLook;
     /// Whether requests are under way whose answer no task awaits any more.
     fn has_abandoned(&self) -> bool;
     /// What it is known to hold, to be read again when it returns after it was away; of some disks nothing is known.
@@ -83,6 +83,30 @@ pub enum Place {
     Tcp(SocketAddr),
 }
 
+/// What the archive of a group's texts is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveEntry {
+    /// The group.
+    pub group: Uuid,
+    /// Seconds since 1970.
+    pub date: u64,
+    /// Its text; none if the group was removed.
+    pub text: Option<ArchivedText>,
+}
+
+/// A text of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivedText {
+    /// The group's name.
+    pub name: String,
+    /// The number of the change.
+    pub sequence: u64,
+    /// What tells this text from others with that number.
+    pub version: Uuid,
+    /// The text, as `varve vg backup` writes it.
+    pub text: String,
+}
+
 /// The files of the host. Its calls may wait for ever (HOST1).
 pub trait Files: Send + Sync {
     /// Opens and locks a disk.
@@ -109,6 +133,9 @@ pub trait Files: Send + Sync {
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
     /// Makes what is remembered durable: the text takes the place of the one before.
     fn save(&self, remembered: &str) -> io::Result<()>;
+    /// Makes a text of a group durable beside those before it, or marks those of a group as the texts of one that was removed; removes
+    /// what has been kept for long enough.
+    fn archive(&self, entry: &ArchiveEntry) -> io::Result<()>;
     /// Refuses a place at which nobody can listen now, and changes nothing.
     fn check_listen(&self, place: &Place) -> io::Result<()>;
     /// Whether a device can be mounted at `path`.

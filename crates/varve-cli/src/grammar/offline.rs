@@ -30,7 +30,7 @@ pub(crate) struct DumpOptions {
 /// What `varve restore` takes.
 #[derive(Args, Debug)]
 pub(crate) struct RestoreOptions {
-    /// A file that `varve vg backup` wrote; with `--store` a text that `varve dump --store` printed, mended or not.
+    /// A file that `varve vg backup` wrote, or the daemon to its archive; with `--store` a text that `varve dump --store` printed, mended or not.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// All disks of the group.
@@ -57,6 +57,10 @@ pub(crate) struct RepairOptions {
     /// metadata of a pool: VG/POOL. The old one is kept. Exit code 9 says that something could not be saved.
     #[arg(long, value_name = "VG/LV")]
     pub(crate) store: Option<String>,
+    /// The daemon's state directory, whose archive of groups is searched if the disks do not say enough
+    /// [default: that of `varve daemon`].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) destroy: Destroy,
 }

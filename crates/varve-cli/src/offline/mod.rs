@@ -1,5 +1,6 @@
 //! Tools for disks that no daemon holds: they open devices themselves, locked.
 
+mod archive;
 mod arrays;
 mod check;
 mod damage;

@@ -2,7 +2,7 @@
 
 use super::check::{exit, look, text};
 use super::disks::{absolute, with_disks};
-use super::{consent, new_store};
+use super::{archive, consent, new_store};
 use crate::answer::Answer;
 use crate::grammar::RepairOptions;
 use crate::table;
@@ -22,11 +22,19 @@ pub(crate) fn repair(options: &RepairOptions, json: bool) -> Result<Answer, Fail
     let paths = &options.paths;
     let steps = with_disks(paths, Access::ReadOnly, async move |context, disks| plan(&context, disks).await)?;
     if steps.is_empty() {
-        let check = look(paths)?;
-        let end = match check.clean {
-            true => "there is nothing to mend",
-            false => {
+        let archived = archive::restores(paths, options.state.as_deref())?;
+        let check = look(paths).map_err(|failure| match &archived {
+            Some(archived) if failure.code == Code::NotPhysicalVolume => failure.help(archived.help()),
+            _ => failure,
+        })?;
+        let end = match (check.clean, &archived) {
+            (true, _) => "there is nothing to mend".to_owned(),
+            (false, Some(archived)) => {
+                format!("what these disks hold mends none of it, but the archive does: {}", archived.help())
+            }
+            (false, None) => {
                 "what these disks hold mends none of it; varve vg reduce VG --missing gives up a lost disk"
+                    .to_owned()
             }
         };
         let said = format!("{}\n{end}", text(&check));

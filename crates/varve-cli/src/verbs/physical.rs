@@ -115,7 +115,7 @@ fn shown(disk: &PhysicalVolume) -> String {
         ("name", or_dash(disk.name.as_deref().unwrap_or(""))),
         ("state", state),
         ("spare", if disk.spare { "yes" } else { "no" }.to_owned()),
-        ("size", format!("{}, {} free", size(disk.size), size(disk.free))),
+        ("size", size_text(disk)),
         ("sectors", sectors(disk)),
         ("cache", disk.cache.to_string()),
         ("errors", format!("{} requests failed since it was opened", disk.errors)),
@@ -177,6 +177,17 @@ fn sectors(disk: &PhysicalVolume) -> String {
     sizes.map_or_else(|| "-".to_owned(), |(logical, physical)| format!("{logical}/{physical}"))
 }
 
+/// Its size, and what of it is free.
+fn size_text(disk: &PhysicalVolume) -> String {
+    let grown = grown(disk).map(|grown| format!("; {grown}"));
+    format!("{}, {} free{}", size(disk.size), size(disk.free), grown.unwrap_or_default())
+}
+
+/// What is said of a disk that has grown.
+fn grown(disk: &PhysicalVolume) -> Option<String> {
+    disk.grown_to.map(|bytes| format!("it has grown to {}, and uses no more than before", size(bytes)))
+}
+
 /// The state of a disk; of one that is well whether it is a spare.
 fn state_text(disk: &PhysicalVolume) -> String {
     match disk.state {
@@ -224,5 +235,6 @@ pub(super) fn table(disks: &[PhysicalVolume]) -> String {
         };
         disk.reason.as_ref().map(line)
     });
-    table.render("no disks; varve pv create PATH") + &reasons.collect::<String>()
+    let grown = disks.iter().filter_map(|disk| Some(format!("{}: {}\n", disk.path.as_ref()?, grown(disk)?)));
+    table.render("no disks; varve pv create PATH") + &reasons.chain(grown).collect::<String>()
 }

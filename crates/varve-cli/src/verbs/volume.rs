@@ -300,7 +300,16 @@ fn show(volume: &LogicalVolume) -> String {
     if let Some(image) = &volume.image {
         table.row(vec![size(0), size(volume.size), image.path.clone()]);
     }
-    format!("{head}{}\n{}", member_table(volume.array.as_ref()), table.render(""))
+    let grown = volume.image.as_ref().and_then(|image| image.grown_to).map(|bytes| {
+        let name = &volume.name;
+        format!("its image has grown to {}: varve lv extend {name} --size {bytes}B\n", size(bytes))
+    });
+    format!(
+        "{head}{}\n{}{}",
+        member_table(volume.array.as_ref()),
+        table.render(""),
+        grown.unwrap_or_default()
+    )
 }
 
 fn show_thin(volume: &LogicalVolume, thin: &ThinUse, state: String) -> String {

@@ -1,5 +1,6 @@
 //! The command and the daemon together: real processes, file-backed disks, every verb.
 
+mod archive;
 mod caches;
 mod clearing;
 mod client;
@@ -10,6 +11,7 @@ mod cut_off;
 mod damaged_images;
 mod dry_runs;
 mod dumps;
+mod growth;
 mod harness;
 mod image_commits;
 mod image_jobs;

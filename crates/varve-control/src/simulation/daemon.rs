@@ -323,7 +323,20 @@ impl Daemon {
 
     /// Ends in order.
     pub(super) async fn stop(self) {
+        let texts = self.handle.call(async |control| {
+            let groups = control.groups.borrow();
+            let decided = groups.iter().filter(|(_, known)| known.undecided.is_none());
+            Ok(decided.map(|(id, known)| (*id, known.group.text())).collect::<Vec<_>>())
+        });
+        let texts = texts.await.expect("the control answers");
         self.handle.stop().await.expect("nothing has gone wrong");
+        for (group, text) in texts {
+            let archived = self.host.files.archived(group);
+            // A stop takes jobs that have ended out of the text.
+            let is_archived =
+                archived.iter().filter_map(|entry| entry.text.as_ref()).any(|entry| entry.text == text);
+            assert!(is_archived, "ARCHIVE1: the archive lacks a text of group {group}");
+        }
     }
 }
 

@@ -32,7 +32,7 @@ use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Oracle, Rando
 use varve_target::qcow2::{NewImage, create, read_header};
 use varve_volume::events::{EventReceiver, event_channel};
 use varve_volume::world::{
-    DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World,
+    ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World,
 };
 use varve_volume::{ShardHandle, shard_channel};
 
@@ -81,6 +81,8 @@ struct Table {
     locked: BTreeSet<(u64, u64)>,
     /// What the state directory holds.
     remembered: Option<String>,
+    archived: Vec<ArchiveEntry>,
+    is_archive_full: bool,
     /// The files of listening sockets, each with a number of its own.
     sockets: BTreeMap<PathBuf, u64>,
     last_socket: u64,
@@ -105,9 +107,20 @@ impl SimFiles {
         text.map_or_else(Remembered::default, |text| Remembered::parse(&text).expect("what was saved"))
     }
 
+    /// What was archived of a group, the newest last.
+    pub(crate) fn archived(&self, group: Uuid) -> Vec<ArchiveEntry> {
+        self.table().archived.iter().filter(|entry| entry.group == group).cloned().collect()
+    }
+
+    /// Lets the archive be written no more, or again.
+    pub(crate) fn set_archive_full(&self, is_full: bool) {
+        self.table().is_archive_full = is_full;
+    }
+
     /// The state directory is lost.
     pub(crate) fn lose_state(&self) {
-        self.table().remembered = None;
+        let mut table = self.table();
+        (table.remembered, table.archived) = (None, Vec::new());
     }
 
     /// Each of two disks is found where the other one was.
@@ -310,11 +323,11 @@ impl OpenDisk for SimOpenDisk {
         DiskCounters { errors: self.errors.load(Ordering::Relaxed), ..DiskCounters::default() }
     }
 
-    fn look(&self) -> FileLook {
+    fn look(&self, path: &Path) -> FileLook {
         let table = self.files.table();
-        let is_deleted = table.entries.get(&self.path).is_some_and(|entry| entry.is_deleted);
+        let is_deleted = table.entries.get(path).is_some_and(|entry| entry.is_deleted);
         let placement = if is_deleted { DiskPlacement::Deleted } else { DiskPlacement::AtPath };
-        FileLook { placement, room: table.room }
+        FileLook { placement, room: table.room, length: None }
     }
 
     fn has_abandoned(&self) -> bool {
@@ -403,6 +416,15 @@ impl Files for SimFilesRef {
 
     fn save(&self, remembered: &str) -> io::Result<()> {
         self.0.table().remembered = Some(remembered.to_owned());
+        Ok(())
+    }
+
+    fn archive(&self, entry: &ArchiveEntry) -> io::Result<()> {
+        let mut table = self.0.table();
+        if table.is_archive_full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        table.archived.push(entry.clone());
         Ok(())
     }
 

@@ -278,8 +278,8 @@ impl DiskFile {
         self.marks.adopt(marks, self.size());
     }
 
-    /// Whether its path leads to it still; may wait for the file system. That it became shorter is noticed, too.
-    fn placement(&self) -> DiskPlacement {
+    /// Whether `path` leads to it; may wait for the file system. That it became shorter is noticed, too.
+    fn placement(&self, path: &Path) -> DiskPlacement {
         let _ = if self.remote { self.check_length_of_remote() } else { self.check_length() };
         let Ok(own) = self.file.metadata() else { return DiskPlacement::AtPath };
         if self.kind == DiskKind::File && own.nlink() == 0 {
@@ -289,7 +289,7 @@ impl DiskFile {
             DiskKind::File => (found.dev(), found.ino()),
             DiskKind::BlockDevice => (0, found.rdev()),
         };
-        match std::fs::metadata(&self.path) {
+        match std::fs::metadata(path) {
             Ok(found) if identity(&found) == identity(&own) => DiskPlacement::AtPath,
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => DiskPlacement::AtPath,
             _ => DiskPlacement::Elsewhere,

@@ -17,6 +17,7 @@ use crate::{clock, sys};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use varve_block::IoError;
 use varve_block::host::FileLook;
@@ -123,11 +124,14 @@ impl DiskFile {
         if self.kind == DiskKind::File { self.check_length() } else { Ok(()) }
     }
 
-    /// What its file is like now, and the file system below; may wait for ever.
-    pub fn look(&self) -> FileLook {
-        let placement = self.placement();
+    /// What its file is like now, and the file system below, and whether `path` leads to it: it may have got another name since it was
+    /// opened. May wait for ever.
+    pub fn look(&self, path: &Path) -> FileLook {
+        let placement = self.placement(path);
         let file = self.file.metadata().ok().filter(|_| self.kind == DiskKind::File);
-        let Some(metadata) = file else { return FileLook { placement, room: None } };
+        let Some(metadata) = file else {
+            return FileLook { placement, room: None, length: sys::block_device_size(&self.file).ok() };
+        };
         let is_sparse = metadata.blocks().saturating_mul(512) < metadata.len();
         let system = rustix::fs::fstatvfs(&self.file).ok().filter(|_| is_sparse);
         let left = |system: rustix::fs::StatVfs| {
@@ -135,7 +139,7 @@ impl DiskFile {
             let blocks = if is_root { system.f_bfree } else { system.f_bavail };
             blocks.saturating_mul(system.f_frsize)
         };
-        FileLook { placement, room: system.map(left) }
+        FileLook { placement, room: system.map(left), length: Some(metadata.len()) }
     }
 
     /// Takes the disk out of use if it is shorter than it was; does not wait.
