@@ -294,8 +294,7 @@ fn a_stop_waits_for_a_mapper_that_comes_back() {
 fn a_stop_names_a_volume_whose_mapper_does_not_come_back_and_makes_the_others_durable() {
     let mut world = with_unflushed_writes("--mapper-wait 300ms");
     assert_eq!(world.stop(), Some(1), "what was acknowledged is lost");
-    let named =
-        "data/m could not be made durable: the last flush: its mapper is away: ";
+    let named = "data/m could not be made durable: the last flush: its mapper is away: ";
     assert!(world.log().contains(named), "{}", world.log());
     assert!(!world.log().contains("data/other could not"), "{}", world.log());
     world.start();
