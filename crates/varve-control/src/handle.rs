@@ -1,6 +1,7 @@
 //! The way to the control: commands from any thread, and events of the volumes.
 
 use super::Control;
+use super::layers::ReadFiles;
 use super::limited::Limits;
 use super::locks::Locks;
 use super::lost_disks::LostDisks;
@@ -115,6 +116,7 @@ impl ControlHandle {
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 limits: Limits::default(),
+                read_files: ReadFiles::default(),
                 unopened: RefCell::default(),
                 departed: RefCell::default(),
                 accepted: RefCell::default(),

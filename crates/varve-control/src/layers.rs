@@ -8,13 +8,17 @@
 use super::Control;
 use super::disks::options;
 use crate::failures;
+use std::any::Any;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use varve_api::{Code, Failure};
-use varve_block::host::DiskOptions;
+use varve_block::host::{DiskOptions, MediumExtent};
 use varve_format::qcow2::{Backing, BackingError, Header, LAYERS_MAX};
 use varve_target::qcow2::read_header;
 use varve_vg::model::ImageFormat;
 use varve_volume::layers::{Image, Layer};
+use varve_volume::world::DiskRef;
 
 /// An image that was opened, and what is known of it.
 pub(super) struct OpenedImage {
@@ -34,6 +38,35 @@ impl OpenedImage {
             Some(header) => header.size.next_multiple_of(varve_format::qcow2::SECTOR),
             None => self.length,
         }
+    }
+}
+
+/// An opening of a file, as long as a device is made of it or is to be.
+type Opening = Weak<dyn Any + Send + Sync>;
+
+/// Files that are open to be read as images, or as parts of them.
+#[derive(Default)]
+pub(super) struct ReadFiles(RefCell<Vec<(MediumExtent, Opening)>>);
+
+impl ReadFiles {
+    fn add(&self, file: &DiskRef) {
+        let mut known = self.0.borrow_mut();
+        known.retain(|(_, opening)| opening.strong_count() > 0);
+        known.push((file.medium(), Arc::downgrade(&Arc::clone(file).into_any())));
+    }
+
+    /// How often bytes of `file` are open to be read, itself included.
+    pub(super) fn count(&self, file: &DiskRef) -> usize {
+        let (known, medium) = (self.0.borrow(), file.medium());
+        known.iter().filter(|(of, opening)| opening.strong_count() > 0 && of.overlaps(&medium)).count()
+    }
+}
+
+/// An image that would be written and is in use.
+pub(super) fn used_otherwise(failure: Failure) -> Failure {
+    match failure.code {
+        Code::DiskInUse => failure.help("end what else uses it or is backed by it: it is going to change"),
+        _ => failure,
     }
 }
 
@@ -69,13 +102,7 @@ impl Control {
         let backing = header.backing.as_ref().ok_or_else(|| over_nothing(path))?;
         let (real, format) = self.backing_file(path, backing).await?;
         self.event(&real.display().to_string(), &format!("opened to be written below {}", path.display()));
-        let base = self.open_image_to_write(&real, format).await;
-        let base = base.map_err(|failure| match failure.code {
-            Code::DiskInUse => {
-                failure.help("end what else uses it or is backed by it: it is going to change")
-            }
-            _ => failure,
-        })?;
+        let base = self.open_image_to_write(&real, format).await.map_err(used_otherwise)?;
         let length = top.file.length();
         let image = Image { top, below: Vec::new(), lower: None, snapshot: None, file_end: None };
         Ok((OpenedImage { image, length, modified_ns: None, header: Some(header) }, base))
@@ -193,6 +220,7 @@ impl Control {
         let place = path.to_owned();
         let opened = self.at_path(path, move |files| files.open_image(&place, options)).await?;
         let opened = opened.map_err(|error| failures::open(&error))?;
+        self.read_files.add(&opened.disk);
         Ok((Layer { file: opened.disk, tail: opened.tail, format }, opened.modified_ns))
     }
 }

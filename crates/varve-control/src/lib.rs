@@ -110,6 +110,7 @@ use known_disk::{DepartedDisk, KnownDisk};
 use known_export::KnownExport;
 use known_group::KnownGroup;
 use known_jobs::Records;
+use layers::ReadFiles;
 use limited::Limits;
 use locks::Locks;
 use lost_disks::LostDisks;
@@ -160,6 +161,7 @@ pub struct Control {
     /// Disks that were in use since the daemon started, by what their labels say (RESCAN4 of `rescan.rs`).
     departed: RefCell<BTreeMap<Uuid, DepartedDisk>>,
     limits: Limits,
+    read_files: ReadFiles,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
     /// What a person has accepted of the arrays of volumes, while they are taken into use.
