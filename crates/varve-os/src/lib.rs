@@ -15,6 +15,7 @@ mod executor;
 mod file_stream;
 mod flight;
 mod flushes;
+mod folder;
 mod helpers;
 mod lane;
 mod listener;
@@ -38,6 +39,7 @@ mod timers;
 
 pub use disk_file::{DiskFile, DiskKind};
 pub use file_stream::{FileStream, ReceivedFiles};
+pub use folder::{check_folder, sync_folder};
 pub use listener::{Listener, bind_unix, check_tcp, check_unix, socket_pair};
 pub use medium::medium_at;
 pub use memory::{give_back_large_allocations, map_arena, raise_open_files_limit};
