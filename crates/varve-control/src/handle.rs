@@ -1,10 +1,10 @@
 //! The way to the control: commands from any thread, and events of the volumes.
 
 use super::Control;
-use super::layers::ReadFiles;
 use super::limited::Limits;
 use super::locks::Locks;
 use super::lost_disks::LostDisks;
+use super::read_files::ReadFiles;
 use crate::failures;
 use crate::remembered::Remembered;
 use futures_channel::{mpsc, oneshot};

@@ -8,17 +8,13 @@
 use super::Control;
 use super::disks::options;
 use crate::failures;
-use std::any::Any;
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
 use varve_api::{Code, Failure};
-use varve_block::host::{DiskOptions, MediumExtent};
+use varve_block::host::DiskOptions;
 use varve_format::qcow2::{Backing, BackingError, Header, LAYERS_MAX};
 use varve_target::qcow2::read_header;
 use varve_vg::model::ImageFormat;
 use varve_volume::layers::{Image, Layer};
-use varve_volume::world::DiskRef;
 
 /// An image that was opened, and what is known of it.
 pub(super) struct OpenedImage {
@@ -38,27 +34,6 @@ impl OpenedImage {
             Some(header) => header.size.next_multiple_of(varve_format::qcow2::SECTOR),
             None => self.length,
         }
-    }
-}
-
-/// An opening of a file, as long as a device is made of it or is to be.
-type Opening = Weak<dyn Any + Send + Sync>;
-
-/// Files that are open to be read as images, or as parts of them.
-#[derive(Default)]
-pub(super) struct ReadFiles(RefCell<Vec<(MediumExtent, Opening)>>);
-
-impl ReadFiles {
-    fn add(&self, file: &DiskRef) {
-        let mut known = self.0.borrow_mut();
-        known.retain(|(_, opening)| opening.strong_count() > 0);
-        known.push((file.medium(), Arc::downgrade(&Arc::clone(file).into_any())));
-    }
-
-    /// How often bytes of `file` are open to be read, itself included.
-    pub(super) fn count(&self, file: &DiskRef) -> usize {
-        let (known, medium) = (self.0.borrow(), file.medium());
-        known.iter().filter(|(of, opening)| opening.strong_count() > 0 && of.overlaps(&medium)).count()
     }
 }
 

@@ -22,6 +22,7 @@ mod mapper;
 mod mapper_devices;
 mod maps;
 mod mending;
+mod moved_images;
 mod moves;
 mod offline_arrays;
 mod origins;
