@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn every_target_has_seeds_and_every_seed_a_target() {
-        let folder = crate::root().join("fuzz");
+        let folder = crate::cargo::root().join("fuzz");
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).expect("the manifest is there");
         let mut targets = targets(&manifest).expect("it is understood");
         let mut seeded: Vec<String> = fs::read_dir(folder.join("corpus"))

@@ -25,7 +25,7 @@ fn check(root: &Path) -> Result<(Vec<String>, String), String> {
     let text =
         std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
     let policy = Policy::parse(&text)?;
-    let metadata = crate::metadata(root, &["--locked"])?;
+    let metadata = crate::cargo::metadata(root, &["--locked"])?;
     Ok(judge(&policy, &metadata))
 }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn our_dependencies_are_allowed() {
-        let (breaches, _) = check(&crate::root()).expect("the tree can be read");
+        let (breaches, _) = check(&crate::cargo::root()).expect("the tree can be read");
         assert_eq!(breaches, Vec::<String>::new());
     }
 }

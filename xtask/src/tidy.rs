@@ -3,7 +3,11 @@
 //! What a source file must look like is a pure function of its text ([`source::check`]); which crate may import
 //! which stands in `ARCHITECTURE.md` as data and is compared with what cargo says ([`matrix::check`]).
 
+mod decisions;
 mod density;
+mod fields;
+mod finding;
+mod folders;
 mod imports;
 mod invariants;
 mod matrix;
@@ -12,29 +16,9 @@ mod spread;
 mod text;
 mod tree;
 
-use std::fmt;
+use finding::Finding;
 use std::path::Path;
-
-pub(crate) use source::is_for_tests;
-
-/// One breach of one rule.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Finding {
-    /// Path from the root of the tree.
-    path: String,
-    /// Line, counted from one.
-    line: usize,
-    /// The rule's name.
-    rule: &'static str,
-    /// What is wrong, and what to do.
-    message: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.message)
-    }
-}
+pub(crate) use tree::is_for_tests;
 
 /// Checks the tree and prints what it found.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
@@ -52,7 +36,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
 }
 
 /// All findings in order, and lines that report what was counted.
-pub(crate) fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> {
+fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> {
     let tree = tree::Tree::read(root)?;
     let mut findings = Vec::new();
     for file in tree.files() {
@@ -65,9 +49,12 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> 
     findings.extend(source::check_fences(&sources));
     findings.extend(invariants::check(&sources));
     findings.extend(imports::check(&sources));
+    findings.extend(decisions::check(&tree));
     findings.extend(spread::check(&sources));
+    findings.extend(folders::check(&sources));
+    findings.extend(fields::check(&sources));
     let architecture = tree.text("ARCHITECTURE.md").ok_or("there is no ARCHITECTURE.md")?;
-    let metadata = crate::metadata(root, &["--no-deps", "--offline"])?;
+    let metadata = crate::cargo::metadata(root, &["--no-deps", "--offline"])?;
     findings.extend(matrix::check(architecture, &metadata));
     let (thin, report) = density::check(&sources);
     findings.extend(thin);
@@ -91,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_tree_is_tidy() {
-        let (findings, _) = check(&crate::root()).expect("the tree can be read");
+        let (findings, _) = check(&crate::cargo::root()).expect("the tree can be read");
         let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert!(told.is_empty(), "{}", told.join("\n"));
     }

@@ -1,8 +1,8 @@
 //! The six loads of bonnie on a file: bytes one by one and in blocks, written, rewritten and read, and seeks.
 
-use crate::mounted::run;
-use crate::place::Noise;
-use crate::watch::Watch;
+use crate::programs::mounted::run;
+use crate::programs::place::Noise;
+use crate::programs::watch::Watch;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Result as IoResult, Write};
 use std::os::unix::fs::FileExt;

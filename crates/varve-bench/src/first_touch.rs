@@ -1,6 +1,6 @@
 //! The loads of the snapshot table: lists of places such that every write is the first to its chunk.
 
-use crate::place::Noise;
+use crate::programs::place::Noise;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use varve_block::{Arena, Bytes, Clock, Device, Durability, IoError};
 

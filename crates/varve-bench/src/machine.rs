@@ -53,6 +53,17 @@ impl Machine {
         }
     }
 
+    /// What figures stand on, in one line.
+    pub(crate) fn line(&self) -> String {
+        let kind = if self.is_virtual { "virtual machine" } else { "machine" };
+        let load =
+            self.load.map_or_else(String::new, |load| format!(", load average {load:.1} at the start"));
+        let build = if self.is_development { ", a development build" } else { "" };
+        let (date, cores, processor) = (self.date(), self.cores, &self.processor);
+        let (memory, kernel) = (self.memory_gib, &self.kernel);
+        format!("{date}, {cores} cores of a {kind} ({processor}), {memory} GiB, Linux {kernel}{load}{build}")
+    }
+
     /// The day of the run, as year-month-day.
     pub(crate) fn date(&self) -> String {
         civil_date(self.unix_seconds / 86_400)

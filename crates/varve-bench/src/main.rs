@@ -1,39 +1,22 @@
 //! Tables that others have published, measured again, and ones of our own; beside the peers.
 
-mod answerer;
 mod bonnie;
-mod client;
-mod cpu;
-mod fio;
 mod first_touch;
-mod goal;
-mod http;
 mod machine;
 mod memory;
-mod mounted;
 mod nothing;
 mod options;
-mod peers;
-mod place;
-mod plot;
-mod relay;
+mod programs;
 mod render;
+mod report;
 mod results;
-mod server;
-mod sheet;
-mod stats;
-mod svg;
-mod table;
 mod tables;
-mod varve;
-mod verdict;
-mod watch;
 mod work;
 
-use answerer::Answerer;
 use clap::{Parser, Subcommand};
 use options::{Medium, Options};
-use sheet::Sheet;
+use programs::answerer::Answerer;
+use report::sheet::Sheet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -133,7 +116,7 @@ fn run(command: &CommandLine) -> Result<(), String> {
 fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
     match verb {
         Verb::Nbd(options) => nbd(options, sheet),
-        Verb::Snapshots(options) => tables::snapshots::measure(options, sheet),
+        Verb::Snapshots(options) => tables::snapshot::snapshots::measure(options, sheet),
         Verb::Layers(options) => tables::layers::measure(options, sheet),
         Verb::Thin(options) => thin(options, sheet),
         Verb::Arrays(options) => arrays(options, sheet),
@@ -141,26 +124,26 @@ fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
         Verb::Boot(options) => boot(options, sheet),
         Verb::All(options) => {
             tables::layers::measure(options, sheet)?;
-            tables::snapshots::measure(options, sheet)?;
+            tables::snapshot::snapshots::measure(options, sheet)?;
             thin(options, sheet)?;
             arrays(options, sheet)?;
-            tables::images::measure(options, sheet)?;
+            tables::qcow2::images::measure(options, sheet)?;
             tables::neighbour::measure(options, sheet)?;
             boot(options, sheet)?;
             nbd(options, sheet)
         }
-        Verb::Images(options) => tables::images::measure(options, sheet),
+        Verb::Images(options) => tables::qcow2::images::measure(options, sheet),
         Verb::Render | Verb::Answer(_) => Ok(()),
     }
 }
 
 fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     if options.has(Medium::Memory) && options.wants("lists") {
-        tables::listing::measure(options, sheet)?;
+        tables::snapshot::listing::measure(options, sheet)?;
     }
     for medium in [Medium::Memory, Medium::DiskDirect] {
-        tables::thin_scale::measure(options, medium, sheet)?;
-        tables::thin::measure(options, medium, sheet)?;
+        tables::pools::thin_scale::measure(options, medium, sheet)?;
+        tables::pools::thin::measure(options, medium, sheet)?;
     }
     // The page has it among much else.
     std::io::stdout()
@@ -170,10 +153,10 @@ fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
 
 fn arrays(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     if ["work", "ratios", "files"].iter().any(|part| options.wants(part)) {
-        tables::array_work::measure(options, sheet)?;
+        tables::mirrors::array_work::measure(options, sheet)?;
     }
     if ["exact", "loads", "unthrottled"].iter().any(|part| options.wants(part)) {
-        tables::arrays::measure(options, sheet)
+        tables::mirrors::arrays::measure(options, sheet)
     } else {
         Ok(())
     }
@@ -181,9 +164,9 @@ fn arrays(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
 
 fn boot(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     if options.wants("boot") {
-        tables::overlay_boot::measure(options, sheet)?;
+        tables::overlays::overlay_boot::measure(options, sheet)?;
     }
-    if options.wants("copy") { tables::overlay_copy::measure(options, sheet) } else { Ok(()) }
+    if options.wants("copy") { tables::overlays::overlay_copy::measure(options, sheet) } else { Ok(()) }
 }
 
 fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {

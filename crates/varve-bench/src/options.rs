@@ -1,6 +1,6 @@
 //! What a run is asked to do.
 
-use crate::peers::Cache;
+use crate::programs::peers::Cache;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

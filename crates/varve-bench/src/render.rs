@@ -17,7 +17,6 @@ mod snapshots;
 mod summary;
 pub(crate) mod thin;
 
-use crate::machine::Machine;
 use crate::results::Results;
 use std::fs;
 use std::path::Path;
@@ -106,21 +105,6 @@ fio with its nbd engine is needed, and of the other servers those that are to be
 `qemu-system-x86`. `--runs`, `--seconds`, `--dir` (a directory in
 memory) and `--disk` (a directory on a disk) change what their names say. Nothing else should run meanwhile.
 ";
-
-/// What the figures of a part stand on.
-fn machine_line(machine: &Machine) -> String {
-    let kind = if machine.is_virtual { "virtual machine" } else { "machine" };
-    let load = machine.load.map_or_else(String::new, |load| format!(", load average {load:.1} at the start"));
-    let build = if machine.is_development { ", a development build" } else { "" };
-    format!(
-        "{}, {} cores of a {kind} ({}), {} GiB, Linux {}{load}{build}",
-        machine.date(),
-        machine.cores,
-        machine.processor,
-        machine.memory_gib,
-        machine.kernel
-    )
-}
 
 #[cfg(test)]
 mod tests;

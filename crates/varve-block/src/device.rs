@@ -20,7 +20,7 @@ use crate::clock::LocalFuture;
 use crate::error::IoError;
 use crate::io::{Durability, Io, Outcome, ZeroOptions};
 use crate::shape::{Allocation, Rejected, Shape};
-use crate::tracker::TrackerGuard;
+use crate::tasks::tracker::TrackerGuard;
 use crate::units::Extent;
 use std::any::Any;
 use std::future::Future;

@@ -8,33 +8,28 @@
 //! Tasks of one thread wait for each other by [`Notify`] (a condition becomes true), [`Tracker`] (all that is counted has
 //! ended) and [`Gate`] (no task goes in until it opens).
 
+mod adapters;
 mod buffer;
 mod clock;
 mod device;
 mod error;
-mod event_limit;
-mod gate;
 pub mod host;
 mod io;
-mod lock;
 mod map;
-mod notify;
-mod overlay;
-mod portal;
-mod read_only;
 mod shape;
-mod spawn;
 mod stream;
-mod switch;
-mod tracker;
-mod unaligned;
+mod tasks;
 mod units;
-mod yield_now;
 mod zeros;
 
 #[cfg(test)]
 mod tests;
 
+pub use adapters::overlay::overlay;
+pub use adapters::portal::{Done, Portal, Submit};
+pub use adapters::read_only::read_only;
+pub use adapters::switch::{Suspended, Switch};
+pub use adapters::unaligned::{Shown, accept_unaligned, accept_unaligned_shown};
 pub use buffer::{Arena, ArenaUse, Buffer, Bytes, HeapMemory, Memory};
 pub use clock::{Clock, ClockSource, LocalFuture, Moment, UnixTime, timeout};
 pub use device::{
@@ -42,20 +37,15 @@ pub use device::{
     MapPiece,
 };
 pub use error::IoError;
-pub use event_limit::EventLimit;
-pub use gate::Gate;
 pub use io::{Durability, Io, Outcome, ZeroOptions};
-pub use lock::{LockMode, RangeGuard, RangeLock, RangeWait};
-pub use notify::Notify;
-pub use overlay::overlay;
-pub use portal::{Done, Portal, Submit};
-pub use read_only::read_only;
 pub use shape::{Access, Allocation, Rejected, Shape, StatusRun};
-pub use spawn::{Spawn, Spawner};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
-pub use switch::{Suspended, Switch};
-pub use tracker::{Tracker, TrackerGuard};
-pub use unaligned::{Shown, accept_unaligned, accept_unaligned_shown};
+pub use tasks::event_limit::EventLimit;
+pub use tasks::gate::Gate;
+pub use tasks::lock::{LockMode, RangeGuard, RangeLock, RangeWait};
+pub use tasks::notify::Notify;
+pub use tasks::spawn::{Spawn, Spawner};
+pub use tasks::tracker::{Tracker, TrackerGuard};
+pub use tasks::yield_now::yield_now;
 pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
-pub use yield_now::yield_now;
 pub use zeros::is_zero;

@@ -4,7 +4,6 @@ use super::Control;
 use super::limited::Limits;
 use super::locks::Locks;
 use super::lost_disks::LostDisks;
-use super::read_files::ReadFiles;
 use crate::failures;
 use crate::remembered::Remembered;
 use futures_channel::{mpsc, oneshot};
@@ -116,7 +115,6 @@ impl ControlHandle {
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 limits: Limits::default(),
-                read_files: ReadFiles::default(),
                 unopened: RefCell::default(),
                 departed: RefCell::default(),
                 accepted: RefCell::default(),

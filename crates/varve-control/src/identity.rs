@@ -14,7 +14,7 @@ use std::sync::Arc;
 use varve_api::{Cache, Code, Door, Failure};
 use varve_block::host::MediumExtent;
 use varve_format::Label;
-use varve_vg::identity::{label_of, mark};
+use varve_vg::disks::identity::{label_of, mark};
 use varve_volume::world::{DiskRef, is_same_disk};
 
 impl Control {

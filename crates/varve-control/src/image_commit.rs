@@ -164,7 +164,7 @@ impl Control {
         let Some(backing) = below.backing else { return Ok(()) };
         let (real, format) = self.backing_file(path, &backing).await?;
         let base = self.open_image_to_read(&real, format).await.map_err(of_base)?;
-        if self.read_files.count(&base.image.top.file) > READERS {
+        if self.watch.read_files.count(&base.image.top.file) > READERS {
             return Err(used_otherwise(failures::open(&OpenError::InUse(real))));
         }
         self.refuse_misfit(&base, below.size).await.map_err(of_base)

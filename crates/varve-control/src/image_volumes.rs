@@ -24,7 +24,7 @@ use varve_block::host::OpenError;
 use varve_block::{MIB, align_down};
 use varve_target::qcow2::room;
 use varve_vg::Change;
-use varve_vg::identity::label_of;
+use varve_vg::disks::identity::label_of;
 use varve_vg::model::{ImageFormat, Layout, LogicalVolume, Role, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::{DiskChoice, Layout as Asked};

@@ -296,16 +296,6 @@ pub(super) fn kind(work: &JobWork) -> &'static str {
     }
 }
 
-/// The command that begins such a job.
-pub(super) fn command(work: &JobWork) -> &'static str {
-    match work {
-        JobWork::RemoveSnapshots { .. } => "snap remove",
-        JobWork::Rollback { .. } => "snap rollback",
-        JobWork::Flatten { .. } | JobWork::FlattenImage { .. } => "lv flatten",
-        JobWork::CommitImage { .. } => "lv commit",
-    }
-}
-
 /// What a job on all of `names` says that it works on: as many of them as a line has room for.
 pub(super) fn subject_of(names: &[String]) -> String {
     let mut shown = String::new();

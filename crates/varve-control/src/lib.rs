@@ -64,7 +64,6 @@ mod pool_check;
 mod pools;
 mod problems;
 mod quotas;
-mod read_files;
 mod rebuild;
 mod reconcile;
 mod records;
@@ -100,7 +99,6 @@ pub use failures::state_unusable;
 pub use figures::Figures;
 pub use handle::{ControlHandle, ControlOptions};
 pub use job_list::Jobs;
-use read_files::ReadFiles;
 pub use remembered::Remembered;
 pub use restore::{Lost, refuse_lost};
 
@@ -162,7 +160,6 @@ pub struct Control {
     /// Disks that were in use since the daemon started, by what their labels say (RESCAN4 of `rescan.rs`).
     departed: RefCell<BTreeMap<Uuid, DepartedDisk>>,
     limits: Limits,
-    read_files: ReadFiles,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
     /// What a person has accepted of the arrays of volumes, while they are taken into use.

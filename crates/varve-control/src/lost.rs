@@ -15,7 +15,7 @@ use varve_api::{
     Changed, Code, Empty, Failure, Group as ShownGroup, GroupReduce, PhysicalVolumeRemove, Plan,
 };
 use varve_block::host::DiskState;
-use varve_vg::create::remove;
+use varve_vg::disks::create::remove;
 use varve_vg::{Change, Disk, Group};
 use varve_volume::origins::Above;
 use varve_volume::snapshot_facts::Target;

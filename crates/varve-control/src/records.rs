@@ -11,7 +11,6 @@
 
 use super::Control;
 use super::groups::few;
-use super::jobs::command;
 use super::known_group::KnownGroup;
 use super::known_jobs::RecordState;
 use crate::injected_bug::{InjectedBug, has};
@@ -310,4 +309,14 @@ fn decider(group: Uuid, job: &Job) -> Uuid {
 fn words(work: &JobWork, subject: &str, what: &str) -> String {
     let names: Vec<String> = subject.split(' ').map(str::to_owned).collect();
     format!("{} {}: {what}", command(work), few(&names))
+}
+
+/// The command that begins such a job.
+fn command(work: &JobWork) -> &'static str {
+    match work {
+        JobWork::RemoveSnapshots { .. } => "snap remove",
+        JobWork::Rollback { .. } => "snap rollback",
+        JobWork::Flatten { .. } | JobWork::FlattenImage { .. } => "lv flatten",
+        JobWork::CommitImage { .. } => "lv commit",
+    }
 }

@@ -21,9 +21,9 @@ use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, Phys
 use varve_block::Extent;
 use varve_block::host::{DiskMark, DiskState};
 use varve_format::Label;
-use varve_vg::identity::label_of;
+use varve_vg::disks::identity::label_of;
+use varve_vg::disks::relabel::find_label;
 use varve_vg::model::spaces;
-use varve_vg::relabel::find_label;
 use varve_vg::size::format_size;
 use varve_volume::world::DiskRef;
 

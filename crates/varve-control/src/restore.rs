@@ -11,7 +11,7 @@ use crate::failures;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, GroupRestore, Restored};
-use varve_vg::held::held_beyond;
+use varve_vg::disks::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume};
 use varve_vg::plan::{LossKind, losses};
 use varve_vg::size::format_size;

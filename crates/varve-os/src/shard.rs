@@ -1,14 +1,14 @@
 //! One shard: a thread, its tasks, its timers and its reactor, and what code that runs there is given.
 
 use crate::clock::{self, RealClock};
-use crate::disk_file::DiskFile;
+use crate::disks::disk_file::DiskFile;
+use crate::disks::lane::Lane;
 use crate::doorway::Doorway;
+use crate::driver::helpers::{Helpers, Job, Place};
+use crate::driver::reactor::{IoChoice, Reactor};
+use crate::driver::ring::Wait;
 use crate::executor::Queue;
-use crate::helpers::{Helpers, Job, Place};
-use crate::lane::Lane;
 use crate::mailbox::Mailbox;
-use crate::reactor::{IoChoice, Reactor};
-use crate::ring::Wait;
 use crate::timers::Timers;
 use futures_channel::oneshot;
 use std::cell::{Cell, RefCell};

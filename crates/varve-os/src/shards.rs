@@ -1,9 +1,9 @@
 //! All shards of a process: started together, reached from any thread, stopped in order.
 
-use crate::helpers::Helpers;
+use crate::driver::helpers::Helpers;
+use crate::driver::reactor::IoChoice;
 use crate::mailbox::{Mailbox, Notify};
 use crate::memory::map_arena;
-use crate::reactor::IoChoice;
 use crate::shard::{Call, Core, ShardContext, ShardGone};
 use futures_channel::oneshot;
 use std::io;

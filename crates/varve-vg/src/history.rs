@@ -1,6 +1,6 @@
 //! The versions of a group's description that its disks still hold.
 
-use crate::disk;
+use crate::disks::disk;
 use crate::model::Group;
 use crate::open::OpenGroup;
 use std::collections::BTreeMap;

@@ -7,34 +7,28 @@
 
 pub mod activate;
 pub mod allocate;
-pub mod create;
-mod disk;
+pub mod disks;
 pub mod election;
-mod free_disk;
-pub mod held;
 mod history;
-pub mod identity;
 pub mod injected_bug;
 pub mod model;
 pub mod names;
 pub mod open;
 pub mod plan;
 pub mod rebuild;
-pub mod relabel;
 pub mod scan;
 #[cfg(test)]
 mod simulation;
 pub mod size;
 pub mod table;
-mod tail;
 pub mod tree;
 
 pub use activate::ActiveVolume;
-pub use disk::{Disk, ReadProblem};
-pub use free_disk::FreeDisk;
+pub use disks::disk::{Disk, ReadProblem};
+pub use disks::free_disk::FreeDisk;
+pub use disks::tail::TAIL_SIZE;
 pub use history::Version;
 pub use model::Group;
 pub use open::{Absent, CommitError, Note, OpenGroup};
 pub use plan::{Change, Plan, PlanError, Stamp, StoreKind, plan, plan_group};
 pub use scan::{DiskProblem, GroupProblem, RefusedGroup, Survey, scan};
-pub use tail::TAIL_SIZE;

@@ -22,9 +22,9 @@ mod returned;
 use member::{Lookup, Member};
 pub use messages::{Absent, CommitError, Note};
 
-use crate::disk::{Disk, Reading};
+use crate::disks::disk::{Disk, Reading};
+use crate::disks::free_disk::FreeDisk;
 use crate::election::{Election, Replica, ReplicaState};
-use crate::free_disk::FreeDisk;
 use crate::injected_bug::{InjectedBug, has};
 use crate::model::Group;
 use crate::plan::{Change, Plan, Stamp, plan};

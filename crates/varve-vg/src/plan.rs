@@ -11,11 +11,9 @@
 //!   or to such a disk.
 //! - PLAN5. What a move has in hand stays with its volume or store, and a volume that is converted stays as large.
 
-mod array_policy;
+mod arrays;
 mod asked;
 mod change;
-mod conversion;
-mod conversions;
 mod disks;
 mod error;
 mod gained;
@@ -23,24 +21,21 @@ mod help;
 mod images;
 mod job_step;
 mod jobs;
-mod log;
 mod metadata;
 mod missing;
 mod moves;
-mod replace;
 mod restore;
 mod sectors;
 mod space;
-mod split;
 mod stores;
 #[cfg(test)]
 mod tests;
 mod under_way;
 mod volumes;
 
+pub use arrays::conversion::{ConversionError, ConversionStep};
 pub use asked::{DiskChoice, Layout, Sectors};
 pub use change::{Change, NewDisk, StoreKind};
-pub use conversion::{ConversionError, ConversionStep};
 pub use error::{ErrorKind, PlanError};
 pub use job_step::{JobStep, Numbered};
 pub use restore::{Loss, LossKind, losses};

@@ -4,12 +4,12 @@
 //! as they were, and its ring holds no whole description of the group. A label that is lost is made again: from what the disk says of itself, if
 //! that is no newer than the backup, else by the backup (RELABEL3 of `relabel.rs`).
 
-use crate::disk::{self, Disk, ReadProblem};
-use crate::free_disk::FreeDisk;
+use crate::disks::disk::{self, Disk, ReadProblem};
+use crate::disks::free_disk::FreeDisk;
+use crate::disks::relabel::{Absolute, find_by_group, find_label};
 use crate::model::{Description, Group, TextError};
 use crate::open::{CommitError, OpenGroup};
 use crate::plan::{Stamp, drop_under_way};
-use crate::relabel::{Absolute, find_by_group, find_label};
 use uuid::Uuid;
 use varve_block::Arena;
 use varve_format::{Label, LabelError, version_of};

@@ -1,8 +1,8 @@
 //! From disks to groups: whose they are, what they say, and everything that is wrong, by name. Reads only.
 
-use crate::disk::{self, Disk, ReadProblem, Reading};
+use crate::disks::disk::{self, Disk, ReadProblem, Reading};
+use crate::disks::free_disk::FreeDisk;
 use crate::election::{Replica, Undecided, elect};
-use crate::free_disk::FreeDisk;
 use crate::model::TextError;
 use crate::open::OpenGroup;
 use futures_util::future::join_all;

@@ -8,7 +8,7 @@ mod numbers;
 mod rebuilding;
 mod tails;
 
-use crate::disk::write_label;
+use crate::disks::disk::write_label;
 use crate::model::{Group, LogicalVolume};
 use crate::{Disk, FreeDisk, OpenGroup, Plan, Stamp, TAIL_SIZE, plan_group};
 use std::collections::BTreeSet;

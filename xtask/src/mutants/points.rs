@@ -1,10 +1,16 @@
 //! Where a file can be mutated, and how: one point for each place and kind of fault.
 
-use super::rewrite::SourceText;
 use std::fmt;
 use std::ops::Range;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
+
+/// A file of the tree.
+pub(super) struct SourceText {
+    /// Path from the root.
+    pub(super) path: String,
+    pub(super) text: String,
+}
 
 /// The kinds of fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,6 +1,6 @@
 //! The copy of the tree that is built: the files of the tree, with mutants put in.
 
-use super::points::{Point, SWITCH};
+use super::points::{Point, SWITCH, SourceText};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -18,13 +18,6 @@ pub fn mutant(number: u32) -> bool {
     *chosen == Some(number)
 }
 "#;
-
-/// A file of the tree.
-pub(super) struct SourceText {
-    /// Path from the root.
-    pub(super) path: String,
-    pub(super) text: String,
-}
 
 /// The Rust files at or below `wanted` that are part of the product.
 pub(super) fn read(root: &Path, wanted: &[String]) -> Result<Vec<SourceText>, String> {

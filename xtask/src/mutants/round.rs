@@ -1,9 +1,9 @@
 //! A round: one build, the tests without a mutant, then the tests for each mutant until one of them fails.
 #![expect(clippy::disallowed_methods, reason = "how long a test runs is measured")]
 
-use super::Options;
-use super::points::Point;
-use super::rewrite::{self, SourceText};
+use super::options::Options;
+use super::points::{Point, SourceText};
+use super::rewrite;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;

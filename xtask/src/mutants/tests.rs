@@ -1,8 +1,8 @@
 //! What is put into a file compiles, changes nothing until it is switched on, and then changes what it says.
 
-use super::Options;
-use super::points::{Kind, Point, find};
-use super::rewrite::{SourceText, mutate};
+use super::options::Options;
+use super::points::{Kind, Point, SourceText, find};
+use super::rewrite::mutate;
 use super::sample::draw;
 use std::collections::BTreeMap;
 

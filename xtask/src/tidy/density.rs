@@ -3,9 +3,8 @@
 //! An assertion is `assert!` and its siblings, or a call of a function named `assert_…`. An `expect` or an `unreachable!` only
 //! takes apart what the type says less of than the code knows, and is not counted.
 
-use super::Finding;
-use super::source::is_for_tests;
-use super::tree::Source;
+use super::finding::Finding;
+use super::tree::{Source, is_for_tests};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 

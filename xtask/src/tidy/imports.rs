@@ -3,9 +3,9 @@
 //! A name is followed through re-exports to the file that defines it, so a module that only hands on what its children
 //! define depends on none of them. Methods are not followed: who calls one has been given the object.
 
-use super::Finding;
-use super::source::is_for_tests;
-use super::tree::Source;
+use super::finding::Finding;
+use super::tree::{Source, is_for_tests};
+use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
@@ -74,7 +74,7 @@ fn short(path: &str) -> &str {
 
 /// Name of the crate and path of the module that a file holds.
 fn module_of(path: &str) -> Option<(&str, ModulePath)> {
-    let (name, inner) = path.strip_prefix("crates/")?.split_once("/src/")?;
+    let (name, inner) = path.strip_prefix("crates/").unwrap_or(path).split_once("/src/")?;
     let stem = inner.strip_suffix(".rs")?;
     let stem = stem.strip_suffix("/mod").unwrap_or(stem);
     let is_root = stem == "lib" || stem == "main";
@@ -123,10 +123,11 @@ impl Crate {
         let module = self.modules.get(&at)?;
         let mut below = at.clone();
         below.push(first.clone());
-        if self.modules.contains_key(&below) && !module.items.contains(first) {
+        // A function may have the name of a module: what goes on below the name is in the module.
+        if self.modules.contains_key(&below) && !rest.is_empty() {
             let mut inner = vec!["self".to_owned()];
             inner.extend(rest.iter().cloned());
-            return if rest.is_empty() { None } else { self.item_of(&below, &inner, depth + 1) };
+            return self.item_of(&below, &inner, depth + 1);
         }
         if let Some(item) = module.items.get(first) {
             return Some((&module.file, item));
@@ -267,6 +268,45 @@ impl<'ast> Visit<'ast> for Reader<'ast> {
         self.found.uses.insert(names(path));
         visit::visit_path(self, path);
     }
+
+    /// What `pub(in PATH)` names is not used.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        paths_in(call.tokens.clone(), &mut self.found.uses);
+        visit::visit_macro(self, call);
+    }
+}
+
+/// Adds what may be a path in the tokens of a macro: names that `::` joins. What follows a dot is a field or a method.
+fn paths_in(tokens: TokenStream, found: &mut BTreeSet<Vec<String>>) {
+    let mut path: Vec<String> = Vec::new();
+    let mut before = String::new();
+    for token in tokens {
+        let text = token.to_string();
+        match token {
+            TokenTree::Ident(name) => {
+                let is_joined = before == "::";
+                if !is_joined {
+                    found.insert(std::mem::take(&mut path));
+                }
+                if is_joined && !path.is_empty() || !is_joined && before != "." {
+                    path.push(name.to_string());
+                }
+                before.clear();
+            }
+            TokenTree::Punct(_) => {
+                before = if before == ":" && text == ":" { "::".to_owned() } else { text };
+            }
+            TokenTree::Group(group) => {
+                paths_in(group.stream(), found);
+                before.clear();
+            }
+            TokenTree::Literal(_) => before.clear(),
+        }
+    }
+    found.insert(path);
+    found.remove(&Vec::new());
 }
 
 fn names(path: &syn::Path) -> Vec<String> {
@@ -333,6 +373,41 @@ mod tests {
             ),
         ]);
         assert_eq!(told, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_function_with_the_name_of_a_module_does_not_hide_what_is_in_it() {
+        let told = messages(&[
+            ("crates/c/src/lib.rs", "mod one; mod two; fn two() {}"),
+            ("crates/c/src/one.rs", "pub fn first() { crate::two::second(); }"),
+            ("crates/c/src/two.rs", "pub fn second() { crate::one::first(); }"),
+        ]);
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+
+    #[test]
+    fn paths_in_macros_are_uses_and_fields_and_methods_are_not() {
+        let needs = |inside: &str| {
+            messages(&[
+                ("crates/c/src/lib.rs", "mod one; mod two;"),
+                ("crates/c/src/one.rs", &format!("use crate::two::second; fn first() {{ {inside} }}")),
+                ("crates/c/src/two.rs", "pub fn second() { crate::one::first(); }"),
+            ])
+            .len()
+        };
+        assert_eq!(needs("assert!(second() && [crate::other(1)], \"none\");"), 1);
+        assert_eq!(needs("assert!(x.y[crate::two::second(1)]);"), 1);
+        assert_eq!(needs("assert!(self.second && that.second(), \"{}\", crate::second);"), 0);
+    }
+
+    #[test]
+    fn a_crate_outside_the_folder_of_crates_is_read() {
+        let told = messages(&[
+            ("xtask/src/main.rs", "mod one; mod two;"),
+            ("xtask/src/one.rs", "pub struct One(crate::two::Two);"),
+            ("xtask/src/two.rs", "pub struct Two(crate::one::One);"),
+        ]);
+        assert_eq!(told.len(), 1, "{told:?}");
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Invariants are numbered at the head of a file. Each has a label of its own in the workspace, and an assertion or a test
 //! cites it.
 
-use super::Finding;
-use super::source::is_for_tests;
-use super::tree::Source;
+use super::finding::Finding;
+use super::tree::{Source, is_for_tests};
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::spanned::Spanned;

@@ -1,6 +1,6 @@
 //! Which crate may import which: `ARCHITECTURE.md` has it as data, cargo says what is.
 
-use super::Finding;
+use super::finding::Finding;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Rules for one Rust file: its head, its lengths, what it may call, where it may be unsafe.
 
-use super::Finding;
-use super::tree::Source;
+use super::finding::Finding;
+use super::tree::{Source, is_for_tests};
 use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -45,17 +45,6 @@ const PRINTERS: [&str; 7] = [
     "xtask/",
     "fuzz/",
 ];
-
-/// Whether an item with these attributes is compiled for tests only.
-pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let path = attribute.path();
-        let named_test = path.segments.last().is_some_and(|segment| segment.ident == "test");
-        let configured = path.is_ident("cfg")
-            && attribute.parse_args::<syn::Path>().is_ok_and(|condition| condition.is_ident("test"));
-        named_test || configured
-    })
-}
 
 /// Checks one file.
 pub(super) fn check(source: &Source<'_>) -> Vec<Finding> {

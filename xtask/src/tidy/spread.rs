@@ -1,7 +1,8 @@
 //! In how many files the methods of a type stand: where any file may touch any field, nobody owns them.
 
+use super::finding::Finding;
+use super::imports;
 use super::tree::Source;
-use super::{Finding, imports};
 
 /// Files in which the methods of a type may stand.
 const FILES_MAX: usize = 6;

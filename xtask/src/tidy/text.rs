@@ -1,6 +1,6 @@
 //! Rules for every text file, whatever its language.
 
-use super::Finding;
+use super::finding::Finding;
 use super::tree::TextFile;
 
 /// Folders of people; a path into one works on one machine only. Written in two parts, or this file would be found.

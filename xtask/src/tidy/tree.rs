@@ -120,12 +120,23 @@ fn test_modules(path: &str, syntax: Option<&syn::File>) -> Vec<String> {
     };
     let items = syntax.map(|syntax| syntax.items.as_slice()).unwrap_or_default();
     let declared = items.iter().filter_map(|item| match item {
-        syn::Item::Mod(module) if module.content.is_none() && super::source::is_for_tests(&module.attrs) => {
+        syn::Item::Mod(module) if module.content.is_none() && is_for_tests(&module.attrs) => {
             Some(format!("{folder}/{}", module.ident))
         }
         _ => None,
     });
     declared.collect()
+}
+
+/// Whether an item with these attributes is compiled for tests only.
+pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let path = attribute.path();
+        let named_test = path.segments.last().is_some_and(|segment| segment.ident == "test");
+        let configured = path.is_ident("cfg")
+            && attribute.parse_args::<syn::Path>().is_ok_and(|condition| condition.is_ident("test"));
+        named_test || configured
+    })
 }
 
 fn is_module(path: &str, stem: &str) -> bool {

@@ -1,10 +1,10 @@
 //! Arrays beside one raw member.
 
-use super::{figures, machine_line};
+use super::figures;
+use crate::report::stats::{Summary, median, ratio};
+use crate::report::table::{Table, dash, short, spread};
+use crate::report::verdict::Goal;
 use crate::results::{ArrayRow, FigurePart, ProcessorRow, Results};
-use crate::stats::{Summary, median, ratio};
-use crate::table::{Table, dash, short, spread};
-use crate::verdict::Goal;
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -30,7 +30,7 @@ pub(super) fn text(results: &Results) -> String {
          right after the other. In virtual time the throttle is all that takes any, so that ratio is exact; it is judged only in \
          the rows without speeds, which were measured there alone. {}; {}.\n\n{}\n{}What a GiB of writes of 1 MiB costs the processor, on members that do nothing, \
          beside a copy in memory:\n\n{}",
-        machine_line(&part.machine),
+        part.machine.line(),
         part.description,
         table.finish(),
         results.array_work.as_ref().map_or_else(String::new, work),

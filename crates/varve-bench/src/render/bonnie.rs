@@ -1,12 +1,11 @@
 //! The loads of bonnie under snapshots, beside the figures reported in 2006.
 
-use super::machine_line;
-use crate::plot::{Curve, curves};
+use crate::report::plot::{Curve, curves};
+use crate::report::stats::median;
+use crate::report::table::{Table, dash, short, spread};
+use crate::report::verdict::snapshot_ratio;
 use crate::results::{Results, SnapshotSeries};
-use crate::stats::median;
-use crate::table::{Table, dash, short, spread};
-use crate::tables::bonnie::COUNTS;
-use crate::verdict::snapshot_ratio;
+use crate::tables::snapshot::bonnie::COUNTS;
 
 /// Megabytes a second as they were reported on dm-devel, with no, 1, 2, 4 and 8 snapshots.
 const WRITES_2006: [f64; 5] = [373.0, 55.0, 16.0, 14.0, 6.5];
@@ -39,7 +38,7 @@ pub(super) fn text(results: &Results) -> String {
         table.finish(),
         part.world,
         part.description,
-        machine_line(&part.machine)
+        part.machine.line()
     )
 }
 

@@ -1,14 +1,14 @@
 //! Metadata in little memory: the loads of ESnap's figures 5 to 9 under each setting.
 
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::Summary;
+use crate::report::table::{Table, dash, short};
+use crate::report::verdict::{CACHE_GOAL, Goal, METADATA_GOAL_BYTES};
 use crate::results::{CachePart, CacheRow, Results};
-use crate::stats::Summary;
-use crate::table::{Table, dash, short};
-use crate::tables::cache::{
+use crate::tables::snapshot::cache::{
     FIVE_DEPENDENT, FIVE_INDEPENDENT, LOADS, ONE, ORIGIN_RANDOM, ORIGIN_SEQUENTIAL, SEQUENTIAL,
     SNAPSHOT_RANDOM, SNAPSHOT_SEQUENTIAL, SNAPSHOT_SKEWED,
 };
-use crate::verdict::{CACHE_GOAL, Goal, METADATA_GOAL_BYTES};
 
 /// Loads that are drawn for each setting.
 const DRAWN: [&str; 5] =

@@ -1,12 +1,11 @@
 //! Metadata in little memory, in real time: the loads of ESnap's figures 5 to 9 under each setting.
 
-use super::machine_line;
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::{Summary, median};
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::{CACHE_GOAL, Goal};
 use crate::results::{CacheTimes, CacheTimesRow, NO_SNAPSHOT, Results};
-use crate::stats::{Summary, median};
-use crate::table::{Table, dash, short, spread_fine};
-use crate::tables::cache_times::{LOADS, SEQUENTIAL};
-use crate::verdict::{CACHE_GOAL, Goal};
+use crate::tables::snapshot::cache_times::{LOADS, SEQUENTIAL};
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {
@@ -30,7 +29,7 @@ fn part_text(part: &CacheTimes) -> String {
         part.world,
         picture(part),
         table.finish(),
-        machine_line(&part.machine),
+        part.machine.line(),
         part.description
     )
 }

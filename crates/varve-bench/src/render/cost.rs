@@ -1,11 +1,11 @@
 //! What first touches cost a disk: requests, flushes and bytes, beside what the kernel's own reach.
 
 use super::snapshots::DM_SNAPSHOT;
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::Summary;
+use crate::report::table::{Table, dash};
+use crate::report::verdict::{Goal, REWRITE_GOAL, cost_goal};
 use crate::results::{CostRow, Results, Touch};
-use crate::stats::Summary;
-use crate::table::{Table, dash};
-use crate::verdict::{Goal, REWRITE_GOAL, cost_goal};
 
 /// Numbers of snapshots that are drawn.
 const DRAWN: [u32; 3] = [1, 16, 1024];

@@ -1,12 +1,11 @@
 //! Reads of snapshots from near and from afar.
 
-use super::machine_line;
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::{Summary, median};
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::{DISTANCE_GOAL, Goal, snapshot_ratio};
 use crate::results::{Results, SnapshotPart, SnapshotSeries};
-use crate::stats::{Summary, median};
-use crate::table::{Table, dash, short, spread_fine};
-use crate::tables::distance::DISTANCES;
-use crate::verdict::{DISTANCE_GOAL, Goal, snapshot_ratio};
+use crate::tables::snapshot::distance::DISTANCES;
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {
@@ -40,7 +39,7 @@ pub(super) fn text(results: &Results) -> String {
         table.finish()
     );
     for part in &results.distances {
-        let machine = if part.exact { String::new() } else { format!("; {}", machine_line(&part.machine)) };
+        let machine = if part.exact { String::new() } else { format!("; {}", part.machine.line()) };
         text.push_str(&format!("- *{}*: {}{machine}\n", part.world, part.description));
     }
     text.push('\n');

@@ -1,20 +1,19 @@
 //! Figures with goals, as a table.
 
-use super::machine_line;
+use crate::report::stats::Summary;
+use crate::report::table::{Table, dash, short};
 use crate::results::{FigurePart, FigureRow};
-use crate::stats::Summary;
-use crate::table::{Table, dash, short};
 
 /// The table of `part`, with a line on what it stands on.
 pub(super) fn table(part: &FigurePart) -> String {
     let mut table = Table::new(&["what", "median", "spread", "goal", ""]);
     part.rows.iter().for_each(|row| table.row(&cells(row)));
-    format!("{}; {}.\n\n{}", machine_line(&part.machine), part.description, table.finish())
+    format!("{}; {}.\n\n{}", part.machine.line(), part.description, table.finish())
 }
 
 /// The figure that is judged.
 pub(super) fn median(row: &FigureRow) -> f64 {
-    crate::stats::median(&row.rounds)
+    crate::report::stats::median(&row.rounds)
 }
 
 fn cells(row: &FigureRow) -> Vec<String> {

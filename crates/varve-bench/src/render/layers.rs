@@ -1,9 +1,8 @@
 //! The third table: what each layer adds to a request.
 
-use super::machine_line;
+use crate::report::stats::{Summary, median};
+use crate::report::table::{Table, dash, held, short};
 use crate::results::{Layer, Results};
-use crate::stats::{Summary, median};
-use crate::table::{Table, dash, held, short};
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {
@@ -14,7 +13,7 @@ pub(super) fn text(results: &Results) -> String {
         "## Layers\n\nNanoseconds that a layer adds to a 4 KiB request, on a device that does nothing and answers at \
          once ({} ns by itself, the checked door included). {}.\n\n{}",
         short(median(&part.bare_ns)),
-        machine_line(&part.machine),
+        part.machine.line(),
         table.finish()
     )
 }

@@ -1,11 +1,10 @@
 //! Snapshots come and go while the origin is written to.
 
-use super::machine_line;
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::Summary;
+use crate::report::table::{Table, dash, short};
+use crate::report::verdict::Goal;
 use crate::results::{Figure, Results};
-use crate::stats::Summary;
-use crate::table::{Table, dash, short};
-use crate::verdict::Goal;
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {
@@ -26,12 +25,7 @@ pub(super) fn text(results: &Results) -> String {
         table.finish()
     );
     for part in &results.management {
-        text.push_str(&format!(
-            "- *{}*: {}; {}\n",
-            part.world,
-            part.description,
-            machine_line(&part.machine)
-        ));
+        text.push_str(&format!("- *{}*: {}; {}\n", part.world, part.description, part.machine.line()));
     }
     text.push('\n');
     text

@@ -1,11 +1,10 @@
 //! The first table: verdicts, the figures of all contenders, and a picture for each medium.
 
-use super::machine_line;
-use crate::plot::{Bar, bars};
+use crate::report::plot::{Bar, bars};
+use crate::report::stats::{median, ratio};
+use crate::report::table::{Table, dash, held, short, spread};
+use crate::report::verdict::{judge, varve};
 use crate::results::{Contender, NbdPart, NbdRow, Results, Role};
-use crate::stats::{median, ratio};
-use crate::table::{Table, dash, held, short, spread};
-use crate::verdict::{judge, varve};
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {
@@ -29,7 +28,7 @@ fn part_text(part: &NbdPart) -> String {
     let mut text = format!(
         "### {}\n\n{}; {}; files of {} MiB, {} rounds of {} s. {}.\n\n",
         heading(part),
-        machine_line(&part.machine),
+        part.machine.line(),
         part.file_system,
         part.size >> 20,
         rounds(part),

@@ -1,9 +1,8 @@
 //! What a flood of one client leaves of a neighbour's latency.
 
-use super::machine_line;
+use crate::report::table::{Table, short, spread};
+use crate::report::verdict::{NEIGHBOUR_GOAL, NEIGHBOUR_P99_GOAL_MS};
 use crate::results::{NeighbourRow, Results};
-use crate::table::{Table, short, spread};
-use crate::verdict::{NEIGHBOUR_GOAL, NEIGHBOUR_P99_GOAL_MS};
 
 /// The section.
 pub(super) fn text(results: &Results) -> String {
@@ -26,7 +25,7 @@ pub(super) fn text(results: &Results) -> String {
         text.push_str(&format!(
             "### Neighbour: {}\n\n{}; {}.\n\n{}",
             part.world,
-            machine_line(&part.machine),
+            part.machine.line(),
             part.description,
             table.finish()
         ));

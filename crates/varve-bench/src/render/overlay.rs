@@ -1,9 +1,8 @@
 //! What copy-on-write overlays cost whole pieces of work, beside the figures reported in 2006.
 
-use super::machine_line;
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::Goal;
 use crate::results::{OverlayPart, OverlayRow, Results};
-use crate::table::{Table, dash, short, spread_fine};
-use crate::verdict::Goal;
 
 const HEAD: &str = "\
 ## Machines and files on copy-on-write images
@@ -30,7 +29,7 @@ pub(super) fn text(results: &Results) -> String {
             "### {}: {}\n\n{}; {}.\n\n{}",
             part.work,
             part.world,
-            machine_line(&part.machine),
+            part.machine.line(),
             part.description,
             table.finish()
         ));

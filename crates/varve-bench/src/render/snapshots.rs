@@ -1,12 +1,11 @@
 //! First-touch writes by number of snapshots, beside the figures of 2006 and of the kernel.
 
-use super::machine_line;
 use crate::first_touch::COUNTS;
-use crate::plot::{Curve, curves};
+use crate::report::plot::{Curve, curves};
+use crate::report::stats::median;
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::{Goal, SNAPSHOT_GOALS, snapshot_ratio};
 use crate::results::{Results, SnapshotPart, SnapshotSeries};
-use crate::stats::median;
-use crate::table::{Table, dash, short, spread_fine};
-use crate::verdict::{Goal, SNAPSHOT_GOALS, snapshot_ratio};
 
 /// Numbers of snapshots that all sources have.
 const PLACES: [u32; 4] = [1, 4, 8, 16];
@@ -52,7 +51,7 @@ pub(super) fn text(results: &Results) -> String {
     text.push_str(&to_none(&results.snapshots));
     for part in &results.snapshots {
         let exact = if part.exact { "exact, in virtual time" } else { "measured" };
-        let machine = if part.exact { String::new() } else { format!("; {}", machine_line(&part.machine)) };
+        let machine = if part.exact { String::new() } else { format!("; {}", part.machine.line()) };
         text.push_str(&format!("- *{}* ({exact}): {}{machine}\n", name(part), part.description));
     }
     text.push_str(

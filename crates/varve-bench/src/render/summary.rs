@@ -1,14 +1,14 @@
 //! What holds and what misses, before any table.
 
+use crate::report::stats::{Summary, median};
+use crate::report::table::{Table, dash};
+use crate::report::verdict::{
+    CACHE_GOAL, DISTANCE_GOAL, Goal, METADATA_GOAL_BYTES, NEIGHBOUR_GOAL, NEIGHBOUR_P99_GOAL_MS,
+    SNAPSHOT_GOALS, judge, snapshot_ratio,
+};
 use crate::results::{
     CacheTimes, FigurePart, ManagementPart, NbdPart, NbdRow, NeighbourPart, OverlayPart, Results,
     SnapshotPart, ThinPart,
-};
-use crate::stats::{Summary, median};
-use crate::table::{Table, dash};
-use crate::verdict::{
-    CACHE_GOAL, DISTANCE_GOAL, Goal, METADATA_GOAL_BYTES, NEIGHBOUR_GOAL, NEIGHBOUR_P99_GOAL_MS,
-    SNAPSHOT_GOALS, judge, snapshot_ratio,
 };
 
 /// One goal in one place.

@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::first_touch::{COUNTS, LOADS};
+use crate::machine::Machine;
+use crate::report::verdict::Goal;
 use crate::results::{
     ArrayPart, ArrayRow, CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow,
     FigurePart, Layer, LayerPart, ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow,
     OverlayPart, OverlayRow, ProcessorRow, Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, Taken,
     ThinPart, ThinRival, ThinRow, Touch,
 };
-use crate::tables::{cache, cache_times, distance};
-use crate::verdict::Goal;
+use crate::tables::snapshot::{cache, cache_times, distance};
 use crate::work::Work;
 
 fn contender(name: &str, role: Role, speed: f64, cpu: f64) -> Contender {

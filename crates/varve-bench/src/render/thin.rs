@@ -1,12 +1,12 @@
 //! Thin volumes beside thick ones.
 
-use super::{machine_line, management};
+use super::management;
 use crate::machine::Machine;
+use crate::report::stats::{Summary, median, ratio};
+use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::verdict::Goal;
 use crate::results::{Results, ThinRival, ThinRow};
-use crate::stats::{Summary, median, ratio};
-use crate::table::{Table, dash, short, spread_fine};
-use crate::tables::thin_rivals::Rival;
-use crate::verdict::Goal;
+use crate::tables::pools::thin_rivals::Rival;
 
 /// The section.
 pub(crate) fn text(results: &Results) -> String {
@@ -72,7 +72,7 @@ fn volumes(results: &Results) -> String {
 }
 
 fn note(world: &str, description: &str, machine: &Machine) -> String {
-    format!("- *{world}*: {description}; {}\n", machine_line(machine))
+    format!("- *{world}*: {description}; {}\n", machine.line())
 }
 
 /// Pools of many mappings, snapshots and generations.

@@ -1,7 +1,7 @@
 //! What bounded memory for metadata costs in real time: settings beside each other, round after round.
 
 use crate::machine::Machine;
-use crate::stats::{Summary, ratio};
+use crate::report::stats::{Summary, ratio};
 use serde::{Deserialize, Serialize};
 
 /// The setting without any snapshot.

@@ -1,7 +1,7 @@
 //! Figures with goals of both directions, raw: of what arrays do beside requests, of images and mappers.
 
-use crate::goal::Goal;
 use crate::machine::Machine;
+use crate::report::goal::Goal;
 use serde::{Deserialize, Serialize};
 
 /// Figures that were measured together.

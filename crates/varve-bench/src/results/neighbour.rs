@@ -1,7 +1,7 @@
 //! The latency of small reads of a volume while another one of its shard is flooded, raw.
 
 use crate::machine::Machine;
-use crate::stats::{Summary, median, ratio};
+use crate::report::stats::{Summary, median, ratio};
 use serde::{Deserialize, Serialize};
 
 /// Floods on one medium.

@@ -1,7 +1,7 @@
 //! What a copy-on-write overlay costs whole pieces of work, such as the boot of a machine, raw.
 
 use crate::machine::Machine;
-use crate::stats::{Summary, ratio};
+use crate::report::stats::{Summary, ratio};
 use serde::{Deserialize, Serialize};
 
 /// One piece of work on one medium.

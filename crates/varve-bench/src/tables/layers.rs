@@ -3,16 +3,16 @@
 //! In each round the bare device and every layer are measured in turn; what a layer adds is the difference within the
 //! round.
 
-use crate::cpu;
 use crate::first_touch::CHUNK;
 use crate::machine::Machine;
 use crate::nothing::nothing;
 use crate::options::Options;
-use crate::place::Noise;
+use crate::programs::cpu;
+use crate::programs::place::Noise;
+use crate::report::sheet::Sheet;
 use crate::results::{Layer, LayerPart};
-use crate::sheet::Sheet;
-use crate::tables::array_cases::{MIRROR, ORDER_1};
-use crate::tables::arrays::on_nothing;
+use crate::tables::mirrors::array_cases::{MIRROR, ORDER_1};
+use crate::tables::mirrors::arrays::on_nothing;
 use futures_util::FutureExt;
 use std::hint::black_box;
 use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, ZeroOptions, accept_unaligned};

@@ -3,17 +3,17 @@
 //! All servers run from the beginning to the end, each in front of its own fully written file. For each load
 //! all of them are warmed up, then all are measured in turn, round after round, beginning with another one each time.
 
-use crate::cpu;
-use crate::fio::{Endpoint, Job};
 use crate::machine::{Machine, file_system};
 use crate::options::{Medium, Options};
-use crate::peers::{Cache, Peer};
-use crate::place::Place;
+use crate::programs::cpu;
+use crate::programs::fio::{Endpoint, Job};
+use crate::programs::peers::{Cache, Peer};
+use crate::programs::place::Place;
+use crate::programs::server::Server;
+use crate::programs::varve::{Varve, uri};
+use crate::programs::watch::pause;
+use crate::report::sheet::Sheet;
 use crate::results::{Contender, NbdPart, NbdRow, Role, Sample};
-use crate::server::Server;
-use crate::sheet::Sheet;
-use crate::varve::{Varve, uri};
-use crate::watch::pause;
 use crate::work::Work;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -182,9 +182,9 @@ fn settle(backing: &Path) -> Result<(), String> {
 
 /// The outcome in a line, printed while the measurement goes on.
 fn tell(row: &NbdRow) -> String {
-    let verdict = crate::verdict::judge(row);
+    let verdict = crate::report::verdict::judge(row);
     let told = verdict.peer.map_or("no comparison".to_owned(), |peer| {
-        format!("{} of {}", crate::table::spread(Some(peer.ratio)), peer.name)
+        format!("{} of {}", crate::report::table::spread(Some(peer.ratio)), peer.name)
     });
     format!("{}: {told}", row.work.name())
 }

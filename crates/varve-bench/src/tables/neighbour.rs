@@ -4,15 +4,15 @@
 //! In each round every flood has its turn: the neighbour reads for a while in quiet, then as long beside the flood, so that
 //! both halves of a ratio are measured next to each other.
 
-use crate::client::Client;
 use crate::machine::{Machine, file_system};
 use crate::options::{Medium, Options};
-use crate::place::{Noise, Place};
+use crate::programs::client::Client;
+use crate::programs::place::{Noise, Place};
+use crate::programs::varve::Varve;
+use crate::programs::watch::{Watch, pause};
+use crate::report::sheet::Sheet;
+use crate::report::stats::percentile;
 use crate::results::{NeighbourPart, NeighbourRow, put_neighbour};
-use crate::sheet::Sheet;
-use crate::stats::percentile;
-use crate::varve::Varve;
-use crate::watch::{Watch, pause};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use varve_api::{Code, Failure, Plan};
 use varve_block::{Access, Arena, IoError};
 use varve_os::ShardContext;
-use varve_vg::create::signature;
-use varve_vg::relabel::{FoundLabel, Witness, find_labels, write_found};
+use varve_vg::disks::create::signature;
+use varve_vg::disks::relabel::{FoundLabel, Witness, find_labels, write_found};
 use varve_vg::{Absent, Disk, Note, OpenGroup, Stamp, scan};
 
 /// Mends what can be mended without a guess, and shows what a check finds then. Exit 7 if something is left.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use varve_api::{Backup, Code, Failure, Plan};
 use varve_block::{Access, Arena};
 use varve_control::{Lost, refuse_lost};
-use varve_vg::held::held_beyond;
+use varve_vg::disks::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume, PhysicalVolume};
 use varve_vg::plan::under_way;
 use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};

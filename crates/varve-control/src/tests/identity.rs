@@ -23,7 +23,7 @@ async fn extend(control: &Control, path: &str) -> Result<(), Failure> {
 /// Asserts that the group has its disk and its volume still, also after all disks are read again.
 async fn assert_whole(control: &Control, disk: &str) {
     let (device, arena) = (host().disk_at(disk).device(&host().world), control.context.arena());
-    let found = varve_vg::identity::label_of(&device, &arena);
+    let found = varve_vg::disks::identity::label_of(&device, &arena);
     let found = found.await.expect("it has its label");
     assert!(found.vg.is_some(), "IDENTITY3: the label is the group's");
     scan(control).await;

@@ -196,8 +196,8 @@ fn a_file_system_that_does_not_answer_keeps_no_other_disk_waiting() {
                 // More than there are helper threads, and workers of the kernel. Through the page cache none is short enough
                 // to be tried on this thread.
                 let (count, length) = match cache {
-                    CacheMode::Direct => (u64::from(crate::lane::WORKERS_MAX) + 100, 4096),
-                    CacheMode::Buffered => (48, crate::attempt::INLINE_MAX + 4096),
+                    CacheMode::Direct => (u64::from(crate::disks::lane::WORKERS_MAX) + 100, 4096),
+                    CacheMode::Buffered => (48, crate::disks::attempt::INLINE_MAX + 4096),
                 };
                 for at in 0..count {
                     let (device, data) = (device.clone(), pattern(&arena, length, 1).freeze());

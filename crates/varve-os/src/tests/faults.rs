@@ -2,7 +2,7 @@
 //! calls, short reads and writes; past the page cache and through it, on a ring and on a pool.
 
 use super::{new_disk, pattern, places, with_shards};
-use crate::tap::Call;
+use crate::disks::tap::Call;
 use crate::{CacheMode, DiskFile, DiskKind, DiskState, ShardContext};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -127,7 +127,7 @@ fn a_durable_write_that_fails_takes_the_disk_out_of_use() {
                     (written, flushed, again, read)
                 });
                 let (written, flushed, again, read) = done.expect("the shard lives");
-                assert_eq!(written, Some(crate::attempt::error_of(errno)));
+                assert_eq!(written, Some(crate::disks::attempt::error_of(errno)));
                 assert_eq!(read, None, "what is there can be read");
                 // Past the cache a lack of space is known before anything is begun.
                 if errno == Errno::NOSPC && kept.cache_mode() == CacheMode::Direct {

@@ -28,7 +28,6 @@ use super::region_work::RegionWork;
 use super::resync::Step;
 use super::{Array, ArrayError, InjectedBug, combine};
 use futures_util::future::join;
-use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{Buffer, Durability, Extent, IoError, KIB, LockMode};
 use varve_format::array::MemberState;
@@ -37,35 +36,6 @@ use varve_format::array::MemberState;
 const CHUNK: u64 = 256 * KIB;
 /// Regions that are verified between two superblocks.
 const REGIONS_AT_ONCE: usize = 256;
-
-/// What is known of an array's lost regions.
-pub(super) struct Lost {
-    /// ARRAYLOST1.
-    pages_current: Cell<bool>,
-    /// Regions before this one were verified: those of them that are lost have blocks that do not match their checksums.
-    verified: Cell<u64>,
-}
-
-impl Lost {
-    pub(super) fn new(pages_current: bool) -> Self {
-        Self { pages_current: Cell::new(pages_current), verified: Cell::new(0) }
-    }
-
-    /// Whether pages of checksums say what was flushed in lost regions.
-    pub(super) fn are_pages_current(&self) -> bool {
-        self.pages_current.get()
-    }
-
-    /// Regions have become larger: what was verified are others.
-    pub(super) fn verify_anew(&self) {
-        self.verified.set(0);
-    }
-
-    /// All data members are in sync: what they hold in lost regions counts, and is changed from now on.
-    pub(super) fn end(&self) {
-        self.pages_current.set(false);
-    }
-}
 
 impl Array {
     /// The runs of the data members for `extent` in a lost region, if they match their checksums (ARRAYLOST2).

@@ -9,7 +9,7 @@ use super::log::Log;
 use super::log_change;
 use super::log_copy::Records;
 use super::log_disk::{self, LogDisk};
-use super::lost::Lost;
+use super::lost_regions::Lost;
 use super::members::Members;
 use super::pace::Pace;
 use super::publish::put_superblock;

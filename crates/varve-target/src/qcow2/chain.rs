@@ -9,8 +9,8 @@
 //! - QCHAIN3. A place is remembered only if all of the run lies inside the layer's device.
 
 use super::Image;
-use super::mapping::Mapping;
 use super::read::gather;
+use super::tables::mapping::Mapping;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

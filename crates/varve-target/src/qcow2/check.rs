@@ -5,8 +5,8 @@
 //!   it. An image that was cut off would show zeros, and give them to what lies below it.
 //! - QEND2. What is taken in the file moves `data_end` behind it, so an entry that leads there is damage.
 
-use super::mapping::{Mapped, Mapping};
-use super::root::Root;
+use super::tables::mapping::{Mapped, Mapping};
+use super::tables::root::Root;
 use super::{Image, OpenError};
 use std::cell::RefCell;
 use varve_block::{Access, Extent, IoError};

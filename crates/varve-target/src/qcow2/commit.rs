@@ -8,7 +8,7 @@
 //! - QCOMMIT4. Tables have their space in the file system before anything is acknowledged that needs them. So a commit writes over what
 //!   is there, and a trim makes room in a file system that is full.
 
-use super::cache::Kind;
+use super::tables::cache::Kind;
 use super::{Image, InjectedBug};
 use std::mem::take;
 use varve_block::{Bytes, Extent, IoError, LockMode};

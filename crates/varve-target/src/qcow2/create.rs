@@ -1,8 +1,8 @@
 //! New images, and the room that images need.
 
-use super::counts::Counts;
 use super::file::{File, index};
-use super::rebuild::write_counts;
+use super::tables::counts::Counts;
+use super::tables::rebuild::write_counts;
 use super::{Image, OpenError, Options};
 use varve_block::{Arena, Device, MIB};
 use varve_format::qcow2::{Backing, Header, L1_ENTRIES_MAX, NewHeader, RefcountWidth, SECTOR};

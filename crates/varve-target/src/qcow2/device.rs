@@ -1,8 +1,8 @@
 //! An image as a device.
 
 use super::Image;
-use super::mapping::Mapping;
 use super::read::Place;
+use super::tables::mapping::Mapping;
 use std::rc::Rc;
 use varve_block::{
     Access, Allocation, BlockDevice, Buffer, Checked, Completion, Extent, Io, IoError, KIB, MapAnswer,

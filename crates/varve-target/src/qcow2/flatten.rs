@@ -8,7 +8,7 @@
 //!   change, nor is a change lost that is made while the name is being removed.
 
 use super::file::index;
-use super::mapping::Mapping;
+use super::tables::mapping::Mapping;
 use super::{Image, InjectedBug};
 use varve_block::{Allocation, Device, Durability, Extent, IoError, KIB, LockMode, is_zero};
 use varve_format::qcow2::Header;

@@ -6,7 +6,7 @@
 //! - QGROW2. What is gained reads as zeros: neither what the last cluster holds behind the old end, nor what lies below the image.
 
 use super::file::index;
-use super::root::Root;
+use super::tables::root::Root;
 use super::{Image, InjectedBug, OpenError};
 use varve_block::{Access, Extent, IoError, ZeroOptions};
 use varve_format::qcow2::{Header, L1_ENTRIES_MAX, SECTOR};

@@ -14,11 +14,9 @@
 //! More invariants: `cache.rs` (QCACHE), `refcounts.rs` (QCOUNT), `write.rs` (QWRITE), `commit.rs` (QCOMMIT), `places.rs`
 //! (QPLACE), `chain.rs` (QCHAIN), `check.rs` (QEND), `flatten.rs` (QFLAT), `push.rs` (QPUSH).
 
-mod cache;
 mod chain;
 mod check;
 mod commit;
-mod counts;
 mod create;
 mod decompress;
 mod device;
@@ -27,13 +25,10 @@ mod file;
 mod flatten;
 mod grow;
 mod injected_bug;
-mod mapping;
 mod places;
 mod push;
 mod read;
-mod rebuild;
-mod refcounts;
-mod root;
+mod tables;
 mod write;
 mod zero;
 
@@ -45,15 +40,15 @@ pub use error::OpenError;
 pub use flatten::Pulled;
 #[doc(hidden)]
 pub use injected_bug::InjectedBug;
-pub use mapping::{Mapped, Mapping};
 pub use push::Pushed;
+pub use tables::mapping::{Mapped, Mapping};
 
 use crate::reader_epochs::ReaderEpochs;
-use cache::Cache;
 use file::File;
-use root::Root;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use tables::cache::Cache;
+use tables::root::Root;
 use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, RangeLock, accept_unaligned};
 use varve_format::qcow2::{
     Bitmap, Header, OFFSET_MASK, Qcow2Error, SECTOR, SnapshotEntry, decode_snapshots, table_offset,

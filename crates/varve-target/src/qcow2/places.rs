@@ -5,7 +5,7 @@
 //! - QPLACE2. It is led to only after all that its clusters hold was written: the caller flushes what it wrote, or commits.
 
 use super::Image;
-use super::mapping::Mapping;
+use super::tables::mapping::Mapping;
 use varve_block::{Extent, IoError, LockMode};
 
 impl Image {

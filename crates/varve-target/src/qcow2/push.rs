@@ -7,7 +7,7 @@
 //! - QPUSH3. Clusters that have entries are held alone while what they hold is given away.
 
 use super::file::index;
-use super::mapping::Mapping;
+use super::tables::mapping::Mapping;
 use super::{Image, InjectedBug, OpenError};
 use varve_block::{Access, Bytes, Device, Durability, Extent, IoError, KIB, LockMode, ZeroOptions};
 use varve_format::qcow2::{Cluster, Entry, Subclusters};

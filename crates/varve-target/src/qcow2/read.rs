@@ -2,7 +2,7 @@
 
 use super::decompress::decompress;
 use super::file::index;
-use super::mapping::{Mapped, Mapping, locate};
+use super::tables::mapping::{Mapped, Mapping, locate};
 use super::{Image, InjectedBug};
 use futures_util::future::join_all;
 use varve_block::{Access, Buffer, Completion, IoError, LocalFuture, Outcome};

@@ -7,9 +7,9 @@
 //!   from before have ended: one of them would come to light after it was seen to be gone.
 
 use super::Image;
-use super::cache::Kind;
 use super::file::index;
-use super::mapping::{Mapping, subclusters};
+use super::tables::cache::Kind;
+use super::tables::mapping::{Mapping, subclusters};
 use varve_block::{Bytes, Durability, Extent, IoError, LockMode, MIB, align_down, align_up};
 use varve_format::qcow2::{COPIED, Cluster, Entry};
 

@@ -1,7 +1,7 @@
 //! Zeros and discards: whole subclusters are marked, the rest is written.
 
 use super::Image;
-use super::mapping::subclusters;
+use super::tables::mapping::subclusters;
 use varve_block::{Durability, Extent, IoError, KIB, LockMode, MIB, ZeroOptions, align_up};
 use varve_format::qcow2::{Cluster, Entry, Subclusters};
 

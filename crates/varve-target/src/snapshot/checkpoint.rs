@@ -3,7 +3,7 @@
 //! Runs in the turn of a batch, so that no record is written meanwhile; reads, and changes that need no copy, go on,
 //! and so do changes of the maps: those belong to the next checkpoint already (PDATA1).
 
-use super::report::tell_of_block;
+use super::repair::report::tell_of_block;
 use super::{SnapshotStore, index, of_device};
 use crate::fan_out::fan_out;
 use crate::journal::{SlotBytes, publish};

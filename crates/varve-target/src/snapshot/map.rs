@@ -22,7 +22,7 @@ mod written;
 pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
-use super::report::report;
+use super::repair::report::report;
 use crate::pdata::{self, AllocClass, Alone, MapError, Pages, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};

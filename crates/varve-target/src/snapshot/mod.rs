@@ -39,14 +39,11 @@
 //!   durable can always be entered; blocks for the next checkpoint's table are never taken by anything else.
 
 mod batch;
-mod check;
+mod capacity;
 mod checkpoint;
 mod contents;
-mod contradiction;
 mod diff;
 mod error;
-mod full;
-mod gate;
 mod independent;
 mod injected_bug;
 mod log;
@@ -57,16 +54,12 @@ mod origin;
 mod places;
 mod recover;
 mod removal;
-mod report;
-mod reservations;
+mod repair;
 mod rollback;
-mod salvage;
-mod space;
-mod text;
 mod view;
 
 pub use crate::pdata::MetadataOrder;
-pub use check::{StoreReport, check_store, check_store_in_windows};
+pub use capacity::space::{FullPolicy, StoreEvent};
 pub use error::StoreError;
 pub use independent::side_by_side;
 pub use injected_bug::InjectedBug;
@@ -75,17 +68,17 @@ pub use map::SnapshotBytes;
 pub use options::StoreOptions;
 pub use recover::FormatOptions;
 pub use removal::Removal;
+pub use repair::check::{StoreReport, check_store, check_store_in_windows};
+pub use repair::salvage::{Salvage, salvage_store};
+pub use repair::text::{STORE_TEXT_TITLE, dump_store, restore_store};
 pub use rollback::{Progress, RollbackStatus};
-pub use salvage::{Salvage, salvage_store};
-pub use space::{FullPolicy, StoreEvent};
-pub use text::{STORE_TEXT_TITLE, dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
 use crate::journal::Latch;
 use crate::pdata::{self, CachePolicy, of_device};
 use batch::Pipeline;
+use capacity::gate::Budget;
 use contents::Contents;
-use gate::Budget;
 use map::Map;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -132,7 +125,7 @@ pub struct SnapshotStore {
     failed: Latch,
     /// It is not known what the log says of a rollback; the origin is not served (ROLLBACK6).
     half_rolled_back: Cell<bool>,
-    waiters: space::Waiters,
+    waiters: capacity::space::Waiters,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,
 }

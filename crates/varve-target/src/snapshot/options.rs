@@ -1,7 +1,7 @@
 //! How a store works.
 
+use super::capacity::space::FullPolicy;
 use super::injected_bug::InjectedBug;
-use super::space::FullPolicy;
 use crate::pdata::MetadataOrder;
 use crate::pdata::{self, CachePolicy};
 use varve_block::{KIB, MIB};

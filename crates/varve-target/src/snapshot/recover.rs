@@ -19,11 +19,11 @@ mod replay;
 pub(super) use loaded::Loaded;
 pub(super) use replay::{LoadedLog, is_whole};
 
+use super::capacity::gate::Budget;
 use super::checkpoint::slots;
 use super::contents::Contents;
-use super::gate::Budget;
 use super::map::Map;
-use super::report::{report, tell_of_block};
+use super::repair::report::{report, tell_of_block};
 use super::{
     InjectedBug, LogPosition, Pipeline, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
@@ -183,7 +183,7 @@ impl SnapshotStore {
             restoring: varve_block::RangeLock::new(),
             failed: Latch::default(),
             half_rolled_back: Cell::new(false),
-            waiters: super::space::Waiters::new(options.full),
+            waiters: super::capacity::space::Waiters::new(options.full),
             has_siblings: Cell::new(false),
         });
         let listener = Rc::downgrade(&opened);

@@ -3,10 +3,10 @@
 //! A write to parts that the volume does not own alone goes to fresh blocks; only when it is done the parts are mapped to
 //! them. So nothing is ever read, copied or zeroed first, and what is not written is not there.
 
-use super::mapping::Target;
-use super::places::{Found, Places, parts};
+use super::lifecycle::volume::Volume;
+use super::maps::mapping::Target;
+use super::maps::places::{Found, Places, parts};
 use super::space::Attempt;
-use super::volume::Volume;
 use super::{InjectedBug, Pool, index};
 use crate::fan_out::{fan_out, read_pieces, submit_reads};
 use crate::pdata::{MapError, Pages, Stop};

@@ -1,6 +1,6 @@
 //! What a pool reports of a volume.
 
-use super::volume::Volume;
+use super::lifecycle::volume::Volume;
 use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
 
 /// A volume as it is now.

@@ -38,76 +38,52 @@
 
 mod accounting;
 mod arguments;
-mod belief;
-mod bounds;
 mod check;
-mod checkpoint;
-mod commit;
-mod commits;
+mod committing;
 mod device;
-mod diff;
-mod discard_state;
-mod discards;
 mod error;
 mod exclusive;
-mod flatten;
 mod full;
 mod info;
 mod injected_bug;
-mod keeping;
-mod layout;
-mod manage;
-mod mapping;
-mod metadata_backup;
-mod name_index;
-mod offline;
+mod lifecycle;
+mod maps;
 mod options;
-mod origin;
-mod overlay;
-mod places;
-mod read_view;
 mod recover;
-mod ref_counts;
-mod removal;
-mod restore;
-mod rollback;
-mod runs;
+mod repair;
 mod space;
-mod text;
 mod usage;
-mod volume;
-mod volumes;
 
 pub use accounting::VolumeSpace;
 pub use check::{CheckPace, PoolDamage, PoolReport};
 pub use error::PoolError;
-pub use flatten::Flattening;
 pub use info::VolumeInfo;
 pub use injected_bug::InjectedBug;
-pub use manage::{ClaimedVolume, FrozenVolume, NewVolume};
-pub use metadata_backup::{MetadataBackup, backed_up_pool};
-pub use offline::{VolumeAndSnapshot, check_pool, compare_volumes};
+pub use lifecycle::flatten::Flattening;
+pub use lifecycle::manage::{ClaimedVolume, FrozenVolume, NewVolume};
+pub use lifecycle::removal::Removal;
 pub use options::PoolOptions;
 pub use recover::PoolFormat;
-pub use removal::Removal;
-pub use restore::{Restored, repair_pool, restore_pool};
+pub use repair::metadata_backup::{MetadataBackup, backed_up_pool};
+pub use repair::offline::{VolumeAndSnapshot, check_pool, compare_volumes};
+pub use repair::restore::{Restored, repair_pool, restore_pool};
+pub use repair::text::{POOL_TEXT_TITLE, dump_pool};
 pub use space::{PoolEvent, WhenFull};
-pub use text::{POOL_TEXT_TITLE, dump_pool};
 pub use usage::PoolUsage;
 pub use varve_format::text::Discards;
 pub use varve_format::thin::{Backing, Origin, PoolFormatError, Uuid, VolumeFlags};
 
 use crate::pdata::{CachePolicy, CacheUse, Commit, Map, MetadataOrder, Tree};
 use crate::reader_epochs::ReaderEpochs;
-use commits::Commits;
+use committing::commits::Commits;
 use error::io_error;
-use layout::{Layout, index};
-use ref_counts::RefCounts;
+use lifecycle::volumes::Volumes;
+use maps::layout::{Layout, index};
+use maps::ref_counts::RefCounts;
 use std::cell::{Cell, RefCell};
 use varve_block::{Arena, Clock, Device, IoError};
 use varve_format::pdata::Block;
 use varve_format::thin::PART_SIZE;
-use volumes::Volumes;
 
 /// A pool, open.
 pub struct Pool {
@@ -132,7 +108,7 @@ pub struct Pool {
     /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).
     pending_free: RefCell<Option<(Commit, u64)>>,
     waiters: space::Waiters,
-    passing: discard_state::Passing,
+    passing: committing::discard_state::Passing,
     /// What was last found of what volumes hold alone.
     accounting: RefCell<accounting::SpaceAccounting>,
     /// The damaged block that was logged last.

@@ -4,13 +4,13 @@
 //! - POOLOPEN1. Replay makes the same changes in the same order by the same functions as when they were made.
 //! - POOLOPEN2. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
 
-use super::belief::tell_of_volume;
-use super::commits::Commits;
-use super::discard_state::Passing;
-use super::ref_counts::RefCounts;
+use super::committing::commits::Commits;
+use super::committing::discard_state::Passing;
+use super::lifecycle::volume::Volume;
+use super::lifecycle::volumes::Volumes;
+use super::maps::belief::tell_of_volume;
+use super::maps::ref_counts::RefCounts;
 use super::space::Waiters;
-use super::volume::Volume;
-use super::volumes::Volumes;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
 use crate::journal::{
     self, End, Log, LogStart, Newest, Next, Placed, Ring, RingReader, RingRecord, SlotBytes, complete_pair,

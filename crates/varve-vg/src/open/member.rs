@@ -1,11 +1,11 @@
 //! A disk of a group: its label, and the versions that are written to it.
 
 use super::{Note, ReplicaState};
-use crate::disk::{Disk, put_slot, read_ring, write_label};
-use crate::free_disk::FreeDisk;
+use crate::disks::disk::{Disk, put_slot, read_ring, write_label};
+use crate::disks::free_disk::FreeDisk;
+use crate::disks::tail::Tail;
 use crate::injected_bug::{InjectedBug, has};
 use crate::model::Group;
-use crate::tail::Tail;
 use uuid::Uuid;
 use varve_block::{Arena, Extent, IoError};
 use varve_format::{Label, RingContent, SEQUENCE_END, Slot};

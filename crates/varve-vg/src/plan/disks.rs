@@ -1,8 +1,8 @@
 //! Plans that concern the group itself and its disks.
 
 use super::{Draft, NewDisk, PlanError};
+use crate::disks::tail::extents_beside;
 use crate::model::{Group, LogicalVolume, PhysicalVolume, PvName, areas};
-use crate::tail::extents_beside;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_format::check_name;

@@ -1,12 +1,12 @@
 //! Disks that are not what they should be: foreign, small, cut short, copied, old, damaged, read-only, of two groups.
 
 use super::{EXTENT, EXTENTS, Lab, RING, content, group_plan, pv_id, stamp};
-use crate::create::{CreateProblem, NewLabel, create, examine, remove};
-use crate::disk::{read_label, write_label};
+use crate::disks::create::{CreateProblem, NewLabel, create, examine, remove};
+use crate::disks::disk::{read_label, write_label};
+use crate::disks::relabel::{RelabelError, Witness, find_label, write_found};
 use crate::model::{PvName, Role, StorePolicy};
 use crate::plan::{Change, DiskChoice, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
-use crate::relabel::{RelabelError, Witness, find_label, write_found};
 use crate::size::SizeArgument;
 use crate::table::{Parts, table};
 use crate::{

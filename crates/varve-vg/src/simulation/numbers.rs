@@ -1,7 +1,7 @@
 //! Disks whose rings hold versions of a group with numbers that the group has not reached: of an abandoned line, or forged.
 
 use super::{Content, EXTENT, Lab, RING, content, group_plan, pv_id, stamp};
-use crate::disk::{read_label, write_label};
+use crate::disks::disk::{read_label, write_label};
 use crate::model::{Role, StorePolicy};
 use crate::plan::{Change, DiskChoice, Layout, plan};
 use crate::rebuild::{RebuildError, rebuild};

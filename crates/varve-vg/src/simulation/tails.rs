@@ -1,12 +1,12 @@
 //! Tails: what is lost with the first copy of the metadata of any disks is there again, at any moment of a crash.
 
 use super::{Lab, content, group_plan, pv_id, stamp};
+use crate::disks::relabel::{Witness, find_label, find_labels, write_found};
+use crate::disks::tail::TAIL_SIZE;
 use crate::injected_bug::{InjectedBug, inject};
 use crate::model::{Role, StorePolicy};
 use crate::plan::{Change, DiskChoice, Layout, plan};
-use crate::relabel::{Witness, find_label, find_labels, write_found};
 use crate::size::SizeArgument;
-use crate::tail::TAIL_SIZE;
 use crate::{Absent, Note, OpenGroup, scan};
 use std::cell::Cell;
 use uuid::Uuid;
@@ -113,7 +113,7 @@ fn a_tail_of_another_disk_or_of_a_removed_one_is_not_believed() {
         drop(lab.create().await);
         let disk = lab.disk(0);
         let arena = lab.world.arena();
-        crate::create::remove(&disk, &arena).await.expect("no faults");
+        crate::disks::create::remove(&disk, &arena).await.expect("no faults");
         assert!(find_label(&disk.device, &arena).await.is_err(), "nothing of it is left");
     });
     // A partition that ends with its disk: its tail is the last MiB of both.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_api::{Code, Failure};
 use varve_os::{DiskFile, OpenError, sync_folder};
-use varve_vg::identity::label_of;
+use varve_vg::disks::identity::label_of;
 
 /// The least that can be locked as a disk.
 const SECTOR: u64 = 512;

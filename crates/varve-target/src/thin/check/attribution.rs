@@ -1,7 +1,7 @@
 //! Attributes damage to volumes: which bytes of which volumes lie below a node that cannot be read, or in a block in doubt.
 
 use super::super::PoolError;
-use super::super::volume::Volume;
+use super::super::lifecycle::volume::Volume;
 use super::checker::Checker;
 use super::report::PoolDamage;
 use std::collections::BTreeSet;

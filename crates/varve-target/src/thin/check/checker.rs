@@ -1,7 +1,7 @@
 //! A check under way: what is checked, and what is known so far.
 
-use super::super::ref_counts::RefCounts;
-use super::super::volume::Volume;
+use super::super::lifecycle::volume::Volume;
+use super::super::maps::ref_counts::RefCounts;
 use super::super::{Pool, PoolError, index};
 use super::report::PoolReport;
 use crate::pdata::{MapError, OF_ANOTHER_TIME, Pages, Tree};

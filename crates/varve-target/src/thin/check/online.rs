@@ -4,9 +4,9 @@
 //! A check keeps everything in place that is freed meanwhile; so it ends without a result when the pool has
 //! no room for others (POOLFULL3 of `full.rs`).
 
-use super::super::keeping::Keeping;
+use super::super::committing::keeping::Keeping;
+use super::super::maps::ref_counts::RefCounts;
 use super::super::recover::read_superblock;
-use super::super::ref_counts::RefCounts;
 use super::super::{Pool, PoolError};
 use super::checker::{Checker, GROUPS_MAX_SERVING, View};
 use super::report::PoolReport;

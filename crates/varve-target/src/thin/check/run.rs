@@ -1,6 +1,6 @@
 //! The check as a whole: all maps are walked, what the volumes and the pool say is compared, and every block counted.
 
-use super::super::volume::Volume;
+use super::super::lifecycle::volume::Volume;
 use super::super::{Pool, PoolError};
 use super::checker::{Checker, GROUPS_MAX, Known, View};
 use super::report::PoolReport;

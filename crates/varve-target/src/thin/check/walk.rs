@@ -1,6 +1,7 @@
 //! The walk through the nodes of the maps: each is read once, however many lead to it.
 
-use super::super::{PoolError, runs};
+use super::super::PoolError;
+use super::super::maps::runs;
 use super::checker::{Checker, Known};
 use crate::pdata::OF_ANOTHER_TIME;
 use varve_format::pdata::link::Link;

@@ -1,0 +1,126 @@
+//! Files on volumes on mirrors beside one on a disk, as published figures of thin volumes on RAID 1 have them: in real time, with ext4
+//! on a loop device on a FUSE door, on throttled members in memory.
+
+use super::array_cases::{Case, MIRROR, SIZE, load};
+use super::array_ratios::{VOLUME, VOLUME_GOAL, thin_volume};
+use super::arrays::{build, throttled};
+use crate::machine::file_system;
+use crate::options::{Medium, Options};
+use crate::programs::mounted::{MOUNT, Mounted, is_possible, run};
+use crate::programs::place::Place;
+use crate::programs::watch::Watch;
+use crate::results::FigurePart;
+use std::path::Path;
+use std::sync::Arc;
+use varve_block::{Arena, Device, MIB, Portal, accept_unaligned};
+use varve_export::fuse::{FuseDoor, FuseOptions};
+use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
+use varve_sim::{Direction, Order};
+use varve_target::Linear;
+use varve_target::array::{METADATA_SIZE_MIN, ReadPolicy};
+
+/// Bytes of the file.
+const FILE: u64 = VOLUME / 2;
+
+/// What a file system lies on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Volume {
+    /// A volume on one disk.
+    Plain,
+    /// A volume on a mirror of two.
+    Mirrored,
+    /// A thin volume whose pool lies on a mirror of two.
+    Thin,
+}
+
+/// What is done with a file: bytes of `dd` past the cache, 1 MiB at a time.
+const LOADS: [&str; 3] = ["a new file is written", "it is written again", "it is read"];
+
+/// Measures all rounds.
+pub(in crate::tables) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+    if !is_possible() {
+        eprintln!("files on mirrors: left out: they need root, /dev/fuse and loop devices");
+        return Ok(());
+    }
+    let parent = options.directory(Medium::Memory);
+    let length = SIZE + METADATA_SIZE_MIN;
+    let place = Place::new(parent, 2 * length)?;
+    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
+    let open = |number: u32| {
+        let path = place.file(&format!("member{number}"), length)?;
+        DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
+    };
+    let disks = (0..2).map(open).collect::<Result<Vec<_>, String>>()?;
+    let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() })
+        .map_err(|error| error.to_string())?;
+    for round in 0..options.runs() {
+        let speeds = |volume| turn(&shards, &disks, place.path(), volume);
+        let plain = speeds(Volume::Plain)?;
+        for (volume, name) in
+            [(Volume::Mirrored, "volume on a mirror of 2"), (Volume::Thin, "thin volume on a mirror of 2")]
+        {
+            for ((load, speed), plain) in LOADS.iter().zip(speeds(volume)?).zip(plain) {
+                let name = format!("ext4 on a {name}, {load}: over one on a disk");
+                part.record(&name, "x", Some(VOLUME_GOAL), speed / plain);
+            }
+        }
+        eprintln!("files on mirrors, on {}: round {} of {}", file_system(parent), round + 1, options.runs());
+    }
+    shards.stop();
+    Ok(())
+}
+
+/// Bytes a second of all loads, on a new file system on a new volume.
+fn turn(
+    shards: &Shards,
+    disks: &[Arc<DiskFile>],
+    directory: &Path,
+    volume: Volume,
+) -> Result<[f64; 3], String> {
+    let disks = disks.to_vec();
+    let made = shards.handle(0).run_and_wait(async move |context| made(context, disks, volume).await);
+    let (portal, arena) = made.map_err(|error| error.to_string())??;
+    let image = directory.join("fuse");
+    let door = FuseDoor::open(portal, arena, &image, &FuseOptions::default());
+    let door = door.map_err(|error| error.to_string())?;
+    let mkfs = ["mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+    let mounted = Mounted::new(&image, &directory.join(MOUNT), &mkfs, true)?;
+    let file = mounted.path.join("file");
+    let (file, count) = (file.to_string_lossy(), format!("count={}", FILE / MIB));
+    let (to, from) = (format!("of={file}"), format!("if={file}"));
+    let write = ["if=/dev/zero", &to, "oflag=direct", "conv=notrunc"];
+    let read = [&from, "of=/dev/null", "iflag=direct"];
+    let timed = |words: &[&str]| {
+        let watch = Watch::start();
+        run("dd", &[words, &["bs=1M", &count, "status=none"]].concat())?;
+        Ok::<f64, String>(FILE as f64 / watch.seconds())
+    };
+    let speeds = [timed(&write)?, timed(&write)?, timed(&read)?];
+    drop(mounted);
+    drop(door);
+    Ok(speeds)
+}
+
+/// The way to a new volume, and memory for its requests.
+async fn made(
+    context: ShardContext,
+    disks: Vec<Arc<DiskFile>>,
+    volume: Volume,
+) -> Result<(Portal, Arena), String> {
+    let (clock, arena) = (context.clock(), context.arena());
+    let disks: Vec<Device> = disks.iter().map(|disk| context.disk(disk)).collect();
+    let slow: Vec<Device> = disks.iter().map(|disk| throttled(disk, &clock)).collect();
+    let device = match volume {
+        Volume::Plain => slow[0].clone(),
+        Volume::Mirrored | Volume::Thin => {
+            let write = load(Direction::Write, Order::Sequential, 1024);
+            let case = Case::new(MIRROR, ReadPolicy::Rotate, write, 0.0);
+            build(&case, &disks, &slow, &arena, &clock).await?.device()
+        }
+    };
+    let device = match volume {
+        Volume::Plain | Volume::Mirrored => Device::new(Linear::new(vec![(VOLUME, device, 0)])),
+        Volume::Thin => thin_volume(device, clock, arena.clone(), false).await?,
+    };
+    Ok((context.portal(&accept_unaligned(device, arena.clone())), arena))
+}

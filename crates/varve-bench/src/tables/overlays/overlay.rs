@@ -1,0 +1,286 @@
+//! Disks that begin as copies of one image, or over it: made anew for each run, so that whatever is written there is written
+//! for the first time.
+
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::programs::cpu::Meter;
+use crate::programs::mounted::run;
+use crate::programs::peers::{Cache, Peer};
+use crate::programs::place::Place;
+use crate::programs::server::Server;
+use crate::programs::varve::{Varve, uri};
+use crate::programs::watch::Watch;
+use crate::report::verdict::Goal;
+use crate::results::{OverlayPart, OverlayRow, Taken};
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where all lies: in memory, since the noise of a disk is far above what is asked for.
+pub(crate) const MEDIUM: Medium = Medium::Memory;
+/// The volume of every run; the pool of the thin ones.
+pub(crate) const VOLUME: &str = "disk";
+const POOL: &str = "pool";
+/// Bytes of the pool: what is written to the disk in a run, and metadata.
+const POOL_BYTES: u64 = 256 << 20;
+/// What a physical volume needs beside its volumes.
+const GROUP_OVERHEAD: u64 = 64 << 20;
+
+/// What is backed by the image, or is a copy of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Disk {
+    /// A linear volume with a copy.
+    Linear,
+    /// A thin volume over the image as it is.
+    ThinOverRaw,
+    /// A thin volume over the image as qcow2.
+    ThinOverQcow2,
+    /// A volume that is a qcow2 image over the image.
+    Image,
+    /// A volume that varve-cowd maps by a qcow2 image over the image, telling no more than it is asked.
+    Cowd,
+    /// The same, whose answers to reads reach further than what was asked.
+    CowdAhead,
+    /// The same, told all that is known as soon as it connects.
+    CowdPrimed,
+    /// A copy behind qemu-nbd.
+    QemuRaw,
+    /// A qcow2 image over the image, behind qemu-nbd.
+    QemuOverlay,
+}
+
+impl Disk {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Disk::Linear => "linear volume",
+            Disk::ThinOverRaw => "thin volume over a raw image",
+            Disk::ThinOverQcow2 => "thin volume over a qcow2 image",
+            Disk::Image => "qcow2 overlay as a volume",
+            Disk::Cowd => "qcow2 overlay, varve-cowd",
+            Disk::CowdAhead => "qcow2 overlay, varve-cowd, mappings read ahead",
+            Disk::CowdPrimed => "qcow2 overlay, varve-cowd, primed",
+            Disk::QemuRaw => "qemu-nbd, raw file",
+            Disk::QemuOverlay => "qemu-nbd, qcow2 overlay",
+        }
+    }
+
+    /// What it is compared with.
+    fn raw(self) -> Option<Disk> {
+        match self {
+            Disk::Linear | Disk::QemuRaw => None,
+            Disk::QemuOverlay => Some(Disk::QemuRaw),
+            Disk::ThinOverRaw | Disk::ThinOverQcow2 | Disk::Image => Some(Disk::Linear),
+            Disk::Cowd | Disk::CowdAhead | Disk::CowdPrimed => Some(Disk::Linear),
+        }
+    }
+
+    /// The options of varve-cowd, where that is what maps it.
+    pub(crate) fn cowd_options(self) -> Option<&'static [&'static str]> {
+        match self {
+            Disk::Cowd => Some(&["--read-ahead", "0"]),
+            Disk::CowdAhead => Some(&["--read-ahead", "1M"]),
+            Disk::CowdPrimed => Some(&["--read-ahead", "0", "--prime"]),
+            _ => None,
+        }
+    }
+
+    /// A row for it; `goal` is that of our own.
+    fn row(self, goal: f64) -> OverlayRow {
+        OverlayRow {
+            disk: self.name().to_owned(),
+            raw: self.raw().map(|raw| raw.name().to_owned()),
+            goal: (self.raw() == Some(Disk::Linear)).then_some(goal),
+            ..OverlayRow::default()
+        }
+    }
+}
+
+/// A part without figures.
+pub(crate) fn part(
+    work: &str,
+    about: &str,
+    goal: impl Fn(Disk) -> f64,
+    disks: &[Disk],
+    medium: Medium,
+    options: &Options,
+) -> OverlayPart {
+    let directory = file_system(options.directory(medium));
+    OverlayPart {
+        work: work.to_owned(),
+        world: medium.name().to_owned(),
+        description: format!("{about}; on {directory}, {} rounds", options.runs()),
+        machine: Machine::look(),
+        rows: disks.iter().map(|disk| disk.row(goal(*disk))).collect(),
+    }
+}
+
+/// The image, what was made of it, and the daemon.
+pub(crate) struct Bench {
+    pub(crate) place: Place,
+    pub(crate) varve: Varve,
+    image: PathBuf,
+    size: u64,
+    cache: Cache,
+    /// The program varve-cowd, beside ours, and its process for the present volume.
+    cowd: PathBuf,
+    mapper: RefCell<Option<Server>>,
+}
+
+impl Bench {
+    /// Takes the image from `make`, which gets the path where it is to lie; it has at most `size` bytes.
+    pub(crate) fn start(
+        options: &Options,
+        medium: Medium,
+        size: u64,
+        make: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let group = size + POOL_BYTES + GROUP_OVERHEAD;
+        let place = Place::new(options.directory(medium), group + 4 * size)?;
+        let image = place.path().join("image");
+        make(&image)?;
+        let size = fs::metadata(&image).map_err(|error| format!("the image: {error}"))?.len();
+        let file = place.file("disk", group)?;
+        // Images are reached as the daemon's disks are by default, and back each other.
+        let alike = if medium.cache() == Cache::Buffered { "buffered" } else { "direct" };
+        let folder = place.path().to_string_lossy();
+        let alike = ["--cache", alike, "--image-dir", &folder];
+        let varve = Varve::start_with(&alike, &options.varve(), place.path(), &file, medium.cache())?;
+        varve.create_pool(POOL, POOL_BYTES)?;
+        let (cowd, mapper) = (options.varve().with_file_name("varve-cowd"), RefCell::default());
+        let bench = Self { place, varve, image, size, cache: medium.cache(), cowd, mapper };
+        run("qemu-img", &["convert", "-O", "qcow2", &bench.path("image"), &bench.path("image.qcow2")])?;
+        Ok(bench)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.place.path().join(name).to_string_lossy().into_owned()
+    }
+
+    /// Makes the volume, as one of ours, anew; nothing exports it.
+    pub(crate) fn make(&self, disk: Disk) -> Result<(), String> {
+        let volume = format!("bench/{VOLUME}");
+        let create =
+            |words: &[&str]| self.varve.call(&[&["lv", "create", &volume], words].concat()).map(drop);
+        match disk {
+            Disk::ThinOverRaw => create(&["--pool", POOL, "--image", &self.path("image")]),
+            Disk::ThinOverQcow2 => {
+                create(&["--pool", POOL, "--image", &self.path("image.qcow2"), "--format", "qcow2"])
+            }
+            Disk::Image => {
+                let overlay = self.make_overlay()?;
+                create(&["--image", &overlay, "--format", "qcow2"])
+            }
+            Disk::Cowd | Disk::CowdAhead | Disk::CowdPrimed => {
+                let overlay = self.make_overlay()?;
+                let socket = self.start_cowd(&overlay, disk.cowd_options().unwrap_or_default())?;
+                create(&["--mapper", &format!("unix:{socket}"), "--size", &self.size.to_string()])
+            }
+            Disk::Linear | Disk::QemuRaw | Disk::QemuOverlay => {
+                self.varve.create_volume(VOLUME, self.size)?;
+                let socket = self.varve.export(VOLUME)?;
+                run("nbdcopy", &["--flush", &self.path("image"), &uri(&socket)])?;
+                self.varve.end_export(VOLUME)
+            }
+        }
+    }
+
+    /// Removes what [`Bench::make`] made, together with its export, if there is one.
+    pub(crate) fn remove(&self, disk: Disk) -> Result<(), String> {
+        if matches!(disk, Disk::ThinOverRaw | Disk::ThinOverQcow2) {
+            return self.varve.remove_thin(VOLUME, POOL);
+        }
+        self.varve.end_export(VOLUME)?;
+        self.varve.call(&["lv", "remove", &format!("bench/{VOLUME}"), "--yes"])?;
+        self.mapper.take().map_or(Ok(()), Server::stop)
+    }
+
+    /// Starts varve-cowd for the image at `overlay`; its socket.
+    fn start_cowd(&self, overlay: &str, options: &[&str]) -> Result<String, String> {
+        if !self.cowd.exists() {
+            return Err(format!("{} is not built", self.cowd.display()));
+        }
+        let socket = self.path("cowd.sock");
+        let words = [&[overlay, "--socket", &socket], options].concat();
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let mut server = Server::start(&self.cowd, &words, &self.place.path().join("cowd.log"))?;
+        server.wait_for_socket(Path::new(&socket))?;
+        *self.mapper.borrow_mut() = Some(server);
+        Ok(socket)
+    }
+
+    /// The processes that serve the present volume.
+    pub(crate) fn servers(&self) -> Vec<u32> {
+        let mapper = self.mapper.borrow();
+        [self.varve.pid()].into_iter().chain(mapper.as_ref().map(Server::pid)).collect()
+    }
+
+    /// A qcow2 image over the image, in place of the last one.
+    fn make_overlay(&self) -> Result<String, String> {
+        let overlay = self.path("overlay.qcow2");
+        run("qemu-img", &["create", "-q", "-f", "qcow2", "-b", &self.path("image"), "-F", "raw", &overlay])?;
+        Ok(overlay)
+    }
+
+    /// One of qemu's own; its address.
+    pub(crate) fn serve_by_qemu(&self, disk: Disk) -> Result<(Server, String), String> {
+        let (file, format) = match disk {
+            Disk::QemuOverlay => (self.make_overlay()?, "qcow2"),
+            _ => {
+                let copy = self.path("copy");
+                fs::copy(&self.image, &copy).map_err(|error| format!("{copy}: {error}"))?;
+                (copy, "raw")
+            }
+        };
+        let (server, _) = Peer::QemuNbd.start_in(self.cache, Path::new(&file), format, self.place.path())?;
+        Ok((server, uri(&self.place.path().join("qemu-nbd.sock"))))
+    }
+}
+
+/// Times `work`, which says how many requests it made, on the servers `pids`.
+pub(crate) fn timed(pids: &[u32], work: impl FnOnce() -> Result<u64, String>) -> Result<Taken, String> {
+    let meters: Vec<Meter> = pids.iter().map(|pid| Meter::start(*pid)).collect();
+    let watch = Watch::start();
+    let requests = work()?;
+    let seconds = watch.seconds();
+    Ok(Taken { seconds, server_cpu_seconds: meters.iter().map(Meter::seconds).sum(), requests })
+}
+
+/// Tells how many times the time of a raw disk each took, beside its goal.
+pub(crate) fn tell(part: &OverlayPart) {
+    for row in part.rows.iter().filter(|row| row.goal.is_some()) {
+        let ratio = part.ratio(row, |taken| taken.seconds).map_or(f64::NAN, |ratio| ratio.median);
+        let goal = row.goal.map(Goal::AtMost);
+        let judged = goal.map(|goal| format!(" ({}: {})", goal.told(), goal.judged(ratio)));
+        eprintln!("{}: {}: {ratio:.3} x raw{}", part.work, row.disk, judged.unwrap_or_default());
+    }
+}
+
+/// Each disk once, in an order that begins with another one in each round.
+pub(crate) fn turns(disks: &[Disk], round: usize) -> impl Iterator<Item = (usize, Disk)> {
+    (0..disks.len()).map(move |turn| (turn + round) % disks.len()).map(|index| (index, disks[index]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_disk_has_a_turn_in_each_round_and_another_one_begins() {
+        let disks = [Disk::Linear, Disk::ThinOverRaw, Disk::QemuRaw];
+        let order = |round| turns(&disks, round).map(|(index, _)| index).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(3)], [[0, 1, 2], [1, 2, 0], [0, 1, 2]]);
+    }
+
+    #[test]
+    fn each_way_of_mapping_is_asked_for_once() {
+        let ways = [Disk::Cowd, Disk::CowdAhead, Disk::CowdPrimed, Disk::Image].map(Disk::cowd_options);
+        assert!(ways[0].is_some() && ways[0] != ways[1] && ways[0] != ways[2] && ways[1] != ways[2]);
+        assert_eq!(ways[3], None);
+    }
+
+    #[test]
+    fn only_our_own_have_a_goal() {
+        let goals = [Disk::Linear, Disk::ThinOverQcow2, Disk::QemuOverlay].map(|disk| disk.row(1.02).goal);
+        assert_eq!(goals, [None, Some(1.02), None]);
+    }
+}

@@ -1,0 +1,126 @@
+//! qcow2 images: beside QEMU's servers on the same image, in chains, below thin volumes, and opened when they are large.
+
+use super::image_files::{CLUSTER, shards, size, sparse};
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::programs::place::{Noise, Place};
+use crate::programs::watch::Watch;
+use crate::report::sheet::Sheet;
+use crate::report::stats::median;
+use crate::report::verdict::Goal;
+use crate::results::{FigurePart, FigureRow};
+use std::fs;
+use std::rc::Rc;
+use std::sync::Arc;
+use varve_block::{Access, Device, Durability};
+use varve_os::ShardContext;
+use varve_target::qcow2::{Image, ImageDevice, NewImage, Options as ImageOptions, create};
+
+/// One part of the measurement.
+type Step = fn(&Options, &mut FigurePart) -> Result<(), String>;
+
+/// Measures all of it; each part is kept as soon as it is there.
+pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let parent = options.directory(Medium::Memory);
+    let description = format!(
+        "files on {}, buffered; images of {} MiB with clusters of 64 KiB, written in full; {} rounds",
+        file_system(parent),
+        size(options) >> 20,
+        options.runs()
+    );
+    let steps: [(&str, Step); 5] = [
+        ("mappers", super::mappers::measure),
+        ("chains", super::image_chains::measure),
+        ("thin", super::image_thin::measure),
+        ("opening", opening),
+        ("peers", super::image_peers::measure),
+    ];
+    for (name, step) in steps.into_iter().filter(|(name, _)| options.wants(name)) {
+        let mut part =
+            FigurePart { description: description.clone(), machine: Machine::look(), rows: Vec::new() };
+        step(options, &mut part).map_err(|error| format!("{name}: {error}"))?;
+        part.rows.iter().for_each(|row| eprintln!("images: {name}: {}", told(row)));
+        part.keep_rows_of(sheet.results().images.clone());
+        sheet.keep(|results| results.images = Some(part))?;
+    }
+    Ok(())
+}
+
+/// The figure and what it has to keep.
+fn told(row: &FigureRow) -> String {
+    let value = median(&row.rounds);
+    let goal = row.goal.map(|goal| format!(" ({}: {})", goal.told(), goal.judged(value)));
+    format!("{}: {value:.3} {}{}", row.name, row.unit, goal.unwrap_or_default())
+}
+
+/// An image of 1 TiB with 10 GiB of clusters at random places, of which each has a block of data.
+fn opening(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+    let virtual_size: u64 = 1 << 40;
+    let clusters: u64 = if options.is_quick() { 1000 } else { (10 << 30) / CLUSTER };
+    let place = Place::new(options.directory(Medium::Memory), 2 << 30)?;
+    let room = NewImage::new(virtual_size).room().map_err(|error| error.to_string())?;
+    let file = sparse(&place.path().join("large"), room)?;
+    let shards = shards()?;
+    let made = Arc::clone(&file);
+    let outcome = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+        let (disk, arena) = (context.disk(&made), context.arena());
+        let failed = |error: varve_target::qcow2::OpenError| error.to_string();
+        let end = create(disk.clone(), arena.clone(), &NewImage::new(virtual_size)).await.map_err(failed)?;
+        let options =
+            ImageOptions { access: Access::ReadWrite, file_end: Some(end), ..ImageOptions::default() };
+        let image = Rc::new(Image::open(disk, arena.clone(), options).await.map_err(failed)?);
+        let device = Device::new(ImageDevice::new(Rc::clone(&image)));
+        let data = arena.take_zeroed(4096).freeze();
+        let mut noise = Noise(3);
+        for _ in 0..clusters {
+            let at = noise.next() % (virtual_size / CLUSTER) * CLUSTER;
+            let written = device.write(at, data.clone(), Durability::Volatile).await;
+            written.map_err(|error| error.to_string())?;
+        }
+        image.close().await.map_err(|error| error.to_string())
+    });
+    outcome.map_err(|error| error.to_string())??;
+    for _ in 0..options.runs() {
+        let file = Arc::clone(&file);
+        let opened = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+            let (disk, before) = (context.disk(&file), resident());
+            let watch = Watch::start();
+            let options = ImageOptions { access: Access::ReadWrite, ..ImageOptions::default() };
+            let image = Image::open(disk, context.arena(), options).await;
+            let (ms, after) = (watch.seconds() * 1e3, resident());
+            image.map(|_| (ms, (after - before).max(0.0))).map_err(|error| error.to_string())
+        });
+        let (ms, mib) = opened.map_err(|error| error.to_string())??;
+        let what = "an image of 1 TiB with 10 GiB at random places";
+        part.record(&format!("opening {what} to write"), "ms", Some(Goal::AtMost(50.0)), ms);
+        part.record(&format!("memory that {what} takes when opened"), "MiB", Some(Goal::AtMost(32.0)), mib);
+    }
+    shards.stop();
+    Ok(())
+}
+
+/// MiB of this process in memory.
+fn resident() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::verdict::Goal;
+
+    #[test]
+    fn a_figure_tells_its_goal_and_whether_that_holds() {
+        let row = |goal| FigureRow {
+            name: "reads".to_owned(),
+            unit: "x".to_owned(),
+            goal,
+            rounds: vec![0.8, 1.0, 0.9],
+        };
+        assert_eq!(told(&row(None)), "reads: 0.900 x");
+        assert_eq!(told(&row(Some(Goal::AtLeast(0.9)))), "reads: 0.900 x (≥ 0.9: holds)");
+        assert!(told(&row(Some(Goal::AtLeast(1.0)))).contains("missed by"));
+    }
+}

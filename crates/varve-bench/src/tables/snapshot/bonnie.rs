@@ -1,0 +1,93 @@
+//! The bonnie table of 2006 again: the loads of bonnie on ext4, on a loop device on a volume that is served over FUSE, under
+//! some snapshots.
+//!
+//! Each turn makes its volume, filesystem and snapshots anew: what the first loads write is where the filesystem has written
+//! nothing since, and only so every write is the first since the newest snapshot.
+
+use crate::bonnie::{LOADS, speeds};
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::programs::mounted::{MOUNT, Mounted, is_possible};
+use crate::programs::place::Place;
+use crate::programs::varve::Varve;
+use crate::report::sheet::Sheet;
+use crate::results::{SnapshotPart, SnapshotPoint, SnapshotSeries};
+use std::fs;
+use std::path::Path;
+
+/// Numbers of snapshots, those of the table of 2006.
+pub(crate) const COUNTS: [u32; 5] = [0, 1, 2, 4, 8];
+
+/// Runs all rounds; each is kept as soon as it is there.
+pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let medium = Medium::DiskDirect;
+    if !is_possible() {
+        eprintln!("bonnie: left out: it needs root, /dev/fuse and loop devices");
+        return Ok(());
+    }
+    let file_bytes: u64 = if options.is_quick() { 8 << 20 } else { 128 << 20 };
+    let volume_bytes = 3 * file_bytes + (64 << 20);
+    let place = Place::new(options.directory(medium), 3 * volume_bytes)?;
+    let file = place.file("disk", 3 * volume_bytes)?;
+    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+    let point = |snapshots: &u32| SnapshotPoint { snapshots: *snapshots, bytes_per_second: Vec::new() };
+    let empty =
+        |load: &&str| SnapshotSeries { load: (*load).to_owned(), points: COUNTS.iter().map(point).collect() };
+    let mut part = SnapshotPart {
+        world: medium.name().to_owned(),
+        description: format!(
+            "ext4 on a loop device on a volume that is served over FUSE, on {}, a file of {} MiB, {} rounds",
+            file_system(options.directory(medium)),
+            file_bytes >> 20,
+            options.runs()
+        ),
+        exact: false,
+        machine: Machine::look(),
+        independent: false,
+        series: LOADS.iter().map(empty).collect(),
+    };
+    for round in 0..options.runs() {
+        for turn in 0..COUNTS.len() {
+            let snapshots = COUNTS[(turn + round) % COUNTS.len()];
+            part.record(snapshots, &turn_with(&varve, place.path(), snapshots, file_bytes, volume_bytes)?);
+        }
+        sheet.keep(|results| results.bonnie = Some(part.clone()))?;
+        eprintln!("bonnie: round {} of {}", round + 1, options.runs());
+    }
+    varve.stop()
+}
+
+/// One run of all loads under so many snapshots.
+fn turn_with(
+    varve: &Varve,
+    directory: &Path,
+    snapshots: u32,
+    file_bytes: u64,
+    volume_bytes: u64,
+) -> Result<[f64; 6], String> {
+    varve.create_volume("bonnie", volume_bytes)?;
+    let image = directory.join("fuse");
+    varve.call(&["export", "create", "bench/bonnie", "--fuse", &image.to_string_lossy()])?;
+    let mounted =
+        Mounted::new(&image, &directory.join(MOUNT), &["mkfs.ext4", "-q", "-E", "nodiscard"], true)?;
+    for snapshot in 0..snapshots {
+        let path = mounted.path.join(format!("before-{snapshot}"));
+        fs::write(&path, "a little between two snapshots").map_err(|error| error.to_string())?;
+        crate::programs::mounted::run("sync", &["--file-system", &path.to_string_lossy()])?;
+        varve.create_snapshot("bonnie", &format!("s{snapshot}"))?;
+    }
+    let measured = speeds(&mounted.path, file_bytes, 2000);
+    drop(mounted);
+    remove(varve, snapshots)?;
+    measured
+}
+
+/// Removes the volume.
+fn remove(varve: &Varve, snapshots: u32) -> Result<(), String> {
+    varve.end_export("bonnie")?;
+    if snapshots > 0 {
+        let all = format!("bench/bonnie@s0..@s{}", snapshots - 1);
+        varve.call(&["snap", "remove", &all, "--yes", "--wait"])?;
+    }
+    varve.call(&["lv", "remove", "bench/bonnie", "--yes"]).map(drop)
+}

@@ -1,0 +1,254 @@
+//! The loads of ESnap's figures 5 to 9 under each setting of the metadata cache, on the model disk: exact.
+//!
+//! Source: Xie, Fu, Li, Wang, Liu, Liu: "ESnap - A Cached Dependent Snapshot System". As there the origin has 24 GiB,
+//! chunks have 64 KiB and the budget is 8 KiB for each GiB of the origin.
+
+use crate::first_touch::{CHUNK, read_places};
+use crate::options::Options;
+use crate::programs::place::Noise;
+use crate::report::sheet::Sheet;
+use crate::results::{CachePart, CacheRow};
+use crate::tables::snapshot::stage::{Plan, Stores, Surroundings, Volume, store_for};
+use std::rc::Rc;
+use varve_block::{Device, GIB, KIB, MIB};
+use varve_sim::{Load, ModelDisk, Random, World, measure};
+use varve_target::pdata::CachePolicy;
+use varve_target::snapshot::{MetadataOrder, StoreOptions};
+
+/// Figure 5.
+pub(crate) const ORIGIN_SEQUENTIAL: &str = "5: origin, sequential write";
+/// Figure 6.
+pub(crate) const SNAPSHOT_SEQUENTIAL: &str = "6: snapshot, sequential read";
+/// Figure 7.
+pub(crate) const ORIGIN_RANDOM: &str = "7: origin, random write";
+/// Figure 8.
+pub(crate) const SNAPSHOT_RANDOM: &str = "8: snapshot, random read";
+/// Not in the paper: where policies can differ.
+pub(crate) const SNAPSHOT_SKEWED: &str = "snapshot, 9 of 10 reads to a tenth";
+/// Figure 9, the first bar.
+pub(crate) const FIVE_INDEPENDENT: &str = "9: sequential write, 5 independent";
+/// Figure 9, the second bar.
+pub(crate) const FIVE_DEPENDENT: &str = "9: sequential write, 5 dependent";
+/// Figure 9, the third bar.
+pub(crate) const ONE: &str = "9: sequential write, 1";
+/// All loads, in the order of the table.
+pub(crate) const LOADS: [&str; 8] = [
+    ORIGIN_SEQUENTIAL,
+    SNAPSHOT_SEQUENTIAL,
+    ORIGIN_RANDOM,
+    SNAPSHOT_RANDOM,
+    SNAPSHOT_SKEWED,
+    FIVE_INDEPENDENT,
+    FIVE_DEPENDENT,
+    ONE,
+];
+/// The loads for which a bounded cache has a goal.
+pub(crate) const SEQUENTIAL: [&str; 4] =
+    [ORIGIN_SEQUENTIAL, SNAPSHOT_SEQUENTIAL, FIVE_INDEPENDENT, FIVE_DEPENDENT];
+
+/// Bytes of metadata in memory for each GiB of the origin, as in the paper.
+const BUDGET_A_GIB: u64 = 8 * KIB;
+
+/// How much is read and written.
+#[derive(Clone, Copy)]
+pub(in crate::tables) struct Sizes {
+    /// Bytes of the origin.
+    pub(in crate::tables) origin: u64,
+    /// MiB of each sequential load.
+    pub(in crate::tables) sequential_mib: u64,
+    /// Requests of each random load.
+    pub(in crate::tables) random: u64,
+}
+
+/// A setting of the metadata cache.
+pub(in crate::tables) struct Setting {
+    /// Its name in the tables.
+    pub(in crate::tables) name: String,
+    /// The name of the one that it is judged by.
+    pub(in crate::tables) unbounded: Option<String>,
+    /// How stores work.
+    pub(in crate::tables) options: StoreOptions,
+}
+
+/// The settings; those that are compared with come before those that are compared.
+pub(in crate::tables) fn settings(sizes: Sizes) -> Vec<Setting> {
+    let mut all = Vec::new();
+    for (metadata, order) in
+        [(MetadataOrder::Logged, "logged"), (MetadataOrder::WriteThrough, "write-through")]
+    {
+        let options = StoreOptions { metadata, ..StoreOptions::default() };
+        let whole = format!("all in memory, {order}");
+        all.push(Setting { name: whole.clone(), unbounded: None, options });
+        for policy in CachePolicy::ALL {
+            let cache_bytes = sizes.origin / GIB * BUDGET_A_GIB;
+            let (name, unbounded) = (format!("{}, {order}", policy.word()), Some(whole.clone()));
+            all.push(Setting { name, unbounded, options: StoreOptions { cache_bytes, policy, ..options } });
+        }
+    }
+    all
+}
+
+/// Measures all settings; each row is kept as soon as it is there.
+pub(crate) fn measure_model(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let sizes = if options.is_quick() {
+        Sizes { origin: 24 * GIB, sequential_mib: 32, random: 1024 }
+    } else {
+        Sizes { origin: 24 * GIB, sequential_mib: 1024, random: 16_384 }
+    };
+    let description = format!(
+        "the engine in the simulator on the model disk, an origin of {} GiB in chunks of 64 KiB; {} MiB in sequence, \
+         1 MiB a request; {} requests of 4 KiB at random, 8 at a time",
+        sizes.origin / GIB,
+        sizes.sequential_mib,
+        sizes.random
+    );
+    let mut part = CachePart { description, rows: Vec::new() };
+    for setting in settings(sizes) {
+        let row = row(setting, sizes)?;
+        eprintln!("metadata cache: {}", row.setting);
+        part.rows.push(row);
+        sheet.keep(|results| results.caches = Some(part.clone()))?;
+    }
+    Ok(())
+}
+
+/// A volume on a model disk.
+struct Bench {
+    world: World,
+    disk: ModelDisk,
+    plan: Plan,
+    volume: Volume,
+}
+
+impl Bench {
+    fn new(options: StoreOptions, sizes: Sizes, stores: Stores, snapshots: u32) -> Result<Self, String> {
+        let store = store_for(2 * sizes.sequential_mib * MIB + 2 * CHUNK * sizes.random);
+        let plan = Plan { origin: sizes.origin, store, stores, snapshots, options };
+        let (world, disk) = (World::steady(1), ModelDisk::new(plan.disk()));
+        let around = Surroundings { disk: disk.device(&world), arena: world.arena(), clock: world.clock() };
+        let volume = world.run(plan.build(&around))?;
+        Ok(Self { world, disk, plan, volume })
+    }
+
+    fn snapshot(&self) -> Result<Device, String> {
+        let store = Rc::clone(&self.volume.stores[0]);
+        store.snapshot(self.volume.ids[0]).map_err(|error| error.to_string())
+    }
+
+    /// Bytes a second of `load` on `device`.
+    fn run(&self, device: &Device, load: &Load, seed: u64) -> Result<f64, String> {
+        let mut random = Random::new(seed);
+        let (clock, arena) = (self.world.clock(), self.world.arena());
+        let measured = self.world.run(async {
+            let began = clock.now();
+            let measured = measure(device, &clock, &arena, load, &mut random).await?;
+            device.flush().await?;
+            Ok::<_, varve_block::IoError>((measured.bytes, clock.now().since(began)))
+        });
+        let (bytes, time) = measured.map_err(|error| error.to_string())?;
+        Ok(bytes as f64 / time.as_secs_f64())
+    }
+
+    fn written(&self) -> u64 {
+        self.disk.counters().bytes_written
+    }
+}
+
+fn row(setting: Setting, sizes: Sizes) -> Result<CacheRow, String> {
+    let Setting { name: setting, unbounded, options } = setting;
+    let sequential = Load::sequential_1m(sizes.sequential_mib);
+    let random = Load::random_4k(CHUNK, sizes.random);
+    let mut row = CacheRow { setting, unbounded, loads: Vec::new(), log_bytes: 0.0, map_bytes: 0.0 };
+    let mut push = |name: &str, speed: f64| row.loads.push((name.to_owned(), speed));
+
+    let bench = Bench::new(options, sizes, Stores::Shared, 1)?;
+    let before = bench.written();
+    push(ORIGIN_SEQUENTIAL, bench.run(&bench.volume.front, &sequential, 7)?);
+    let chunks = (sizes.sequential_mib * MIB / CHUNK) as f64;
+    // What was changed was written twice: into the store and into the origin.
+    let log_bytes = (bench.written() - before - 2 * sizes.sequential_mib * MIB) as f64 / chunks;
+    push(SNAPSHOT_SEQUENTIAL, bench.run(&bench.snapshot()?, &sequential.reading(), 7)?);
+    let map_bytes = write_back(bench)? as f64 / chunks;
+
+    let bench = Bench::new(options, sizes, Stores::Shared, 1)?;
+    push(ORIGIN_RANDOM, bench.run(&bench.volume.front, &random, 7)?);
+    push(SNAPSHOT_RANDOM, bench.run(&bench.snapshot()?, &random.reading(), 11)?);
+    let (arena, clock) = (bench.world.arena(), bench.world.clock());
+    let (places, view) = (skewed(sizes), bench.snapshot()?);
+    let read = bench.world.run(read_places(&view, (&arena, &clock), &places, 4 << 10, 8));
+    push(SNAPSHOT_SKEWED, read.map_err(|error| error.to_string())?);
+    drop((view, bench));
+
+    for (name, stores, snapshots) in [
+        (FIVE_INDEPENDENT, Stores::OneEach, 5),
+        (FIVE_DEPENDENT, Stores::Shared, 5),
+        (ONE, Stores::Shared, 1),
+    ] {
+        let bench = Bench::new(options, sizes, stores, snapshots)?;
+        let load = Load { count: sizes.sequential_mib / 4, ..sequential };
+        push(name, bench.run(&bench.volume.front, &load, 7)?);
+    }
+    (row.log_bytes, row.map_bytes) = (log_bytes, map_bytes);
+    Ok(row)
+}
+
+/// Closes the store and opens it again, which writes the map back; returns the bytes that were written.
+fn write_back(bench: Bench) -> Result<u64, String> {
+    let before = bench.written();
+    let Bench { world, disk, plan, volume } = bench;
+    drop(volume);
+    let around = Surroundings { disk: disk.device(&world), arena: world.arena(), clock: world.clock() };
+    world.run(plan.open(&around, 0)).map(drop)?;
+    Ok(disk.counters().bytes_written - before)
+}
+
+/// Places of 4 KiB, nine of ten in the first tenth of the origin.
+fn skewed(sizes: Sizes) -> Vec<u64> {
+    let mut noise = Noise(20_060_810);
+    let place = |_| {
+        let whole = if noise.next() % 10 < 9 { sizes.origin / 10 } else { sizes.origin };
+        noise.next() % (whole / (4 * KIB)) * 4 * KIB
+    };
+    (0..sizes.random).map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Sizes = Sizes { origin: GIB, sequential_mib: 8, random: 64 };
+
+    #[test]
+    fn every_setting_has_every_load_and_repeats() {
+        for (setting, same) in settings(SMALL).into_iter().zip(settings(SMALL)) {
+            let (one, two) = (row(setting, SMALL).expect("measured"), row(same, SMALL).expect("measured"));
+            let names: Vec<&str> = one.loads.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, LOADS, "{}", one.setting);
+            assert_eq!(one.loads, two.loads, "exact figures repeat: {}", one.setting);
+            assert!(one.log_bytes > 0.0 && one.log_bytes < 4096.0, "{}", one.log_bytes);
+        }
+    }
+
+    #[test]
+    fn five_dependent_snapshots_are_better_than_five_independent_ones() {
+        let row = row(settings(SMALL).remove(0), SMALL).expect("measured");
+        let speed = |load| row.speed(load).expect("measured");
+        assert!(speed(FIVE_DEPENDENT) > 2.0 * speed(FIVE_INDEPENDENT));
+        assert!(speed(FIVE_DEPENDENT) > 0.95 * speed(ONE));
+    }
+
+    #[test]
+    fn whoever_is_judged_comes_after_the_one_it_is_judged_by() {
+        let names: Vec<String> = settings(SMALL).into_iter().map(|setting| setting.name).collect();
+        for (index, setting) in settings(SMALL).iter().enumerate() {
+            assert!(setting.unbounded.as_ref().is_none_or(|name| names[..index].contains(name)));
+        }
+    }
+
+    #[test]
+    fn nine_of_ten_places_are_in_the_first_tenth() {
+        let near =
+            skewed(Sizes { random: 10_000, ..SMALL }).iter().filter(|place| **place < GIB / 10).count();
+        assert!((8_900..9_300).contains(&near), "{near}");
+    }
+}

@@ -1,0 +1,268 @@
+//! The loads of ESnap's figures 5 to 9 under each setting of the metadata cache, in real time: all settings in turn,
+//! round after round, beside a volume without snapshots.
+//!
+//! What the model disk shows exactly is what settings cost a disk; here it is what they cost everything else.
+
+use crate::first_touch::{CHUNK, Load, read_places, write_places};
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::programs::peers::Cache;
+use crate::programs::place::{Noise, Place};
+use crate::report::sheet::Sheet;
+use crate::results::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
+use crate::tables::snapshot::cache::{
+    FIVE_DEPENDENT, ORIGIN_RANDOM, ORIGIN_SEQUENTIAL, SNAPSHOT_RANDOM, SNAPSHOT_SEQUENTIAL, Setting, Sizes,
+    settings,
+};
+use crate::tables::snapshot::stage::{Plan, Stores, Surroundings, Volume, store_for};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use varve_block::{Device, GIB, KIB, MIB};
+use varve_os::{CacheMode, DiskFile, DiskOptions, Shards, ShardsConfig};
+use varve_target::snapshot::StoreOptions;
+
+/// The origin is read while it has a snapshot.
+pub(crate) const ORIGIN_SEQUENTIAL_READ: &str = "origin, sequential read";
+/// What was written at random is read at random.
+pub(crate) const ORIGIN_RANDOM_READ: &str = "origin, random read";
+/// The snapshot is read where the origin was written.
+pub(crate) const SNAPSHOT_TOUCHED: &str = "snapshot, random read of what was written";
+/// All loads, in the order of the table.
+pub(crate) const LOADS: [&str; 8] = [
+    ORIGIN_SEQUENTIAL,
+    SNAPSHOT_SEQUENTIAL,
+    ORIGIN_SEQUENTIAL_READ,
+    FIVE_DEPENDENT,
+    ORIGIN_RANDOM,
+    SNAPSHOT_RANDOM,
+    SNAPSHOT_TOUCHED,
+    ORIGIN_RANDOM_READ,
+];
+/// The loads for which a bounded cache has a goal.
+pub(crate) const SEQUENTIAL: [&str; 4] =
+    [ORIGIN_SEQUENTIAL, SNAPSHOT_SEQUENTIAL, ORIGIN_SEQUENTIAL_READ, FIVE_DEPENDENT];
+
+/// Bytes of a random request, and how many are on their way.
+const BLOCK: usize = 4096;
+const DEPTH: usize = 8;
+const IN_SEQUENCE: Load = Load { name: "sequential", block: 1 << 20, depth: 1, random: false };
+/// How often what is short is read, so that it can be timed.
+const PASSES: usize = 4;
+
+/// A setting that is measured: what a volume has, and what it is compared with.
+#[derive(Clone)]
+struct Contender {
+    name: String,
+    base: Option<String>,
+    options: Option<StoreOptions>,
+}
+
+fn contenders(sizes: Sizes) -> Vec<Contender> {
+    let none = Contender { name: NO_SNAPSHOT.to_owned(), base: None, options: None };
+    let others = settings(sizes).into_iter().map(|setting| {
+        let Setting { name, unbounded, options } = setting;
+        Contender { name, base: unbounded.or_else(|| Some(NO_SNAPSHOT.to_owned())), options: Some(options) }
+    });
+    [none].into_iter().chain(others).collect()
+}
+
+/// What is measured where.
+#[derive(Clone)]
+struct Case {
+    sizes: Sizes,
+    contenders: Vec<Contender>,
+    written: Vec<u64>,
+    others: Vec<u64>,
+}
+
+impl Case {
+    fn new(sizes: Sizes) -> Self {
+        let written = scattered(sizes, 20_060_810);
+        let others = scattered(sizes, 7);
+        Self { sizes, contenders: contenders(sizes), written, others }
+    }
+
+    fn plan(&self, contender: &Contender, snapshots: u32) -> Plan {
+        let Sizes { origin, sequential_mib, random } = self.sizes;
+        let store = store_for(2 * sequential_mib * MIB + 2 * CHUNK * random);
+        let (stores, snapshots) = match contender.options {
+            Some(_) => (Stores::Shared, snapshots),
+            None => (Stores::None, 0),
+        };
+        Plan { origin, store, stores, snapshots, options: contender.options.unwrap_or_default() }
+    }
+
+    /// Bytes of the disk that every setting uses anew.
+    fn disk(&self) -> u64 {
+        let plan = |contender| self.plan(contender, 1).disk();
+        self.contenders.iter().map(plan).max().expect("there are settings")
+    }
+
+    fn sequential(&self) -> u64 {
+        self.sizes.sequential_mib * MIB
+    }
+
+    /// Bytes a second of every load.
+    async fn speeds(
+        &self,
+        around: &Surroundings,
+        contender: &Contender,
+    ) -> Result<Vec<(&'static str, f64)>, String> {
+        let (mut speeds, ways) = (Vec::new(), (&around.arena, &around.clock));
+        let failed = |error: varve_block::IoError| format!("{}: {error}", contender.name);
+        let volume = self.plan(contender, 1).build(around).await?;
+        let whole = self.sequential();
+        let speed = IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole).await.map_err(failed)?;
+        speeds.push((ORIGIN_SEQUENTIAL, speed));
+        for (load, device) in
+            [(SNAPSHOT_SEQUENTIAL, view(&volume)?), (ORIGIN_SEQUENTIAL_READ, volume.front.clone())]
+        {
+            speeds.push((load, IN_SEQUENCE.read(&device, ways, 0, whole, PASSES).await.map_err(failed)?));
+        }
+        drop(volume);
+        let volume = self.plan(contender, 1).build(around).await?;
+        let speed = write_places(&volume.front, ways, &self.written, BLOCK, DEPTH).await.map_err(failed)?;
+        speeds.push((ORIGIN_RANDOM, speed));
+        for (load, device, places) in [
+            (SNAPSHOT_RANDOM, view(&volume)?, &self.others),
+            (SNAPSHOT_TOUCHED, view(&volume)?, &self.written),
+            (ORIGIN_RANDOM_READ, volume.front.clone(), &self.written),
+        ] {
+            let places = places.repeat(PASSES);
+            speeds.push((load, read_places(&device, ways, &places, BLOCK, DEPTH).await.map_err(failed)?));
+        }
+        drop(volume);
+        let volume = self.plan(contender, 5).build(around).await?;
+        let speed = IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole / 2).await.map_err(failed)?;
+        speeds.push((FIVE_DEPENDENT, speed));
+        Ok(speeds)
+    }
+
+    /// All settings in turn, round after round. Round 0 warms up and does not count.
+    async fn all_rounds(
+        self,
+        around: Surroundings,
+        rounds: usize,
+        mut part: CacheTimes,
+    ) -> Result<CacheTimes, String> {
+        let count = self.contenders.len();
+        for round in 0..=rounds {
+            for turn in 0..count {
+                let contender = &self.contenders[(turn + round) % count];
+                let speeds = self.speeds(&around, contender).await?;
+                if round > 0 {
+                    part.record(&contender.name, &speeds);
+                }
+            }
+        }
+        Ok(part)
+    }
+}
+
+/// The snapshot, or the volume itself if it has none.
+fn view(volume: &Volume) -> Result<Device, String> {
+    match (volume.stores.first(), volume.ids.first()) {
+        (Some(store), Some(id)) => Rc::clone(store).snapshot(*id).map_err(|error| error.to_string()),
+        _ => Ok(volume.front.clone()),
+    }
+}
+
+/// So many places, each in a chunk of its own, all over the origin.
+fn scattered(sizes: Sizes, seed: u64) -> Vec<u64> {
+    let (mut noise, mut taken, mut places) = (Noise(seed), BTreeSet::new(), Vec::new());
+    // Not where the plan itself writes.
+    let chunks = sizes.origin / CHUNK - crate::tables::snapshot::stage::MARGIN / CHUNK;
+    while (places.len() as u64) < sizes.random {
+        let chunk = noise.next() % chunks;
+        if taken.insert(chunk) {
+            places.push(chunk * CHUNK + noise.next() % 16 * 4 * KIB);
+        }
+    }
+    places
+}
+
+/// Measures one medium.
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+    let sizes = match (options.is_quick(), medium) {
+        (true, _) => Sizes { origin: 24 * GIB, sequential_mib: 8, random: 256 },
+        (false, Medium::Memory) => Sizes { origin: 24 * GIB, sequential_mib: 128, random: 4096 },
+        (false, _) => Sizes { origin: 24 * GIB, sequential_mib: 32, random: 256 },
+    };
+    let (case, parent) = (Case::new(sizes), options.directory(medium));
+    let part = CacheTimes {
+        world: medium.name().to_owned(),
+        description: format!(
+            "the engine on {}, an origin of {} GiB in chunks of 64 KiB, 8 KiB of metadata in memory for each of them; {} MiB \
+             in sequence, 1 MiB a request; {} requests of 4 KiB at random, {DEPTH} at a time; {} rounds",
+            file_system(parent),
+            sizes.origin / GIB,
+            sizes.sequential_mib,
+            sizes.random,
+            options.runs()
+        ),
+        machine: Machine::look(),
+        rows: case
+            .contenders
+            .iter()
+            .map(|contender| CacheTimesRow::empty(&contender.name, contender.base.as_deref()))
+            .collect(),
+    };
+    let used = 4 * case.sequential() + 4 * sizes.random * CHUNK;
+    let place = Place::new(parent, used)?;
+    let path = place.sparse("disk", case.disk(), std::slice::from_ref(&(0..case.sequential())))?;
+    let cache = match medium.cache() {
+        Cache::Buffered => CacheMode::Buffered,
+        Cache::Direct => CacheMode::Direct,
+    };
+    let disk_options = DiskOptions { cache, ..DiskOptions::default() };
+    let file = DiskFile::open(&path, disk_options).map_err(|error| error.to_string())?;
+    let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
+    let rounds = options.runs();
+    let outcome = shards.handle(0).run_and_wait(move |context| async move {
+        let (disk, arena, clock) = (context.disk(&file), context.arena(), context.clock());
+        case.all_rounds(Surroundings { disk, arena, clock }, rounds, part).await
+    });
+    shards.stop();
+    let part = outcome.map_err(|error| error.to_string())??;
+    sheet.keep(|results| results.put_cache_times(&part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_sim::{ModelDisk, World};
+
+    const SMALL: Sizes = Sizes { origin: GIB, sequential_mib: 2, random: 32 };
+
+    #[test]
+    fn every_setting_has_every_load_and_something_to_be_compared_with() {
+        let case = Case { contenders: contenders(SMALL).into_iter().take(3).collect(), ..Case::new(SMALL) };
+        let rows = case.contenders.iter();
+        let rows = rows.map(|one| CacheTimesRow::empty(&one.name, one.base.as_deref())).collect();
+        let part = CacheTimes { rows, ..CacheTimes::default() };
+        let world = World::steady(1);
+        let disk = ModelDisk::new(case.disk()).device(&world);
+        let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
+        let part = world.run(case.all_rounds(around, 2, part)).expect("measured");
+        for row in &part.rows {
+            for load in LOADS {
+                assert_eq!(row.rounds(load).map(<[f64]>::len), Some(2), "{}: {load}", row.setting);
+                assert_eq!(part.ratio(row, load).is_some(), row.base.is_some(), "{}: {load}", row.setting);
+            }
+        }
+        assert_eq!(part.rows[0].setting, NO_SNAPSHOT);
+        assert!(part.rows[2].is_bounded() && !part.rows[1].is_bounded());
+        let first_touches = part.ratio(&part.rows[1], ORIGIN_SEQUENTIAL).expect("measured").median;
+        assert!((0.2..0.5).contains(&first_touches), "a snapshot costs copies: {first_touches}");
+        let reads = part.ratio(&part.rows[1], ORIGIN_RANDOM_READ).expect("measured").median;
+        assert!(reads > 0.99, "and the origin's reads nothing: {reads}");
+    }
+
+    #[test]
+    fn places_are_all_over_the_origin_and_never_twice() {
+        let places = scattered(SMALL, 1);
+        let chunks: BTreeSet<u64> = places.iter().map(|place| place / CHUNK).collect();
+        assert_eq!((places.len(), chunks.len()), (32, 32));
+        assert!(places.iter().any(|place| *place > GIB / 2) && places.iter().all(|place| *place < GIB));
+    }
+}

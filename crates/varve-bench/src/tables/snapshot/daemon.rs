@@ -1,0 +1,112 @@
+//! First touches as they are met in use: the real daemon over NBD.
+//!
+//! For each number of snapshots there is a volume of its own, written in full, with its snapshots and a little
+//! written between them. In each round every volume gets one more snapshot, which makes every write the first to its
+//! chunk again, and loses the newest of before; then each load runs over a region of its own.
+
+use crate::first_touch::{CHUNK, COUNTS, LOADS, Load};
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::programs::client::Client;
+use crate::programs::place::Place;
+use crate::programs::varve::Varve;
+use crate::report::sheet::Sheet;
+use crate::results::SnapshotPart;
+use crate::tables::snapshot::stage::MARGIN;
+
+/// Writes a volume in full before its first snapshot.
+const FILL: Load = Load { name: "fill", block: 1 << 20, depth: 8, random: false };
+/// Writes a little between two snapshots.
+const TOUCH: Load = Load { name: "touch", block: 4 << 10, depth: 1, random: false };
+
+/// A volume with a number of snapshots.
+pub(in crate::tables) struct Subject {
+    pub(in crate::tables) name: String,
+    pub(in crate::tables) snapshots: u32,
+    /// Number of the next snapshot; those of before are there, but for what was removed from among the newest.
+    next: u32,
+    pub(in crate::tables) client: Client,
+}
+
+impl Subject {
+    /// Makes the volume and its snapshots.
+    pub(in crate::tables) fn make(varve: &Varve, size: u64, snapshots: u32) -> Result<Self, String> {
+        let name = format!("origin{snapshots}");
+        varve.create_volume(&name, size)?;
+        let mut client = Client::connect(&varve.export(&name)?)?;
+        client.write(&FILL, 0, size)?;
+        for snapshot in 0..snapshots {
+            varve.create_snapshot(&name, &format!("s{snapshot}"))?;
+            let place = size - MARGIN + u64::from(snapshot) * TOUCH.block as u64 % (MARGIN - CHUNK);
+            client.write(&TOUCH, place, CHUNK)?;
+        }
+        Ok(Self { name, snapshots, next: snapshots, client })
+    }
+
+    /// Makes every write the first to its chunk again, with as many snapshots as before.
+    fn renew(&mut self, varve: &Varve) -> Result<(), String> {
+        if self.snapshots == 0 {
+            return Ok(());
+        }
+        varve.create_snapshot(&self.name, &format!("s{}", self.next))?;
+        let job = varve.remove_snapshot(&self.name, &format!("s{}", self.next - 1))?;
+        varve.wait_for_job(&job)?;
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Bytes a second of each load.
+    fn speeds(&mut self, region: u64) -> Result<Vec<f64>, String> {
+        let one = |(index, load)| self.client.write(load, index as u64 * region, region);
+        LOADS.iter().enumerate().map(one).collect()
+    }
+}
+
+/// Measures one medium; each round is kept as soon as it is there. Round 0 lets the exception stores grow to the
+/// size that they need, and does not count.
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+    let parent = options.directory(medium);
+    let (region, rounds) = (options.region(), options.touch_rounds(medium));
+    let size = region * LOADS.len() as u64 + MARGIN;
+    // The volume, what its two newest snapshots keep, and room for the store to grow in steps.
+    let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
+    let place = Place::new(parent, disk)?;
+    let file = place.file("disk", disk)?;
+    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+    let mut subjects = Vec::new();
+    for snapshots in COUNTS {
+        subjects.push(Subject::make(&varve, size, snapshots)?);
+        eprintln!("first touches, {}: {snapshots} snapshots are there", medium.name());
+    }
+    let mut part = SnapshotPart {
+        world: medium.name().to_owned(),
+        description: format!(
+            "the daemon over NBD on {}, {}, {} MiB a load, {} rounds",
+            file_system(parent),
+            if medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
+            region >> 20,
+            rounds
+        ),
+        exact: false,
+        machine: Machine::look(),
+        independent: false,
+        series: LOADS.iter().map(|load| super::super::empty_series(load, &COUNTS)).collect(),
+    };
+    for round in 0..=rounds {
+        for turn in 0..subjects.len() {
+            let index = (turn + round) % subjects.len();
+            let subject = &mut subjects[index];
+            subject.renew(&varve)?;
+            let speeds = subject.speeds(region)?;
+            if round > 0 {
+                part.record(subject.snapshots, &speeds);
+            }
+        }
+        if round > 0 {
+            sheet.keep(|results| results.put_snapshots(&part))?;
+        }
+        eprintln!("first touches, {}: round {round} of {rounds}", medium.name());
+    }
+    drop(subjects);
+    varve.stop()
+}

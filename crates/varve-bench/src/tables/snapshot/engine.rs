@@ -1,0 +1,186 @@
+//! First touches where no daemon can be: the engine itself on a disk made slow, and on the model disk of the
+//! simulator, whose figures are exact; with one exception store for all snapshots, and with one for each.
+
+use crate::first_touch::{COUNTS, LOADS};
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::programs::place::Place;
+use crate::report::sheet::Sheet;
+use crate::results::SnapshotPart;
+use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, store_for};
+use std::time::Duration;
+use varve_block::{Device, MIB, Switch};
+use varve_os::{CacheMode, DiskFile, DiskOptions, Shards, ShardsConfig, ThrottleOptions, Throttled};
+use varve_sim::{ModelDisk, World};
+use varve_target::snapshot::StoreOptions;
+
+/// Numbers of independent snapshots that are measured: the cost grows with each.
+const INDEPENDENT_COUNTS: [u32; 6] = [0, 1, 4, 8, 16, 64];
+/// On the slow disk, which takes real time, one fewer.
+const INDEPENDENT_COUNTS_SLOW: [u32; 5] = [0, 1, 4, 8, 16];
+/// The slow disk.
+const SLOW: ThrottleOptions = ThrottleOptions {
+    bandwidth: 40 * MIB,
+    latency: Duration::from_millis(2),
+    latency_flush: Duration::from_millis(4),
+};
+
+/// One kind of snapshots and how much each load writes.
+#[derive(Clone, Copy)]
+struct Case {
+    stores: Stores,
+    region: u64,
+    counts: &'static [u32],
+}
+
+impl Case {
+    fn dependent(region: u64) -> Self {
+        Self { stores: Stores::Shared, region, counts: &COUNTS }
+    }
+
+    fn plan(&self, snapshots: u32) -> Plan {
+        let origin = self.region * LOADS.len() as u64 + MARGIN;
+        let stores = if snapshots == 0 { Stores::None } else { self.stores };
+        Plan { origin, store: store_for(origin), stores, snapshots, options: StoreOptions::default() }
+    }
+
+    fn disk(&self) -> u64 {
+        let most = self.counts.iter().max().copied().unwrap_or(0);
+        self.plan(most).disk()
+    }
+
+    fn empty_part(&self, world: &str, exact: bool, description: String) -> SnapshotPart {
+        let independent = self.stores == Stores::OneEach;
+        let series = LOADS.iter().map(|load| super::super::empty_series(load, self.counts)).collect();
+        let machine = Machine::look();
+        SnapshotPart { world: world.to_owned(), description, exact, machine, independent, series }
+    }
+
+    /// Bytes a second of each load with that many snapshots. The volume is built on the fast disk; what `slow` makes
+    /// of it is measured.
+    async fn speeds(
+        self,
+        around: Surroundings,
+        snapshots: u32,
+        slow: impl FnOnce(Device) -> Device,
+    ) -> Result<Vec<f64>, String> {
+        let switch = Switch::new(around.disk.clone());
+        let around = Surroundings { disk: switch.device(), ..around };
+        let volume = self.plan(snapshots).build(&around).await?;
+        switch.suspend().await.replace(slow(switch.current()));
+        let mut speeds = Vec::new();
+        for (index, load) in LOADS.iter().enumerate() {
+            let start = index as u64 * self.region;
+            let speed = load.write(&volume.front, &around.arena, &around.clock, start, self.region).await;
+            speeds.push(speed.map_err(|error| format!("{}: {error}", load.name))?);
+        }
+        Ok(speeds)
+    }
+}
+
+/// On the model disk, in virtual time.
+pub(crate) fn measure_model(sheet: &mut Sheet) -> Result<(), String> {
+    for case in [
+        Case::dependent(16 * MIB),
+        Case { stores: Stores::OneEach, region: 4 * MIB, counts: &INDEPENDENT_COUNTS },
+    ] {
+        let part = model(case)?;
+        sheet.keep(|results| results.put_snapshots(&part))?;
+    }
+    Ok(())
+}
+
+fn model(case: Case) -> Result<SnapshotPart, String> {
+    let description = format!(
+        "the engine in the simulator on a disk that serves one request at a time, 2 ms for each 64 KiB or part of \
+         them, {} MiB a load",
+        case.region / MIB
+    );
+    let mut part = case.empty_part("model disk", true, description);
+    for count in case.counts {
+        let world = World::steady(1);
+        let disk = ModelDisk::new(case.disk()).device(&world);
+        let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
+        part.record(*count, &world.run(case.speeds(around, *count, |disk| disk))?);
+    }
+    Ok(part)
+}
+
+/// On a throttled file in memory, in real time; each round is kept as soon as it is there.
+pub(crate) fn measure_slow(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let region = |mib: u64| if options.is_quick() { MIB } else { mib * MIB };
+    let few = region(2);
+    for case in [
+        Case::dependent(region(16)),
+        Case { stores: Stores::OneEach, region: few, counts: &INDEPENDENT_COUNTS_SLOW },
+    ] {
+        slow(options, case, sheet)?;
+    }
+    Ok(())
+}
+
+fn slow(options: &Options, case: Case, sheet: &mut Sheet) -> Result<(), String> {
+    let parent = options.directory(Medium::Memory);
+    let description = format!(
+        "the engine on {} behind a throttle: {} MiB/s, {} ms a request, {} ms a flush, {} MiB a load, {} rounds",
+        file_system(parent),
+        SLOW.bandwidth / MIB,
+        SLOW.latency.as_millis(),
+        SLOW.latency_flush.as_millis(),
+        case.region / MIB,
+        options.runs()
+    );
+    let mut part = case.empty_part("slow disk", false, description);
+    let place = Place::new(parent, case.disk())?;
+    let path = place.file("disk", case.disk())?;
+    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
+    let file = DiskFile::open(&path, disk_options).map_err(|error| error.to_string())?;
+    let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
+    for round in 0..options.runs() {
+        for turn in 0..case.counts.len() {
+            let count = case.counts[(turn + round) % case.counts.len()];
+            let file = file.clone();
+            let outcome = shards.handle(0).run_and_wait(move |context| async move {
+                let clock = context.clock();
+                let (disk, arena) = (context.disk(&file), context.arena());
+                let slow = |disk| Device::new(Throttled::new(disk, clock.clone(), SLOW));
+                case.speeds(Surroundings { disk, arena, clock: clock.clone() }, count, slow).await
+            });
+            part.record(count, &outcome.map_err(|error| error.to_string())??);
+        }
+        sheet.keep(|results| results.put_snapshots(&part))?;
+        eprintln!("first touches, slow disk: round {} of {}", round + 1, options.runs());
+    }
+    shards.stop();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::verdict::snapshot_ratio;
+
+    /// The figures of the model disk are exact, so the promise can be asserted: what one snapshot costs, any number
+    /// of dependent ones does.
+    #[test]
+    fn many_snapshots_cost_what_one_costs_on_the_model_disk() {
+        let case = Case { counts: &[0, 1, 64], ..Case::dependent(4 * MIB) };
+        let (part, again) = (model(case).expect("measured"), model(case).expect("measured"));
+        for (series, same) in part.series.iter().zip(&again.series) {
+            assert_eq!(series.rounds(64), same.rounds(64), "{}: exact figures repeat", series.load);
+            let ratio = snapshot_ratio(series, 64, 1).expect("both were measured").median;
+            assert!(ratio >= 0.98, "{}: {ratio}", series.load);
+            let price = snapshot_ratio(series, 1, 0).expect("both were measured").median;
+            assert!(price < 1.0, "{}: a copy is not free: {price}", series.load);
+        }
+    }
+
+    #[test]
+    fn independent_snapshots_cost_a_copy_each() {
+        let case = Case { stores: Stores::OneEach, region: MIB, counts: &[1, 4] };
+        for series in model(case).expect("measured").series {
+            let ratio = snapshot_ratio(&series, 4, 1).expect("both were measured").median;
+            assert!(ratio < 0.6, "{}: {ratio}", series.load);
+        }
+    }
+}

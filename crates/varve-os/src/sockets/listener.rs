@@ -1,0 +1,163 @@
+//! Doors for connections: Unix and TCP listeners, and connecting to those of others.
+
+use crate::disks::operation::{Operation, Socket, SocketAction, descriptor_of};
+use crate::driver::reactor::Reactor;
+use crate::folder::check_folder;
+use crate::shard::ShardContext;
+use crate::sys;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use varve_block::Stream;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A listening socket of one shard. Dropping it closes it, and removes the socket file that it made.
+pub struct Listener {
+    reactor: Rc<Reactor>,
+    socket: Rc<Socket>,
+    address: Option<SocketAddr>,
+    _file: Option<SocketFile>,
+}
+
+/// A socket file that we made.
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Another file may be in its place by now.
+        let same = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
+        if same {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Listener {
+    /// Waits for a connection. The descriptor can be adopted by any shard. After an error such as too many open
+    /// files the listener still works; it ends with an error for good when the shard drains.
+    pub async fn accept(&self) -> io::Result<OwnedFd> {
+        loop {
+            let operation = Operation::Socket(Rc::clone(&self.socket), SocketAction::Accept);
+            let (_, answer) = self.reactor.start(operation).await;
+            match answer {
+                Ok(descriptor) => return Ok(sys::own(descriptor_of(descriptor))),
+                Err(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The address of a TCP listener, with the port that the system chose if none was asked for.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+impl ShardContext {
+    /// Listens on a Unix socket with permissions `mode`. A socket file without a listener is replaced.
+    pub fn listen_unix(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<Listener> {
+        let path = path.as_ref();
+        let socket = bind_unix(path, mode, BACKLOG)?;
+        let metadata = std::fs::symlink_metadata(path)?;
+        let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+        self.listener(socket, None, Some(file))
+    }
+
+    /// Listens on a TCP address.
+    pub fn listen_tcp(&self, address: SocketAddr) -> io::Result<Listener> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        self.listener(listener.into(), Some(address), None)
+    }
+
+    fn listener(
+        &self,
+        socket: OwnedFd,
+        address: Option<SocketAddr>,
+        file: Option<SocketFile>,
+    ) -> io::Result<Listener> {
+        // Without a ring an accept is tried after a poll, and must not wait if the client has left in between.
+        rustix::io::ioctl_fionbio(&socket, !self.is_ring())?;
+        let reactor = Rc::clone(&self.core.reactor);
+        Ok(Listener { reactor, socket: Socket::new(socket), address, _file: file })
+    }
+
+    /// Connects to a Unix socket.
+    pub async fn connect_unix(&self, path: impl AsRef<Path>) -> io::Result<Stream> {
+        let path = path.as_ref().to_owned();
+        // Waits as long as the listener's backlog is full.
+        let connected = self.blocking_at(path.clone(), move || UnixStream::connect(path)).await;
+        Ok(self.adopt(connected.map_err(io::Error::other)??.into()))
+    }
+
+    /// Connects to a TCP address.
+    pub async fn connect_tcp(&self, address: SocketAddr) -> io::Result<Stream> {
+        let connected = self.blocking(move || TcpStream::connect(address)).await;
+        Ok(self.adopt(connected.map_err(io::Error::other)??.into()))
+    }
+}
+
+/// A socket that listens at `path`, whose file has permissions `mode`; `backlog` connections may wait. A socket file without a
+/// listener is replaced; a file of another kind is left alone, and so is a socket at which another process listens.
+pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
+    if is_stale(path)? {
+        std::fs::remove_file(path)?;
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file has its permissions from the start; changed by name, another file might get them.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// Refuses what [`bind_unix`] refuses, and changes nothing.
+pub fn check_unix(path: &Path) -> io::Result<()> {
+    is_stale(path)?;
+    SocketAddrUnix::new(path)?;
+    check_folder(path)
+}
+
+/// Refuses a TCP address at which nobody can listen now.
+pub fn check_tcp(address: SocketAddr) -> io::Result<()> {
+    TcpListener::bind(address).map(drop)
+}
+
+/// Whether there is a socket file without a listener. Any other file is refused.
+fn is_stale(path: &Path) -> io::Result<bool> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
+    if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
+    }
+    // A listener that accepts nothing lets others wait once its backlog is full: a shard does not.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Err(Errno::CONNREFUSED) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Ok(()) | Err(Errno::AGAIN) => {
+            Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on this socket already"))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// A pair of connected sockets, for tests and for talking to oneself.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (one, other) = UnixStream::pair()?;
+    Ok((one.into(), other.into()))
+}

@@ -1,0 +1,200 @@
+//! Plans that convert a volume or pool to another layout, the exception stores that it has included.
+//!
+//! Invariants:
+//! - PLANCONVERT1. What a volume has stays its own until the new layout counts; one commit exchanges all parts.
+//! - PLANCONVERT2. A part has as many extents as what it takes the place of.
+
+use super::super::space::place_text;
+use super::super::{ConversionError, ConversionStep, DiskChoice, Draft, Layout, PlanError};
+use crate::model::{Conversion, ConvertedPart, LogicalVolume, PvName, areas};
+use uuid::Uuid;
+use varve_block::UnixTime;
+
+impl Draft<'_> {
+    pub(in crate::plan) fn convert(
+        &mut self,
+        volume: Uuid,
+        step: ConversionStep,
+        date: UnixTime,
+    ) -> Result<(), PlanError> {
+        match step {
+            ConversionStep::Begin { id, layout, disks, rate } => {
+                self.begin_conversion(volume, (id, rate), &layout, &disks)
+            }
+            ConversionStep::Switch => self.switch_conversion(volume),
+            ConversionStep::End => self.end_conversion(volume),
+            ConversionStep::Split { to, id } => self.split(volume, (to, id), date),
+        }
+    }
+
+    fn begin_conversion(
+        &mut self,
+        volume: Uuid,
+        (id, rate): (Uuid, Option<u64>),
+        layout: &Layout,
+        disks: &DiskChoice,
+    ) -> Result<(), PlanError> {
+        let lv = self.convertible(volume, layout)?;
+        let base = self.new_part(&lv, (id, lv.id), lv.extents, layout, disks)?;
+        assert_eq!(base.of, lv.id, "PLANCONVERT1: the volume itself is converted");
+        let of_store = Layout::of_store(&base.layout);
+        let entry = Conversion { id, job: None, volume, rate, switched: false, parts: vec![base] };
+        self.description.conversions.push(entry);
+        for store in lv.stores() {
+            let now = (store.layout.members().len(), store.layout.has_checksums());
+            let wanted = match of_store {
+                Layout::Mirror { copies, checksums, .. } => (copies, checksums),
+                _ => (0, false),
+            };
+            if now != wanted {
+                // On any disks: a mirror may need more than were named.
+                let choice = DiskChoice { on: Vec::new(), log: None, ..disks.clone() };
+                let part = self.new_part(&lv, (id, store.id), store.extents, &of_store, &choice)?;
+                let entry = self.description.conversions.last_mut();
+                entry.expect("it was added above").parts.push(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// The volume, if it can be converted.
+    fn convertible(&self, volume: Uuid, layout: &Layout) -> Result<LogicalVolume, PlanError> {
+        let (group, lv) = (self.group_name().to_owned(), self.find(volume)?.clone());
+        if self.before.conversion_of(volume).is_some() {
+            return Err(self.converting(volume));
+        }
+        let lies_on_disks =
+            !matches!(layout, Layout::Zero | Layout::Error | Layout::Image { .. } | Layout::Mapper { .. });
+        if !lv.layout.takes_space() || !lies_on_disks {
+            return Err(PlanError::Layout("only what lies on disks is converted, and to what lies on disks"));
+        }
+        if lv.read_only {
+            return Err(PlanError::Layout("a read-only volume is not converted"));
+        }
+        let missing = self.before.missing_disks_of(&lv);
+        if !missing.is_empty() {
+            let disks = missing.iter().map(ToString::to_string).collect();
+            return Err(PlanError::VolumeIncomplete { group, volume: lv.name, disks });
+        }
+        let degraded = self.before.degraded_disks_of(&lv);
+        if !degraded.is_empty() {
+            return Err(self.degraded(&lv, &degraded));
+        }
+        let is_emptied = |pv: PvName| self.before.move_from(pv).is_some();
+        if let Some(from) = areas(&lv).map(|area| area.pv).find(|pv| is_emptied(*pv)) {
+            return Err(PlanError::Moving { group, from, what: self.full(&lv.name) });
+        }
+        Ok(lv)
+    }
+
+    /// Extents for what is called `of`, `extents` of them, in another layout (PLANCONVERT2).
+    fn new_part(
+        &mut self,
+        lv: &LogicalVolume,
+        (id, of): (Uuid, Uuid),
+        extents: u64,
+        layout: &Layout,
+        disks: &DiskChoice,
+    ) -> Result<ConvertedPart, PlanError> {
+        let full = self.full(&lv.name);
+        let mut growth = self.new_growth(layout, Uuid::new_v5(&id, of.as_bytes()))?;
+        let row = growth.row();
+        if !extents.is_multiple_of(row) {
+            let (layout, is_pool) = (growth.what(), lv.is_pool());
+            let more = (extents.next_multiple_of(row) - extents) * self.extent_size();
+            return Err(ConversionError::Rows { volume: full, is_pool, extents, layout, row, more }.into());
+        }
+        self.grow(&mut growth, extents, disks)?;
+        self.fit_fragments(&mut growth, Some(layout), disks)?;
+        assert_eq!(growth.extents(), extents, "PLANCONVERT2");
+        let (what, size) = (growth.what(), self.size_text(extents));
+        let part = ConvertedPart { of, layout: growth.layout, segments: growth.segments };
+        let subject = if of == lv.id { full } else { format!("an exception store of {full}") };
+        self.step(format!("copy {size} of {subject} to {what}: {}", place_text(part.space())));
+        Ok(part)
+    }
+
+    fn switch_conversion(&mut self, volume: Uuid) -> Result<(), PlanError> {
+        let full = self.full_of(volume);
+        let mut entry = self.take_conversion(volume)?;
+        assert!(!entry.switched, "PLANCONVERT1: the new layout counts already");
+        let lv = self.description.logical_volumes.iter_mut().find(|lv| lv.id == volume);
+        let lv = lv.expect("TEXT20: a conversion is one of a volume");
+        for part in &mut entry.parts {
+            let (layout, segments) = if part.of == volume {
+                (&mut lv.layout, &mut lv.segments)
+            } else {
+                let store = lv.store_mut(part.of).expect("TEXT20: a part is of the volume or a store of it");
+                (&mut store.layout, &mut store.segments)
+            };
+            assert!(part.layout.takes_space() && layout.takes_space(), "PLANCONVERT1: both lie on disks");
+            std::mem::swap(layout, &mut part.layout);
+            std::mem::swap(segments, &mut part.segments);
+        }
+        entry.switched = true;
+        self.description.conversions.push(entry);
+        self.step(format!("use the new layout of {full}"));
+        Ok(())
+    }
+
+    fn end_conversion(&mut self, volume: Uuid) -> Result<(), PlanError> {
+        let entry = self.take_conversion(volume)?;
+        let what = if entry.switched { "old" } else { "new" };
+        self.step(format!("free the {what} layout of {}", self.full_of(volume)));
+        Ok(())
+    }
+
+    fn take_conversion(&mut self, volume: Uuid) -> Result<Conversion, PlanError> {
+        let place = self.description.conversions.iter().position(|entry| entry.volume == volume);
+        let place = place.ok_or_else(|| ConversionError::NotConverting { volume: self.full_of(volume) })?;
+        let entry = self.description.conversions.remove(place);
+        assert!(!entry.parts.is_empty(), "TEXT20: a conversion has parts");
+        Ok(entry)
+    }
+
+    /// Conversions of volumes that are gone end: nothing of these is in use. One of a volume in use is to end before its disks go.
+    pub(in crate::plan) fn end_lost_conversions(&mut self) -> Result<(), PlanError> {
+        let volumes = &self.description.logical_volumes;
+        self.description.conversions.retain(|entry| volumes.iter().any(|lv| lv.id == entry.volume));
+        let missing = self.description.physical_volumes.iter().filter(|pv| pv.missing);
+        missing.map(|pv| pv.name).try_for_each(|pv| self.check_disk_not_converting(pv))
+    }
+
+    /// Refuses to empty or release a disk that a conversion concerns.
+    pub(in crate::plan) fn check_disk_not_converting(&self, pv: PvName) -> Result<(), PlanError> {
+        let concerns = |entry: &&Conversion| {
+            let old = self.description.logical_volumes.iter().filter(|lv| lv.id == entry.volume);
+            let new = entry.parts.iter().flat_map(|part| part.space().areas());
+            old.flat_map(areas).chain(new).any(|area| area.pv == pv)
+        };
+        let entry = self.description.conversions.iter().find(concerns);
+        entry.map_or(Ok(()), |entry| Err(self.converting(entry.volume)))
+    }
+
+    /// PLAN5.
+    pub(in crate::plan) fn check_conversions(&self) -> Result<(), PlanError> {
+        let of = |volumes: &[LogicalVolume], id: Uuid| {
+            let lv = volumes.iter().find(|lv| lv.id == id)?;
+            let stores = lv.stores().map(|store| (store.id, store.extents));
+            Some((lv.extents, stores.collect::<Vec<_>>()))
+        };
+        let (before, after) = (self.before.logical_volumes(), &self.description.logical_volumes);
+        let is_changed = |entry: &&Conversion| of(before, entry.volume) != of(after, entry.volume);
+        let entry = self.description.conversions.iter().find(is_changed);
+        entry.map_or(Ok(()), |entry| Err(self.converting(entry.volume)))
+    }
+
+    pub(in crate::plan) fn converting(&self, volume: Uuid) -> PlanError {
+        ConversionError::Converting { volume: self.full_of(volume) }.into()
+    }
+
+    fn full_of(&self, volume: Uuid) -> String {
+        self.find(volume).map_or_else(|_| volume.to_string(), |lv| self.full(&lv.name))
+    }
+
+    pub(in crate::plan) fn find(&self, volume: Uuid) -> Result<&LogicalVolume, PlanError> {
+        let (group, id) = (self.group_name().to_owned(), volume.to_string());
+        let found = self.before.logical_volumes().iter().find(|lv| lv.id == volume);
+        found.ok_or(PlanError::VolumeNotFound { group, volume: id })
+    }
+}
