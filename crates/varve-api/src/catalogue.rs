@@ -201,6 +201,11 @@ catalogue! {
     BadVolumeSize = 306, Usage, "the volume cannot have this size",
         "A volume has at least one extent and fewer bytes than an address can count. `extend` only grows and `reduce` \
         only shrinks.";
+    OtherImage = 319, NeedsRepair, "it may be another image",
+        "`varve lv change VG/LV --image FILE` leads a volume to the new place of its image. The file there is believed to be the \
+        image if the volume has it open under another name, or if it was last written when the daemon released the volume: \
+        `mv`, `cp -p` and `rsync -a` keep that time. Neither is known after a crash, without the --state folder, or of a copy \
+        with new times: look at the file, then give the command again with --force.";
     VolumeFailed = 320, NeedsRepair, "the volume failed and is out of use",
         "Something in the volume or pool contradicted itself (a panic), because of a defect of Varve or of damage that no \
         checksum shows. It answers every request with an error until a person takes it into use again, over restarts \

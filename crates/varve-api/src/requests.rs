@@ -258,6 +258,10 @@ requests! {
     struct VolumeChange {
         /// What is done when its snapshot stores fill.
         snapshot_policy: PolicyWords,
+        /// Where the image in which it lies is now, as an absolute path.
+        image: Option<String>,
+        /// Whether that is believed to be its image though nothing shows it.
+        force: bool,
     }
 
     /// Grows or shrinks a volume.

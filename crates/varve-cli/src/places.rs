@@ -1,6 +1,5 @@
 //! Where the daemon's socket and state are by default, and whether a file can be made at a path.
 
-use rustix::fs::{Access, access};
 use std::io;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
@@ -92,6 +91,5 @@ pub(crate) fn check_place(path: &Path) -> io::Result<()> {
     if path.is_file() {
         return std::fs::OpenOptions::new().write(true).open(path).map(drop);
     }
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+    varve_os::check_folder(path)
 }

@@ -210,12 +210,19 @@ impl Control {
         }
     }
 
-    /// Forgets homes of volumes that their group does not have any more.
-    pub(super) fn forget_lost_homes(&self, group: Uuid) {
+    /// Forgets homes of volumes that their group does not have any more, and closes the doors to them.
+    pub(super) async fn forget_lost_homes(&self, group: Uuid) {
+        let lost = self.with_group(group, |known| {
+            let has: BTreeSet<Uuid> = known.group.logical_volumes().iter().map(|volume| volume.id).collect();
+            known.homes.keys().chain(known.thin.keys()).filter(|id| !has.contains(id)).copied().collect()
+        });
+        let lost: BTreeSet<Uuid> = lost.unwrap_or_default();
+        for volume in &lost {
+            self.close_lost_doors(group, *volume).await;
+        }
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
-            let volumes: Vec<Uuid> = known.group.logical_volumes().iter().map(|volume| volume.id).collect();
-            known.homes.retain(|volume, _| volumes.contains(volume));
-            known.thin.retain(|pool, _| volumes.contains(pool));
+            known.homes.retain(|volume, _| !lost.contains(volume));
+            known.thin.retain(|pool, _| !lost.contains(pool));
         }
     }
 

@@ -63,6 +63,7 @@ pub(crate) fn fuse(error: &FuseError) -> Failure {
             (Code::VolumeBusy, "unmount the file system on it and detach loop devices: losetup -d")
         }
         FuseError::NoDriver(_) => (Code::DoorFailed, "load the driver: modprobe fuse; or export through NBD"),
+        FuseError::NoHelper => (Code::DoorFailed, "install fuse3; or export through NBD"),
         FuseError::NoMemory(_) => (Code::DoorFailed, "give the daemon more: varve daemon --memory-mib"),
         FuseError::Failed { .. } => (Code::DoorFailed, ""),
     };

@@ -9,7 +9,7 @@ use super::Control;
 use super::committing::Base;
 use super::image_volumes::other_size;
 use super::jobs::SHORT;
-use super::layers::OpenedImage;
+use super::layers::{OpenedImage, used_otherwise};
 use crate::failures;
 use std::cmp::Ordering;
 use std::path::Path;
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Commit, Failure, Job, Plan};
 use varve_block::KIB;
+use varve_block::host::OpenError;
 use varve_vg::Change;
 use varve_vg::model::{ImageFormat, Layout, LogicalVolume};
 use varve_vg::names::VolumeName;
@@ -25,6 +26,9 @@ use varve_volume::fault;
 use varve_volume::image_jobs::{Below, ImageWork};
 use varve_volume::layers::Image;
 use varve_volume::progress::Progress;
+
+/// Those of an image that is to be written: the volume over it, and whoever asks.
+const READERS: usize = 2;
 
 impl Control {
     /// Puts what the image of a volume holds into the image below it; the answer is a job.
@@ -154,11 +158,15 @@ impl Control {
         Ok((image, known))
     }
 
-    /// Refuses to write the image below that at `path` if its format or size forbid it; others that use it are found out later.
+    /// Refuses to write the image below that at `path` if its format or size forbid it, or if others read it here; other programs that
+    /// do are found out later.
     async fn check_base(&self, path: &Path, below: Below) -> Result<(), Failure> {
         let Some(backing) = below.backing else { return Ok(()) };
         let (real, format) = self.backing_file(path, &backing).await?;
         let base = self.open_image_to_read(&real, format).await.map_err(of_base)?;
+        if self.watch.read_files.count(&base.image.top.file) > READERS {
+            return Err(used_otherwise(failures::open(&OpenError::InUse(real))));
+        }
         self.refuse_misfit(&base, below.size).await.map_err(of_base)
     }
 

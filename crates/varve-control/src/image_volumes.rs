@@ -86,10 +86,7 @@ impl Control {
 
     /// How an image is said to be read.
     fn named_format(&self, request: &VolumeCreate, path: &str) -> Result<ImageFormat, Failure> {
-        if !Path::new(path).is_absolute() {
-            let message = format!("{path} is not absolute: nobody knows where the daemon would look for it");
-            return Err(Failure::new(Code::Usage, message));
-        }
+        refuse_relative(path)?;
         let format = request.format.as_deref().map_or(Some(ImageFormat::Raw), ImageFormat::named);
         format.ok_or_else(|| {
             let message = format!("{path}: only raw and qcow2 images can be volumes");
@@ -98,7 +95,12 @@ impl Control {
     }
 
     /// IMAGEVOL2, and IMAGES3 of `images.rs`: refuses what is no image, or hardly meant to be a raw one.
-    async fn refuse_unfit(&self, opened: &OpenedImage, path: &str, is_unsaid: bool) -> Result<(), Failure> {
+    pub(super) async fn refuse_unfit(
+        &self,
+        opened: &OpenedImage,
+        path: &str,
+        is_unsaid: bool,
+    ) -> Result<(), Failure> {
         if opened.header.is_some() {
             opened.image.device(&self.context).await?; // All that lies below it can be read, too.
             return self.refuse_unwritable(opened, path).await;
@@ -158,7 +160,7 @@ impl Control {
         };
         self.told_of_image(group, path)?;
         let opened = self.open_image_to_write(Path::new(path), *format).await;
-        let opened = opened.map_err(|failure| lost(failure, path))?;
+        let opened = opened.map_err(|failure| lost(failure, path, &self.subject(volume.id)))?;
         self.refuse_unwritable(&opened, path).await?;
         Ok(opened)
     }
@@ -280,6 +282,15 @@ impl Control {
     }
 }
 
+/// Refuses a path that means one thing here and another there.
+pub(super) fn refuse_relative(path: &str) -> Result<(), Failure> {
+    if Path::new(path).is_absolute() {
+        return Ok(());
+    }
+    let message = format!("{path} is not absolute: nobody knows where the daemon would look for it");
+    Err(Failure::new(Code::Usage, message))
+}
+
 /// Makes a file of `length` bytes as long as `room`, or as long as its file system lets it be.
 fn make_room(
     length: u64,
@@ -316,11 +327,15 @@ pub(super) fn other_size(name: &str, path: &str, then: u64, now: u64) -> Failure
 }
 
 /// Why a volume in an image that cannot be opened is not served.
-fn lost(failure: Failure, path: &str) -> Failure {
+fn lost(failure: Failure, path: &str, name: &str) -> Failure {
     let help = match failure.code {
         Code::DiskInUse => format!("end what uses {path} (a virtual machine?), then varve pv scan"),
         Code::ImageNotTrusted => return failure,
-        Code::DiskNotFound => format!("bring {path} back, then varve pv scan"),
+        Code::DiskNotFound => {
+            format!(
+                "bring {path} back, then varve pv scan; if it was moved: varve lv change {name} --image PATH"
+            )
+        }
         Code::VolumeUnusable => format!("{}; then varve pv scan", failure.help),
         _ => format!("mend {path}, then varve pv scan"),
     };

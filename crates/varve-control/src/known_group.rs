@@ -87,6 +87,11 @@ impl KnownGroup {
         mapped.map(|volume| volume.id).collect()
     }
 
+    /// Volumes that others of the group need.
+    pub(super) fn devices(&self) -> impl Iterator<Item = Uuid> {
+        self.group.logical_volumes().iter().flat_map(|volume| volume.layout.granted()).copied()
+    }
+
     /// Whether pools may hold external origins that were closed: these lead nowhere, and keep disks open.
     pub(super) fn may_hold_closed_origins(&self) -> bool {
         !self.closed.is_empty() && !self.pools_in_use().is_empty()

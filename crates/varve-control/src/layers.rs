@@ -37,6 +37,14 @@ impl OpenedImage {
     }
 }
 
+/// An image that would be written and is in use.
+pub(super) fn used_otherwise(failure: Failure) -> Failure {
+    match failure.code {
+        Code::DiskInUse => failure.help("end what else uses it or is backed by it: it is going to change"),
+        _ => failure,
+    }
+}
+
 impl Control {
     /// Opens the image at `path`, so that no process writes it, and its backing images.
     pub(super) async fn open_image_to_read(
@@ -69,13 +77,7 @@ impl Control {
         let backing = header.backing.as_ref().ok_or_else(|| over_nothing(path))?;
         let (real, format) = self.backing_file(path, backing).await?;
         self.event(&real.display().to_string(), &format!("opened to be written below {}", path.display()));
-        let base = self.open_image_to_write(&real, format).await;
-        let base = base.map_err(|failure| match failure.code {
-            Code::DiskInUse => {
-                failure.help("end what else uses it or is backed by it: it is going to change")
-            }
-            _ => failure,
-        })?;
+        let base = self.open_image_to_write(&real, format).await.map_err(used_otherwise)?;
         let length = top.file.length();
         let image = Image { top, below: Vec::new(), lower: None, snapshot: None, file_end: None };
         Ok((OpenedImage { image, length, modified_ns: None, header: Some(header) }, base))
@@ -193,6 +195,7 @@ impl Control {
         let place = path.to_owned();
         let opened = self.at_path(path, move |files| files.open_image(&place, options)).await?;
         let opened = opened.map_err(|error| failures::open(&error))?;
+        self.watch.read_files.add(&opened.disk);
         Ok((Layer { file: opened.disk, tail: opened.tail, format }, opened.modified_ns))
     }
 }

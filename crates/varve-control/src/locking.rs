@@ -6,11 +6,15 @@
 //! - LOCKING2. A task that waits for requests of clients to end, or for space, holds no lock. One that closes what a scan has taken out
 //!   of use holds that of its group.
 //! - LOCKING3. A scan reads no disk of a group whose lock it has not got: some of them alone may hold a version that does not count.
+//! - LOCKING4. A command waits for no group of which something is closed while a disk of it does not answer: it is refused, and names the
+//!   disk.
 
+use super::known_disk::KnownDisk;
 use super::locks::{Claim, Guard, Held, of};
 use super::{Control, PROBE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -52,9 +56,36 @@ impl Control {
         let groups: BTreeSet<Uuid> = names.filter_map(|name| self.find_group(name).ok()).collect();
         let mut guards = Vec::with_capacity(groups.len());
         for group in groups {
-            guards.push(of(&self.locks.groups, group).lock_owned().await);
+            guards.push(self.lock_unless_silent(group).await?);
         }
         self.unless_stopping(Held(guards))
+    }
+
+    /// LOCKING4.
+    async fn lock_unless_silent(&self, group: Uuid) -> Result<Guard, Failure> {
+        let mut lock = pin!(of(&self.locks.groups, group).lock_owned());
+        loop {
+            let deadline = self.context.clock().now().after(PROBE);
+            if let Some(guard) = self.until(deadline, &mut lock).await {
+                return Ok(guard);
+            }
+            if let Some(path) = self.silent_while_draining(group) {
+                let name = self.with_group(group, |known| known.group.name().to_owned())?;
+                let message =
+                    format!("group {name} is being reconciled, and its disk {path} does not answer");
+                return Err(Failure::new(Code::VolumeBusy, message)
+                    .help("look at the disk and its cables; try again when it answers: varve pv list"));
+            }
+        }
+    }
+
+    /// A disk of the group that does not answer while something of the group that was taken out of use is closed (RECONCILE2 of
+    /// `reconcile.rs`).
+    fn silent_while_draining(&self, group: Uuid) -> Option<String> {
+        let disks = self.disks.borrow();
+        let is_silent = |known: &KnownDisk| known.is_stalled() || self.limits.is_overdue(&known.file);
+        let mut own = self.is_draining(group).then(|| self.all_disks_of(group)).into_iter().flatten();
+        own.find(|path| disks.get(path).is_some_and(is_silent)).map(|path| path.display().to_string())
     }
 
     /// Waits for the lock on a group, also while the daemon stops.

@@ -115,6 +115,12 @@ pub(super) fn state_with_mapper(
     }
 }
 
+/// Why a volume in use waits for its mapper, if it does.
+pub(super) async fn mapper_trouble(shard: &ShardHandle, volume: Uuid) -> Option<String> {
+    let facts = shard.volume(volume).mapper_facts().await.ok()??;
+    state_with_mapper((VolumeState::Active, None), Some(&facts)).1
+}
+
 impl Control {
     /// CONTROLMAPPER1, for a volume that is taken into use.
     pub(super) fn refuse_unagreed_mapper(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {

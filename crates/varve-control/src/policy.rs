@@ -48,6 +48,15 @@ impl Control {
     ) -> Result<Changed<ShownVolume>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
+        if let Some(image) = &request.image {
+            if request.snapshot_policy != PolicyWords::default() {
+                return Err(Failure::new(
+                    Code::Usage,
+                    "--image leads the volume elsewhere, and goes with no other option",
+                ));
+            }
+            return self.follow_image(&name, image, &request).await;
+        }
         let located = self.find_volume(&name)?;
         if located.thin.is_some() {
             return Err(Failure::new(
@@ -58,7 +67,7 @@ impl Control {
         }
         if request.snapshot_policy == PolicyWords::default() {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
-                .help("--when-full, --pause-timeout or --auto-extend"));
+                .help("--when-full, --pause-timeout, --auto-extend or --image"));
         }
         match self.declare(&located, &request.snapshot_policy, request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),

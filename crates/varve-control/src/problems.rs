@@ -249,6 +249,11 @@ impl Control {
                 (Open::Down(failure), _) | (_, Some(failure)) if failure.code == Code::AddressInUse => {
                     (failure.message.clone(), format!("free that address, or varve export remove {id}"))
                 }
+                (Open::Down(failure), _)
+                    if matches!(failure.code, Code::VolumeNotFound | Code::SnapshotNotFound) =>
+                {
+                    (failure.message.clone(), format!("if it does not come back: varve export remove {id}"))
+                }
                 (Open::Down(failure), _) | (_, Some(failure)) => {
                     (failure.message.clone(), failure.help.clone())
                 }

@@ -30,7 +30,7 @@ impl Control {
     pub(super) async fn leave_cut_off_disks(&self) {
         let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
         for group in groups.into_iter().filter(|group| !self.cut_off_disks(*group).is_empty()) {
-            let Ok(_lock) = self.lock_of(&group.to_string()).await else { return };
+            let Ok(_lock) = self.lock_of(&group.to_string()).await else { continue };
             self.leave_cut_off_disks_of(group).await;
         }
     }

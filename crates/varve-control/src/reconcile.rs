@@ -79,7 +79,7 @@ impl Control {
         for served in grown.into_iter().filter(|_| is_decided) {
             self.grow_served(group, served).await;
         }
-        self.forget_lost_homes(group);
+        self.forget_lost_homes(group).await;
         let was_draining = self.set_draining(group, !is_quiet);
         if was_draining && is_quiet {
             self.tell_stores_of_space(group);
@@ -165,20 +165,25 @@ impl Control {
                 (known.group.logical_volumes().iter().any(|entry| entry.id == volume), volumes)
             })
             .unwrap_or((false, vec![volume]));
-        let ids: Vec<String> = {
-            let exports = self.exports.borrow();
-            let is_lost = |export: &&KnownExport| {
-                volumes.contains(&export.remembered.volume) && (!is_known || export.name.snapshot.is_some())
-            };
-            exports.values().filter(is_lost).map(|export| export.remembered.id.clone()).collect()
+        let down = match is_known {
+            true => {
+                Failure::new(Code::VolumeUnusable, "its volume was taken out of use").help("varve pv scan")
+            }
+            false => Failure::new(Code::VolumeNotFound, "its group has given its volume up"),
         };
+        let is_of = |export: &KnownExport| volumes.contains(&export.remembered.volume);
+        self.close_doors(|export| is_of(export) && (!is_known || export.name.snapshot.is_some()), down).await;
+    }
+
+    /// Closes doors that lead nowhere, for this reason.
+    pub(super) async fn close_doors(&self, is_lost: impl Fn(&KnownExport) -> bool, down: Failure) {
+        let lost = |(id, export): (&String, &KnownExport)| is_lost(export).then(|| id.clone());
+        let ids: Vec<String> = self.exports.borrow().iter().filter_map(lost).collect();
         for id in ids {
-            let message = "its volume was taken out of use";
-            let down = Failure::new(Code::VolumeUnusable, message).help("varve pv scan");
             if let Err(failure) = self.close_export(&id).await {
-                tracing::warn!(export = id, %failure, "an export of a volume out of use cannot be closed");
+                tracing::warn!(export = id, %failure, "an export that leads nowhere cannot be closed");
             } else if let Some(known) = self.exports.borrow_mut().get_mut(&id) {
-                known.open = Open::Down(down);
+                known.open = Open::Down(down.clone());
             }
         }
     }

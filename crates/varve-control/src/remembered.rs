@@ -48,7 +48,7 @@ pub struct Remembered {
     /// Volumes and pools that failed, and why, as far as their groups do not say so themselves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) out_of_use: BTreeMap<Uuid, String>,
-    /// When the images of volumes with snapshots were last written, in nanoseconds since 1970, as their volumes were released.
+    /// When the images of volumes were last written, in nanoseconds since 1970, as their volumes were released.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) left_images: BTreeMap<Uuid, u64>,
     /// What the last scrub of a volume or pool has found.

@@ -5,9 +5,11 @@
 //! - STOP1. Writes that wait for space fail before anything waits for them.
 //! - STOP2. A disk that does not answer keeps nothing of other disks from being made durable.
 //! - STOP3. All stages together take no longer than the stop may.
+//! - STOP4. A mapper that is away keeps no volume waiting but the one that it maps and the devices of that.
 
 use super::known_disk::KnownDisk;
 use super::known_group::KnownGroup;
+use super::mappers::mapper_trouble;
 use super::{Control, PROBE};
 use futures_util::future::{Either, join_all, select};
 use std::collections::BTreeSet;
@@ -24,13 +26,20 @@ struct Stages {
     commands: Moment,
     exports: Moment,
     volumes: Moment,
+    devices: Moment,
     state: Moment,
 }
 
 impl Stages {
     fn of(begin: Moment, all: Duration) -> Self {
         let after = |twelfths: u32| begin.after(all * twelfths / 12);
-        Self { commands: after(3), exports: after(6), volumes: after(10), state: after(11) }
+        Self {
+            commands: after(3),
+            exports: after(6),
+            volumes: after(9),
+            devices: after(10),
+            state: after(11),
+        }
     }
 }
 
@@ -45,8 +54,8 @@ impl Control {
             tracing::warn!("a command does not end: the daemon stops without it");
         }
         self.close_exports(stages.exports).await;
-        self.close_volumes(stages.volumes, true).await; // CONTROLMAPPER2 of `mappers.rs`
         self.close_volumes(stages.volumes, false).await;
+        self.close_volumes(stages.devices, true).await; // CONTROLMAPPER2 of `mappers.rs`
         let _ = self.until(stages.state, self.erase_ended_jobs()).await;
         if self.until(stages.state, self.save_or_warn()).await.is_none() {
             self.fault("the state directory does not answer".to_owned());
@@ -71,14 +80,14 @@ impl Control {
         let _ = self.until(deadline, join_all(told)).await;
     }
 
-    /// STOP2, of volumes that have devices, or of the others.
-    async fn close_volumes(&self, deadline: Moment, have_devices: bool) {
+    /// STOP2, STOP4, of volumes that are devices of mappers, or of the others.
+    async fn close_volumes(&self, deadline: Moment, are_devices: bool) {
         let homes: Vec<(Uuid, ShardHandle)> = {
             let groups = self.groups.borrow();
-            let mapped: BTreeSet<Uuid> = groups.values().flat_map(KnownGroup::mapped).collect();
+            let devices: BTreeSet<Uuid> = groups.values().flat_map(KnownGroup::devices).collect();
             let homes = groups.values().flat_map(|known| &known.homes);
             let used =
-                homes.filter(|(id, home)| home.unusable.is_none() && mapped.contains(id) == have_devices);
+                homes.filter(|(id, home)| home.unusable.is_none() && devices.contains(id) == are_devices);
             used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
         };
         let closed = join_all(homes.into_iter().map(async |(volume, shard)| {
@@ -88,7 +97,7 @@ impl Control {
                 Some(Ok(Err(failure))) => failure.message,
                 Some(Err(NoAnswer::Gone)) => "its shard has ended".to_owned(),
                 Some(Err(NoAnswer::Failed)) => "it failed".to_owned(),
-                None => "it did not end in time".to_owned(),
+                None => mapper_trouble(&shard, volume).await.unwrap_or("it did not end in time".to_owned()),
             };
             self.fault(format!("{} could not be made durable: {trouble}", self.subject(volume)));
             None

@@ -10,6 +10,7 @@
 use super::Control;
 use super::change::{Commits, shown};
 use super::find::LocatedVolume;
+use super::known_export::KnownExport;
 use crate::failures;
 use crate::injected_bug::{InjectedBug, has};
 use futures_util::future::join;
@@ -42,6 +43,13 @@ impl Control {
         let policy = "its store was full, and the volume's policy is drop-oldest";
         self.watch.note_dropped(volume, snapshot);
         self.warn(&format!("{subject}@{snapshot}"), &format!("dropped to make room: {policy}"));
+        let message =
+            format!("there is no snapshot {subject}@{snapshot}: it was dropped to make room in its store");
+        let down = Failure::new(Code::SnapshotNotFound, message);
+        let is_of = |export: &KnownExport| {
+            export.remembered.volume == volume && export.name.snapshot.as_deref() == Some(snapshot)
+        };
+        self.close_doors(is_of, down).await;
         let Some(home) = self.home_of(volume) else { return };
         let empty = home.volume(volume).empty_stores().await;
         if matches!(empty, Ok(Some(empty)) if empty.contains(&store))

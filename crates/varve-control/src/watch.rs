@@ -3,6 +3,7 @@
 //!
 //! Invariant WATCH1: what begins and what ends is reported once, also if nobody asks for it.
 
+use super::committing::ReadFiles;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub(super) struct Watch {
     files: RefCell<BTreeMap<PathBuf, WatchedFile>>,
     /// Paths at which a look has begun and not ended (WATCH2).
     under_way: RefCell<BTreeMap<PathBuf, Moment>>,
+    /// Files that are read as images.
+    pub(super) read_files: ReadFiles,
     /// Snapshots of volumes that were dropped to make room since somebody has changed that.
     dropped: RefCell<BTreeMap<Uuid, BTreeSet<String>>>,
     /// Why what is remembered is not on the disk, if so.

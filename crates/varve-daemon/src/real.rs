@@ -13,7 +13,9 @@ use std::time::UNIX_EPOCH;
 use uuid::Uuid;
 use varve_block::host::{FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
-use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
+use varve_export::fuse::{
+    Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_driver, check_file,
+};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
 use varve_volume::world::{
     ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World,
@@ -113,7 +115,8 @@ impl Files for RealFiles {
     }
 
     fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
-        check_file(path).map(drop)
+        check_file(path)?;
+        check_driver()
     }
 
     /// Where only the owner may be let in, for the owner alone.
@@ -229,8 +232,8 @@ impl World for RealWorld {
     }
 
     fn device(&self, disk: &DiskRef) -> Device {
-        let disk = Arc::clone(disk).into_any().downcast::<RealDisk>();
-        self.context.disk(&disk.expect("every disk of this world is a file").0)
+        let disk = Arc::clone(disk).into_any().downcast::<DiskFile>();
+        self.context.disk(&disk.expect("every disk of this world is a file"))
     }
 
     fn portal(&self, device: &Device) -> Portal {

@@ -10,7 +10,7 @@ use varve_os::{DiskCounters, DiskFile, DiskMark, DiskState, OpenError};
 use varve_volume::world::{DiskRef, OpenDisk};
 
 /// A disk of this host.
-pub(crate) struct RealDisk(pub(crate) Arc<DiskFile>);
+pub(crate) struct RealDisk(Arc<DiskFile>);
 
 impl RealDisk {
     /// The disk on an open file.
@@ -77,6 +77,6 @@ impl OpenDisk for RealDisk {
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
+        Arc::clone(&self.0) as _
     }
 }

@@ -25,7 +25,7 @@ mod seek;
 mod tests;
 
 pub use counters::FuseCounters;
-pub use mountpoint::FuseError;
+pub use mountpoint::{FuseError, check_driver};
 pub use options::{Audience, FuseOptions};
 
 use crate::budget::Reservation;

@@ -11,8 +11,8 @@ use super::{ShardContext, images, pool_serving, reconcile};
 use crate::failures;
 use crate::fault;
 use uuid::Uuid;
-use varve_api::Failure;
-use varve_block::Device;
+use varve_api::{Code, Failure};
+use varve_block::{Device, IoError};
 use varve_target::snapshot::{FormatOptions, SnapshotStore};
 use varve_vg::table::Table;
 
@@ -81,13 +81,27 @@ async fn write_last(context: &ShardContext, volume: Uuid) -> Result<(), Failure>
     let stack = context.state().stacks.borrow_mut().remove(&volume);
     match stack {
         Some(stack) => {
-            let flushed = stack.flush().await;
+            context.mappers.let_fail(volume, false); // The last flush waits for a mapper as long as any request may.
+            let flushed = stack.flush().await.map_err(|error| last_flush(context, volume, error));
             stack.close().await;
             stack.gate.close();
-            flushed.map_err(|error| failures::io("the last flush", error))
+            flushed
         }
         None => Ok(()),
     }
+}
+
+/// The error of a last flush: of the disks, or of a mapper that did not come back for it.
+fn last_flush(context: &ShardContext, volume: Uuid, error: IoError) -> Failure {
+    let trouble = match context.mappers.facts(volume) {
+        Some(facts) if !facts.status.is_connected => {
+            format!("its mapper is away: {}", facts.why_away.unwrap_or_default())
+        }
+        Some(facts) if facts.status.has_failed => "its mapper does not answer".to_owned(),
+        _ => return failures::io("the last flush", error),
+    };
+    Failure::new(Code::MediumFailed, format!("the last flush: {trouble}"))
+        .help("what was written since the flush before it is lost")
 }
 
 /// A device for a client's door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.

@@ -52,7 +52,7 @@ pub trait OpenDisk: Send + Sync {
     }
     /// It was found to hold these, and nothing has written it since.
     fn adopt_marks(&self, _: &[DiskMark]) {}
-    /// Itself, for the world that opened it.
+    /// What the world that opened it makes devices of. They keep it as long as they live.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 

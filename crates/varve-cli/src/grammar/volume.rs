@@ -47,7 +47,7 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         destroy: Destroy,
     },
-    /// Change what a volume does when its snapshots need space.
+    /// Change what a volume does when its snapshots need space, or lead it to the new place of its image.
     #[command(name = "change")]
     Declare {
         /// The volume.
@@ -55,6 +55,12 @@ pub(crate) enum VolumeVerb {
         name: String,
         #[command(flatten)]
         policy: PolicyOptions,
+        /// Where the disk image in which the volume lies is now.
+        #[arg(long, value_name = "FILE")]
+        image: Option<String>,
+        /// Believe that it is the volume's image, though nothing shows it.
+        #[arg(long, requires = "image")]
+        force: bool,
         #[command(flatten)]
         change: Change,
     },

@@ -44,11 +44,12 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
                 .change(call, |now: &LogicalVolume| format!("{} now has {}", now.name, size(now.size)))
                 .await
         }
-        VolumeVerb::Declare { name, policy, change } => {
-            let request = VolumeChange { snapshot_policy: words(&policy), ..VolumeChange::default() };
+        VolumeVerb::Declare { name, policy, image, force, change } => {
+            let image = image.as_deref().map(absolute).transpose()?;
+            let snapshot_policy = words(&policy);
+            let request = VolumeChange { snapshot_policy, image, force, ..VolumeChange::default() };
             let call = post(&name, "/change", &request, change.dry_run);
-            let text = |now: &LogicalVolume| format!("{}: {}", now.name, policy_text(&now.snapshot_policy));
-            session.change(call, text).await
+            session.change(call, |now: &LogicalVolume| changed(now, request.image.is_some())).await
         }
         VolumeVerb::Rename { name, to, force, change } => {
             let request = Rename { to, force: force.force, ..Rename::default() };
@@ -167,6 +168,14 @@ fn mapper_text(mapper: &Mapper) -> String {
         refused, {timeouts} requests timed out after {}",
         milliseconds(mapper.wait_ms)
     )
+}
+
+/// What a volume declares now, or where its image is.
+fn changed(now: &LogicalVolume, is_moved: bool) -> String {
+    match now.image.as_ref().filter(|_| is_moved) {
+        Some(image) => format!("{} lies in {} now", now.name, image.path),
+        None => format!("{}: {}", now.name, policy_text(&now.snapshot_policy)),
+    }
 }
 
 fn words(options: &PolicyOptions) -> PolicyWords {

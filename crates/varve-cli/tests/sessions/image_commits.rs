@@ -110,14 +110,17 @@ fn what_cannot_be_committed_says_so_and_serves_on() {
     world.ok("lv create data/plain --image plain");
     world.refused("lv commit data/plain", 2, "V0002");
     world.refused("lv commit data/short -n", 2, "V0316");
-    let refused = world.refused("lv commit data/v", 5, "V0104");
-    assert!(refused.contains("images/0"), "{refused}");
+    for command in ["lv commit data/v -n", "lv commit data/v"] {
+        let refused = world.refused(command, 5, "V0104");
+        assert!(refused.contains("images/0") && refused.contains("end what else uses it"), "{refused}");
+    }
     assert!(read(&world, "data/v") == model && read(&world, "data/other")[..4096] == model[..4096]);
     let refused = world.refused("lv commit data/short", 2, "V0316");
     assert!(refused.contains("images/long holds a disk of 8.0 MiB"), "{refused}");
     assert!(read(&world, "data/short") == vec![1; 4 << 20]);
     assert_eq!(world.data("job list"), serde_json::json!([]), "what is refused leaves no job");
     world.ok("lv remove data/other -y");
+    world.ok("lv commit data/v -n");
     world.ok("lv commit data/v --wait");
     assert!(read(&world, "data/v") == model);
     world.refused("lv commit data/v", 2, "V0002");

@@ -24,6 +24,7 @@ mod mapper;
 mod mapper_devices;
 mod maps;
 mod mending;
+mod moved_images;
 mod moves;
 mod offline_arrays;
 mod older_members;

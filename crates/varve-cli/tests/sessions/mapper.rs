@@ -252,6 +252,60 @@ fn a_mapper_that_is_away_or_hangs_holds_up_nothing_but_requests_that_need_it() {
     assert_eq!(world.stop(), Some(0));
 }
 
+/// A volume whose mapper has died since it was told of a write, and another one; both have writes that were not flushed.
+fn with_unflushed_writes(options: &str) -> World {
+    let world = World::with_group();
+    fs::write(world.path("base"), content()).expect("a writable folder");
+    world.ok("lv create data/other --size 8M");
+    world.ok("export create data/other --nbd unix:other.sock");
+    world.ok(&format!("lv create data/m --mapper unix:map.sock --size 8M {options}"));
+    world.ok("export create data/m --nbd unix:m.sock");
+    let mapper = Mapper::start(&world, Example::Python, "base");
+    wait_for_state(&world, "active");
+    client(&world).fill(0, MIB, 1).expect("written");
+    client(&world).flush();
+    client(&world).fill(2 * MIB, MIB, 2).expect("written");
+    Client::new(&world.path("other.sock"), "data/other").fill(0, MIB, 3).expect("written");
+    mapper.kill();
+    wait_for_state(&world, "waiting");
+    world
+}
+
+fn other_is_kept(world: &World) {
+    let found = Client::new(&world.path("other.sock"), "data/other").read(0, 1 << 20);
+    assert_eq!(found, Ok(vec![3; 1 << 20]));
+}
+
+#[test]
+fn a_stop_waits_for_a_mapper_that_comes_back() {
+    let mut world = with_unflushed_writes("");
+    world.signal(Signal::TERM);
+    wait_until("it stops", || world.log().contains("stopping: "));
+    std::thread::sleep(Duration::from_millis(300));
+    let _mapper = Mapper::start(&world, Example::Python, "base");
+    assert_eq!(world.ended(), Some(0), "{}", world.log());
+    world.start();
+    wait_for_state(&world, "active");
+    assert_eq!(client(&world).read(2 * MIB, 1 << 20), Ok(vec![2; 1 << 20]));
+    other_is_kept(&world);
+}
+
+#[test]
+fn a_stop_names_a_volume_whose_mapper_does_not_come_back_and_makes_the_others_durable() {
+    let mut world = with_unflushed_writes("--mapper-wait 300ms");
+    assert_eq!(world.stop(), Some(1), "what was acknowledged is lost");
+    let named = "data/m could not be made durable: the last flush: its mapper is away: ";
+    assert!(world.log().contains(named), "{}", world.log());
+    assert!(!world.log().contains("data/other could not"), "{}", world.log());
+    world.start();
+    other_is_kept(&world);
+    assert_eq!(world.stop(), Some(0), "nothing more is lost");
+    world.start();
+    let _mapper = Mapper::start(&world, Example::Python, "base");
+    wait_for_state(&world, "active");
+    assert_eq!(client(&world).read(0, 1 << 20), Ok(vec![1; 1 << 20]), "what was flushed");
+}
+
 #[test]
 fn a_mapper_that_is_connected_and_hangs_is_a_problem_and_is_asked_before_its_volume_grows() {
     let world = World::with_group();

@@ -4,6 +4,7 @@
 use crate::client::Client;
 use crate::harness::World;
 use std::io;
+use std::net::Shutdown;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -92,6 +93,46 @@ fn a_mapped_volume_lies_on_volumes_of_its_group() {
     world.ok("lv remove data/m -y");
     world.ok("export create data/b --nbd unix:b.sock");
     assert!(Client::new(&world.path("b.sock"), "data/b").read_all() == now[4 << 20..], "data/b");
+}
+
+/// The same, which is asked to keep its mapping.
+struct Kept(Halves);
+
+impl Mapper for Kept {
+    fn hello(&mut self, hello: &Hello, session: &Session) -> io::Result<Welcome> {
+        Ok(Welcome { is_persistent: true, ..self.0.hello(hello, session)? })
+    }
+
+    fn map(&mut self, offset: u64, length: u64, intent: Intent) -> Vec<Extent> {
+        self.0.map(offset, length, intent)
+    }
+}
+
+#[test]
+fn a_mapper_that_is_away_takes_no_time_of_a_stop_from_its_devices() {
+    let mut world = World::with_group();
+    assert_eq!(world.stop(), Some(0));
+    world.start_with("--stop-timeout 3");
+    let listener = UnixListener::bind(world.path("map.sock")).expect("a socket");
+    world.ok("lv create data/a --size 4M");
+    world.ok("lv create data/b --size 4M");
+    world.ok("lv create data/m --mapper unix:map.sock --size 8M --device data/a --device data/b");
+    let (engine, _) = listener.accept().expect("the daemon connects");
+    drop(listener);
+    let connection = engine.try_clone().expect("a socket");
+    std::thread::spawn(move || serve(engine, &mut Kept(Halves { first: Arc::default() })));
+    world.ok("export create data/m --nbd unix:m.sock");
+    client(&world).fill(0, MIB, 1).expect("written");
+    connection.shutdown(Shutdown::Both).expect("it is connected");
+    while world.data("lv show data/m")["state"] != "waiting" {}
+    assert_eq!(world.stop(), Some(1), "what was acknowledged is lost");
+    let log = world.log();
+    assert!(log.contains("data/m could not be made durable: its mapper is away: "), "{log}");
+    assert_eq!(
+        log.matches("could not be made durable: ").count(),
+        2,
+        "STOP4, once in the log and once at its end: {log}"
+    );
 }
 
 #[test]

@@ -118,3 +118,62 @@ fn a_disk_or_image_that_was_deleted_is_a_problem_while_it_can_still_be_saved() {
     world.ok("lv remove data/i -y");
     eventually(&world, &[]);
 }
+
+/// The state and the reason of an export, and the help that status has for it.
+fn down(world: &World, export: &str) -> (String, String) {
+    let status = world.data("status");
+    let rows = status["attention"].as_array().cloned().unwrap_or_default();
+    let row = rows.iter().find(|row| row["name"] == export).cloned().unwrap_or_default();
+    let text = |field: &str| row[field].as_str().unwrap_or_default().to_owned();
+    (text("message"), text("help"))
+}
+
+#[test]
+fn an_export_of_a_snapshot_that_was_dropped_is_down_until_it_is_removed() {
+    let world = World::started();
+    world.ok("pv create d1 --size 200M");
+    world.ok("vg create data d1");
+    world.ok("lv create data/a --size 64M --when-full drop-oldest");
+    world.ok("snap create data/a@s");
+    world.ok("lv create data/fill --size 100%FREE");
+    world.ok("export create data/a --nbd unix:a.sock");
+    world.ok("export create data/a@s --nbd unix:b.sock");
+    let mut reader = Client::new(&world.path("b.sock"), "data/a@s");
+    assert_eq!(reader.read(0, 4096), Ok(vec![0; 4096]));
+    Client::new(&world.path("a.sock"), "data/a").fill(0, 64 << 20, 1).expect("the snapshot goes");
+    eventually(&world, &[("export-down", "e2"), ("snapshot-dropped", "data/a")]);
+    let (message, help) = down(&world, "e2");
+    assert!(message.contains("there is no snapshot data/a@s: it was dropped to make room"), "{message}");
+    assert!(help.contains("varve export remove e2"), "{help}");
+    assert_eq!(world.data("export list")[1]["state"], "down");
+    world.ok("export remove e2");
+    eventually(&world, &[("snapshot-dropped", "data/a")]);
+}
+
+#[test]
+fn exports_of_volumes_that_were_given_up_with_their_disks_are_down_until_they_are_removed() {
+    let world = World::with_group();
+    world.ok("lv create data/kept --size 8M --on d1");
+    world.ok("lv create data/a --size 8M --on d2");
+    world.ok("snap create data/a@s");
+    world.ok("export create data/kept --nbd unix:kept.sock");
+    world.ok("export create data/a --nbd unix:a.sock");
+    world.ok("export create data/a@s --nbd unix:b.sock");
+    fs::rename(world.path("d2"), world.path("elsewhere")).expect("it is there");
+    fs::File::options()
+        .write(true)
+        .open(world.path("elsewhere"))
+        .and_then(|file| file.set_len(0))
+        .expect("cut");
+    world.run("pv scan");
+    world.ok("vg reduce data --missing --with-volumes -y");
+    eventually(&world, &[("export-down", "e2"), ("export-down", "e3")]);
+    for export in ["e2", "e3"] {
+        let (message, help) = down(&world, export);
+        assert!(message.contains("is down: its group has given its volume up"), "{message}");
+        assert!(help.contains(&format!("varve export remove {export}")), "{help}");
+        world.ok(&format!("export remove {export}"));
+    }
+    eventually(&world, &[]);
+    Client::new(&world.path("kept.sock"), "data/kept").fill(0, 4096, 1).expect("it is served");
+}

@@ -527,6 +527,13 @@ fn a_request_that_does_not_end_keeps_no_other_group_from_its_changes() {
         control.scan_disks(PhysicalVolumeScan { paths, ..Default::default() }).await.expect("START2");
         assert!(clock.now().since(begun) < Duration::from_secs(8), "LOCKING2");
         assert_eq!(state_of(&control, "data/v").await, VolumeState::Unusable, "its disk counts as missing");
+        let (begun, refused) = (clock.now(), control.lock_of("data/w").await.map(drop));
+        let refused = refused.expect_err("what was taken out of use is not closed yet");
+        assert!(
+            refused.code == Code::VolumeBusy && refused.message.contains("/disk1"),
+            "LOCKING4: {refused}"
+        );
+        assert!(clock.now().since(begun) < Duration::from_secs(3), "LOCKING4");
         set_slow("/disk1", false);
         clock.sleep(Duration::from_secs(15)).await; // Those for the group's text have ended.
         scan(&control).await;

@@ -3,7 +3,7 @@
 //! Invariant MOUNT1: the path is absolute and its last part is not a symbolic link, so that what is unmounted is what
 //! was mounted.
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::ffi::OsString;
@@ -14,6 +14,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// What the kernel serves files through.
+const DRIVER: &str = "/dev/fuse";
+/// What mounts and unmounts for those who are not root.
+const HELPER: &str = "fusermount3";
 /// Stacked mounts of killed processes that are cleared from one file at most.
 const LEFTOVERS_MAX: usize = 16;
 
@@ -30,6 +34,8 @@ pub enum FuseError {
     Busy(PathBuf),
     /// This machine has no `/dev/fuse`, or it may not be opened.
     NoDriver(io::Error),
+    /// Only root may mount, and the helper for others is not installed.
+    NoHelper,
     /// The memory for requests, so many bytes, is taken by other clients.
     NoMemory(u64),
     /// A system call failed.
@@ -55,6 +61,9 @@ impl fmt::Display for FuseError {
             }
             FuseError::Busy(path) => write!(f, "{} is in use", path.display()),
             FuseError::NoDriver(source) => write!(f, "cannot open /dev/fuse: {source}"),
+            FuseError::NoHelper => {
+                write!(f, "only root may mount, and there is no {HELPER} that mounts for others")
+            }
             FuseError::NoMemory(bytes) => {
                 write!(f, "the {} MiB for requests are taken by other exports and clients", bytes >> 20)
             }
@@ -139,9 +148,9 @@ impl MountPoint {
     /// Gives up after `doing` failed: leaves no file that was not there before.
     pub(super) fn abandon(&self, doing: &'static str, source: io::Error) -> FuseError {
         self.remove_if_made_here();
-        match File::options().read(true).write(true).open("/dev/fuse") {
-            Err(refused) => FuseError::NoDriver(refused),
-            Ok(_) => FuseError::Failed { doing, path: self.path.clone(), source },
+        match check_driver() {
+            Err(refused) => refused,
+            Ok(()) => FuseError::Failed { doing, path: self.path.clone(), source },
         }
     }
 
@@ -153,6 +162,26 @@ impl MountPoint {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(target: "varve::fuse", file = %self.path.display(), %error, "left behind");
         }
+    }
+}
+
+/// Whether this process can have files mounted.
+pub fn check_driver() -> Result<(), FuseError> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let helper = match rustix::process::geteuid().is_root() {
+        true => None,
+        false => Some(std::env::split_paths(&folders).collect()),
+    };
+    check_driver_of(Path::new(DRIVER), helper)
+}
+
+/// Whether there is a driver, and the helper in one of the folders if that is needed.
+fn check_driver_of(driver: &Path, helper_in: Option<Vec<PathBuf>>) -> Result<(), FuseError> {
+    File::options().read(true).write(true).open(driver).map_err(FuseError::NoDriver)?;
+    let has_helper = |folder: &PathBuf| rustix::fs::access(folder.join(HELPER), Access::EXEC_OK).is_ok();
+    match helper_in.is_none_or(|folders| folders.iter().any(has_helper)) {
+        true => Ok(()),
+        false => Err(FuseError::NoHelper),
     }
 }
 
@@ -219,7 +248,7 @@ fn unmount_by_helper(path: &Path, how: Unmount) -> Result<(), FuseError> {
         arguments.push("-z".into());
     }
     arguments.extend(["--".into(), path.into()]);
-    let output = Command::new("fusermount3")
+    let output = Command::new(HELPER)
         .args(&arguments)
         .stdin(Stdio::null())
         .output()
@@ -237,4 +266,26 @@ fn unmount_by_helper(path: &Path, how: Unmount) -> Result<(), FuseError> {
 
 fn failed(doing: &'static str, path: &Path, error: Errno) -> FuseError {
     FuseError::Failed { doing, path: path.into(), source: error.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn without_a_driver_or_the_helper_that_is_needed_no_file_is_offered() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (driver, helper) = (folder.path().join("fuse"), folder.path().join(HELPER));
+        let check = |helper_in| check_driver_of(&driver, helper_in);
+        let folders = Some(vec![PathBuf::from("/nowhere"), folder.path().to_owned()]);
+        assert!(matches!(check(None), Err(FuseError::NoDriver(_))));
+        std::fs::write(&driver, "").expect("a writable folder");
+        assert!(check(None).is_ok(), "root needs no helper");
+        assert!(matches!(check(folders.clone()), Err(FuseError::NoHelper)));
+        std::fs::write(&helper, "").expect("a writable folder");
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&helper, executable).expect("it is its own");
+        assert!(check(folders).is_ok());
+    }
 }

@@ -2,9 +2,10 @@
 
 use crate::disks::operation::{Operation, Socket, SocketAction, descriptor_of};
 use crate::driver::reactor::Reactor;
+use crate::folder::check_folder;
 use crate::shard::ShardContext;
 use crate::sys;
-use rustix::fs::{Access, Mode};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -128,8 +129,7 @@ pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
 pub fn check_unix(path: &Path) -> io::Result<()> {
     is_stale(path)?;
     SocketAddrUnix::new(path)?;
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    Ok(rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+    check_folder(path)
 }
 
 /// Refuses a TCP address at which nobody can listen now.

@@ -1,7 +1,8 @@
 //! Where an image is written that a command makes: a new file, or a file or block device whose content it replaces.
 //!
 //! Invariants:
-//! - TARGET1. A file is replaced when the new one is complete and durable: until then it holds what it held.
+//! - TARGET1. A file is replaced when the new one is complete and durable: until then it holds what it held. Its name is durable when the
+//!   command ends.
 //! - TARGET2. What is replaced is used by no other program, is not what is read, and is no physical volume.
 
 use super::super::disks::{on_shard, unusable};
@@ -14,7 +15,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_api::{Code, Failure};
-use varve_os::{DiskFile, OpenError};
+use varve_os::{DiskFile, OpenError, sync_folder};
 use varve_vg::disks::identity::label_of;
 
 /// The least that can be locked as a disk.
@@ -81,7 +82,10 @@ impl Target {
     pub(super) fn finish(&self, end: u64) -> Result<(), Failure> {
         match self {
             Self::Device(..) => Ok(()),
-            Self::New(path) => cut(path, end),
+            Self::New(path) => {
+                cut(path, end)?;
+                sync_folder(path).map_err(|error| unwritable(path, &error))
+            }
             Self::File { path, .. } => {
                 let written = self.written();
                 cut(&written, end)?;
@@ -115,7 +119,8 @@ fn take_place(new: &Path, old: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(old)?;
     let _ = chown(new, Some(metadata.uid()), Some(metadata.gid()));
     set_permissions(new, metadata.permissions())?;
-    rename(new, old)
+    rename(new, old)?;
+    sync_folder(old)
 }
 
 /// TARGET2.
