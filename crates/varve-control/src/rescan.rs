@@ -246,9 +246,9 @@ impl Control {
         let Some(label) = label else {
             let text = path.display();
             if let Ok(Some(found)) = find_label(&self.metadata_disk(&file), &self.context.arena()).await {
-                let (id, witness) = (found.label.pv, found.witness);
+                let (id, source) = (found.label.pv, found.found_in);
                 let message =
-                    format!("{text} has lost its label; by {witness} it is the physical volume {id}");
+                    format!("{text} has lost its label; by {source} it is the physical volume {id}");
                 let help = format!("varve repair {text}, with the other disks of its group, makes it again");
                 return Err(Failure::new(Code::LabelDamaged, message).help(help));
             }

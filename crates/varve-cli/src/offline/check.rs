@@ -142,9 +142,9 @@ fn noted(open: &OpenGroup, note: &Note) -> Finding {
 
 /// A label, or all descriptions of a disk, that can be made again.
 fn lost_label(path: &str, found: &FoundLabel) -> Finding {
-    let witness = found.witness;
+    let source = found.found_in;
     let whose = found.group.as_ref().map_or("of no group".to_owned(), |group| format!("of group {group}"));
-    damaged("label", format!("{path}: a disk {whose} by {witness}: varve repair PATH… of its disks mends it"))
+    damaged("label", format!("{path}: a disk {whose} by {source}: varve repair PATH… of its disks mends it"))
 }
 
 /// The bytes of a volume that lie on disks which are not here: worth knowing, and damage only if these do not come.

@@ -11,7 +11,7 @@ use varve_api::{Code, Failure, Plan};
 use varve_block::{Access, Arena, IoError};
 use varve_os::ShardContext;
 use varve_vg::disks::create::signature;
-use varve_vg::disks::relabel::{FoundLabel, Witness, find_labels, write_found};
+use varve_vg::disks::relabel::{FoundLabel, LabelSource, find_labels, write_found};
 use varve_vg::{Absent, Disk, Note, OpenGroup, Stamp, scan};
 
 /// Mends what can be mended without a guess, and shows what a check finds then. Exit 7 if something is left.
@@ -94,15 +94,15 @@ async fn mend(context: &ShardContext, disks: Vec<Disk>) -> Result<Vec<String>, F
 
 /// What is done to a disk that has lost its label, or its descriptions, and what that overwrites.
 async fn relabelling(disk: &Disk, found: &FoundLabel, arena: &Arena) -> String {
-    let (path, sequence, witness) = (&disk.path, found.sequence, found.witness);
-    let said = match (&found.group, witness) {
-        (Some(group), Witness::Group) => format!(
+    let (path, sequence, source) = (&disk.path, found.sequence, found.found_in);
+    let said = match (&found.group, source) {
+        (Some(group), LabelSource::Group) => format!(
             "label {path} anew as the disk that group {group} misses: the group says so, by size or path, and nothing on the disk"
         ),
         (Some(group), _) => {
-            format!("label {path} anew as a disk of group {group}, as change {sequence} in {witness} says")
+            format!("label {path} anew as a disk of group {group}, as change {sequence} in {source} says")
         }
-        (None, _) => format!("label {path} anew as a physical volume of no group, as {witness} says"),
+        (None, _) => format!("label {path} anew as a physical volume of no group, as {source} says"),
     };
     match signature(&disk.device, arena).await {
         Ok(Some(other)) => format!("{said}, over {} (at byte {})", other.name, other.offset),

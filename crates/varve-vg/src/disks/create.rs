@@ -7,7 +7,7 @@ pub use crate::disks::disk::{DATA_OFFSET, RING_OFFSET, signature};
 
 use crate::disks::disk::{Disk, ReadProblem, read_label, write_label};
 use crate::disks::free_disk::FreeDisk;
-use crate::disks::relabel::{Witness, find_label};
+use crate::disks::relabel::{LabelSource, find_label};
 use crate::disks::tail::wipe_tail;
 use crate::size::format_size;
 use uuid::Uuid;
@@ -41,12 +41,12 @@ pub enum CreateProblem {
     #[error("it has a label: {0}")]
     Label(LabelError),
     /// It is a physical volume that has lost its label.
-    #[error("its label is lost; by {witness} it is the physical volume {pv}")]
+    #[error("its label is lost; by {found_in} it is the physical volume {pv}")]
     LabelLost {
         /// Which.
         pv: Uuid,
         /// What says so.
-        witness: Witness,
+        found_in: LabelSource,
     },
     /// It has no room for an extent.
     #[error("it has {}; a physical volume needs more than 1 MiB", format_size(*.0))]
@@ -108,7 +108,7 @@ pub async fn examine(device: &Device, overwrite: bool, arena: &Arena) -> Result<
         Err(_) => {}
     }
     if let Ok(Some(found)) = find_label(device, arena).await {
-        return Err(CreateProblem::LabelLost { pv: found.label.pv, witness: found.witness });
+        return Err(CreateProblem::LabelLost { pv: found.label.pv, found_in: found.found_in });
     }
     match signature(device, arena).await? {
         Some(signature) => Err(CreateProblem::Foreign(signature)),

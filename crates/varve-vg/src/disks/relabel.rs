@@ -41,9 +41,9 @@ pub enum RelabelError {
 /// Makes a path absolute, as groups have the paths of their disks.
 pub type Absolute = fn(&str) -> String;
 
-/// What says what a label was.
+/// Where it was found what a label was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Witness {
+pub enum LabelSource {
     /// The disk's last MiB.
     Tail,
     /// The disk's own metadata ring.
@@ -61,13 +61,13 @@ pub struct FoundLabel {
     pub group: Option<String>,
     /// The version of the group's description that says so.
     pub sequence: u64,
-    /// What says so.
-    pub witness: Witness,
+    /// Where that was found.
+    pub found_in: LabelSource,
     /// The version that its ring has lost with it, if so.
     slot: Option<Slot>,
 }
 
-impl fmt::Display for Witness {
+impl fmt::Display for LabelSource {
     fn fmt(&self, form: &mut fmt::Formatter<'_>) -> fmt::Result {
         form.write_str(match self {
             Self::Tail => "its last MiB",
@@ -101,7 +101,7 @@ pub async fn find_label(device: &Device, arena: &Arena) -> Result<Option<FoundLa
         label: label.unwrap_or(tail.label),
         group: text.map(|text| text.group.name),
         sequence,
-        witness: Witness::Tail,
+        found_in: LabelSource::Tail,
         slot: tail.slot.filter(|slot| newest.is_none_or(|newest| newest < slot.sequence)),
     }))
 }
@@ -158,7 +158,10 @@ pub fn find_by_group(
     let found = entries().filter_map(|pv| {
         let label = label_for(text, pv)?;
         let (group, sequence) = (Some(text.group.name.clone()), text.group.sequence);
-        Some((of(pv)?, FoundLabel { label, group, sequence, witness: Witness::Group, slot: slot(pv.id) }))
+        Some((
+            of(pv)?,
+            FoundLabel { label, group, sequence, found_in: LabelSource::Group, slot: slot(pv.id) },
+        ))
     });
     found.collect()
 }
@@ -213,7 +216,7 @@ fn label_of(slot: &Slot, size: u64) -> Option<FoundLabel> {
     let label = label_for(&description, entry)?;
     let fits = label.size <= size && description.group.id == slot.vg;
     let (group, sequence) = (Some(description.group.name.clone()), slot.sequence);
-    fits.then_some(FoundLabel { label, group, sequence, witness: Witness::Ring, slot: None })
+    fits.then_some(FoundLabel { label, group, sequence, found_in: LabelSource::Ring, slot: None })
 }
 
 /// The label of the disk that `text` calls `entry`, if it can be one.

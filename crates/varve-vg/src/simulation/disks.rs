@@ -3,7 +3,7 @@
 use super::{EXTENT, EXTENTS, Lab, RING, content, group_plan, pv_id, stamp};
 use crate::disks::create::{CreateProblem, NewLabel, create, examine, remove};
 use crate::disks::disk::{read_label, write_label};
-use crate::disks::relabel::{RelabelError, Witness, find_label, write_found};
+use crate::disks::relabel::{LabelSource, RelabelError, find_label, write_found};
 use crate::model::{PvName, Role, StorePolicy};
 use crate::plan::{Change, DiskChoice, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
@@ -539,7 +539,7 @@ fn a_lost_label_is_made_anew_from_the_disks_own_ring() {
     lab.disks[1].poke(0, &[0xa5; 8192]);
     assert_eq!(lab.survey([0, 1]).problems.len(), 1);
     let lost = found(1).expect("the ring is whole").expect("the label is not");
-    assert_eq!((lost.group.as_deref(), lost.sequence, lost.witness), (Some("data"), 2, Witness::Tail));
+    assert_eq!((lost.group.as_deref(), lost.sequence, lost.found_in), (Some("data"), 2, LabelSource::Tail));
     let same = Label { generation: label.generation, created: label.created, ..lost.label };
     assert_eq!(same, label, "RELABEL2");
     lab.world.run(write_found(&lab.disk(1), &lost, &arena)).expect("no faults");

@@ -1,7 +1,7 @@
 //! Tails: what is lost with the first copy of the metadata of any disks is there again, at any moment of a crash.
 
 use super::{Lab, content, group_plan, pv_id, stamp};
-use crate::disks::relabel::{Witness, find_label, find_labels, write_found};
+use crate::disks::relabel::{LabelSource, find_label, find_labels, write_found};
 use crate::disks::tail::TAIL_SIZE;
 use crate::injected_bug::{InjectedBug, inject};
 use crate::model::{Role, StorePolicy};
@@ -28,14 +28,14 @@ impl Lab {
     }
 
     /// Mends what `varve repair` mends.
-    async fn repair(&self) -> Vec<Witness> {
+    async fn repair(&self) -> Vec<LabelSource> {
         let (disks, arena) = (self.boot(&self.all()), self.world.arena());
-        let mut witnesses = Vec::new();
+        let mut sources = Vec::new();
         for (place, found) in find_labels(&disks, str::to_owned, &arena).await {
             write_found(&disks[place], &found, &arena).await.expect("no faults");
-            witnesses.push(found.witness);
+            sources.push(found.found_in);
         }
-        witnesses
+        sources
     }
 
     /// The only group, as all disks have it.
@@ -84,7 +84,7 @@ fn any_first_or_last_mib_of_any_disks_is_made_again() {
             drop(found);
             // The tails are there again, too.
             (0..DISKS).for_each(|number| lab.overwrite(number, false));
-            assert_eq!(lab.repair().await, [Witness::Tail; DISKS], "{mask}");
+            assert_eq!(lab.repair().await, [LabelSource::Tail; DISKS], "{mask}");
             assert_eq!(lab.reopened().await.group().entry().sequence, sequence, "{mask}");
         });
     }
@@ -99,7 +99,7 @@ fn a_disk_that_has_lost_both_copies_is_known_by_the_others() {
         drop(open);
         lab.overwrite(1, false);
         lab.overwrite(1, true);
-        assert_eq!(lab.repair().await, [Witness::Group], "RELABEL3: no other disk is missing");
+        assert_eq!(lab.repair().await, [LabelSource::Group], "RELABEL3: no other disk is missing");
         let found = lab.reopened().await;
         assert_eq!(content(found.group()), truth);
         assert_eq!(found.path(pv_id(1)), Some("/dev/sd1"));
