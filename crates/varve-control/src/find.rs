@@ -1,14 +1,14 @@
 //! From names to what is known by them.
 
 use super::Control;
-use super::known_group::KnownGroup;
+use super::group::known_group::KnownGroup;
 use crate::failures;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_vg::model::{Layout, LogicalVolume, Role};
 use varve_vg::names::VolumeName;
 use varve_volume::ShardHandle;
-use varve_volume::thin::ThinVolume;
+use varve_volume::content::thin::ThinVolume;
 
 /// A volume and where it is served.
 pub(super) struct LocatedVolume {

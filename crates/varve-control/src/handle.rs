@@ -1,11 +1,11 @@
 //! The way to the control: commands from any thread, and events of the volumes.
 
 use super::Control;
-use super::limited::Limits;
-use super::locks::Locks;
-use super::lost_disks::LostDisks;
+use super::group::locks::Locks;
+use super::host::limited::Limits;
+use super::host::lost_disks::LostDisks;
 use crate::failures;
-use crate::remembered::Remembered;
+use crate::host::remembered::Remembered;
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{FutureExt, select_all};
 use futures_util::{StreamExt, stream};
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use varve_api::{Cache, Code, Failure};
 use varve_block::{LocalFuture, Spawner};
+use varve_volume::doors::nbd::{DoorLimits, DoorResources};
 use varve_volume::events::{EventReceiver, VolumeEvent};
-use varve_volume::nbd::{DoorLimits, DoorResources};
 use varve_volume::{Host, NoAnswer, ShardHandle};
 
 /// A command.
@@ -102,16 +102,14 @@ impl ControlHandle {
                 image_dirs,
                 started: Cell::new(0),
                 stopping: Cell::new(false),
-                watch: super::watch::Watch::default(),
+                watch: super::status::watch::Watch::default(),
                 watching: RefCell::default(),
                 serving: RefCell::new(Some(serving)),
                 locks: Locks::default(),
                 stop_max,
                 faults: RefCell::default(),
-                moving: RefCell::default(),
-                converting: RefCell::default(),
                 committing: RefCell::default(),
-                records: super::known_jobs::Records::default(),
+                records: super::jobs::known_jobs::Records::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 limits: Limits::default(),
@@ -126,10 +124,10 @@ impl ControlHandle {
                 refused: RefCell::default(),
                 exports: RefCell::default(),
                 doors,
-                jobs: crate::job_list::Jobs::default(),
-                busy: RefCell::default(),
-                events: crate::events::Events::default(),
-                archive: super::archive::Archive::default(),
+                jobs: crate::jobs::job_list::Jobs::default(),
+                targets: Default::default(),
+                events: crate::status::events::Events::default(),
+                archive: super::host::archive::Archive::default(),
                 remembered: RefCell::new(remembered),
             });
             spawner.spawn(serve(Rc::clone(&control), spawner.clone(), called, events, served));

@@ -8,112 +8,43 @@
 //!   sees the last one's result.
 //! - CONTROL2. What is known of a group is what was last committed to its disks.
 
-mod abandoned;
-mod activate;
-mod activation;
-mod address;
-mod archive;
-mod array_log;
-mod array_policy;
-mod arrays;
-mod bases;
-mod change;
-mod clearing;
-mod committing;
-mod conversions;
-mod diff;
-mod disks;
-mod doors;
-mod events;
+mod backing;
+mod commands;
 mod exports;
 mod failures;
-mod figures;
 mod find;
-mod flatten;
-mod groups;
+mod group;
 mod handle;
-mod identity;
-mod image_commit;
-mod image_jobs;
-mod image_volumes;
-mod images;
+mod host;
 mod injected_bug;
-mod instant;
-mod job_list;
 mod jobs;
-mod known_disk;
-mod known_export;
-mod known_group;
-mod known_jobs;
-mod layers;
-mod layout;
-mod left_images;
-mod limited;
-mod locking;
-mod locks;
-mod looks;
-mod lost;
-mod lost_disks;
-mod mappers;
-mod moves;
-mod options;
-mod origins;
-mod over_commit;
-mod path_calls;
-mod policy;
-mod pool_check;
-mod pools;
-mod problems;
-mod quotas;
-mod rebuild;
-mod reconcile;
-mod records;
-mod remembered;
-mod removal;
-mod reopen;
-mod rescan;
-mod restore;
-mod rollback;
-mod scrub;
-mod shown_volume;
 #[cfg(test)]
 mod simulation;
-mod snapshot_change;
-mod snapshot_sets;
-mod snapshots;
-mod spares;
-mod split;
-mod stale;
-mod stalled;
-mod start;
-mod stop;
-mod store;
+mod status;
 #[cfg(test)]
 mod tests;
-mod thin;
-mod volume_map;
-mod volumes;
-mod watch;
 
-pub use change::shown as shown_plan;
+pub use commands::restore::{Lost, refuse_lost};
 pub use failures::state_unusable;
-pub use figures::Figures;
+pub use group::change::shown as shown_plan;
 pub use handle::{ControlHandle, ControlOptions};
-pub use job_list::Jobs;
-pub use remembered::Remembered;
-pub use restore::{Lost, refuse_lost};
+pub use host::remembered::Remembered;
+pub use jobs::job_list::Jobs;
+pub use status::figures::Figures;
 
-use crate::events::Events;
-use committing::Committing;
+use crate::status::events::Events;
+use exports::known_export::KnownExport;
 use futures_channel::oneshot;
 use futures_util::lock::Mutex;
-use known_disk::{DepartedDisk, KnownDisk};
-use known_export::KnownExport;
-use known_group::KnownGroup;
-use known_jobs::Records;
-use limited::Limits;
-use locks::Locks;
-use lost_disks::LostDisks;
+use group::known_group::KnownGroup;
+use group::locks::Locks;
+use host::known_disk::{DepartedDisk, KnownDisk};
+use host::limited::Limits;
+use host::lost_disks::LostDisks;
+use jobs::committing::Committing;
+use jobs::known_jobs::Records;
+use jobs::targets::JobTargets;
+use status::watch::Watch;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -123,12 +54,10 @@ use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, Health};
 use varve_format::version_of;
 use varve_vg::RefusedGroup;
-use varve_vg::model::PvName;
-use varve_volume::nbd::DoorResources;
+use varve_volume::doors::nbd::DoorResources;
 use varve_volume::spec::Accepts;
 use varve_volume::world::{ArchiveEntry, ArchivedText};
 use varve_volume::{Host, ShardHandle};
-use watch::Watch;
 
 /// How long a disk may take for a small read before it counts as silent.
 const PROBE: Duration = Duration::from_secs(1);
@@ -183,16 +112,11 @@ pub struct Control {
     jobs: Jobs,
     /// Those that stand in the texts of groups.
     records: Records,
-    /// Volumes on which a job works, and which one.
-    busy: RefCell<BTreeMap<Uuid, u64>>,
-    /// Disks of groups that are being emptied, and by which job.
-    moving: RefCell<BTreeMap<(Uuid, PvName), u64>>,
-    /// Volumes and pools that jobs convert.
-    converting: RefCell<BTreeSet<Uuid>>,
+    targets: JobTargets,
     /// Volumes whose images give what they hold to the images below them.
     committing: Committing,
     events: Events,
-    archive: archive::Archive,
+    archive: host::archive::Archive,
     remembered: RefCell<Remembered>,
 }
 
@@ -248,7 +172,7 @@ impl Control {
 
     /// A command ended with a panic.
     fn panicked(&self, payload: &(dyn std::any::Any + Send)) -> Failure {
-        let words = varve_volume::health::words(payload);
+        let words = varve_volume::lifecycle::health::words(payload);
         self.fault(format!("a command ended with a panic: {words}"));
         self.warn("daemon", &format!("a command ended with a panic: {words}"));
         failures::internal(&words)

@@ -1,6 +1,6 @@
 //! The control on shards of a simulated host, where a test can make two changes at once, or break what lies below.
 
-use super::quotas::first_quota;
+use super::group::quotas::first_quota;
 use super::*;
 use crate::simulation::host::Host;
 use futures_util::future::{join, join_all};
@@ -16,12 +16,12 @@ use varve_api::{
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::FaultPlan;
 use varve_vg::names::VolumeName;
-use varve_volume::metadata;
-use varve_volume::open;
-use varve_volume::pool_check;
-use varve_volume::progress::Progress;
-use varve_volume::quota::CacheQuota;
-use varve_volume::retire;
+use varve_volume::copies::pool_check;
+use varve_volume::copies::progress::Progress;
+use varve_volume::lifecycle::open;
+use varve_volume::lifecycle::retire;
+use varve_volume::opened::metadata;
+use varve_volume::opened::quota::CacheQuota;
 use varve_volume::{DoorOf, ShardContext};
 
 mod archive;

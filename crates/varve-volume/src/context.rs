@@ -3,9 +3,9 @@
 //! Invariant CONTEXT1: a shard's loop alone owns what lives there; it is made, used and dropped on the shard's thread, and goes
 //! with the loop, even if a context is still held somewhere.
 
-use super::health::{Health, Seat};
 use super::host::Host;
-use super::open_pool::OpenPool;
+use super::lifecycle::health::{Health, Seat};
+use super::opened::open_pool::OpenPool;
 use super::state::ShardState;
 use super::volume_stack::VolumeStack;
 use std::cell::RefCell;

@@ -3,8 +3,8 @@
 //! Invariant EXTENTS1: extents follow each other without a gap, and none is empty. Where a run moves, the place that counts is
 //! reported as soon as the volume is led there.
 
+use crate::copies::movable::Moves;
 use crate::failures;
-use crate::movable::Moves;
 use crate::volume_stack::VolumeStack;
 use varve_api::Failure;
 use varve_block::{Access, Device, Extent, IoError, Location, MapAnswer, MapIntent, MapPiece, yield_now};

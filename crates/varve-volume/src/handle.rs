@@ -5,8 +5,8 @@
 
 use super::context::{ShardContext, Used};
 use super::events::EventSender;
-use super::health::drop_quietly;
 use super::host::Host;
+use super::lifecycle::health::drop_quietly;
 use super::no_answer::NoAnswer;
 use crate::world::World;
 use futures_channel::{mpsc, oneshot};
@@ -142,7 +142,7 @@ impl<T> Future for Work<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::health::Health;
+    use crate::lifecycle::health::Health;
     use crate::testing::shard;
     use std::cell::Cell;
     use std::rc::Rc;

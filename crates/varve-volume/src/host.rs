@@ -1,11 +1,11 @@
 //! What a volume is given of its shard: the world, the way up to the control, and the count of its clients' requests.
 
-use super::arrays::Arrays;
+use super::copies::movable::Moves;
 use super::events::{EventSender, VolumeEvent};
-use super::mappers::Mappers;
-use super::movable::Moves;
 use super::no_answer::NoAnswer;
-use super::open_images::Images;
+use super::opened::arrays::Arrays;
+use super::opened::mappers::Mappers;
+use super::opened::open_images::Images;
 use crate::failures;
 use crate::world::{DiskRef, Files, World};
 use futures_channel::oneshot;

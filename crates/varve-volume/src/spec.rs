@@ -1,7 +1,7 @@
 //! What a volume is to be made of: from the control to the volume's shard.
 
 use super::layers::Image;
-use super::quota::CacheQuota;
+use super::opened::quota::CacheQuota;
 use crate::world::DiskRef;
 use std::collections::BTreeMap;
 use varve_block::Portal;

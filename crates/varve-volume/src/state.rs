@@ -1,8 +1,8 @@
 //! The things of one shard: volumes and pools in use, where their doors lead, and listening sockets.
 
-use super::nbd::NbdSocket;
-use super::open_pool::OpenPool;
-use super::top::Top;
+use super::doors::nbd::NbdSocket;
+use super::doors::top::Top;
+use super::opened::open_pool::OpenPool;
 use super::volume_stack::VolumeStack;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

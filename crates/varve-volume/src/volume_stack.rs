@@ -14,20 +14,20 @@
 //!
 //! What is done with snapshots is in `snapshots.rs`, what a store does by itself in `open_store.rs`.
 
-use super::gate::Gate;
-use super::health::Health;
+use super::content::thin::{Thin, ThinFacts};
+use super::copies::movable::Moves;
+use super::doors::gate::Gate;
+use super::doors::top::Top;
+use super::doors::traffic::{Counters, counted};
 use super::host::Host;
-use super::images;
-use super::mappers::MapperFacts;
-use super::movable::Moves;
-use super::open_array::{Owner, device_of};
-use super::open_store::{OpenStore, StoreFacts};
-use super::placement::Placement;
-use super::quota::CacheQuota;
+use super::lifecycle::health::Health;
+use super::lifecycle::placement::Placement;
+use super::opened::images;
+use super::opened::mappers::MapperFacts;
+use super::opened::open_array::{Owner, device_of};
+use super::opened::open_store::{OpenStore, StoreFacts};
+use super::opened::quota::CacheQuota;
 use super::spec::{Accepts, ActivationSpec, Disks};
-use super::thin::{Thin, ThinFacts};
-use super::top::Top;
-use super::traffic::{Counters, counted};
 use crate::failures;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};

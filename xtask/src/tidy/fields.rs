@@ -10,7 +10,7 @@ const FIELDS_MAX: usize = 12;
 
 /// Types with more, by the files that define them, and how many. The list is to shrink.
 const MEASURED: [(&str, &str, usize); 19] = [
-    ("crates/varve-control/src/lib.rs", "Control", 37),
+    ("crates/varve-control/src/lib.rs", "Control", 36),
     ("crates/varve-daemon/src/config.rs", "Config", 14),
     ("crates/varve-export/src/nbd/connection.rs", "Connection", 23),
     ("crates/varve-export/src/nbd/receive_buffer.rs", "ReceiveBuffer", 14),
@@ -26,8 +26,8 @@ const MEASURED: [(&str, &str, usize); 19] = [
     ("crates/varve-target/src/snapshot/mod.rs", "SnapshotStore", 25),
     ("crates/varve-target/src/thin/mod.rs", "Pool", 20),
     ("crates/varve-target/src/thin/lifecycle/volume.rs", "Volume", 17),
-    ("crates/varve-volume/src/growth.rs", "Growth", 13),
-    ("crates/varve-volume/src/open_pool.rs", "PoolFacts", 16),
+    ("crates/varve-volume/src/opened/growth.rs", "Growth", 13),
+    ("crates/varve-volume/src/opened/open_pool.rs", "PoolFacts", 16),
     ("crates/varve-volume/src/volume_stack.rs", "VolumeStack", 14),
 ];
 /// Derived traits of a type whose fields are a format: how many there are is for who reads it to say.

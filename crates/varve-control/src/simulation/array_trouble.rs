@@ -4,8 +4,8 @@ use super::daemon::Daemon;
 use super::trouble::{Fault, Trouble};
 use super::{Event, History, Kind, log};
 use crate::Control;
-use crate::arrays::KnownArray;
-use crate::known_group::KnownGroup;
+use crate::commands::arrays::KnownArray;
+use crate::group::known_group::KnownGroup;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
@@ -174,7 +174,7 @@ impl Daemon {
                         let log = space.layout.log().map(|log| log.area.pv);
                         let is_sound = !space.layout.members().is_empty()
                             && log != Some(disk.name)
-                            && !control.converting.borrow().contains(&volume.id);
+                            && !control.targets.converting.borrow().contains(&volume.id);
                         for area in space.areas().filter(|area| area.pv == disk.name) {
                             if !is_sound {
                                 return Vec::new();
@@ -213,7 +213,7 @@ impl Daemon {
         self.subjects(move |control, array| {
             let policy = array.volume.array_policy.unwrap_or_default();
             let is_fit = !is_prompt || policy.slow_after_ms <= PROMPT_MS;
-            array.store.is_none() && is_fit && !control.converting.borrow().contains(&array.volume.id)
+            array.store.is_none() && is_fit && !control.targets.converting.borrow().contains(&array.volume.id)
         })
         .await
     }

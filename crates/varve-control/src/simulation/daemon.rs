@@ -4,7 +4,7 @@ use super::host::Host;
 use super::model::{Lists, Model};
 use super::remote::Imported;
 use crate::failures;
-use crate::known_group::KnownGroup;
+use crate::group::known_group::KnownGroup;
 use crate::{ControlHandle, ControlOptions};
 use futures_channel::oneshot;
 use std::collections::{BTreeMap, BTreeSet};

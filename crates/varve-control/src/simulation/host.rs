@@ -5,7 +5,7 @@
 use super::mapper::{MAPPERS, MapperLink, Mappers};
 use super::model::base_content;
 use super::remote::{Imported, portal_of};
-use crate::remembered::Remembered;
+use crate::host::remembered::Remembered;
 use futures_channel::mpsc;
 use futures_util::StreamExt;
 use std::any::Any;

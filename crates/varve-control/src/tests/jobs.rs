@@ -1,7 +1,7 @@
 //! Tests of jobs in the texts of groups, of what is done in several groups, and of the numbers of jobs.
 
 use super::*;
-use crate::known_group::KnownGroup;
+use crate::group::known_group::KnownGroup;
 use varve_api::{PhysicalVolumeMove, SnapshotRemove};
 use varve_block::UnixTime;
 use varve_vg::Change;

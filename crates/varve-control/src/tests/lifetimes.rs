@@ -2,7 +2,7 @@
 
 use super::losses::{live, live_until, make_group};
 use super::*;
-use crate::clearing::places_of;
+use crate::jobs::clearing::places_of;
 use varve_api::{Commit, Flatten, JobState, SnapshotRemove};
 use varve_block::host::DiskState;
 use varve_format::qcow2::Backing;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 use varve_block::Device;
 use varve_volume::ShardContext;
-use varve_volume::open;
+use varve_volume::lifecycle::open;
 
 /// Longer than a rollback takes to begin; how long one that must not begin yet is looked at.
 const LOOK: Duration = Duration::from_secs(1);

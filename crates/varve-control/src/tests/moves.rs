@@ -2,7 +2,7 @@
 
 use super::jobs::{accept_again, until};
 use super::*;
-use crate::known_group::KnownGroup;
+use crate::group::known_group::KnownGroup;
 use varve_api::{Convert, Job, PhysicalVolumeMove};
 use varve_vg::model::{PvName, Store};
 

@@ -1,14 +1,15 @@
 //! Tests of what holds while volumes are served: doors, stores, sets of snapshots, gates, moves.
 
 use super::*;
-use crate::known_export::{KnownExport, Open};
-use crate::remembered::RememberedExport;
+use crate::exports::known_export::{KnownExport, Open};
+use crate::host::remembered::RememberedExport;
 use crate::simulation::remote::Imported;
 use futures_util::future::join3;
 use std::sync::{Arc, Mutex};
 use varve_api::{Convert, PhysicalVolumeMove};
 use varve_block::{Device, Portal};
 use varve_export::fuse::{FuseCounters, FuseError};
+use varve_vg::model::PvName;
 use varve_volume::ShardHandle;
 use varve_volume::world::FileDoor;
 

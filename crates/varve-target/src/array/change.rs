@@ -1,8 +1,8 @@
 //! Changes: the log first, then all members, then the acknowledgement.
 
-use super::log::Stop;
+use super::dirty_log::log::Stop;
 use super::{Array, InjectedBug, combine, lost};
-use crate::array::election::may_go_on;
+use crate::array::opening::election::may_go_on;
 use crate::journal::Turn;
 use futures_util::future::join;
 use std::ops::Range;

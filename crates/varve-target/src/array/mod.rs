@@ -20,65 +20,50 @@
 //! - ARRAYIO6. While a data member of ddraid is missing, what is written is in the log first.
 //! - ARRAYIO7. A read writes no record.
 
-mod as_it_lies;
-mod background;
 mod change;
 mod checksum_pages;
 mod checksums;
 mod combine;
 mod counters;
 mod device;
-mod election;
+mod dirty_log;
 mod error;
-mod find;
 mod geometry;
 mod injected_bug;
-mod log;
-mod log_change;
-mod log_copy;
-mod log_disk;
-mod lost;
-mod lost_regions;
 mod members;
-mod mend;
+mod opening;
 mod options;
-mod pace;
 mod publish;
 mod read;
-mod recover;
 mod region_set;
-mod region_work;
 mod regions;
-mod replay;
 mod resize;
-mod resync;
-mod scrub;
 mod slow;
 mod sound;
-mod stamps;
 mod status;
+mod upkeep;
 
-pub use as_it_lies::as_it_lies;
+pub use dirty_log::log_disk::LogDiskStatus;
 pub use error::ArrayError;
 pub use geometry::ArrayLayout;
 pub use injected_bug::InjectedBug;
-pub use log_disk::LogDiskStatus;
+pub use opening::as_it_lies::as_it_lies;
 pub use options::{ArrayOptions, ArraySpec, Member, Rates};
-pub use scrub::{ScrubError, ScrubOptions, ScrubReport};
 pub use status::{ArrayStatus, MemberStatus};
+pub use upkeep::scrub::{ScrubError, ScrubOptions, ScrubReport};
 pub use varve_format::array::{MemberState, Uuid};
 pub use varve_format::text::MEMBER_METADATA_SIZE_MIN as METADATA_SIZE_MIN;
 pub use varve_format::text::ReadPolicy;
 
 use crate::journal::Latch;
 use checksums::Checksums;
-use log::Log;
-use log_disk::LogDisk;
-use lost_regions::Lost;
+use dirty_log::log::Log;
+use dirty_log::log_disk::LogDisk;
 use members::Members;
 use regions::Regions;
 use std::cell::Cell;
 use std::time::Duration;
+use upkeep::lost_regions::Lost;
 use varve_block::{Gate, IoError, LockMode, Notify, RangeGuard, RangeLock, Shape};
 
 /// An array, open.
@@ -118,7 +103,7 @@ pub struct Array {
     /// As [`ArrayOptions::release_delay`].
     release_delay: Cell<Duration>,
     /// Of the work that makes members equal.
-    pace: pace::Pace,
+    pace: upkeep::pace::Pace,
     is_closed: Cell<bool>,
     /// Something has changed that the background work or an observer waits for, and how often.
     changed: Notify,

@@ -9,9 +9,9 @@
 //!   ring is used again after that.
 //! - PUBLISH3. A member that fails meanwhile is away in the next superblock, before any request goes on.
 
-use super::election::may_go_on;
+use super::dirty_log::log::{Holder, LOG_COPIES};
 use super::geometry::kind_of;
-use super::log::{Holder, LOG_COPIES};
+use super::opening::election::may_go_on;
 use super::{Array, ArrayLayout, InjectedBug, Uuid};
 use futures_util::future::{join, join_all};
 use varve_block::{Completion, Device, Durability, Extent, Io, IoError, LockMode};

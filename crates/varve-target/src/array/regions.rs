@@ -7,7 +7,7 @@
 //! - REGIONS3. What the log says is dirty is at least what is active and marked, and what is not in sync.
 
 use super::region_set::RegionSet;
-use super::region_work::{RegionWork, RegionWorks};
+use super::upkeep::region_work::{RegionWork, RegionWorks};
 use crate::number_map::NumberMap;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

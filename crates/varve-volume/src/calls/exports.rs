@@ -3,9 +3,9 @@
 //! Invariant EXPORTCALL1: a socket whose last export is gone is closed.
 
 use crate::context::ShardContext;
-use crate::export_target::{ReachedFrom, Target};
+use crate::doors::export_target::{ReachedFrom, Target};
+use crate::doors::nbd::{DoorResources, NbdSocket};
 use crate::handle::{Answer, ShardHandle};
-use crate::nbd::{DoorResources, NbdSocket};
 use crate::world::Place;
 use std::io;
 use std::rc::Rc;

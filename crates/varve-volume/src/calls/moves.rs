@@ -3,11 +3,11 @@
 
 use super::volumes::VolumeCalls;
 use crate::context::ShardContext;
-use crate::conversions::{self, Part};
+use crate::copies::conversions::{self, Part};
+use crate::copies::{moves, split};
 use crate::handle::Answer;
-use crate::reconcile::Wanted;
+use crate::lifecycle::reconcile::Wanted;
 use crate::spec::Disks;
-use crate::{moves, split};
 use varve_api::Failure;
 use varve_vg::model::PvName;
 

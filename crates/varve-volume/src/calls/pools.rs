@@ -1,14 +1,14 @@
 //! Calls that concern a thin pool, its volumes, and the origins of these.
 
+use crate::content::origins::{self, Above, Below, Gone};
+use crate::content::thin::ThinVolume;
+use crate::content::thin_volumes::{self, State};
 use crate::context::ShardContext;
+use crate::copies::pool_check;
+use crate::copies::progress::Progress;
 use crate::handle::{Answer, ShardHandle};
-use crate::open_pool::PoolFacts;
-use crate::origins::{self, Above, Below, Gone};
-use crate::pool_check;
-use crate::progress::Progress;
+use crate::opened::open_pool::PoolFacts;
 use crate::spec::ActivationSpec;
-use crate::thin::ThinVolume;
-use crate::thin_volumes::{self, State};
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::Failure;

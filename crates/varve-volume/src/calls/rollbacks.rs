@@ -1,11 +1,11 @@
 //! Calls that roll a volume back to a snapshot.
 
 use super::volumes::VolumeCalls;
+use crate::content::snapshot_facts::RollbackPoint;
 use crate::context::ShardContext;
+use crate::copies::progress::Progress;
 use crate::failures;
 use crate::handle::Answer;
-use crate::progress::Progress;
-use crate::snapshot_facts::RollbackPoint;
 use crate::volume_stack::VolumeStack;
 use futures_util::future::{Either, select};
 use std::rc::Rc;

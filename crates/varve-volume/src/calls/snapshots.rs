@@ -1,13 +1,13 @@
 //! Calls that concern the snapshots of a volume.
 
 use super::volumes::VolumeCalls;
-use crate::barrier::Barrier;
+use crate::content::barrier::Barrier;
+use crate::content::instant::{self, NewSnapshots};
+use crate::content::snapshot_facts::{Leaving, SnapshotFacts, Target};
 use crate::context::ShardContext;
+use crate::copies::progress::Progress;
 use crate::extents::Extents;
 use crate::handle::Answer;
-use crate::instant::{self, NewSnapshots};
-use crate::progress::Progress;
-use crate::snapshot_facts::{Leaving, SnapshotFacts, Target};
 use crate::volume_stack::VolumeStack;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,18 +1,19 @@
 //! Calls that concern a volume as a whole: whether it is in use, its size, its stores, its image, its array.
 
+use crate::content::origins;
+use crate::content::snapshot_facts::Target;
 use crate::context::ShardContext;
+use crate::copies::image_jobs::{self, Below, ImageWork};
+use crate::copies::progress::Progress;
+use crate::copies::scrub::{self, Scrubbed};
+use crate::failures;
 use crate::handle::{Answer, ShardHandle};
-use crate::image_jobs::{self, Below, ImageWork};
-use crate::losses::DoorOf;
-use crate::mappers::MapperFacts;
-use crate::origins;
-use crate::progress::Progress;
-use crate::reconcile::{self, Wanted};
-use crate::scrub::{self, Scrubbed};
-use crate::snapshot_facts::Target;
+use crate::lifecycle::losses::DoorOf;
+use crate::lifecycle::reconcile::{self, Wanted};
+use crate::lifecycle::{open, reopen, retire};
+use crate::opened::mappers::MapperFacts;
 use crate::spec::{ActivationSpec, Disks};
 use crate::volume_stack::{VolumeFacts, VolumeStack};
-use crate::{failures, open, reopen, retire};
 use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;

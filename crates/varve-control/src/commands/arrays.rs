@@ -1,0 +1,455 @@
+//! Arrays: how their members do; members taken out of use, and others put in their places.
+//!
+//! Invariants:
+//! - DETACH1. No member is detached whose array would lose data by that, as the array itself says: so it must be in use.
+//! - DETACH2. A member is away, and nothing of it is used any more, before the extents on its disk are freed.
+
+use super::layout::shown_array;
+use crate::Control;
+use crate::failures;
+use crate::find::{LocatedVolume, volume_name};
+use crate::group::change::shown;
+use crate::group::known_group::KnownGroup;
+use crate::host::known_disk::KnownDisk;
+use std::path::Path;
+use uuid::Uuid;
+use varve_api::{ArrayFail, ArrayReplace, Changed, Code, Failure, PhysicalVolumeReplace, Plan, VolumeArray};
+use varve_block::host::DiskState;
+use varve_target::array::{ArrayStatus, MemberState, MemberStatus};
+use varve_vg::Change;
+use varve_vg::model::{Group, Layout, LogicalVolume, PhysicalVolume, PvName, Space, spaces};
+use varve_volume::ShardHandle;
+
+/// An array of a volume or pool.
+#[derive(Clone)]
+pub(crate) struct KnownArray {
+    pub(crate) id: Uuid,
+    /// The volume or pool.
+    pub(crate) volume: LogicalVolume,
+    /// The store that it is, if it is one.
+    pub(crate) store: Option<Uuid>,
+    /// Where the volume is served.
+    pub(crate) home: Option<ShardHandle>,
+    /// Why it is not served, if so.
+    pub(crate) unusable: Option<Failure>,
+    /// How it does, if it is open.
+    pub(crate) status: Option<ArrayStatus>,
+}
+
+impl KnownArray {
+    /// What of the volume it is, for a sentence: its bytes, or a snapshot store.
+    pub(crate) fn of_what(&self) -> &'static str {
+        if self.store.is_some() { "a snapshot store of " } else { "" }
+    }
+
+    fn space(&self) -> Space<'_> {
+        let store = self.store.and_then(|id| self.volume.stores().find(|store| store.id == id));
+        store.map_or(self.volume.space(), |store| store.space())
+    }
+
+    /// The disk that has its log, if its members do not.
+    pub(crate) fn log_disk(&self) -> Option<PvName> {
+        self.space().layout.log().map(|log| log.area.pv)
+    }
+
+    /// The place of the member on `disk`.
+    pub(crate) fn place_on(&self, disk: PvName) -> Option<usize> {
+        let (space, members) = (self.space(), self.space().layout.members().len());
+        (0..members).find(|place| space.areas_of_member(*place).any(|area| area.pv == disk))
+    }
+
+    /// What its member on `disk` is worth, if it has one there; none if it is not open.
+    pub(crate) fn state_on(&self, disk: PvName) -> Option<Option<MemberState>> {
+        let place = self.place_on(disk)?;
+        Some(self.status.as_ref().and_then(|status| Some(status.members.get(place)?.state)))
+    }
+
+    /// Whether the array is open and does without the member in `place`.
+    fn is_away(&self, place: usize) -> bool {
+        let member = self.status.as_ref().and_then(|status| status.members.get(place));
+        member.is_some_and(|member| member.state == MemberState::Away)
+    }
+
+    /// DETACH1, of the member in `place` of `name`.
+    fn refuse_loss(&self, name: &str, place: usize) -> Result<(), Failure> {
+        let unusable = || {
+            let message = format!("{name} is not in use: what its members are worth is not known");
+            let noun = if self.volume.is_pool() { "pool" } else { "lv" };
+            Failure::new(Code::VolumeUnusable, message).help(format!("varve {noun} activate {name}"))
+        };
+        if let Some(failure) = &self.unusable {
+            return Err(failure.clone());
+        }
+        let status = self.status.as_ref().ok_or_else(unusable)?;
+        let layout = self.space().layout;
+        let needed = layout.members().len() - layout.tolerates();
+        let has_all =
+            |(other, member): &(usize, &MemberStatus)| *other != place && member.state == MemberState::InSync;
+        let others = status.members.iter().enumerate().filter(has_all).count();
+        let is_away = status.members.get(place).is_none_or(|member| member.state == MemberState::Away);
+        if !status.lost_regions.is_empty() {
+            let count = status.lost_regions.len();
+            let message = format!(
+                "{}{name} needs this member: the power failed, and {count} regions can be read only when it returns",
+                self.of_what()
+            );
+            return Err(Failure::new(Code::VolumeBusy, message).help(format!(
+                "bring its disk back: varve pv scan PATH; or give up what was being written there: \
+                 varve array rebuild {name} --accept-stale all"
+            )));
+        }
+        let problem = if others < needed {
+            "the other members do not have all of its data"
+        } else if status.unsynced > 0 && !is_away {
+            "its members are being made equal since a crash"
+        } else {
+            return Ok(());
+        };
+        let what = self.of_what();
+        Err(Failure::new(Code::VolumeBusy, format!("{what}{name} needs this member: {problem}"))
+            .help(format!("varve array show {name}; try again when the others are in sync")))
+    }
+}
+
+impl Control {
+    /// The arrays of a volume or pool: its own, and those of its snapshot stores.
+    pub async fn show_arrays(&self, text: &str) -> Result<Vec<VolumeArray>, Failure> {
+        let located = self.find_array(text)?;
+        let arrays = self.arrays_of(located.group, |volume| volume.id == located.volume.id).await?;
+        self.shown_arrays(located.group, &arrays)
+    }
+
+    /// Takes the members of a volume's arrays on a disk out of use.
+    pub async fn fail_members(
+        &self,
+        text: &str,
+        request: ArrayFail,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let _lock = self.lock_of(text).await?;
+        let located = self.find_array(text)?;
+        let id = self.group_disk(located.group, &request.disk).await?;
+        let logs = self.logs_on(located.group, id, |volume| volume.id == located.volume.id).await?;
+        let members = match logs.is_empty() {
+            true => self.members_at(text, &located, &request.disk).await?,
+            false => self.members_on(located.group, id, |volume| volume.id == located.volume.id).await?,
+        };
+        if request.dry_run {
+            let step = |(array, place): &(KnownArray, usize)| {
+                format!("would take member {place} of {}{text} out of use", array.of_what())
+            };
+            let log = |_: &KnownArray| format!("would take the log disk of {text} out of use");
+            let steps = members.iter().map(step).chain(logs.iter().map(log));
+            return Ok(Changed::Planned(Plan::of_steps(steps.collect())));
+        }
+        for (array, place) in &members {
+            let Some(home) = &array.home else { continue };
+            home.array(array.id).withdraw_member(*place).await.map_err(failures::gone)??;
+        }
+        self.withdraw_logs(&logs).await?;
+        self.event(text, &format!("what lies on {} taken out of use", request.disk));
+        self.show_arrays(text).await.map(Changed::Done)
+    }
+
+    /// The members of a volume's arrays on a disk, one at least, each of which may be detached (DETACH1).
+    pub(crate) async fn members_at(
+        &self,
+        text: &str,
+        located: &LocatedVolume,
+        disk: &str,
+    ) -> Result<Vec<(KnownArray, usize)>, Failure> {
+        let id = self.group_disk(located.group, disk).await?;
+        let members = self.members_on(located.group, id, |volume| volume.id == located.volume.id).await?;
+        if members.is_empty() {
+            let message = format!("no array of {text} has a member on {disk}");
+            let failure = Failure::new(Code::PhysicalVolumeNotFound, message);
+            return Err(failure.help(format!("varve array show {text}")));
+        }
+        Ok(members)
+    }
+
+    /// Puts the members of a volume's arrays that lie on a disk on others.
+    pub async fn replace_members(
+        &self,
+        text: &str,
+        request: ArrayReplace,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let _lock = self.lock_of(text).await?;
+        let located = self.find_array(text)?;
+        let from = self.group_disk(located.group, &request.disk).await?;
+        let words = format!("array replace {text} {}", request.disk);
+        let only = Some(located.volume.name);
+        self.replace(located.group, (from, request.to.as_slice()), only, &words, request.dry_run).await
+    }
+
+    /// Puts all members of arrays that lie on a disk on others.
+    pub async fn replace_disk(
+        &self,
+        request: PhysicalVolumeReplace,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let (group, _) = self.disk_of_any(&request.from).await?;
+        let _lock = self.lock_of(&group.to_string()).await?;
+        let (group, from) = self.disk_of_any(&request.from).await?;
+        let words = format!("pv replace {}", request.from);
+        self.replace(group, (from, request.to.as_slice()), None, &words, request.dry_run).await
+    }
+
+    /// Puts the members of arrays that lie on a disk, all or those of one volume, on others. The caller has the lock of the group.
+    pub(crate) async fn replace(
+        &self,
+        group: Uuid,
+        (from, to): (Uuid, &[String]),
+        only: Option<String>,
+        words: &str,
+        dry_run: bool,
+    ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
+        let is_meant = |volume: &LogicalVolume| only.as_ref().is_none_or(|name| volume.name == *name);
+        let disks = self.disk_choice(group, to).await?;
+        let change = Change::ReplaceMembers { from, volume: only.clone(), id: self.new_id(), disks };
+        let commits = self.commits(group).await;
+        let mut planned = commits.plan(group, change.clone(), words)?;
+        let members = self.members_on(group, from, is_meant).await?;
+        let logs = self.logs_on(group, from, is_meant).await?;
+        let touched = members.iter().map(|(array, _)| array.volume.id);
+        let touched: Vec<Uuid> = touched.chain(logs.iter().map(|array| array.volume.id)).collect();
+        let is_away = members.iter().any(|(array, place)| array.is_away(*place));
+        let failed = self.disks_to_mark(group, from, only.is_none(), is_away)?;
+        let mut given_up = members.clone();
+        for disk in failed.iter().filter(|disk| **disk != from) {
+            given_up.extend(self.members_on(group, *disk, |_| true).await?);
+        }
+        if dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        // Nothing that waits for space is inside of an array (CHANGE2 of `change.rs`).
+        self.detach_logs_on(group, from, is_meant).await?; // LOGCHANGE1 of `array_log.rs`
+        self.fail_all(&given_up).await?; // DETACH2
+        if !failed.is_empty() {
+            let missing = Change::MarkMissing { missing: failed.clone(), returned: Vec::new() };
+            commits.make(group, missing, &format!("{words}: it has failed")).await?;
+            let open = self.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
+            if let Some(mut open) = open {
+                failed.iter().for_each(|disk| open.leave_out(*disk));
+                self.put_open(group, open);
+            }
+            planned = commits.plan(group, change, words)?;
+        }
+        commits.commit(group, planned, Vec::new()).await?;
+        drop(commits);
+        self.reconcile(group).await;
+        let replaced = |volume: &LogicalVolume| touched.contains(&volume.id);
+        let arrays = self.arrays_of(group, replaced).await?;
+        self.shown_arrays(group, &arrays).map(Changed::Done)
+    }
+
+    /// The disks that have failed, so that they are to be recorded as missing: a commit reaches all disks of the group that are not.
+    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be detached. `is_away`: an array does
+    /// without its member there.
+    fn disks_to_mark(
+        &self,
+        group: Uuid,
+        from: Uuid,
+        gives_up_all: bool,
+        is_away: bool,
+    ) -> Result<Vec<Uuid>, Failure> {
+        let disks = self.disks.borrow();
+        self.with_group(group, |known| {
+            let has_failed = |disk: &&PhysicalVolume| {
+                let file = known.paths.get(&disk.id).and_then(|path| disks.get(Path::new(path)));
+                let is_out = |known: &KnownDisk| known.file.state() != DiskState::InUse;
+                // Its state changes with the first durable write that fails, which would be the one of this commit.
+                let is_given_up = |known: &KnownDisk| {
+                    is_away && known.file.counters().errors > 0 && self.lost_disks.is_ejected(disk.id)
+                };
+                let may_be_given_up = gives_up_all && disk.id == from;
+                !disk.missing
+                    && file.is_some_and(|known| is_out(known) || may_be_given_up && is_given_up(known))
+            };
+            let failed = || known.group.physical_volumes().iter().filter(has_failed);
+            let holds_more = |disk: &&PhysicalVolume| {
+                let mut spaces = known.group.logical_volumes().iter().flat_map(spaces);
+                let is_on = |space: Space<'_>| space.areas().any(|area| area.pv == disk.name);
+                !gives_up_all
+                    || (disk.id != from
+                        && spaces.any(|space| space.layout.members().is_empty() && is_on(space)))
+            };
+            let Some(disk) = failed().find(holds_more) else {
+                return Ok(failed().map(|disk| disk.id).collect());
+            };
+            let path = known.path_of(disk.id);
+            let message = format!("{path} has failed, and its group counts on it still");
+            Err(Failure::new(Code::MediumFailed, message).help(format!(
+                "varve pv replace {path}, or varve pv scan, which opens it anew or finds it missing"
+            )))
+        })?
+    }
+
+    /// Refuses that a volume or pool becomes as large as in `after` while regions of its array cannot be read, and would become larger
+    /// with it: what can be read beside them could be no more.
+    pub(crate) async fn refuse_wider_loss(
+        &self,
+        group: Uuid,
+        volume: Uuid,
+        after: &Group,
+    ) -> Result<(), Failure> {
+        let entry = after.logical_volumes().iter().find(|entry| entry.id == volume);
+        let size = entry.map_or(0, |entry| after.bytes(entry.extents));
+        for array in self.arrays_of(group, |known| known.id == volume).await? {
+            let own = array.status.as_ref().filter(|_| array.store.is_none());
+            if own.is_some_and(|status| status.widens_lost_regions(size)) {
+                let name = self.subject(volume);
+                let message = format!(
+                    "regions of {name} wait for a member, and would take others with them in so large an array"
+                );
+                return Err(Failure::new(Code::VolumeBusy, message).help(format!(
+                    "varve array show {name}; extend it when all can be read, or accept their loss first: \
+                     varve array rebuild {name} --accept-stale all"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    async fn fail_all(&self, members: &[(KnownArray, usize)]) -> Result<(), Failure> {
+        for (array, place) in members {
+            let (id, place) = (array.id, *place);
+            let Some(home) = &array.home else { continue };
+            let failed = home.array(id).fail_member(place);
+            failed.await.map_err(failures::gone)??;
+        }
+        Ok(())
+    }
+
+    /// The members on `disk` of the arrays of volumes that are meant, each of which may be detached (DETACH1).
+    async fn members_on(
+        &self,
+        group: Uuid,
+        disk: Uuid,
+        is_meant: impl Fn(&LogicalVolume) -> bool,
+    ) -> Result<Vec<(KnownArray, usize)>, Failure> {
+        let name = self.with_group(group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
+        let arrays = self.arrays_of(group, is_meant).await?.into_iter();
+        let on_disk = arrays.filter_map(|array| {
+            let place = array.place_on(name?)?;
+            Some((array, place))
+        });
+        let members: Vec<(KnownArray, usize)> = on_disk.collect();
+        for (array, place) in &members {
+            array.refuse_loss(&self.subject(array.volume.id), *place)?;
+            if array.volume.uncleared.is_some() {
+                self.refuse_if_busy(array.volume.id)?; // Zeros are being written to all its members.
+            }
+        }
+        Ok(members)
+    }
+
+    /// The arrays of volumes and pools that are meant, and how they do.
+    pub(crate) async fn arrays_of(
+        &self,
+        group: Uuid,
+        is_meant: impl Fn(&LogicalVolume) -> bool,
+    ) -> Result<Vec<KnownArray>, Failure> {
+        let mut all = self.with_group(group, |known| {
+            let volumes = known.group.logical_volumes().iter().filter(|volume| is_meant(volume));
+            volumes.flat_map(|volume| known_arrays(known, volume)).collect::<Vec<_>>()
+        })?;
+        for array in &mut all {
+            let (Some(home), id) = (array.home.clone(), array.id) else { continue };
+            let asked = home.array(id).status().await;
+            array.status = asked.map_err(failures::gone)?;
+        }
+        Ok(all)
+    }
+
+    fn shown_arrays(&self, group: Uuid, arrays: &[KnownArray]) -> Result<Vec<VolumeArray>, Failure> {
+        self.with_group(group, |known| {
+            let one = |known_array: &KnownArray| {
+                let array = shown_array(
+                    known,
+                    &known_array.volume,
+                    known_array.space(),
+                    known_array.status.as_ref(),
+                )?;
+                let volume = format!("{}/{}", known.group.name(), known_array.volume.name);
+                Some(VolumeArray { volume, is_store: known_array.store.is_some(), array })
+            };
+            arrays.iter().filter_map(one).collect()
+        })
+    }
+
+    /// A volume or pool of which something is an array.
+    pub(crate) fn find_array(&self, text: &str) -> Result<LocatedVolume, Failure> {
+        let name = volume_name(text)?;
+        let located = match self.find_any_volume(&name) {
+            Err(failure) if failure.code == Code::IsPool => self.find_pool(&name)?,
+            found => found?,
+        };
+        let volume = &located.volume;
+        let is_array = |layout: &Layout| !layout.members().is_empty();
+        if is_array(&volume.layout) || volume.stores().any(|store| is_array(&store.layout)) {
+            return Ok(located);
+        }
+        let failure = Failure::new(Code::NotAnArray, format!("{text} has no array"));
+        Err(match located.thin {
+            Some(thin) => failure.help(format!(
+                "a thin volume lies in its pool: varve array show {}",
+                self.subject(thin.pool)
+            )),
+            None => failure.help(format!("varve lv show {text} shows how it is laid out")),
+        })
+    }
+
+    /// The disk of a group with this path, identity or name; it may be missing.
+    pub(crate) async fn group_disk(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+        self.disk_in(group, &self.known_path(text).await)
+    }
+
+    fn disk_in(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+        let found = self.with_group(group, |known| known.disk_at(text).or_else(|| known.missing_at(text)))?;
+        found.map_or_else(|| self.member(group, text), Ok)
+    }
+
+    /// The disk with this path, identity or name, and its group.
+    pub(crate) async fn disk_of_any(&self, text: &str) -> Result<(Uuid, Uuid), Failure> {
+        let text = &self.known_path(text).await;
+        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        let found = groups.into_iter().filter_map(|group| Some((group, self.disk_in(group, text).ok()?)));
+        let found: Vec<(Uuid, Uuid)> = found.collect();
+        match found.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(Failure::new(Code::PhysicalVolumeNotFound, format!("no group has the disk {text}"))
+                .help("varve pv list")),
+            _ => Err(Failure::new(Code::Usage, format!("several groups have a disk {text}"))
+                .help("give its path or identity: varve pv list --json")),
+        }
+    }
+}
+
+impl KnownGroup {
+    /// The disk that is at `path` now.
+    pub(crate) fn disk_at(&self, path: &str) -> Option<Uuid> {
+        self.paths.iter().find(|(_, known)| *known == path).map(|(id, _)| *id)
+    }
+
+    /// The missing disk that was last seen at `path`.
+    fn missing_at(&self, path: &str) -> Option<Uuid> {
+        let disks = self.group.physical_volumes().iter();
+        let mut missing = disks.filter(|disk| !self.paths.contains_key(&disk.id));
+        missing.find(|disk| disk.path == path).map(|disk| disk.id)
+    }
+}
+
+/// The arrays of a volume or pool, and of its stores.
+fn known_arrays(known: &KnownGroup, volume: &LogicalVolume) -> Vec<KnownArray> {
+    let home = known.homes.get(&volume.id);
+    let stores = volume.stores().map(|store| (store.id, Some(store.id), &store.layout));
+    let all = std::iter::once((volume.id, None, &volume.layout)).chain(stores);
+    let array = |(id, store, _): (Uuid, Option<Uuid>, &Layout)| KnownArray {
+        id,
+        volume: volume.clone(),
+        store,
+        home: home.map(|home| home.shard.clone()),
+        unusable: home.and_then(|home| home.unusable.clone()),
+        status: None,
+    };
+    all.filter(|(.., layout)| !layout.members().is_empty()).map(array).collect()
+}

@@ -1,0 +1,6 @@
+//! Exports: their addresses, the doors that serve them, and what is remembered of them.
+
+pub(super) mod address;
+pub(super) mod doors;
+pub(super) mod known_export;
+pub(super) mod served;

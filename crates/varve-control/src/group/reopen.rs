@@ -1,0 +1,198 @@
+//! Disks that failed, and stores and pools that take no changes since one failed, opened anew while their exports go on.
+//!
+//! Invariants:
+//! - REOPEN1. While something is opened anew the requests of its doors wait; they reach the new one, or fail if there is none.
+//! - REOPEN2. A disk is opened anew only when nothing of its group uses it any more: neither a volume nor what is backed by its
+//!   snapshots.
+//! - REOPEN3. After `pv scan` no pool holds an external origin that was closed, also if that scan has closed it.
+
+use super::known_group::KnownGroup;
+use super::locking::Answering;
+use crate::failures;
+use crate::host::known_disk::KnownDisk;
+use crate::injected_bug::{InjectedBug, has};
+use crate::{Control, PROBE};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::host::DiskState;
+use varve_vg::size::format_size;
+use varve_volume::ShardHandle;
+
+impl Control {
+    /// Releases everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
+    /// that follows takes them into use again; then [`Control::lead_doors`].
+    pub(crate) async fn reopen_failed(&self) -> Vec<Uuid> {
+        let Answering { mut turns, commits, silent } = self.lock_answering().await;
+        drop(commits); // What is set aside may wait for its store to grow (CHANGE2 of `change.rs`).
+        let mut reopened = Vec::new();
+        let troubled = self.troubled_groups(&silent).await;
+        turns.retain(|group, _| troubled.contains(group)); // LOCKING2 of `locking.rs`
+        for group in troubled {
+            self.leave_cut_off_disks_of(group).await;
+            self.set_group_aside(group).await;
+            let _commits = self.commits(group).await;
+            self.close_group(group);
+            for path in self.failed_disks(group) {
+                self.reopen_disk(&path).await;
+            }
+            reopened.push(group);
+        }
+        reopened
+    }
+
+    /// REOPEN3, after the survey and what leads doors to it.
+    pub(crate) async fn reopen_over_closed(&self) {
+        if self.groups.borrow().values().any(KnownGroup::may_hold_closed_origins) {
+            let reopened = self.reopen_failed().await;
+            self.survey().await;
+            self.lead_doors(&reopened).await;
+        }
+    }
+
+    /// REOPEN1, after the survey.
+    pub(crate) async fn lead_doors(&self, groups: &[Uuid]) {
+        for group in groups {
+            let _turn = self.lock_group(*group).await;
+            self.activate_group(*group).await;
+        }
+        if groups.is_empty() {
+            return;
+        }
+        for shard in &self.shards {
+            let _ = shard.resume_doors().await;
+        }
+        for group in groups {
+            self.lead_files(*group).await;
+        }
+    }
+
+    /// Groups with a disk that failed, with a store or pool that takes no changes any more, or with a pool whose volumes lie
+    /// over something that was closed since.
+    async fn troubled_groups(&self, silent: &BTreeSet<PathBuf>) -> Vec<Uuid> {
+        let groups: Vec<Uuid> = {
+            let groups = self.groups.borrow();
+            let answers = |path: &String| !silent.contains(Path::new(path));
+            groups.iter().filter(|(_, known)| known.paths.values().all(answers)).map(|(id, _)| *id).collect()
+        };
+        let mut troubled = Vec::new();
+        for group in groups {
+            let holds_closed =
+                self.with_group(group, KnownGroup::may_hold_closed_origins).unwrap_or_default();
+            if holds_closed || !self.failed_disks(group).is_empty() || self.has_failing(group).await {
+                troubled.push(group);
+            }
+        }
+        troubled
+    }
+
+    /// Paths of a group's disks that are out of use.
+    fn failed_disks(&self, group: Uuid) -> Vec<PathBuf> {
+        let disks = self.disks.borrow();
+        let is_failed =
+            |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.state() != DiskState::InUse);
+        let paths = self.with_group(group, KnownGroup::disk_paths).unwrap_or_default();
+        paths.into_iter().filter(is_failed).collect()
+    }
+
+    async fn has_failing(&self, group: Uuid) -> bool {
+        for (volume, home) in self.homes(group, true) {
+            let asked = home.volume(volume).is_failing();
+            let deadline = self.context.clock().now().after(PROBE);
+            if self.until(deadline, asked).await == Some(Ok(true)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Volumes and pools in use, or those out of use: those that need others come first.
+    fn homes(&self, group: Uuid, in_use: bool) -> Vec<(Uuid, ShardHandle)> {
+        let homes = self.with_group(group, |known| {
+            let mapped = known.mapped();
+            let used = known.homes.iter().filter(|(_, home)| home.unusable.is_none() == in_use);
+            let mut used: Vec<_> = used.map(|(volume, home)| (*volume, home.shard.clone())).collect();
+            used.sort_by_key(|(volume, _)| !mapped.contains(volume));
+            used
+        });
+        homes.unwrap_or_default()
+    }
+
+    /// REOPEN2.
+    pub(crate) async fn set_group_aside(&self, group: Uuid) {
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.closed.clear(); // Whatever holds them is closed, too.
+        }
+        if !has(InjectedBug::KeepFenced) {
+            for (volume, home) in self.homes(group, false) {
+                self.retire(group, volume, &home).await; // It may hold its disks still.
+            }
+        }
+        for (volume, home) in self.homes(group, true) {
+            let closed = home.volume(volume).set_aside();
+            if let Ok(Err(failure)) = closed.await {
+                tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
+            }
+            if let Some(known) = self.groups.borrow_mut().get_mut(&group)
+                && let Some(home) = known.homes.get_mut(&volume)
+            {
+                let failure = Failure::new(Code::VolumeUnusable, "it is being opened anew");
+                home.unusable = Some(failure.help("varve pv scan"));
+            }
+        }
+    }
+
+    /// REOPEN2; the caller may commit changes of the group. Until it is surveyed again no task may.
+    fn close_group(&self, group: Uuid) {
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.open = None;
+        }
+    }
+
+    async fn reopen_disk(&self, path: &Path) {
+        let Some(known) = self.disks.borrow_mut().remove(path) else { return };
+        self.note_departure(&known);
+        let KnownDisk { cache, file, .. } = known;
+        drop(file);
+        match self.examine_for_scan(path, Some(cache)).await {
+            Ok(known) => {
+                self.remember_disk(path, known);
+                self.event(&path.display().to_string(), "opened anew");
+            }
+            Err(failure) => {
+                let failure = match failure.code {
+                    Code::DiskInUse => failures::held(path),
+                    _ => failure,
+                };
+                self.warn(&path.display().to_string(), &failure.message);
+                self.unopened.borrow_mut().insert(path.to_owned(), failure);
+            }
+        }
+    }
+}
+
+/// Why a disk is out of use, if it is, and what brings it back.
+pub(crate) fn why_failed(state: DiskState) -> Option<String> {
+    match state {
+        DiskState::InUse => None,
+        DiskState::WritesLost => {
+            let reason = "a write or flush failed; it takes no writes until varve pv scan opens it anew";
+            Some(reason.to_owned())
+        }
+        DiskState::CutOff { lost } => {
+            let lost = format_size(lost);
+            Some(format!(
+                "another program has cut it short and made it longer again, and {lost} of what it held are lost; it is not used until \
+                 it has its content again and varve pv scan opens it anew"
+            ))
+        }
+        DiskState::Shrunk { expected, found } => {
+            let (expected, found) = (format_size(expected), format_size(found));
+            Some(format!(
+                "it was cut short: it had {expected} and has {found}; it is not used until it has its size again and varve \
+                 pv scan opens it anew"
+            ))
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A disk, as the control knows it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Cache, PhysicalVolumeState};
+use varve_block::host::{DiskMark, DiskPlacement};
+use varve_format::Label;
+use varve_volume::world::DiskRef;
+
+/// For how long none of the requests to a disk or a mapper is answered before that is a problem.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(3);
+
+/// A disk that is open and locked.
+pub(crate) struct KnownDisk {
+    pub(crate) file: DiskRef,
+    pub(crate) cache: Cache,
+    /// What it says of itself, if that can be believed.
+    pub(crate) label: Option<Label>,
+    /// What is wrong with it.
+    pub(crate) problem: Option<(PhysicalVolumeState, String)>,
+    /// Arrays that fill their members on it anew (REFILL2 of `rebuild.rs`).
+    pub(crate) disowned: BTreeSet<Uuid>,
+    /// Whether its path led to it when that was last looked at.
+    pub(crate) placement: DiskPlacement,
+}
+
+/// A disk that was in use and is not any more.
+pub(crate) struct DepartedDisk {
+    /// Its group.
+    pub(crate) vg: Option<Uuid>,
+    /// What it held, and holds if it is as new as when it left.
+    pub(crate) marks: Vec<DiskMark>,
+}
+
+impl KnownDisk {
+    /// One that was just opened.
+    pub(crate) fn new(file: DiskRef, cache: Cache, label: Option<Label>) -> Self {
+        Self {
+            file,
+            cache,
+            label,
+            problem: None,
+            disowned: BTreeSet::new(),
+            placement: DiskPlacement::AtPath,
+        }
+    }
+
+    /// Why the next start does not find it, if so.
+    pub(crate) fn why_unlinked(&self) -> Option<String> {
+        let path = self.file.path().display();
+        match self.placement {
+            DiskPlacement::AtPath => None,
+            DiskPlacement::Deleted => Some(format!(
+                "its file was deleted while it is in use, and is lost when the daemon ends; what is on it can still be saved: varve \
+                 pv move {path}"
+            )),
+            DiskPlacement::Elsewhere => Some(
+                "its path leads to it no more, and the daemon does not find it there when it starts again; if its file has another path \
+                 now: varve pv scan PATH"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Whether its requests wait, and none was answered lately.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.file.silence() >= SILENCE_MAX
+    }
+}

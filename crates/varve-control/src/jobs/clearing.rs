@@ -1,0 +1,176 @@
+//! Extents that a volume gains: what others wrote there is cleared before any client sees it.
+//!
+//! Where the disks clear extents at no cost that is done before the change counts. Elsewhere the group's text says from
+//! which extent on the volume is still to be cleared, and a job writes zeros; what lies before that extent is served
+//! meanwhile. The job is not remembered anywhere else: the control begins it again where it finds the mark, from that extent on.
+//!
+//! Invariants:
+//! - CLEARING1. No byte of an extent is served before it was cleared since the volume has it, unless a user asked for that.
+//! - CLEARING2. The mark moves behind an extent after the zeros of all before it are durable. What a pool gains meanwhile keeps it.
+
+use super::registry::{CLEAR, Started};
+use crate::Control;
+use crate::failures;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Device, Extent, MIB, ZeroOptions};
+use varve_vg::model::{Layout, LogicalVolume, PvName};
+use varve_vg::tree::VolumeNode;
+use varve_vg::{Change, Group, Plan};
+use varve_volume::copies::clear;
+use varve_volume::copies::progress::Progress;
+use varve_volume::opened::open_array;
+
+/// Bytes of a new pool that are cleared before it is there: it begins with these.
+const FIRST_OF_POOL: u64 = 64 * MIB;
+
+impl Control {
+    /// CLEARING1, of the extents from `from` on that `planned` gives to `volume`: clears them now if that costs nothing, else the
+    /// plan says that they are to be cleared. With `no_zero` only their ends are, but for arrays, whose members are to be equal.
+    /// A pool needs that on ddraid only, where a block that is written in part is read first.
+    pub(crate) async fn clear(
+        &self,
+        group: Uuid,
+        planned: Plan,
+        volume: &LogicalVolume,
+        from: u64,
+        no_zero: bool,
+    ) -> Result<Plan, Failure> {
+        let is_ddraid = matches!(volume.layout, Layout::Ddraid { .. });
+        if !volume.layout.takes_space() || (volume.is_pool() && !is_ddraid) {
+            return Ok(planned);
+        }
+        let disks = self.with_group(group, |known| self.files_of(known, &planned.after))?;
+        // The lock of the group is held: LIMIT1 of `limited.rs`.
+        let devices = self.metadata_disks(&disks);
+        let new = |first, end| {
+            let extent = Extent::between(planned.after.bytes(first), planned.after.bytes(end));
+            places_of(&devices, &planned.after, volume, extent)
+        };
+        let places = new(from, volume.extents)?;
+        let failed =
+            |error| self.unless_one_is_silent(&disks, failures::io("clearing the new extents", error));
+        let mut is_clear = true;
+        for (device, extent) in &places {
+            is_clear = is_clear && clear::clear_fast(device, *extent).await.map_err(failed)?;
+        }
+        if is_clear {
+            return Ok(planned);
+        }
+        if no_zero && volume.layout.members().is_empty() {
+            for (device, extent) in &places {
+                clear::clear_ends(device, *extent).await.map_err(failed)?;
+            }
+            return Ok(planned);
+        }
+        let mut uncleared = from;
+        if volume.is_pool() && from == 0 {
+            uncleared =
+                FIRST_OF_POOL.div_ceil(planned.after.extent_size()).next_multiple_of(8).min(volume.extents);
+            for (device, extent) in &new(0, uncleared)? {
+                clear::clear_all(device, *extent).await.map_err(failed)?;
+            }
+        }
+        if uncleared == volume.extents {
+            return Ok(planned);
+        }
+        planned.with_uncleared(volume.id, uncleared).map_err(|error| failures::plan(&error))
+    }
+
+    /// Begins the jobs that clear what volumes of a group are still to be given, unless they run.
+    pub(crate) fn go_on_clearing(&self, group: Uuid) {
+        let marked = self.with_group(group, |known| {
+            let volumes = known.group.logical_volumes().iter().filter(|volume| volume.uncleared.is_some());
+            if !known.can_be_changed() {
+                return Vec::new();
+            }
+            volumes.map(|volume| volume.id).collect::<Vec<Uuid>>()
+        });
+        for volume in marked.unwrap_or_default() {
+            if self.refuse_if_busy(volume).is_err() || self.stopping.get() {
+                continue;
+            }
+            let subject = self.subject(volume);
+            let job = self.register_job(self.next_job(), CLEAR, &subject, "bytes", &[volume], self.now());
+            let me = self.weak();
+            self.context.spawner().spawn(async move {
+                if let Some(control) = me.upgrade() {
+                    control.run_clearing(group, volume, job).await;
+                }
+            });
+        }
+    }
+
+    async fn run_clearing(&self, group: Uuid, volume: Uuid, job: Started) {
+        let result = self.clear_all(group, volume, &job.progress).await;
+        self.finish_job(job.id, result).await;
+    }
+
+    /// Writes zeros to all that is marked, also to what the volume gains meanwhile, and lets it have that.
+    async fn clear_all(&self, group: Uuid, volume: Uuid, progress: &Progress) -> Result<(), Failure> {
+        while let Some(until) = self.clear_marked(group, volume, progress).await? {
+            self.give_cleared(group, volume, until).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros to all that is marked now. Returns where it ends, in extents; none if nothing is.
+    async fn clear_marked(
+        &self,
+        group: Uuid,
+        volume: Uuid,
+        progress: &Progress,
+    ) -> Result<Option<u64>, Failure> {
+        let (_, entry) = self.entry_of(volume)?;
+        let now = self.with_group(group, |known| known.group.clone())?;
+        let Some(from) = entry.uncleared else { return Ok(None) };
+        let extent = Extent::between(now.bytes(from), now.bytes(entry.extents));
+        let disks = self.with_group(group, |known| self.files_of(known, &now))?;
+        let places = places_of(&open_array::on_host(&self.context, &disks), &now, &entry, extent)?;
+        let total: u64 = places.iter().map(|(_, extent)| extent.length).sum();
+        let failed = |error| failures::io("clearing the volume", error);
+        let mut done = 0;
+        let pieces = places
+            .iter()
+            .flat_map(|(device, extent)| extent.pieces(clear::STEP).map(move |(_, piece)| (device, piece)));
+        for (device, piece) in pieces {
+            if progress.is_cancelled() || self.stopping.get() {
+                let message =
+                    "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
+                return Err(Failure::new(Code::JobCancelled, message));
+            }
+            progress.report(done, total);
+            let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+            device.zero(piece, slow).await.map_err(failed)?;
+            done += piece.length;
+        }
+        for (device, _) in &places {
+            device.flush().await.map(drop).map_err(failed)?; // CLEARING2
+        }
+        Ok(Some(entry.extents))
+    }
+
+    /// CLEARING2, and the volume has what was cleared: its extents before `until`.
+    async fn give_cleared(&self, group: Uuid, volume: Uuid, until: u64) -> Result<(), Failure> {
+        let _changes = self.lock_group(group).await;
+        let words = format!("{} cleared", self.subject(volume));
+        self.commits(group).await.make(group, Change::Cleared { volume, until }, &words).await?;
+        self.reconcile(group).await;
+        self.activate_group(group).await;
+        Ok(())
+    }
+}
+
+/// Where `extent` of a volume lies, whether it is served or not, for this shard: of an array on each member, none of which may be
+/// missing. Zeros on all members are zeros on the array.
+pub(crate) fn places_of(
+    disks: &BTreeMap<PvName, Device>,
+    version: &Group,
+    volume: &LogicalVolume,
+    extent: Extent,
+) -> Result<Vec<(Device, Extent)>, Failure> {
+    let whole = LogicalVolume { uncleared: None, ..volume.clone() };
+    let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
+    open_array::places(&node.table, disks, extent)
+}

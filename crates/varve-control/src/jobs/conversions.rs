@@ -1,0 +1,322 @@
+//! The job that converts a volume or pool, its exception stores included, to another layout while it serves.
+//!
+//! The new layout is built beside the old one, which alone counts until the switch:
+//!
+//! ```text
+//! commit: extents of the new layout are reserved
+//! shard:  all is copied; changes of what was copied go to both layouts
+//! shard:  the new layout is flushed: either may count
+//! commit: the new layout counts
+//! shard:  requests go there, and none is under way to the old one
+//! commit: the old layout is free
+//! ```
+//!
+//! Invariants:
+//! - CONVERTJOB1. As long as the text has a conversion, a job works on it, or says why it waits. After a restart it copies anew.
+//! - CONVERTJOB2. Between the commit that lets the new layout count and the moment when requests go there, nothing grows: a tree that
+//!   is built then would lead to one layout, while others lead to both.
+//! - CONVERTJOB3. A layout is freed when no request is under way to it.
+//! - CONVERTJOB4. A conversion that has ended stands in no text: a job that is to end tries until that is so, and no disk of the layout
+//!   that is thrown away is needed for it.
+
+use super::moves::not_known;
+use super::registry::{CONVERT, SHORT, Started, Stop};
+use crate::Control;
+use crate::commands::layout::layout;
+use crate::failures;
+use crate::find::{LocatedVolume, volume_name};
+use crate::group::change::shown;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Changed, Code, Convert, Failure, Job};
+use varve_block::MIB;
+use varve_vg::Change;
+use varve_vg::model::{Conversion, ConvertedPart, PvName};
+use varve_vg::plan::{ConversionStep, Numbered};
+use varve_vg::size::{format_size, parse_size};
+use varve_vg::table::part_table;
+use varve_volume::ShardHandle;
+use varve_volume::copies::conversions::Part;
+
+/// Bytes that are copied between two looks at whether to go on.
+const BATCH: u64 = 8 * MIB;
+
+impl Control {
+    /// Converts a volume to another layout; the answer is a job.
+    pub async fn convert_volume(&self, text: &str, request: Convert) -> Result<Changed<Job>, Failure> {
+        let lock = self.lock_of(text).await?;
+        let located = self.find_volume(&volume_name(text)?)?;
+        if let Some(thin) = &located.thin {
+            let message = format!("{text} is thin: its pool has a layout");
+            let help = format!("varve pool convert {}", self.subject(thin.pool));
+            return Err(Failure::new(Code::Usage, message).help(help));
+        }
+        let begun = self.begin_conversion(&located, &format!("lv convert {text}"), &request).await?;
+        drop(lock);
+        self.answer_begun(begun).await
+    }
+
+    /// Converts a pool to another layout; the answer is a job.
+    pub async fn convert_pool(&self, text: &str, request: Convert) -> Result<Changed<Job>, Failure> {
+        let lock = self.lock_of(text).await?;
+        let located = self.find_pool(&volume_name(text)?)?.usable()?;
+        let begun = self.begin_conversion(&located, &format!("pool convert {text}"), &request).await?;
+        drop(lock);
+        self.answer_begun(begun).await
+    }
+
+    async fn answer_begun(&self, begun: Changed<u64>) -> Result<Changed<Job>, Failure> {
+        match begun {
+            Changed::Planned(plan) => Ok(Changed::Planned(plan)),
+            Changed::Done(job) => self.job_soon(job, SHORT).await.map(Changed::Done),
+        }
+    }
+
+    async fn begin_conversion(
+        &self,
+        located: &LocatedVolume,
+        words: &str,
+        request: &Convert,
+    ) -> Result<Changed<u64>, Failure> {
+        let (group, volume) = (located.group, located.volume.id);
+        self.refuse_if_busy(volume)?;
+        if request.layout.is_none() {
+            let message = "a conversion needs a layout";
+            return Err(
+                Failure::new(Code::Usage, message).help("add --type linear, striped, mirror or ddraid")
+            );
+        }
+        if located.volume.uncleared.is_some() {
+            let message = format!("what others wrote to {} is being cleared", self.subject(volume));
+            return Err(Failure::new(Code::VolumeBusy, message).help("varve job list"));
+        }
+        let rate = request.rate.as_deref().map(parse_size).transpose();
+        let rate = rate.map_err(|error| failures::bad_size(&error))?;
+        let (id, layout) = (self.context.new_id(), layout(request)?);
+        let disks = self.array_choice(group, &request.on, request.log.as_deref()).await?;
+        let step = ConversionStep::Begin { id, layout, disks, rate };
+        let commits = self.commits(group).await;
+        let planned = commits.plan(group, Change::Convert { volume, step }, words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let planned = planned.with_job(Numbered::Conversion(volume), self.next_job_of(&[group]));
+        commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
+        drop(commits);
+        Ok(Changed::Done(self.begin_converting(group, volume)))
+    }
+
+    /// Begins the jobs of the conversions of a group, unless they run (CONVERTJOB1).
+    pub(crate) fn go_on_converting(&self, group: Uuid) {
+        let marked = self.with_group(group, |known| {
+            let is_usable = known.can_be_changed();
+            let conversions = known.group.conversions().iter().filter(|_| is_usable);
+            conversions.map(|entry| entry.volume).collect::<Vec<Uuid>>()
+        });
+        for volume in marked.unwrap_or_default() {
+            if !self.targets.converting.borrow().contains(&volume) && !self.stopping.get() {
+                self.begin_converting(group, volume);
+            }
+        }
+    }
+
+    fn begin_converting(&self, group: Uuid, volume: Uuid) -> u64 {
+        let subject = self.subject(volume);
+        let given = self.conversion_of(group, volume).and_then(|entry| entry.job);
+        let job =
+            self.register_job(self.numbered(group, given), CONVERT, &subject, "bytes", &[volume], self.now());
+        let id = job.id;
+        self.targets.converting.borrow_mut().insert(volume);
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            let Some(control) = me.upgrade() else { return };
+            let result = control.convert(group, volume, &job).await;
+            control.targets.converting.borrow_mut().remove(&volume);
+            if result.is_ok() {
+                control.event(&subject, "has its new layout");
+            }
+            control.finish_job(job.id, result).await;
+        });
+        id
+    }
+
+    /// Retries until the volume is converted, or a command or an error ends it.
+    async fn convert(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Failure> {
+        let (mut ending, mut is_switched) = (None, false);
+        loop {
+            let tried = match &ending {
+                None => self.try_converting(group, volume, job).await,
+                Some(_) => self.free(group, volume, "ended").await.map_err(Stop::Wait), // CONVERTJOB4
+            };
+            let stopped = match (tried, ending.take()) {
+                (Ok(true), _) | (Ok(false), None) => return Ok(()),
+                (Ok(false), Some(failure)) => return Err(failure),
+                (Err(stopped), before) => {
+                    ending = before;
+                    stopped
+                }
+            };
+            if self.stopping.get() {
+                let message = "the daemon stops; the conversion goes on when it starts";
+                return Err(Failure::new(Code::JobCancelled, message));
+            }
+            match self.conversion_of(group, volume) {
+                Some(entry) => is_switched = entry.switched,
+                // A scan has found that the last change counts.
+                None if is_switched && self.entry_of(volume).is_ok() => return Ok(()),
+                None => {
+                    let gone = || Failure::new(Code::JobCancelled, "the volume, or its group, was given up");
+                    return Err(ending.unwrap_or_else(gone));
+                }
+            }
+            match stopped {
+                Stop::End(failure) => ending = Some(self.with_disks_in_trouble(group, failure)),
+                Stop::Wait(trouble) => self.wait_in_trouble(group, job, ending.is_some(), trouble).await,
+            }
+        }
+    }
+
+    /// Whether the volume has its new layout, as it has if this does not fail.
+    async fn try_converting(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<bool, Stop> {
+        let lock = self.lock_group(group).await;
+        self.reconcile_converting(group, volume).await?;
+        drop(lock);
+        let entry = self.conversion_of(group, volume).ok_or_else(not_known)?;
+        if !entry.switched {
+            let copied = self.copy_parts(group, &entry, job).await;
+            let _lock = self.lock_group(group).await;
+            let growing = self.locks.growing(group);
+            let _closed = growing.close(); // CONVERTJOB2
+            growing.drained().await;
+            let switched = match copied {
+                Ok(()) => self.switch_layout(group, volume, job).await,
+                Err(stop) => Err(stop),
+            };
+            let reconciled = self.reconcile_converting(group, volume).await;
+            switched?;
+            reconciled?;
+        }
+        Ok(self.free(group, volume, "done").await?)
+    }
+
+    /// Frees the layout that does not count; whether that is the old one.
+    async fn free(&self, group: Uuid, volume: Uuid, how: &str) -> Result<bool, Failure> {
+        let _lock = self.lock_group(group).await;
+        self.reconcile_converting(group, volume).await?;
+        self.await_abandoned(group).await?; // CONVERTJOB3
+        let is_switched = self.conversion_of(group, volume).is_some_and(|entry| entry.switched);
+        let words = format!("the conversion of {} {how}", self.subject(volume));
+        let change = Change::Convert { volume, step: ConversionStep::End };
+        self.commits(group).await.make(group, change, &words).await?;
+        Ok(is_switched)
+    }
+
+    /// Copies all parts, not faster than the conversion may.
+    async fn copy_parts(&self, group: Uuid, entry: &Conversion, job: &Started) -> Result<(), Stop> {
+        self.check_wanted_still(job)?;
+        let volume = entry.volume;
+        let home = self.home_of(volume).ok_or_else(not_known)?;
+        let (parts, disks) = self.with_group(group, |known| {
+            let part = |part: &ConvertedPart| {
+                (part.of, entry.array_key(part), part_table(&known.group, entry, part))
+            };
+            (entry.parts.iter().map(part).collect::<Vec<Part>>(), self.disk_files(known))
+        })?;
+        let areas = entry.parts.iter().flat_map(|part| part.space().areas());
+        let targets: Vec<PvName> = areas.map(|area| area.pv).collect();
+        self.check_disks_here(group, job, &targets)?;
+        let paths: BTreeSet<String> = targets.iter().map(|disk| self.path_of(group, *disk)).collect();
+        let total: u64 = parts.iter().map(|(.., table)| table.size()).sum();
+        job.progress.report(0, total);
+        let begun = home.volume(volume).begin_conversion(parts, disks);
+        begun.await.map_err(failures::gone)?.map_err(stop)?;
+        self.jobs.say_trouble(job.id, None);
+        let mut left = total;
+        while left > 0 {
+            self.check_wanted_still(job)?;
+            self.check_disks_here(group, job, &targets)?;
+            let began = self.context.clock().now();
+            let batch = entry.rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
+            left = self.copy_batch(&home, volume, batch).await.map_err(|stop| on_disks(stop, &paths))?;
+            job.progress.report_done(total - left);
+            if let Some(rate) = entry.rate {
+                let end = began.after(Duration::from_secs_f64(batch as f64 / rate as f64));
+                self.hold_back(end, || self.check_wanted_still(job).is_ok()).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn copy_batch(&self, home: &ShardHandle, volume: Uuid, bytes: u64) -> Result<u64, Stop> {
+        let copied = home.volume(volume).copy_conversion(bytes);
+        copied.await.map_err(failures::gone)?.map_err(stop)
+    }
+
+    /// Lets the new layout count. The caller has the lock of the group.
+    async fn switch_layout(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Stop> {
+        self.check_wanted_still(job)?;
+        let commits = self.commits(group).await;
+        let size = format_size(job.progress.done());
+        let words = format!("{} converted: {size} copied", self.subject(volume));
+        let change = Change::Convert { volume, step: ConversionStep::Switch };
+        let planned = commits.plan(group, change, &words)?;
+        let wanted = self.with_group(group, |known| self.wanted(known, &planned.after, volume))?;
+        let (wanted, home) = wanted.zip(self.home_of(volume)).ok_or_else(not_known)?;
+        let prepared = home.volume(volume).prepare_conversion(wanted);
+        prepared.await.map_err(failures::gone)?.map_err(stop)?;
+        Ok(commits.commit(group, planned, Vec::new()).await?)
+    }
+
+    /// Leads requests to the layout that counts, where a scan has found which one that is.
+    pub(crate) async fn reconcile_conversions(&self, group: Uuid) {
+        let entries = self.with_group(group, |known| known.group.conversions().to_vec()).unwrap_or_default();
+        for entry in entries {
+            if let Err(failure) = self.reconcile_converting(group, entry.volume).await {
+                tracing::warn!(%failure, "a conversion is not reconciled");
+            }
+        }
+    }
+
+    /// Requests go to the layout that counts by the text, and to no other. The caller has the lock of the group.
+    async fn reconcile_converting(&self, group: Uuid, volume: Uuid) -> Result<(), Failure> {
+        let is_switched = self.with_group(group, |known| match known.undecided {
+            Some(_) => Err(known.undecided_failure()),
+            None => Ok(known.group.conversion_of(volume).is_some_and(|entry| entry.switched)),
+        })??;
+        let Some(home) = self.home_of(volume) else { return Ok(()) };
+        let finished = home.volume(volume).finish_conversion(is_switched);
+        finished.await.map_err(failures::gone)
+    }
+
+    fn conversion_of(&self, group: Uuid, volume: Uuid) -> Option<Conversion> {
+        self.with_group(group, |known| known.group.conversion_of(volume).cloned()).ok().flatten()
+    }
+
+    fn check_wanted_still(&self, job: &Started) -> Result<(), Stop> {
+        if self.stopping.get() {
+            return Err(Stop::Wait(Failure::new(Code::Stopping, "the daemon is stopping")));
+        }
+        if job.progress.is_cancelled() {
+            let message = "the conversion has ended; the volume is as it was";
+            return Err(Stop::End(Failure::new(Code::JobCancelled, message)));
+        }
+        Ok(())
+    }
+}
+
+/// The new layout that has failed lies on the disks at `paths`.
+fn on_disks(stop: Stop, paths: &BTreeSet<String>) -> Stop {
+    let Stop::End(failure) = stop else { return stop };
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let message = format!("{}; the new layout lies on {}", failure.message, paths.join(", "));
+    Stop::End(if failure.code == Code::MediumFailed { Failure { message, ..failure } } else { failure })
+}
+
+/// An error of the disks ends a conversion; a volume that is out of use may be in use again later.
+fn stop(failure: Failure) -> Stop {
+    match failure.code {
+        Code::VolumeUnusable => Stop::Wait(failure),
+        _ => Stop::End(failure.help("varve pv list; the volume is as it was")),
+    }
+}

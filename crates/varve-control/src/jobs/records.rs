@@ -1,0 +1,322 @@
+//! Jobs in the texts of their groups: written down when they begin, taken up wherever the groups are used, forgotten when they have
+//! ended.
+//!
+//! Invariants:
+//! - JOBRECORD1. Work that nothing else on the disks tells of (of several snapshots that go, all but those that went; a rollback before it has
+//!   begun; copies that a volume or an image is given) is begun after its job stands in the text.
+//! - JOBRECORD2. As long as a job stands in the text of a group that can be used, a task works on it, or it has ended for now and said why:
+//!   then it goes on, under another number, when that has changed.
+//! - JOBRECORD3. A job of several groups counts while it stands in the first one, which decides: there it is written last, and forgotten first.
+//! - JOBRECORD4. A job keeps its number for good, over restarts and on other hosts, as long as no other job has that number there.
+
+use super::known_jobs::RecordState;
+use crate::Control;
+use crate::commands::groups::few;
+use crate::group::known_group::KnownGroup;
+use crate::injected_bug::{InjectedBug, has};
+use std::collections::BTreeSet;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::UnixTime;
+use varve_vg::Change;
+use varve_vg::model::{Job, JobWork};
+use varve_vg::plan::JobStep;
+use varve_volume::fault;
+
+/// A job as it stands in the texts of the groups that are here.
+#[derive(Clone)]
+pub(crate) struct RecordedJob {
+    /// Its number.
+    pub(crate) id: u64,
+    /// Its parts, by their groups; that of the group that decides comes first.
+    pub(crate) parts: Vec<(Uuid, Job)>,
+    /// Groups that have parts of it, or had them.
+    pub(crate) groups: Vec<Uuid>,
+}
+
+impl RecordedJob {
+    /// The part that decides.
+    pub(crate) fn first(&self) -> &Job {
+        &self.parts[0].1
+    }
+}
+
+/// Whether a job can go on.
+pub(crate) enum Outlook {
+    Good,
+    /// What it waits for has not come.
+    Bad,
+    /// Nothing is left to be done.
+    Done,
+}
+
+impl Control {
+    /// Writes down a job, with what is to be done in each group, the one that decides first (JOBRECORD3). After an error it does not stand
+    /// anywhere, or no task works on it.
+    pub(crate) async fn record_job(
+        &self,
+        id: u64,
+        subject: &str,
+        parts: Vec<(Uuid, JobWork)>,
+    ) -> Result<(), Failure> {
+        self.record_job_with(id, subject, parts, None).await
+    }
+
+    /// The same; `set`, snapshots that were made for it and that do not count yet, counts with the same change. While it is undecided
+    /// whether that counts the job waits.
+    pub(crate) async fn record_job_with(
+        &self,
+        id: u64,
+        subject: &str,
+        parts: Vec<(Uuid, JobWork)>,
+        set: Option<Uuid>,
+    ) -> Result<(), Failure> {
+        let groups: Vec<Uuid> = parts.iter().map(|(group, _)| *group).collect();
+        self.records.insert(id, groups.clone());
+        if has(InjectedBug::ForgetJob) {
+            let Some(set) = set else { return Ok(()) };
+            let change = Change::EndSnapshots { set, job: None };
+            return self.commits(groups[0]).await.make(groups[0], change, "a control").await;
+        }
+        let named = if groups.len() > 1 { groups.clone() } else { Vec::new() };
+        let started = UnixTime(self.now());
+        for (group, work) in parts.into_iter().rev() {
+            let words = words(&work, subject, "begun");
+            let job = Job { id, subject: subject.to_owned(), started, groups: named.clone(), work };
+            let change = match set {
+                Some(set) => Change::EndSnapshots { set, job: Some(job) },
+                None => Change::Jobs(JobStep::Begin(job)),
+            };
+            // A statement of its own releases the right to commit: `erase_job` waits for it.
+            let recorded = self.commits(group).await.make(group, change, &words).await;
+            if let Err(failure) = recorded {
+                match set {
+                    // If the change counts the snapshots do: then the job goes on (ROLLJOB4 of `rollback.rs`).
+                    Some(_) if self.is_undecided(group) => drop(self.records.set(id, RecordState::Waits)),
+                    _ => self.erase_job(id).await,
+                }
+                return Err(failure);
+            }
+            fault::die_at("job-part-recorded");
+        }
+        if self.records.is_ended(id) {
+            self.forget_in(&groups, id).await; // It has ended before it stood anywhere.
+        }
+        fault::die_at("job-recorded");
+        Ok(())
+    }
+
+    /// Writes down that a rollback has begun.
+    pub(crate) async fn record_rollback(&self, id: u64) -> Result<(), Failure> {
+        for group in self.records.groups_of(id) {
+            if self.stands_in(group, id) {
+                let change = Change::Jobs(JobStep::RolledBack { id });
+                self.commits(group)
+                    .await
+                    .make(group, change, &format!("job {id}: the rollback has begun"))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A job has ended: takes it out of the texts. Where a text cannot be changed now that is done later.
+    pub(crate) async fn erase_job(&self, id: u64) {
+        let Some(groups) = self.records.set(id, RecordState::Ended) else { return };
+        if fault::lacks("job-erasure") {
+            return;
+        }
+        if self.forget_in(&groups, id).await {
+            self.records.remove(id);
+        }
+    }
+
+    /// Takes out of the texts what has ended and could not be taken out before.
+    pub(crate) async fn erase_ended_jobs(&self) {
+        for id in self.records.ended() {
+            self.erase_job(id).await;
+        }
+    }
+
+    /// Takes a job out of the texts of `groups`, if it stands there; whether it stands nowhere now. While a text is undecided
+    /// the job may come to stand there.
+    async fn forget_in(&self, groups: &[Uuid], id: u64) -> bool {
+        for group in groups.iter().copied() {
+            let commits = self.commits(group).await;
+            if !self.stands_in(group, id) && !self.is_undecided(group) {
+                continue;
+            }
+            let change = Change::Jobs(JobStep::End { ids: vec![id] });
+            if let Err(failure) = commits.make(group, change, &format!("job {id} ended")).await {
+                tracing::warn!(job = id, %failure, "a job that has ended is forgotten when its group can be changed");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes out of the texts what stands there of a job that does not count (JOBRECORD3): it has not begun, has ended, or has another
+    /// number. Whether that is done.
+    async fn forget_parts(&self, id: u64, decider: Uuid) -> bool {
+        if !self.can_be_changed(decider) {
+            tracing::warn!(job = id, group = %decider,
+                "a job of several groups goes on when the one is here that decides: varve pv scan PATH…");
+            return false;
+        }
+        let groups: Vec<Uuid> = self.parts_of(id, decider).into_iter().map(|(group, _)| group).collect();
+        self.forget_in(&groups, id).await
+    }
+
+    /// A job ends for now (JOBRECORD2); whether it stands in a text.
+    pub(crate) fn let_wait(&self, id: u64) -> bool {
+        let groups = self.records.set(id, RecordState::Waits).unwrap_or_default();
+        groups.into_iter().any(|group| self.stands_in(group, id))
+    }
+
+    /// Jobs that wait and whose work is meant have nothing to do any more.
+    pub(crate) async fn forget_waiting(&self, is_meant: impl Fn(&JobWork) -> bool) {
+        for (id, decider) in self.jobs_in_texts() {
+            let waits = self.records.state(id, decider) == Some(RecordState::Waits);
+            let is_meant = |job: &RecordedJob| is_meant(&job.first().work);
+            if waits && self.recorded(id, decider).as_ref().is_some_and(is_meant) {
+                self.erase_job(id).await;
+            }
+        }
+    }
+
+    /// Works on the jobs that stand in texts, unless a task does (JOBRECORD2).
+    pub(crate) async fn go_on_jobs(&self) {
+        for (id, decider) in self.jobs_in_texts() {
+            match self.records.state(id, decider) {
+                _ if self.stopping.get() => return,
+                Some(RecordState::Runs) => {}
+                Some(RecordState::Ended) => self.erase_job(id).await,
+                Some(RecordState::Waits) => self.try_again(id, decider).await,
+                None => self.take_up(id, decider).await,
+            }
+        }
+    }
+
+    async fn try_again(&self, id: u64, decider: Uuid) {
+        let Some(job) = self.recorded(id, decider) else {
+            if self.forget_parts(id, decider).await {
+                self.records.remove(id);
+            }
+            return;
+        };
+        match self.outlook(&job).await {
+            Outlook::Bad => {}
+            Outlook::Done => self.erase_job(id).await,
+            Outlook::Good => {
+                if let Some(job) = self.renumber(job).await {
+                    self.records.remove(id);
+                    self.records.insert(job.id, job.groups.clone());
+                    self.resume_job(&job);
+                }
+            }
+        }
+    }
+
+    /// A job that this daemon does not know yet.
+    async fn take_up(&self, id: u64, decider: Uuid) {
+        let Some(job) = self.recorded(id, decider) else {
+            self.forget_parts(id, decider).await;
+            return;
+        };
+        let is_taken = self.jobs.show(&id.to_string()).is_ok();
+        let job = if is_taken { self.renumber(job).await } else { Some(job) };
+        if let Some(job) = job {
+            self.records.insert(job.id, job.groups.clone());
+            self.resume_job(&job);
+        }
+    }
+
+    /// The job with another number (JOBRECORD4).
+    async fn renumber(&self, job: RecordedJob) -> Option<RecordedJob> {
+        let (from, to) = (job.id, self.next_job_of(&job.groups));
+        let mut steps = Vec::new();
+        let others = || job.parts.iter().skip(1);
+        steps.extend(others().map(|(group, part)| (*group, JobStep::Begin(Job { id: to, ..part.clone() }))));
+        steps.push((job.parts[0].0, JobStep::Renumber { from, to }));
+        steps.extend(others().map(|(group, _)| (*group, JobStep::End { ids: vec![from] })));
+        for (group, step) in steps {
+            let words = format!("job {from} goes on as {to}");
+            if let Err(failure) = self.commits(group).await.make(group, Change::Jobs(step), &words).await {
+                tracing::warn!(job = from, %failure, "a job does not go on");
+                return None;
+            }
+        }
+        let parts = job.parts.into_iter().map(|(group, part)| (group, Job { id: to, ..part })).collect();
+        Some(RecordedJob { id: to, parts, groups: job.groups })
+    }
+
+    /// Jobs in the texts of groups that can be changed, each with the group that decides.
+    fn jobs_in_texts(&self) -> BTreeSet<(u64, Uuid)> {
+        let groups = self.groups.borrow();
+        let usable = groups.iter().filter(|(_, known)| known.can_be_changed());
+        let of_group = |(group, known): (&Uuid, &KnownGroup)| {
+            let own = known.group.jobs().iter().map(|job| (job.id, decider(*group, job)));
+            own.collect::<Vec<_>>()
+        };
+        usable.flat_map(of_group).collect()
+    }
+
+    /// Snapshots that jobs in texts remove: the store, and the number there.
+    pub(crate) fn recorded_removals(&self) -> BTreeSet<(Uuid, u64)> {
+        let groups = self.groups.borrow();
+        let works = groups.values().flat_map(|known| known.group.jobs()).map(|job| &job.work);
+        let parts = works.flat_map(JobWork::removed);
+        parts.flat_map(|part| part.numbers.iter().map(|number| (part.store, *number))).collect()
+    }
+
+    /// The parts of a job that are here, that of the group that decides first.
+    fn parts_of(&self, id: u64, first: Uuid) -> Vec<(Uuid, Job)> {
+        let groups = self.groups.borrow();
+        let is_part = |group: Uuid, job: &Job| job.id == id && decider(group, job) == first;
+        let part = |(group, known): (&Uuid, &KnownGroup)| {
+            let job = known.group.jobs().iter().find(|job| is_part(*group, job))?;
+            Some((*group, job.clone()))
+        };
+        let mut parts: Vec<_> = groups.iter().filter_map(part).collect();
+        parts.sort_by_key(|(group, _)| *group != first);
+        parts
+    }
+
+    /// A job, if it counts (JOBRECORD3).
+    fn recorded(&self, id: u64, first: Uuid) -> Option<RecordedJob> {
+        let parts = self.parts_of(id, first);
+        let (group, job) = parts.first().filter(|(group, _)| *group == first)?;
+        let groups = if job.groups.is_empty() { vec![*group] } else { job.groups.clone() };
+        Some(RecordedJob { id, parts, groups })
+    }
+
+    /// Whether a group is here, and its text is known for certain.
+    pub(crate) fn can_be_changed(&self, group: Uuid) -> bool {
+        self.with_group(group, KnownGroup::can_be_changed).unwrap_or_default()
+    }
+
+    fn stands_in(&self, group: Uuid, id: u64) -> bool {
+        let stands = self.with_group(group, |known| known.group.jobs().iter().any(|job| job.id == id));
+        stands.unwrap_or_default()
+    }
+}
+
+fn decider(group: Uuid, job: &Job) -> Uuid {
+    job.groups.first().copied().unwrap_or(group)
+}
+
+/// What a change says that writes down a job.
+fn words(work: &JobWork, subject: &str, what: &str) -> String {
+    let names: Vec<String> = subject.split(' ').map(str::to_owned).collect();
+    format!("{} {}: {what}", command(work), few(&names))
+}
+
+/// The command that begins such a job.
+fn command(work: &JobWork) -> &'static str {
+    match work {
+        JobWork::RemoveSnapshots { .. } => "snap remove",
+        JobWork::Rollback { .. } => "snap rollback",
+        JobWork::Flatten { .. } | JobWork::FlattenImage { .. } => "lv flatten",
+        JobWork::CommitImage { .. } => "lv commit",
+    }
+}

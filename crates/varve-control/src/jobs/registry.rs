@@ -1,0 +1,327 @@
+//! Jobs of the control: started, shown, ended, taken up again. Those that go on after a restart stand in texts (`records.rs`).
+//!
+//! Invariant JOBS1: a volume is rolled back by at most one job. Meanwhile snapshots of it are made, held and removed as
+//! ever, except the one that it is rolled back to; other changes to it are refused. Removals block nothing.
+//!
+//! Invariant JOBS2: a disk that is missing ends no move and no conversion before the time for which it may be slow to appear has passed;
+//! meanwhile the job says which disk that is, and what ends the wait.
+
+use super::records::{Outlook, RecordedJob};
+use crate::Control;
+use crate::jobs::job_list::NewJob;
+use futures_util::future::{Either, select};
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Code, Failure, Job};
+use varve_block::Moment;
+use varve_block::host::DiskState;
+use varve_vg::model::{JobWork, PvName};
+use varve_volume::copies::progress::Progress;
+
+/// The kinds of jobs.
+pub(crate) const CHECK: &str = "pool-check";
+pub(crate) const CLEAR: &str = "clear";
+pub(crate) const CONVERT: &str = "convert";
+pub(crate) const FLATTEN: &str = "flatten";
+pub(crate) const IMAGE_COMMIT: &str = "image-commit";
+pub(crate) const IMAGE_FLATTEN: &str = "image-flatten";
+pub(crate) const MOVE: &str = "move";
+pub(crate) const REMOVE: &str = "snapshot-remove";
+pub(crate) const SCRUB: &str = "array-scrub";
+pub(crate) const ROLLBACK: &str = "rollback";
+
+/// How long a command waits for its job, which may be short.
+pub(crate) const SHORT: Duration = Duration::from_millis(500);
+
+/// Characters of the names that a job says it works on, unless one name is longer.
+const SUBJECT_SHOWN: usize = 200;
+
+/// How long to wait before what failed is tried again.
+pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(2);
+
+/// No host has had more jobs.
+const COUNTED_MAX: u64 = 1 << 48;
+
+/// A job that was started, for its worker.
+pub(crate) struct Started {
+    pub(crate) id: u64,
+    pub(crate) progress: Arc<Progress>,
+    /// Since when a disk that it needs is missing, if one is.
+    missing_since: Cell<Option<Moment>>,
+}
+
+/// Why a move, or a conversion, does not go on.
+pub(crate) enum Stop {
+    /// It ends: a move with what has moved where it is now, a conversion with the volume as it was.
+    End(Failure),
+    /// It goes on later.
+    Wait(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Wait(failure)
+    }
+}
+
+impl Control {
+    /// Starts a job on `volumes` of a group, counted in bytes. It stands in the group's text when this returns (JOBRECORD1 of `records.rs`).
+    pub(crate) async fn start_job(
+        &self,
+        group: Uuid,
+        subject: &str,
+        volumes: &[Uuid],
+        work: JobWork,
+    ) -> Result<Started, Failure> {
+        self.start_job_with(group, subject, volumes, work, None).await
+    }
+
+    /// The same; snapshots that were made for it count with it (ROLLJOB4 of `rollback.rs`).
+    pub(crate) async fn start_job_with(
+        &self,
+        group: Uuid,
+        subject: &str,
+        volumes: &[Uuid],
+        work: JobWork,
+        set: Option<Uuid>,
+    ) -> Result<Started, Failure> {
+        let (id, kind) = (self.next_job_of(&[group]), kind(&work));
+        self.record_job_with(id, subject, vec![(group, work)], set).await?;
+        Ok(self.register_job(id, kind, subject, "bytes", volumes, self.now()))
+    }
+
+    /// A number that no job has had, as far as is known here, for one that stands in no text.
+    pub(crate) fn next_job(&self) -> u64 {
+        self.next_job_of(&[])
+    }
+
+    /// The same for a job that is to stand in the texts of `groups`. A text that counts higher than jobs can have been is followed in its
+    /// own group alone: it would use up the numbers of the others.
+    pub(crate) fn next_job_of(&self, groups: &[Uuid]) -> u64 {
+        let known = self.groups.borrow();
+        let counted = known.values().map(|known| known.group.last_job()).filter(|last| *last <= COUNTED_MAX);
+        let own = groups.iter().filter_map(|group| known.get(group)).map(|known| known.group.last_job());
+        let mut remembered = self.remembered.borrow_mut();
+        remembered.last_job = remembered.last_job.max(counted.max().unwrap_or(0)) + 1;
+        let own = own.max().filter(|own| *own >= remembered.last_job);
+        own.map_or(remembered.last_job, |own| own + 1)
+    }
+
+    /// The number that a text gives a job, unless another job has it here.
+    pub(crate) fn numbered(&self, group: Uuid, given: Option<u64>) -> u64 {
+        let is_free = |id: &u64| self.jobs.show(&id.to_string()).is_err();
+        given.filter(is_free).unwrap_or_else(|| self.next_job_of(&[group]))
+    }
+
+    /// Shows a job that runs under the number `id`.
+    pub(crate) fn register_job(
+        &self,
+        id: u64,
+        kind: &str,
+        subject: &str,
+        unit: &str,
+        volumes: &[Uuid],
+        started: u64,
+    ) -> Started {
+        let may_end = [REMOVE, FLATTEN, IMAGE_COMMIT, IMAGE_FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
+        let cancellable = may_end.contains(&kind);
+        let new = NewJob { kind, subject, unit, started, cancellable };
+        let progress = self.jobs.start(id, &new);
+        self.targets.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
+        Started { id, progress, missing_since: Cell::new(None) }
+    }
+
+    /// Ends a job.
+    pub(crate) async fn finish_job(&self, id: u64, result: Result<(), Failure>) {
+        self.targets.busy.borrow_mut().retain(|_, job| *job != id);
+        if let Err(failure) = &result {
+            tracing::error!(job = id, %failure, "a job failed");
+        }
+        self.jobs.finish(id, result, self.now());
+        self.erase_job(id).await;
+    }
+
+    /// Ends a job for now: as long as it stands in a text it goes on when it can (JOBRECORD2 of `records.rs`).
+    pub(crate) async fn put_off(&self, id: u64, failure: Failure) {
+        if !self.let_wait(id) {
+            return self.finish_job(id, Err(failure)).await;
+        }
+        let message = format!("{}; it goes on when that can be used again", failure.message);
+        let failure = Failure { message, ..failure };
+        self.targets.busy.borrow_mut().retain(|_, job| *job != id);
+        tracing::warn!(job = id, %failure, "a job is put off");
+        self.jobs.finish(id, Err(failure), self.now());
+    }
+
+    /// JOBS1.
+    pub(crate) fn refuse_if_busy(&self, volume: Uuid) -> Result<(), Failure> {
+        match self.targets.busy.borrow().get(&volume) {
+            None => Ok(()),
+            Some(job) => Err(Failure::new(Code::VolumeBusy, format!("job {job} is changing the volume"))
+                .help(format!("varve job wait {job}"))),
+        }
+    }
+
+    /// How a job stands, after a wait for its end of at most `timeout`.
+    pub(crate) async fn job_soon(&self, id: u64, timeout: Duration) -> Result<Job, Failure> {
+        let id = id.to_string();
+        let ended = self.jobs.ended(&id)?;
+        let clock = self.context.clock();
+        match select(ended, clock.sleep(timeout)).await {
+            Either::Left(_) | Either::Right(_) => self.jobs.show(&id),
+        }
+    }
+
+    /// JOBS2. What a job that copies does when of `disks`, those that it copies to, some are missing; nothing if none is.
+    pub(crate) fn check_disks_here(&self, group: Uuid, job: &Started, disks: &[PvName]) -> Result<(), Stop> {
+        let here = self.with_group(group, |known| self.disk_files(known))?;
+        let Some(missing) = disks.iter().find(|disk| !here.contains_key(disk)) else {
+            job.missing_since.set(None);
+            return Ok(());
+        };
+        let now = self.context.clock().now();
+        let since = job.missing_since.get().unwrap_or(now);
+        job.missing_since.set(Some(since));
+        let path = self.path_of(group, *missing);
+        let message = format!("{path}, to which it copies, is missing");
+        let failure = Failure::new(Code::GroupIncomplete, message).help("varve pv list");
+        Err(match since.after(self.lost_disks.after()) <= now {
+            true => Stop::End(failure),
+            false => Stop::Wait(failure),
+        })
+    }
+
+    /// Says what a job of a group waits for, and waits before it tries again. One that `is_ending` only has to say so in the group's text.
+    pub(crate) async fn wait_in_trouble(
+        &self,
+        group: Uuid,
+        job: &Started,
+        is_ending: bool,
+        trouble: Failure,
+    ) {
+        let trouble = self.with_disks_in_trouble(group, trouble);
+        let failed = self.disks_in_trouble(group);
+        let help = match failed.first() {
+            None => trouble.help.clone(),
+            Some((path, _)) if is_ending => {
+                format!(
+                    "the job ends as soon as its group can be changed, without {path} or with it: varve pv scan {path}"
+                )
+            }
+            Some((path, _)) => {
+                format!(
+                    "varve job cancel {}; or bring {path} back, and it goes on: varve pv scan {path}",
+                    job.id
+                )
+            }
+        };
+        self.jobs.say_trouble(job.id, Some(trouble.help(help)));
+        self.reconcile_soon(group);
+        self.context.clock().sleep(RETRY_DELAY).await;
+    }
+
+    /// The failure of a job, with the disks of its group that may be the reason.
+    pub(crate) fn with_disks_in_trouble(&self, group: Uuid, failure: Failure) -> Failure {
+        let disks = self.disks_in_trouble(group);
+        let untold = disks.iter().filter(|(path, _)| !failure.message.contains(path.as_str()));
+        let message =
+            untold.fold(failure.message.clone(), |message, (path, why)| format!("{message}; {path} {why}"));
+        Failure { message, ..failure }
+    }
+
+    /// The disks of a group that are missing, or take no writes.
+    fn disks_in_trouble(&self, group: Uuid) -> Vec<(String, &'static str)> {
+        let found = self.with_group(group, |known| {
+            let disks = self.disks.borrow();
+            let state = |path: &String| disks.get(Path::new(path)).map(|known| known.file.state());
+            let failed =
+                known.paths.values().filter(|path| !matches!(state(path), None | Some(DiskState::InUse)));
+            let failed = failed.map(|path| (path.clone(), "takes no writes"));
+            let missing = known.missing().into_iter().map(|path| (path, "is missing"));
+            missing.chain(failed).collect()
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Takes up a job that stands in a text.
+    pub(crate) fn resume_job(&self, job: &RecordedJob) {
+        match &job.first().work {
+            JobWork::RemoveSnapshots { .. } => self.resume_removal(job),
+            JobWork::Rollback { .. } => self.resume_rollback(job),
+            JobWork::Flatten { .. } => self.resume_flattening(job),
+            JobWork::FlattenImage { .. } | JobWork::CommitImage { .. } => self.resume_image_job(job),
+        }
+    }
+
+    /// Whether a job that has ended for now can go on.
+    pub(crate) async fn outlook(&self, job: &RecordedJob) -> Outlook {
+        let can_be_used = |volume: Uuid, place: Uuid| {
+            self.home_of(volume).is_some() && self.unusable(volume).or_else(|| self.unusable(place)).is_none()
+        };
+        let is_good = match &job.first().work {
+            JobWork::Flatten { pool, number, .. } => return self.outlook_of_flattening(*pool, *number).await,
+            JobWork::FlattenImage { volume, .. } | JobWork::CommitImage { volume, .. } => {
+                if self.entry_of(*volume).is_err() {
+                    return Outlook::Done;
+                }
+                can_be_used(*volume, *volume)
+            }
+            JobWork::Rollback { volume, store, .. } => {
+                can_be_used(*volume, *store) || self.is_gone(*volume, *store)
+            }
+            JobWork::RemoveSnapshots { .. } => {
+                let works = job.parts.iter().map(|(_, part)| &part.work);
+                let all_are_here = job.groups.iter().all(|group| self.can_be_changed(*group));
+                all_are_here
+                    && works.flat_map(JobWork::removed).all(|part| {
+                        can_be_used(part.volume, part.store) || self.is_gone(part.volume, part.store)
+                    })
+            }
+        };
+        if is_good { Outlook::Good } else { Outlook::Bad }
+    }
+}
+
+/// The kind of a job that stands in a text.
+pub(crate) fn kind(work: &JobWork) -> &'static str {
+    match work {
+        JobWork::RemoveSnapshots { .. } => REMOVE,
+        JobWork::Rollback { .. } => ROLLBACK,
+        JobWork::Flatten { .. } => FLATTEN,
+        JobWork::FlattenImage { .. } => IMAGE_FLATTEN,
+        JobWork::CommitImage { .. } => IMAGE_COMMIT,
+    }
+}
+
+/// What a job on all of `names` says that it works on: as many of them as a line has room for.
+pub(crate) fn subject_of(names: &[String]) -> String {
+    let mut shown = String::new();
+    for (index, name) in names.iter().enumerate() {
+        let more = names.len() - index;
+        if index > 0 && shown.chars().count() + 1 + name.chars().count() > SUBJECT_SHOWN {
+            return format!("{shown} and {more} more");
+        }
+        shown = if shown.is_empty() { name.clone() } else { shown + " " + name };
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_fits_a_line_and_says_how_many_it_leaves_out() {
+        let names: Vec<String> = (0..300).map(|number| format!("data/vm@s{number}")).collect();
+        assert_eq!(subject_of(&names[..3]), "data/vm@s0 data/vm@s1 data/vm@s2");
+        let subject = subject_of(&names);
+        let shown = subject.split(' ').filter(|word| word.contains('@')).count();
+        assert!(subject.ends_with(&format!(" and {} more", 300 - shown)), "{subject}");
+        assert!((150..=220).contains(&subject.len()), "{subject}");
+        let long = vec!["x".repeat(600); 2];
+        assert_eq!(subject_of(&long), format!("{} and 1 more", long[0]));
+    }
+}

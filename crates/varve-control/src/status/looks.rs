@@ -1,0 +1,94 @@
+//! What is looked at again and again: what is not as it should be, so that it is reported when it begins and when it ends; files below
+//! disks and images; and what can be tried again.
+//!
+//! Invariants:
+//! - WATCH2. A file system that does not answer keeps one look waiting, and nothing else.
+//! - WATCH3. Looks take a small share of the time, however much there is to look at.
+
+use crate::Control;
+use crate::exports::doors;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::Problem;
+use varve_block::host::FileLook;
+use varve_volume::world::DiskRef;
+
+/// How often files, sockets and mounts are looked at, and what is out of order is tried again.
+const FILES: Duration = Duration::from_secs(2);
+/// How long a look at everything may take.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+/// After a look follows a rest of so many times its length, or a second (WATCH3).
+const REST: u32 = 20;
+
+/// Looks at everything, if it is time for that.
+pub(crate) async fn look(control: &Control) {
+    let clock = control.context.clock();
+    let (begun, (everything, files)) = (clock.now(), control.watch.next.get());
+    if begun < everything || control.stopping.get() {
+        return;
+    }
+    let mut next_files = files;
+    if begun >= files {
+        next_files = begun.after(FILES);
+        look_at_files(control).await;
+        doors::watch(control);
+        if control.watch.unsaved.borrow().is_some() {
+            control.save_or_warn().await;
+        }
+        control.retry_archive();
+    }
+    count(control).await;
+    if let Some(Ok(problems)) = control.until(begun.after(LOOK_MAX), control.problems()).await {
+        tell(control, problems);
+    }
+    let now = clock.now();
+    let next = now.after(now.since(begun) * REST);
+    assert!(next >= now, "WATCH3: what took long is looked at later");
+    control.watch.next.set((next, next_files));
+}
+
+/// WATCH1.
+fn tell(control: &Control, problems: Vec<Problem>) {
+    let (begun, ended) = control.watch.exchange(problems);
+    for Problem { name, message, help, .. } in begun {
+        control.warn(&name, &format!("{message}: {help}"));
+    }
+    for Problem { name, message, .. } in ended {
+        control.event(&name, &format!("no longer: {message}"));
+    }
+}
+
+/// All files of disks and images that are open here.
+async fn open_files(control: &Control) -> Vec<(PathBuf, Option<Uuid>, DiskRef)> {
+    let own = |(path, known): (&PathBuf, &crate::host::known_disk::KnownDisk)| {
+        (path.clone(), None, DiskRef::clone(&known.file))
+    };
+    let mut files: Vec<_> = control.disks.borrow().iter().map(own).collect();
+    let deadline = control.context.clock().now().after(crate::PROBE);
+    for shard in &control.shards {
+        if let Some(Ok(images)) = control.until(deadline, shard.image_files()).await {
+            files.extend(images.into_iter().map(|(id, file)| (file.path().to_owned(), Some(id), file)));
+        }
+    }
+    files
+}
+
+/// Counts what requests to files have met.
+pub(crate) async fn count(control: &Control) {
+    let files = open_files(control).await;
+    control.watch.count(&files, control.context.clock().now());
+}
+
+async fn look_at_files(control: &Control) {
+    for (path, _, file) in open_files(control).await {
+        let learn = move |control: &Control, path: &Path, look: FileLook| {
+            control.watch.learn(path, look);
+            if let Some(known) = control.disks.borrow_mut().get_mut(path) {
+                known.placement = look.placement;
+            }
+        };
+        let place = path.clone();
+        control.look_at(&path, move |_| file.look(&place), learn);
+    }
+}

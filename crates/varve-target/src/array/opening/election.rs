@@ -1,0 +1,197 @@
+//! What the members of an array are worth when it is taken into use: pure.
+//!
+//! Superblocks are written to all members, one number after the other. Each names the one that it follows, because hosts with
+//! different members may write different ones under one number. `tests/array/election_model.rs` goes through every order in
+//! which they can be written, members be missing and the power fail.
+//!
+//! Invariants:
+//! - ELECTION1. The superblock with the highest number counts for which ELECTION2 and ELECTION3 hold, of the members that are here. One that
+//!   calls a member in use which has a higher number does not.
+//! - ELECTION2. A member is believed that it calls in sync and that has it, or the one that it follows, and is as new as the others
+//!   (STAMP4). A member that it calls away or
+//!   catching up is not read, whatever its own superblock says.
+//! - ELECTION3. The members that are believed hold all data, and no other ones may have been used without them: of those that the
+//!   superblock of any of them calls in sync they are more than half, or all.
+//! - ELECTION4. A member that returns is caught up from the log only if its number is the last one before it was called away;
+//!   else it is caught up with everything.
+
+use super::super::dirty_log::stamps::Shown;
+use super::super::error::ArrayError;
+use super::super::geometry::ArrayLayout;
+use super::super::injected_bug::InjectedBug;
+use varve_format::array::{MemberEntry, MemberState, Superblock};
+
+/// What was found in a member's place.
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each member, and only while an array is opened"
+)]
+pub(in crate::array) enum Found {
+    /// No device.
+    Missing,
+    /// A device without a superblock of this array's member, or one that cannot be read.
+    Blank,
+    /// The newer of its superblocks.
+    Superblock(Superblock),
+}
+
+impl Found {
+    pub(in crate::array) fn superblock(&self) -> Option<&Superblock> {
+        match self {
+            Found::Superblock(superblock) => Some(superblock),
+            Found::Missing | Found::Blank => None,
+        }
+    }
+}
+
+/// What is decided.
+#[derive(Clone, Debug)]
+pub(in crate::array) struct Election {
+    /// The superblock that counts.
+    pub(in crate::array) superblock: Superblock,
+    /// What each member is worth now.
+    pub(in crate::array) members: Vec<Worth>,
+    /// The newest stamp.
+    pub(in crate::array) newest: Shown,
+    /// Members that lack it or did at an earlier opening, and of those in sync the ones that do not decide what dirty regions hold (STAMP5).
+    pub(in crate::array) lagging: Vec<bool>,
+    pub(in crate::array) behind: Vec<bool>,
+}
+
+impl Election {
+    /// Whether a member in sync lacks the newest stamp: then not all have acknowledged it, or that member is a copy.
+    pub(in crate::array) fn is_any_lagging(&self) -> bool {
+        self.members.iter().zip(&self.lagging).any(|(worth, lags)| *worth == Worth::InSync && *lags)
+    }
+}
+
+/// What a member is worth now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::array) enum Worth {
+    /// It is read and written.
+    InSync,
+    /// It was catching up, and goes on.
+    CatchingUp,
+    /// It is here, and was away.
+    Returned,
+    /// It is missing, or is not a member of the array yet.
+    Absent,
+}
+
+/// Decides, by what was `found` of members and the newest stamps that they have. `accept_missing`: ELECTION3's second half was answered by a person; `bug`: a fault for tests.
+pub(in crate::array) fn elect(
+    layout: ArrayLayout,
+    (found, shown): (&[Found], &[Shown]),
+    accept_missing: bool,
+    bug: Option<InjectedBug>,
+) -> Result<Election, ArrayError> {
+    assert_eq!(found.len(), layout.members(), "ARRAY3: a place for each member");
+    assert_eq!(found.len(), shown.len(), "STAMP4: each member has one, if it has a superblock");
+    let mut candidates: Vec<&Superblock> = found.iter().filter_map(Found::superblock).collect();
+    candidates.sort_by_key(|superblock| std::cmp::Reverse(superblock.number)); // ELECTION1
+    let needed = usize::try_from(layout.data_members()).expect("members are few");
+    let (mut present_max, mut refused) = (0, None);
+    for superblock in candidates {
+        let (members, newest) = worths(superblock, (found, shown), bug);
+        let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
+        if present < needed {
+            present_max = present_max.max(present);
+        } else if (are_majority(&members, found) && !is_overtaken(superblock, found))
+            || accept_missing
+            || bug == Some(InjectedBug::BelieveStale)
+        {
+            assert_eq!(members.len(), layout.members(), "ARRAY3: the members of the superblock that counts");
+            let lagging = shown.iter().map(|own| own.is_behind || own.stamp < newest.stamp).collect();
+            let was_equal = superblock.dirty.iter().all(|word| *word == 0);
+            let never_behind = members.iter().zip(shown).filter(|(_, own)| !own.is_behind);
+            let in_sync = never_behind.filter(|(worth, _)| **worth == Worth::InSync);
+            let most = in_sync.map(|(_, own)| own.stamp).max().unwrap_or(0);
+            let is_behind = |own: &Shown| own.is_behind || (own.stamp < most && was_equal);
+            let behind = shown.iter().map(is_behind).collect();
+            return Ok(Election { superblock: superblock.clone(), members, newest, lagging, behind });
+        } else {
+            refused = refused.or(Some(why_not_alone(superblock, &members))); // ELECTION3
+        }
+    }
+    Err(refused.unwrap_or(ArrayError::TooFew { present: present_max, needed }))
+}
+
+/// Why `members` of which `superblock` tells are not used without the others: one of these may be here as it was before.
+fn why_not_alone(superblock: &Superblock, members: &[Worth]) -> ArrayError {
+    let mut places = members.iter().zip(&superblock.members);
+    let is_older = |(worth, entry): (&Worth, &MemberEntry)| {
+        *worth == Worth::Returned && entry.state == MemberState::InSync
+    };
+    places.position(is_older).map_or(ArrayError::MaybeStale, |place| ArrayError::Older { place })
+}
+
+/// ELECTION1: whether a member that `superblock` calls in use has a higher number: it went on with others, and `superblock` is of an
+/// older state of those that have it.
+fn is_overtaken(superblock: &Superblock, found: &[Found]) -> bool {
+    found.iter().zip(&superblock.members).any(|(found, entry)| {
+        entry.state != MemberState::Away
+            && found.superblock().is_some_and(|other| other.number > superblock.number)
+    })
+}
+
+/// ELECTION2: what each member is worth if `superblock` counts, and the newest stamp.
+fn worths(
+    superblock: &Superblock,
+    (found, shown): (&[Found], &[Shown]),
+    bug: Option<InjectedBug>,
+) -> (Vec<Worth>, Shown) {
+    let believes_stale = bug == Some(InjectedBug::BelieveStale);
+    let worth = |(found, entry): (&Found, &MemberEntry)| match (found.superblock(), entry.state) {
+        (None, _) => Worth::Absent,
+        (Some(_), _) if believes_stale => Worth::InSync,
+        (Some(own), MemberState::InSync) if is_followed(own, superblock) => Worth::InSync,
+        (Some(own), MemberState::CatchingUp) if is_followed(own, superblock) => Worth::CatchingUp,
+        (Some(_), _) => Worth::Returned,
+    };
+    let mut members: Vec<Worth> = found.iter().zip(&superblock.members).map(worth).collect();
+    let is_used = |worth: &Worth| matches!(worth, Worth::InSync | Worth::CatchingUp);
+    let used = members.iter().zip(shown).filter(|(worth, _)| is_used(worth)).map(|(_, own)| own);
+    let newest = used.max_by_key(|own| own.stamp).filter(|own| own.stamp > superblock.stamp);
+    let newest = newest.cloned().unwrap_or_else(|| Shown::of(superblock));
+    let believes_older = believes_stale || bug == Some(InjectedBug::NumbersAlone);
+    for (worth, own) in members.iter_mut().zip(shown).filter(|(worth, _)| is_used(worth)) {
+        if own.stamp < newest.acknowledged.max(superblock.stamp) && !believes_older {
+            *worth = Worth::Returned; // STAMP4
+        }
+    }
+    (members, newest)
+}
+
+/// ELECTION2: whether `superblock` is `own`, or follows it.
+fn is_followed(own: &Superblock, superblock: &Superblock) -> bool {
+    let is_it = own.number == superblock.number && own.identity() == superblock.identity();
+    is_it || (own.number + 1 == superblock.number && own.identity() == superblock.previous)
+}
+
+/// ELECTION3: whether the members in sync are more than half, or all, of those that the superblock of any of them calls in sync.
+fn are_majority(members: &[Worth], found: &[Found]) -> bool {
+    let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
+    let called = |superblock: &Superblock| {
+        superblock.members.iter().filter(|member| member.state == MemberState::InSync).count()
+    };
+    let in_sync = members.iter().zip(found).filter(|(worth, _)| **worth == Worth::InSync);
+    let mut own = in_sync.filter_map(|(_, found)| found.superblock());
+    own.all(|superblock| present * 2 > called(superblock) || present == called(superblock))
+}
+
+/// ELECTION4: whether a member with its own superblock number `own` and stamp lacks only what was written since it was called away.
+pub(in crate::array) fn lacks_only_missed(own: (u64, u64), before: &MemberEntry) -> bool {
+    own.0 + 1 == before.away_since && own.1 >= before.left_at // STAMP3
+}
+
+/// Whether the rest of the members may go on when `lost` of `in_sync` fail at one instant: the lost ones alone must not be
+/// taken into use later (ELECTION3).
+pub(in crate::array) fn may_go_on(layout: ArrayLayout, in_sync: usize, lost: usize) -> bool {
+    assert!(lost <= in_sync, "ELECTION3: {lost} of {in_sync} are lost");
+    let rest = in_sync - lost;
+    rest as u64 >= layout.data_members() && lost * 2 <= in_sync
+}
+
+#[cfg(test)]
+mod tests;

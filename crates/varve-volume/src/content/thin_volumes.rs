@@ -1,0 +1,103 @@
+//! Thin volumes on the shard of their pool: made, named, removed, listed, compared.
+
+use super::origins::{self, Below};
+use super::pool_error::store_error;
+use super::thin::{ThinVolume, is_volume, volume_id};
+use crate::ShardContext;
+use crate::failures;
+use crate::opened::open_pool::PoolFacts;
+use crate::opened::pool_serving::{enter, pool};
+use crate::spec::ActivationSpec;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::Extent;
+use varve_target::snapshot::StoreError;
+use varve_target::thin::{NewVolume, Origin};
+
+/// What a pool is like now, and its volumes.
+pub fn look(context: &ShardContext, id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
+    let open = pool(context, id)?;
+    let volumes = open.pool.list().into_iter().filter(is_volume).map(|volume| ThinVolume {
+        id: volume_id(id, volume.id),
+        pool: id,
+        number: volume.id,
+        name: volume.name,
+        bytes: volume.bytes,
+        created: volume.created,
+        origin: volume.origin,
+        is_served: context.stack(volume_id(id, volume.id)).is_some_and(|stack| !stack.lacks_origin()),
+    });
+    Ok((open.facts(), volumes.collect()))
+}
+
+/// How many bytes a pool can promise, and how many it has promised.
+pub fn promises(context: &ShardContext, id: Uuid) -> Result<(u64, u64), Failure> {
+    let facts = pool(context, id)?.facts();
+    Ok((facts.promise_max, facts.virtual_bytes))
+}
+
+/// Makes a volume in a pool, over an origin or not, and serves it.
+pub async fn create(
+    context: &ShardContext,
+    spec: &ActivationSpec,
+    name: &str,
+    bytes: u64,
+    over: Option<(Origin, Below)>,
+) -> Result<(), Failure> {
+    let open = pool(context, spec.node.id)?;
+    let over = match over {
+        // Before there is a volume that needs it.
+        Some((origin, below)) => Some((origin, origins::reach(context, &below, &origin).await?)),
+        None => None,
+    };
+    let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
+    let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
+    match over {
+        Some((origin, device)) => origins::attach_device(context, spec.node.id, origin, &device).await,
+        None => enter(&open, context, number).await,
+    }
+}
+
+/// Gives a volume of a pool another name.
+pub async fn rename(context: &ShardContext, id: Uuid, number: u64, name: &str) -> Result<(), Failure> {
+    pool(context, id)?.pool.rename(number, name).await.map_err(|error| failures::pool(name, &error))
+}
+
+/// Removes a volume of a pool from view at once; its space is freed bit by bit.
+pub async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(), Failure> {
+    let open = pool(context, id)?;
+    if open.pool.count_snapshots(number) > 0 {
+        return Err(
+            Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots").help("varve snap list")
+        );
+    }
+    open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
+    // Only now: a volume that is still there is served.
+    context.state().stacks.borrow_mut().remove(&volume_id(id, number));
+    context.state().tops.borrow_mut().remove(&volume_id(id, number));
+    open.reclaim();
+    Ok(())
+}
+
+/// A volume of a pool by its number, or a snapshot of it by its own name.
+pub type State = (u64, Option<String>);
+
+/// In which extents two volumes or snapshots of a pool differ, and whether none of them is there without need.
+pub async fn diff(
+    context: &ShardContext,
+    id: Uuid,
+    one: State,
+    two: State,
+) -> Result<(Vec<Extent>, bool), StoreError> {
+    let open = pool(context, id).map_err(|_| StoreError::NotFound)?;
+    let find = |(number, snapshot): State| match snapshot {
+        None => Ok(number),
+        Some(own) => open.pool.snapshot_named(number, &own).map(|found| found.id).ok_or(StoreError::NotFound),
+    };
+    let (one, two) = (find(one)?, find(two)?);
+    if one == two {
+        return Ok((Vec::new(), true));
+    }
+    let extents = open.pool.diff(one, two).await.map_err(store_error)?;
+    Ok((extents, open.pool.have_same_origin(one, two)))
+}

@@ -1,0 +1,11 @@
+//! What moves, copies, compares or clears what is on the disks, step by step.
+
+pub mod clear;
+pub mod conversions;
+pub mod image_jobs;
+pub mod movable;
+pub mod moves;
+pub mod pool_check;
+pub mod progress;
+pub mod scrub;
+pub mod split;

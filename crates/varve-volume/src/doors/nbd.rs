@@ -1,0 +1,301 @@
+//! A listening NBD socket on its shard: accepts, serves, finds its exports, drains.
+//!
+//! Invariants:
+//! - NBDSOCKET1. An export answers to its own name; an export alone behind its socket answers to the empty name too.
+//! - NBDSOCKET3. A socket listens in one place; where it begins to listen anew its connections stay.
+//! - NBDSOCKET2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
+
+use crate::host::Host;
+use crate::world::{Listener, Place};
+use futures_util::future::{Either, select};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_api::Traffic;
+use varve_block::{Device, LocalFuture, Tracker};
+use varve_export::nbd::{
+    Activity, Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
+};
+
+/// What the clients of all doors of the daemon share.
+#[derive(Clone)]
+pub struct DoorResources {
+    /// Their memory.
+    pub budget: Budget,
+    /// How many connections there may be.
+    pub admission: Admission,
+    /// What one connection may keep, and how long it may take.
+    pub limits: Limits,
+}
+
+/// What the clients of all doors of the daemon may have together, as it is configured.
+#[derive(Clone, Copy, Debug)]
+pub struct DoorLimits {
+    /// Bytes for their requests.
+    pub memory: u64,
+    /// NBD connections at a time.
+    pub connections: usize,
+    /// How long one that has begun a message may take to go on.
+    pub client_timeout: Duration,
+}
+
+impl DoorResources {
+    /// What `limits` allow.
+    pub fn new(limits: DoorLimits) -> Self {
+        Self {
+            budget: Budget::new(limits.memory),
+            admission: Admission::new(limits.connections),
+            limits: Limits { progress: limits.client_timeout, ..Limits::default() },
+        }
+    }
+}
+
+/// What an export leads to.
+pub trait ExportTarget {
+    /// What it is, as shown to users.
+    fn description(&self) -> &'static str;
+    /// Whether clients may not write.
+    fn is_read_only(&self) -> bool;
+    /// A device for one connection; none if there is nothing to lead to now.
+    fn device(&self) -> LocalFuture<'_, Option<Device>>;
+}
+
+struct Entry {
+    target: Rc<dyn ExportTarget>,
+    shutdown: Shutdown,
+    counters: Rc<Counters>,
+}
+
+/// The exports of one socket.
+#[derive(Default)]
+struct Exports {
+    entries: RefCell<BTreeMap<String, Entry>>,
+}
+
+/// A listening socket with its exports and connections.
+pub struct NbdSocket {
+    exports: Rc<Exports>,
+    host: Host,
+    door: Door,
+    /// Ends the listener (NBDSOCKET3).
+    listening: RefCell<Shutdown>,
+    tasks: Tracker,
+}
+
+impl NbdSocket {
+    /// Listens at `place`. No export yet.
+    pub fn open(
+        host: &Host,
+        place: &Place,
+        resources: DoorResources,
+        activity: Activity,
+    ) -> std::io::Result<Rc<Self>> {
+        let listener = host.world.listen(place)?;
+        let exports: Rc<Exports> = Rc::default();
+        let door = Door {
+            catalog: Rc::clone(&exports) as Rc<dyn Catalog>,
+            limits: resources.limits,
+            budget: resources.budget,
+            admission: resources.admission,
+            activity,
+            arena: host.arena(),
+            clock: host.clock(),
+            shutdown: Shutdown::new(),
+        };
+        let (listening, tasks) = (RefCell::new(Shutdown::new()), Tracker::default());
+        let socket = Rc::new(Self { exports, host: host.clone(), door, listening, tasks });
+        socket.accept_from(listener);
+        Ok(socket)
+    }
+
+    /// Listens at `place` anew: its file has gone (NBDSOCKET3).
+    pub fn listen_again(&self, place: &Place) -> std::io::Result<()> {
+        let listener = self.host.world.listen(place)?;
+        let before = self.listening.replace(Shutdown::new());
+        assert!(!before.is_pulled(), "NBDSOCKET3: there was one listener");
+        before.pull();
+        self.accept_from(listener);
+        Ok(())
+    }
+
+    fn accept_from(&self, listener: Box<dyn Listener>) {
+        let ends = (self.door.clone(), self.listening.borrow().clone());
+        self.host.spawner().spawn(accept(self.host.clone(), listener, ends, self.tasks.clone()));
+    }
+
+    /// Adds an export; `false` if there is one of this name.
+    pub fn add(&self, name: &str, target: Rc<dyn ExportTarget>) -> bool {
+        let mut entries = self.exports.entries.borrow_mut();
+        if entries.contains_key(name) {
+            return false;
+        }
+        entries.insert(name.to_owned(), Entry { target, shutdown: Shutdown::new(), counters: Rc::default() });
+        true
+    }
+
+    /// Gives an export another name; its connections stay.
+    pub fn rename(&self, from: &str, to: &str) {
+        let mut entries = self.exports.entries.borrow_mut();
+        if let Some(entry) = entries.remove(from) {
+            entries.insert(to.to_owned(), entry);
+        }
+    }
+
+    /// Takes an export away and waits until its connections have ended. Whether exports are left.
+    pub async fn remove(&self, name: &str) -> bool {
+        let entry = self.exports.entries.borrow_mut().remove(name);
+        if let Some(entry) = entry {
+            entry.shutdown.pull();
+            wait_for_connections(&self.host, &entry.counters).await;
+        }
+        !self.exports.entries.borrow().is_empty()
+    }
+
+    /// Stops listening and waits until every connection has ended.
+    pub async fn close(&self) {
+        self.door.shutdown.pull();
+        self.tasks.empty().await; // NBDSOCKET2
+    }
+
+    /// The clients of an export, and what it did.
+    pub fn counters(&self, name: &str) -> Option<(Vec<String>, Traffic)> {
+        let entries = self.exports.entries.borrow();
+        let counters = &entries.get(name)?.counters;
+        let traffic = Traffic {
+            reads: counters.reads.get(),
+            read_bytes: counters.read_bytes.get(),
+            writes: counters.writes.get(),
+            write_bytes: counters.written_bytes.get(),
+            flushes: counters.flushes.get(),
+            discards: counters.discards.get(),
+            errors: counters.errors.get(),
+        };
+        Some((counters.clients(), traffic))
+    }
+}
+
+/// NBDSOCKET2 for one export: connections notice the signal at once and drain within the door's limits.
+async fn wait_for_connections(host: &Host, counters: &Rc<Counters>) {
+    let clock = host.clock();
+    while counters.connections.get() > 0 {
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Takes connections in until the door is shut, or the listener is replaced.
+async fn accept(
+    host: Host,
+    listener: Box<dyn Listener>,
+    (door, listening): (Door, Shutdown),
+    tasks: Tracker,
+) {
+    let _guard = tasks.enter();
+    loop {
+        let end = select(Box::pin(door.shutdown.wait()), Box::pin(listening.wait()));
+        let next = select(listener.accept(), end);
+        match next.await {
+            Either::Right(_) => return,
+            Either::Left((Ok(stream), _)) => {
+                let (door, guard) = (door.clone(), tasks.enter());
+                host.spawner().spawn(async move {
+                    let peer = stream.peer();
+                    match door.serve(stream).await {
+                        Ok(()) | Err(SessionEnd::Refused(_)) => {}
+                        Err(end) => tracing::info!(peer, %end, "an NBD connection ended out of order"),
+                    }
+                    drop(guard);
+                });
+            }
+            Either::Left((Err(error), _)) => {
+                if host.world.is_draining() || door.shutdown.is_pulled() {
+                    return;
+                }
+                tracing::warn!(%error, "an NBD connection could not be accepted");
+                host.clock().sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+impl Exports {
+    /// The export's own name behind `name` (NBDSOCKET1).
+    fn resolve(&self, name: &str) -> Option<String> {
+        let entries = self.entries.borrow();
+        if entries.contains_key(name) {
+            return Some(name.to_owned());
+        }
+        match (name, entries.len()) {
+            ("", 1) => entries.keys().next().cloned(),
+            _ => None,
+        }
+    }
+}
+
+impl Catalog for Exports {
+    fn lookup<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Option<Export>> {
+        Box::pin(async move {
+            let name = self.resolve(name)?;
+            let target = self.entries.borrow().get(&name).map(|entry| Rc::clone(&entry.target))?;
+            let device = target.device().await?;
+            // The export may have gone while its device was looked for.
+            let entries = self.entries.borrow();
+            let entry = entries.get(&name)?;
+            Some(Export {
+                device,
+                description: target.description().to_owned(),
+                read_only: target.is_read_only(),
+                multi_conn: true,
+                shutdown: entry.shutdown.clone(),
+                counters: Rc::clone(&entry.counters),
+                name,
+            })
+        })
+    }
+
+    fn list(&self) -> LocalFuture<'_, Vec<Listed>> {
+        let entries = self.entries.borrow();
+        let listed =
+            entries.keys().map(|name| Listed { name: name.clone(), description: String::new() }).collect();
+        Box::pin(std::future::ready(listed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl ExportTarget for Nothing {
+        fn description(&self) -> &'static str {
+            "nothing"
+        }
+
+        fn is_read_only(&self) -> bool {
+            true
+        }
+
+        fn device(&self) -> LocalFuture<'_, Option<Device>> {
+            Box::pin(std::future::ready(None))
+        }
+    }
+
+    #[test]
+    fn an_export_answers_to_its_name_and_one_that_is_alone_to_the_empty_one() {
+        let exports = Exports::default();
+        let add = |name: &str| {
+            let entry =
+                Entry { target: Rc::new(Nothing), shutdown: Shutdown::new(), counters: Rc::default() };
+            exports.entries.borrow_mut().insert(name.to_owned(), entry);
+        };
+        assert_eq!(exports.resolve(""), None, "NBDSOCKET1: nothing is there");
+        add("data/a");
+        assert_eq!(exports.resolve("data/a").as_deref(), Some("data/a"), "NBDSOCKET1");
+        assert_eq!(exports.resolve("").as_deref(), Some("data/a"), "NBDSOCKET1: it is alone");
+        assert_eq!(exports.resolve("data/b"), None, "NBDSOCKET1");
+        add("data/b");
+        assert_eq!(exports.resolve(""), None, "NBDSOCKET1: which one is not said");
+        assert_eq!(exports.resolve("data/b").as_deref(), Some("data/b"), "NBDSOCKET1");
+    }
+}

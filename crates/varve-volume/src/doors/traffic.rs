@@ -1,0 +1,175 @@
+//! A device that counts what goes through it, and keeps a panic below it from the doors above.
+
+use crate::host::Host;
+use crate::lifecycle::health::{Contained, Health};
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use varve_api::Traffic;
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, MapAnswer, MapFuture, MapIntent, Outcome,
+    Shape,
+};
+
+/// The counts; plain cells, because a volume lives on one thread. Cloning shares them.
+#[derive(Clone, Default)]
+pub struct Counters {
+    inner: Rc<Inner>,
+    /// Requests of all volumes of the shard.
+    requests: Rc<Cell<u64>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    reads: Cell<u64>,
+    read_bytes: Cell<u64>,
+    writes: Cell<u64>,
+    write_bytes: Cell<u64>,
+    flushes: Cell<u64>,
+    discards: Cell<u64>,
+    errors: Cell<u64>,
+}
+
+fn add(cell: &Cell<u64>, amount: u64) {
+    cell.set(cell.get().wrapping_add(amount));
+}
+
+impl Counters {
+    /// Counts of a volume of this shard.
+    pub(crate) fn new(host: &Host) -> Self {
+        Self { inner: Rc::default(), requests: Rc::clone(&host.requests) }
+    }
+
+    /// The counts as they are now.
+    pub fn now(&self) -> Traffic {
+        let inner = &self.inner;
+        Traffic {
+            reads: inner.reads.get(),
+            read_bytes: inner.read_bytes.get(),
+            writes: inner.writes.get(),
+            write_bytes: inner.write_bytes.get(),
+            flushes: inner.flushes.get(),
+            discards: inner.discards.get(),
+            errors: inner.errors.get(),
+        }
+    }
+
+    fn count(&self, io: &Io) {
+        let (inner, bytes) = (&self.inner, io.extent().length);
+        add(&self.requests, 1);
+        match io {
+            Io::Read { .. } => {
+                add(&inner.reads, 1);
+                add(&inner.read_bytes, bytes);
+            }
+            Io::Write { .. } | Io::Zero { .. } => {
+                add(&inner.writes, 1);
+                add(&inner.write_bytes, bytes);
+            }
+            Io::Discard { .. } => add(&inner.discards, 1),
+            Io::Flush => add(&inner.flushes, 1),
+        }
+    }
+}
+
+/// `device`, counted in `counters`. If it panics its volume fails, and every request ends with [`IoError::Medium`].
+pub fn counted(device: Device, counters: Counters, health: Health) -> Device {
+    let shape = device.shape();
+    Device::new(Counted { device, counters, health, shape })
+}
+
+struct Counted {
+    device: Device,
+    counters: Counters,
+    health: Health,
+    shape: Shape,
+}
+
+/// A request under way.
+struct Request<'a> {
+    io: Contained<'a, Outcome>,
+    counters: &'a Counters,
+}
+
+impl Future for Request<'_> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let outcome = ready!(Pin::new(&mut self.io).poll(context)).unwrap_or(Err(IoError::Medium));
+        if outcome.is_err() {
+            add(&self.counters.inner.errors, 1);
+        }
+        Poll::Ready(outcome)
+    }
+}
+
+impl BlockDevice for Counted {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        self.counters.count(io.io());
+        let begun = self.health.guard(|| self.device.submit(io.into_io()));
+        match begun.unwrap_or_else(|_| Completion::failed(IoError::Medium)) {
+            Completion::Ready(outcome) => {
+                if matches!(outcome, Some(Err(_))) {
+                    add(&self.counters.inner.errors, 1);
+                }
+                Completion::Ready(outcome)
+            }
+            under_way => {
+                let io = self.health.contain(under_way.boxed());
+                Completion::pending(Request { io, counters: &self.counters })
+            }
+        }
+    }
+
+    /// What the volume holds, found where a panic is the volume's. A caller that moved the bytes itself would not be counted.
+    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
+        if intent != MapIntent::Inspect {
+            return MapAnswer::sent(extent.length).ready();
+        }
+        let status = self.health.contain(Box::pin(self.device.status(extent)));
+        Box::pin(async move {
+            let runs = status.await.unwrap_or(Err(IoError::Medium))?;
+            Ok(MapAnswer::of_status(&runs))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use varve_block::{Arena, Durability, IoError};
+
+    struct Failing;
+    impl BlockDevice for Failing {
+        fn shape(&self) -> Shape {
+            Shape::new(1 << 20, 512)
+        }
+        fn submit(&self, io: Checked) -> Completion<'_> {
+            match io.into_io() {
+                Io::Read { buffer, .. } => Completion::ready(Ok(buffer)),
+                Io::Flush => Completion::pending(std::future::ready(Err(IoError::Medium))),
+                _ => Completion::failed(IoError::NoSpace),
+            }
+        }
+    }
+
+    #[test]
+    fn requests_bytes_and_errors_are_counted() {
+        let counters = Counters::default();
+        let device = counted(Device::new(Failing), counters.clone(), Health::new(|_| {}));
+        let arena = Arena::heap(1 << 20);
+        assert!(device.read(0, arena.take(4096)).now_or_never().is_some_and(|outcome| outcome.is_ok()));
+        let write = device.write(0, arena.copy(&[1; 512]), Durability::Volatile);
+        assert_eq!(write.now_or_never().map(|outcome| outcome.map(|_| ())), Some(Err(IoError::NoSpace)));
+        assert!(device.flush().now_or_never().is_some_and(|outcome| outcome.is_err()));
+        let now = counters.now();
+        assert_eq!((now.reads, now.read_bytes, now.writes, now.write_bytes), (1, 4096, 1, 512));
+        assert_eq!((now.flushes, now.errors), (1, 2));
+    }
+}

@@ -1,0 +1,269 @@
+//! A thin pool in use: it commits what waits too long, grows before it is full, and gives removed volumes' space back in
+//! small batches.
+//!
+//! How a pool grows is in `growth.rs`, how batches are taken in `background.rs`.
+
+use super::growth::{Growth, Vessel, Words};
+use super::open_array::{Owner, device_of};
+use crate::content::pool_error::store_error;
+use crate::doors::gate::Gate;
+use crate::failures;
+use crate::host::Host;
+use crate::lifecycle::background::{Background, BatchEnd};
+use crate::lifecycle::health::Health;
+use crate::lifecycle::placement::Placement;
+use crate::spec::{Accepts, ActivationSpec, Disks};
+use futures_util::future::LocalBoxFuture;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::{IoError, TrackerGuard};
+use varve_target::array::ArrayStatus;
+use varve_target::snapshot::StoreError;
+use varve_target::thin::{Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
+use varve_vg::model::{StorePolicy, WhenFull};
+use varve_vg::table::Table;
+
+/// Of what a pool can hold, one part in so many is not promised: the maps of volumes that are written at random, 4 KiB by
+/// 4 KiB, take less.
+const MAPS_SHARE: u64 = 32;
+/// Leaves, or larger parts that others hold too, of a batch.
+const BATCH_STEPS: u64 = 8;
+
+/// A pool in use. It works in the background until it is closed.
+pub struct OpenPool {
+    /// Its id in the group.
+    pub id: Uuid,
+    /// What it is called: `VG/POOL`.
+    pub(crate) name: String,
+    /// The pool itself.
+    pub pool: Rc<Pool>,
+    /// Below it.
+    pub(crate) gate: Gate,
+    /// Where it lies.
+    pub(crate) placement: RefCell<Placement>,
+    /// Whether something in it has panicked.
+    pub(crate) health: Health,
+    growth: Rc<Growth<Pool>>,
+    host: Host,
+    background: Background,
+}
+
+/// What a pool is like now.
+#[derive(Clone, Debug, Default)]
+pub struct PoolFacts {
+    /// Bytes of the pool.
+    pub size: u64,
+    /// Bytes that are allocated at a time.
+    pub block_size: u64,
+    /// Bytes that volumes and snapshots have.
+    pub allocated: u64,
+    /// Bytes that can be allocated.
+    pub free: u64,
+    /// How full it is.
+    pub percent: u64,
+    /// Bytes that its volumes and snapshots show.
+    pub virtual_bytes: u64,
+    /// Bytes that it could keep at most.
+    pub promise_max: u64,
+    /// Volumes in it.
+    pub volumes: u32,
+    /// Snapshots of these.
+    pub snapshots: u32,
+    /// Volumes and snapshots that are being removed.
+    pub removing: u32,
+    /// Whether writes wait for space.
+    pub is_paused: bool,
+    /// Whether writes failed for want of space, and none has come since.
+    pub is_refusing: bool,
+    /// Whether it grows when it is nearly full.
+    pub can_grow: bool,
+    /// Writes that waited for space for too long.
+    pub timed_out: u64,
+    /// How its array does, if it is one.
+    pub array: Option<ArrayStatus>,
+    /// Why it takes no changes any more, if so.
+    pub failure: Option<IoError>,
+}
+
+impl OpenPool {
+    /// `pool`, kept from now on.
+    pub(crate) fn new(
+        spec: &ActivationSpec,
+        pool: Rc<Pool>,
+        place: (Gate, Placement),
+        host: &Host,
+        health: &Health,
+    ) -> Rc<Self> {
+        let (id, policy) = (spec.node.id, spec.policy);
+        pool.set_discards(policy.discards);
+        let growth = Growth::new(Rc::clone(&pool), id, id, host, policy);
+        let open = Rc::new(Self {
+            id,
+            name: spec.name.clone(),
+            pool,
+            gate: place.0,
+            placement: RefCell::new(place.1),
+            health: health.clone(),
+            growth,
+            host: host.clone(),
+            background: Background::new(host, health),
+        });
+        open.background.listen(Rc::clone(&open.growth).watch());
+        open.background.listen(Rc::clone(&open).listen());
+        let committer = Rc::clone(&open);
+        open.background.work(async move || committer.commit_if_due().await);
+        open.reclaim();
+        open
+    }
+
+    /// `VG/LV` of a volume in it.
+    pub(crate) fn full_name(&self, number: u64) -> String {
+        let name = self.pool.info(number).map_or(String::new(), |info| info.name);
+        format!("{}/{name}", self.name.split('/').next().unwrap_or_default())
+    }
+
+    /// Keeps the pool from being closed during a task on all of it that checks by itself whether the pool is still served.
+    pub(crate) fn enter(&self) -> TrackerGuard {
+        self.background.enter()
+    }
+
+    /// Works no more; closes the pool as soon as no other task holds it.
+    pub(crate) async fn close(&self) {
+        self.background.close().await;
+    }
+
+    /// Why removed volumes are not given back, if they are not.
+    pub(crate) fn trouble(&self) -> Option<StoreError> {
+        self.background.trouble()
+    }
+
+    /// Why it takes no changes any more, if a commit has failed.
+    pub(crate) fn failure(&self) -> Option<IoError> {
+        self.pool.last_failure()
+    }
+
+    /// What it is like now.
+    pub fn facts(&self) -> PoolFacts {
+        let usage = self.pool.usage();
+        let free = usage.free + usage.returning;
+        let room = usage.size.saturating_sub(usage.reserve + usage.fixed);
+        let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        PoolFacts {
+            size: usage.size,
+            block_size: self.pool.block_size(),
+            allocated: usage.size.saturating_sub(usage.reserve + free),
+            free,
+            percent: self.pool.percent(),
+            virtual_bytes: usage.virtual_bytes,
+            promise_max: room - room / MAPS_SHARE,
+            volumes: count(usage.volumes),
+            snapshots: count(usage.snapshots),
+            removing: count(usage.removing),
+            is_paused: self.pool.is_paused(),
+            is_refusing: self.pool.is_refusing(),
+            can_grow: self.growth.can_grow(),
+            timed_out: self.growth.timed_out(),
+            array: self.host.arrays.status(self.id),
+            failure: self.failure(),
+        }
+    }
+
+    /// Something else is declared for it from now on.
+    pub fn set_policy(&self, policy: StorePolicy) {
+        self.growth.set_policy(policy);
+        self.pool.set_discards(policy.discards);
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again.
+    pub fn let_writes_fail(&self, fail: bool) {
+        self.growth.let_fail(fail);
+    }
+
+    /// The group has more free space than before.
+    pub fn group_has_space(&self) {
+        self.growth.group_has_space();
+    }
+
+    /// It lies where `table` says now, which is more than before.
+    pub async fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
+        let (gate, health) = (&self.gate, &self.health);
+        let owner = Owner { subject: self.id, gate, health, accepts: Accepts::default() };
+        let device = device_of(&self.host, owner, self.id, table, disks).await?;
+        self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
+        self.placement.replace(Placement::at(table, disks));
+        self.growth.group_has_space();
+        self.reclaim();
+        Ok(())
+    }
+
+    /// Commits what waits too long; when to look again, unless that failed: then the pool takes no changes any more.
+    async fn commit_if_due(&self) -> Option<Duration> {
+        let Err(error) = self.pool.commit_if_due().await else { return Some(self.pool.commit_interval()) };
+        let remedy = "it takes no changes until varve pv scan opens it anew, on disks that work";
+        self.growth.tell(format!("a commit failed ({error}): {remedy}"));
+        None
+    }
+
+    /// Passes on what the pool says happened to it.
+    async fn listen(self: Rc<Self>) {
+        loop {
+            match self.pool.next_event().await {
+                PoolEvent::Paused => self.growth.paused(),
+                PoolEvent::Resumed => self.growth.resumed(),
+                PoolEvent::TimedOut => self.growth.waited_in_vain(),
+            }
+        }
+    }
+
+    /// Gives back, bit by bit, what removed volumes held.
+    pub(crate) fn reclaim(self: &Rc<Self>) {
+        let open = Rc::clone(self);
+        self.background.reclaim(async move || open.reclaim_batch().await);
+    }
+
+    /// Takes a batch.
+    async fn reclaim_batch(&self) -> BatchEnd {
+        match self.pool.remove_some(BATCH_STEPS).await {
+            Ok(removal) if removal.volumes > 0 => BatchEnd::More,
+            Ok(_) => BatchEnd::Done,
+            Err(PoolError::NoSpace) => BatchEnd::NoRoom,
+            Err(error) => {
+                tracing::warn!(pool = %self.id, %error, "removed volumes are not given back now");
+                BatchEnd::Failed(store_error(error))
+            }
+        }
+    }
+}
+
+impl Vessel for Pool {
+    fn size(&self) -> u64 {
+        self.usage().size
+    }
+
+    fn percent(&self) -> u64 {
+        Pool::percent(self)
+    }
+
+    fn is_paused(&self) -> bool {
+        Pool::is_paused(self)
+    }
+
+    fn declare(&self, when_full: WhenFull, timeout: Duration) {
+        self.set_when_full(match when_full {
+            WhenFull::Pause => PoolWhenFull::Pause { timeout },
+            // T12 of the group's text: no group declares that a pool drops anything.
+            WhenFull::DropOldest | WhenFull::Error => PoolWhenFull::Error,
+        });
+    }
+
+    fn filled(&self, percent: u64) -> LocalBoxFuture<'_, ()> {
+        Box::pin(Pool::filled(self, percent))
+    }
+
+    fn words(&self) -> Words {
+        Words { vessel: "the pool", changes: "writes" }
+    }
+}
