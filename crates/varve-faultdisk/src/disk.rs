@@ -100,8 +100,8 @@ impl Disk {
     }
 
     /// Carries out an order that changes faults; says what there is to say.
-    pub(crate) fn obey(&mut self, order: Order) -> String {
-        match order {
+    pub(crate) fn obey(&mut self, order: &Order) -> String {
+        match *order {
             Order::Fail { kind, errno, every } => {
                 self.failing[kind as usize] = Some(Failing { errno, every, seen: 0 });
             }
@@ -322,13 +322,13 @@ mod tests {
     fn a_drop_keeps_what_was_flushed_and_any_version_since() {
         for seed in 1..50 {
             let mut disk = disk();
-            disk.obey(Order::Volatile);
+            disk.obey(&Order::Volatile);
             disk.write(0, &[1; 8 * 512], false).expect("written");
             disk.flush().expect("flushed");
             disk.write(0, &[2; 4 * 512], false).expect("written");
             disk.write(0, &[3; 2 * 512], false).expect("written");
             assert_eq!(sectors(&mut disk)[..9], [3, 3, 2, 2, 1, 1, 1, 1, 0], "reads see the cache");
-            disk.obey(Order::Drop { seed });
+            disk.obey(&Order::Drop { seed });
             let kept = sectors(&mut disk);
             assert!(kept[..2].iter().all(|version| (1..=3).contains(version)), "FAULTDISK1: {kept:?}");
             assert!(kept[2..4].iter().all(|version| (1..=2).contains(version)), "FAULTDISK1: {kept:?}");
@@ -340,13 +340,13 @@ mod tests {
     #[test]
     fn a_durable_write_survives_and_a_lie_does_not() {
         let mut disk = disk();
-        disk.obey(Order::Volatile);
+        disk.obey(&Order::Volatile);
         disk.write(0, &[1; 1024], false).expect("written");
         disk.write(256, &[2; 256], true).expect("written");
-        disk.obey(Order::Lie);
+        disk.obey(&Order::Lie);
         disk.write(2048, &[3; 512], true).expect("acknowledged");
         disk.flush().expect("acknowledged");
-        disk.obey(Order::Drop { seed: 0 });
+        disk.obey(&Order::Drop { seed: 0 });
         let kept = disk.read(0, 2560).expect("read");
         assert_eq!((kept[0], kept[300], kept[512], kept[2048]), (1, 2, 0, 0), "FAULTDISK2");
     }
@@ -354,38 +354,38 @@ mod tests {
     #[test]
     fn faults_hit_what_they_name_until_they_are_healed() {
         let mut disk = disk();
-        disk.obey(Order::Fail { kind: Kind::Write, errno: libc::EIO, every: 2 });
+        disk.obey(&Order::Fail { kind: Kind::Write, errno: libc::EIO, every: 2 });
         let answers: Vec<_> = (0..4).map(|_| disk.write(0, &[1; 512], false)).collect();
         assert_eq!(answers, [Ok(()), Err(libc::EIO), Ok(()), Err(libc::EIO)]);
-        disk.obey(Order::Heal);
-        disk.obey(Order::Full);
+        disk.obey(&Order::Heal);
+        disk.obey(&Order::Full);
         assert_eq!(disk.write(0, &[2; 512], false), Ok(()), "its place was written before");
         assert_eq!(disk.write(32 * SECTOR, &[2; 512], false), Err(libc::ENOSPC));
-        disk.obey(Order::Heal);
+        disk.obey(&Order::Heal);
         disk.write(32 * SECTOR, &[7; 512], false).expect("written");
-        disk.obey(Order::Shrink(4096));
+        disk.obey(&Order::Shrink(4096));
         assert_eq!(disk.read(32 * SECTOR, 512).expect("read").len(), 0);
         disk.write(63 * SECTOR, &[8; 512], false).expect("it grows");
         assert_eq!(disk.read(32 * SECTOR, 512).expect("read"), [0; 512]);
-        disk.obey(Order::Heal);
+        disk.obey(&Order::Heal);
         assert_eq!(disk.read(32 * SECTOR, 512).expect("read"), [7; 512]);
     }
 
     #[test]
     fn what_is_cut_off_is_lost_also_when_the_file_grows_again() {
         let mut disk = disk();
-        disk.obey(Order::Volatile);
+        disk.obey(&Order::Volatile);
         disk.write(0, &[1; 64 * 512], false).expect("written");
         disk.flush().expect("flushed");
         disk.write(8 * SECTOR, &[2; 512], false).expect("written");
-        disk.obey(Order::Resize(8 * SECTOR));
+        disk.obey(&Order::Resize(8 * SECTOR));
         assert_eq!((disk.size(), disk.read(0, 64 * SECTOR).expect("read").len()), (4096, 4096));
-        disk.obey(Order::Resize(64 * SECTOR));
+        disk.obey(&Order::Resize(64 * SECTOR));
         let shown = sectors(&mut disk);
         assert_eq!((&shown[..8], &shown[8..]), (&[1; 8][..], &[0; 56][..]));
-        disk.obey(Order::Delete);
+        disk.obey(&Order::Delete);
         assert_eq!(disk.links(), 0);
-        disk.obey(Order::Heal);
+        disk.obey(&Order::Heal);
         assert_eq!((disk.links(), disk.size()), (1, 64 * SECTOR));
     }
 }

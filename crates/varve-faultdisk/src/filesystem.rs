@@ -53,14 +53,14 @@ impl Shared {
             Order::Release => self.release(),
             Order::Stats => {
                 let held = locked(&self.stalled).held.len();
-                return format!("{} held {held}", locked(&self.disk).obey(order));
+                return format!("{} held {held}", locked(&self.disk).obey(&order));
             }
             Order::Heal => {
-                let answer = locked(&self.disk).obey(order);
+                let answer = locked(&self.disk).obey(&order);
                 self.release();
                 return answer;
             }
-            other => return locked(&self.disk).obey(other),
+            other => return locked(&self.disk).obey(&other),
         }
         "ok".to_owned()
     }
