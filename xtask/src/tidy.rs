@@ -11,6 +11,7 @@ mod folders;
 mod imports;
 mod invariants;
 mod matrix;
+mod prose;
 mod source;
 mod spread;
 mod text;
@@ -50,6 +51,7 @@ fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> {
     findings.extend(invariants::check(&sources));
     findings.extend(imports::check(&sources));
     findings.extend(decisions::check(&tree));
+    findings.extend(prose::check(&sources));
     findings.extend(spread::check(&sources));
     findings.extend(folders::check(&sources));
     findings.extend(fields::check(&sources));
@@ -58,10 +60,13 @@ fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> {
     findings.extend(matrix::check(architecture, &metadata));
     let (thin, report) = density::check(&sources);
     findings.extend(thin);
+    let (dialect, words) = prose::check_dialect(&sources, tree.files());
+    findings.extend(dialect);
     findings.sort();
     let lines: usize = sources.iter().map(|source| source.file.text.lines().count()).sum();
     let mut counted = vec![format!("tidy: {} source files, {lines} lines", sources.len())];
     counted.extend(report);
+    counted.push(words);
     Ok((findings, counted))
 }
 

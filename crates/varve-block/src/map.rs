@@ -173,7 +173,7 @@ impl MapAnswer {
         self
     }
 
-    /// MAP3.
+    /// The answer up to the first part for which requests are sent; if that comes first, it alone and without guards (MAP3).
     fn divided(mut self) -> Self {
         let first_sent = self.pieces.iter().position(MapPiece::is_sent);
         match first_sent {

@@ -192,7 +192,7 @@ impl Control {
                 (self.shards[0].clone(), Some(failure.help("try again; `varve status` says more")))
             }
         };
-        // BELOW3 of `origins.rs`.
+        // A volume is served only when all that it is backed by is (BELOW3 of `origins.rs`).
         let unserved = thin.as_ref().filter(|thin| !thin.is_served);
         let origin_missing = unserved.map(|thin| known.origin_missing(&thin.name, thin.origin));
         let lacks_origin = origin_missing.is_some() && unusable.is_none();

@@ -74,7 +74,7 @@ fn lock_file(path: &Path, what: &str) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// PLACES2.
+/// Opens a lock file, following no link in the last part of its name (PLACES2).
 fn open_lock(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {

@@ -39,7 +39,7 @@ pub(crate) const BESIDE: &str = ".new";
 
 /// Replaces the file `name` in `directory`, or makes it.
 pub(crate) fn replace(directory: &Path, name: &str, text: &str) -> std::io::Result<()> {
-    // STATE1.
+    // A crash leaves the old file or the new one (STATE1).
     let beside = directory.join(format!("{name}{BESIDE}"));
     // Never what a link leads to.
     match std::fs::remove_file(&beside) {

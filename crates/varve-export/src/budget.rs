@@ -132,7 +132,7 @@ impl Inner {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// BUDGET2.
+    /// Takes `bytes` if they are free, or if nothing else is taken (BUDGET2).
     fn try_add(&self, bytes: u64) -> bool {
         let added = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.capacity);
         self.used.fetch_update(SeqCst, SeqCst, added).is_ok()
@@ -144,7 +144,7 @@ impl Inner {
         self.used.compare_exchange(reserved, reserved.saturating_add(bytes), SeqCst, SeqCst).is_ok()
     }
 
-    /// BUDGET4.
+    /// Grants bytes to waiters, to one export after the other (BUDGET4).
     fn serve_waiters(&self) {
         if self.waiting.load(SeqCst) == 0 {
             return;

@@ -270,12 +270,12 @@ impl SlotHeader {
     }
 }
 
-/// SLOT3.
+/// Whether a version can have this number, and follow that one: only the first follows none (SLOT3).
 fn follows(sequence: u64, previous: Option<Uuid>) -> bool {
     (1..SEQUENCE_END).contains(&sequence) && (sequence == 1) == previous.is_none()
 }
 
-/// SLOT3.
+/// The versions before the previous one, as many as a slot may know (SLOT3).
 fn ancestors_in(bytes: &[u8], previous: Uuid) -> Result<Vec<Uuid>, SlotError> {
     let all: Vec<Uuid> = bytes.chunks_exact(16).filter_map(|bytes| Uuid::from_slice(bytes).ok()).collect();
     let known: Vec<Uuid> = all.iter().copied().take_while(|ancestor| !ancestor.is_nil()).collect();

@@ -143,7 +143,7 @@ impl Handshake {
         (taken, step)
     }
 
-    /// SERVER3.
+    /// Skips what is left of an option that is too long (SERVER3).
     fn skip(&mut self, left: u64, input: &[u8]) -> (usize, Option<Step>) {
         let taken = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
         let left = left - taken as u64;
@@ -189,7 +189,7 @@ impl Handshake {
                 return self.close(CloseReason::Malformed("the name of an export is too long"));
             }
             _ => {
-                // SERVER3
+                // The option is refused when its header has come, and skipped (SERVER3).
                 refuse(output, option, reply::ERR_TOO_BIG, "the option is too long");
                 if length > wire::OPTION_SKIP_MAX {
                     return self.close(CloseReason::Malformed("an option is longer than any option can be"));

@@ -210,7 +210,7 @@ impl Move {
         }
     }
 
-    /// MOVE2.
+    /// The answer to a change that went to both places (MOVE2).
     fn joined(&self, old: Outcome, new: Outcome) -> Outcome {
         match self.state() {
             MoveState::Copying => {

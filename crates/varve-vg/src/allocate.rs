@@ -59,7 +59,7 @@ impl FreeMap {
         self
     }
 
-    /// ALLOCATE1.
+    /// Panics if runs are out of order or could be one (ALLOCATE1).
     fn assert_consistent(&self) {
         let apart = |pair: &[Area]| pair[0].pv < pair[1].pv || pair[0].end() < pair[1].start;
         assert!(self.runs.windows(2).all(apart), "ALLOCATE1: {:?}", self.runs);

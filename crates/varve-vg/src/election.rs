@@ -139,7 +139,7 @@ impl<'a> Tree<'a> {
         }
         let chains: Vec<(Uuid, Vec<Uuid>)> =
             self.heads.keys().map(|head| (*head, self.chain(*head))).collect();
-        // ELECT1.
+        // An ancestor of another disk's version is older, not different (ELECT1).
         let older = |head: &Uuid| chains.iter().any(|(other, chain)| other != head && chain.contains(head));
         let candidates: Vec<_> = chains.iter().filter(|(head, _)| !older(head)).collect();
         let Some((any, _)) = candidates.first() else { return Err(Undecided::Nothing) };

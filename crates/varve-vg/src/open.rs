@@ -53,7 +53,7 @@ pub struct OpenGroup {
 enum State {
     Surveyed,
     Reconciled,
-    /// OPEN2.
+    /// A commit failed in the middle: which version wins shows the next scan (OPEN2).
     Broken,
 }
 
@@ -80,7 +80,7 @@ impl OpenGroup {
         open
     }
 
-    /// OPEN2, OPEN3.
+    /// Panics if disks and group are not those of the version that counts (OPEN2, OPEN3).
     fn assert_consistent(&self) {
         let said = (self.group.id(), self.group.entry().sequence);
         assert_eq!(said, (self.slot.vg, self.slot.sequence), "OPEN3");
@@ -478,7 +478,7 @@ impl OpenGroup {
         }
     }
 
-    /// OPEN2.
+    /// What a commit is worth after the writes to its disks (OPEN2).
     fn finish_writes(&mut self, results: Vec<Result<(), (String, IoError)>>) -> Result<(), CommitError> {
         let disks: Vec<_> = results.into_iter().filter_map(Result::err).collect();
         if disks.is_empty() {

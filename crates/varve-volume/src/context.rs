@@ -21,7 +21,7 @@ pub(super) struct Used(pub(super) Rc<RefCell<Vec<Seat>>>);
 #[derive(Clone)]
 pub struct ShardContext {
     host: Host,
-    // CONTEXT1.
+    // The loop of the shard alone owns what lives there (CONTEXT1).
     state: Weak<ShardState>,
     /// None for what outlives the work that began it.
     used: Option<Used>,

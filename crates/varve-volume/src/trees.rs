@@ -108,7 +108,7 @@ impl Trees {
         self.abandon(|one| one.volume == volume && one.moved.state() != MoveState::Prepared);
     }
 
-    /// TREES3.
+    /// A volume out of use is not converted: its group's text says where it lies (TREES3).
     pub(super) fn forget(&self, volume: Uuid) {
         self.held.borrow_mut().remove(&volume);
         self.abandon(|one| one.volume == volume);
@@ -131,7 +131,7 @@ impl Trees {
         }
     }
 
-    /// TREES4.
+    /// Panics if blocks became larger than doors were told (TREES4).
     fn assert_as_fine(&self, of: Uuid, inside: &Device) {
         let block_size = inside.shape().block_size;
         assert!(self.tops_of(of).iter().all(|top| top.shape().block_size >= block_size), "TREES4");

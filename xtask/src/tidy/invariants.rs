@@ -45,7 +45,7 @@ fn declared_in(line: &str) -> Option<&str> {
 }
 
 /// One to ten capitals and one or two digits.
-fn is_label(name: &str) -> bool {
+pub(super) fn is_label(name: &str) -> bool {
     let digits = name.trim_start_matches(|letter: char| letter.is_ascii_uppercase());
     let letters = name.len() - digits.len();
     (1..=10).contains(&letters)

@@ -67,7 +67,7 @@ fn without_dropped_pools(whole: &Group, agreed: &[String]) -> Description {
     wanted
 }
 
-/// OFFLINE1.
+/// What pools and stores hold beyond what the backup gives them (OFFLINE1).
 async fn lost_by(mut wanted: Description, free: &[FreeDisk], arena: &Arena) -> Result<Vec<Lost>, Failure> {
     wanted.physical_volumes.iter_mut().for_each(|pv| pv.missing = false); // All are here.
     let named = |pv: &PhysicalVolume| Some((pv.name, free.iter().find(|free| free.label.pv == pv.id)?));

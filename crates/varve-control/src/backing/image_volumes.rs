@@ -307,7 +307,7 @@ fn make_room(
     }
 }
 
-/// IMAGEVOL1.
+/// The image of a volume holds another size than the group's text says (IMAGEVOL1).
 pub(crate) fn other_size(name: &str, path: &str, then: u64, now: u64) -> Failure {
     let (shown_then, shown_now) = (format_size(then), format_size(now));
     let message = format!(

@@ -209,7 +209,7 @@ impl Control {
         Ok(Some(image))
     }
 
-    /// IMAGES4.
+    /// Whether a user at this host has named the file at `path` for the group (IMAGES4).
     pub(crate) fn is_agreed(&self, group: Uuid, path: &str) -> bool {
         let remembered = self.remembered.borrow();
         remembered.images.as_ref().is_none_or(|agreed| agreed.contains(&(group, path.to_owned())))
@@ -292,7 +292,7 @@ pub(crate) fn what(path: &str) -> &'static str {
     if path.starts_with(MAPPER_PREFIX) { "a mapper" } else { "an image" }
 }
 
-/// IMAGES2.
+/// Refuses an image that is not what it was when a volume was first backed by it (IMAGES2).
 fn refuse_changed(known: &Entry, found: &Entry) -> Result<(), Failure> {
     let path = &known.path;
     if known.format != found.format {
@@ -332,7 +332,7 @@ pub(crate) fn unopened(failure: Failure, path: &str) -> Failure {
     }
 }
 
-/// IMAGES4.
+/// The failure of a file that no user at this host has named for the group (IMAGES4).
 pub(crate) fn not_agreed(path: &str) -> Failure {
     let message =
         format!("its group says that it is backed by {path}, and nobody has agreed that this file be opened");

@@ -126,7 +126,7 @@ impl Control {
             let (named, format) = backing.file(&above).map_err(|error| unusable(&above, &error))?;
             let real = self.allowed(&above, &named).await?;
             if seen.contains(&real) || seen.len() == LAYERS_MAX {
-                // LAYERS2
+                // A chain that leads back to itself has no end (LAYERS2).
                 let message = format!("{}: the chain of backing files has no end", named.display());
                 return Err(Failure::new(Code::VolumeUnusable, message));
             }

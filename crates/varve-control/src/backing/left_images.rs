@@ -167,7 +167,7 @@ async fn follow(
     control.show_volume(&name.to_string()).await.map(Changed::Done)
 }
 
-/// MOVEDIMAGE1, MOVEDIMAGE3.
+/// Refuses for a volume in use what is not the file that it has open (MOVEDIMAGE1, MOVEDIMAGE3).
 async fn check_open(
     control: &Control,
     name: &VolumeName,
@@ -196,7 +196,7 @@ async fn check_open(
     }
 }
 
-/// MOVEDIMAGE2, MOVEDIMAGE3.
+/// Refuses for a volume out of use what was written since it was released (MOVEDIMAGE2, MOVEDIMAGE3).
 async fn check_closed(
     control: &Control,
     name: &VolumeName,

@@ -165,7 +165,7 @@ impl Control {
         request.devices.iter().map(find).collect()
     }
 
-    /// CONTROLMAPPER2.
+    /// Refuses a volume that is a device of a mapper (CONTROLMAPPER2).
     pub(crate) fn refuse_granted(&self, located: &LocatedVolume) -> Result<(), Failure> {
         let (id, volume) = (located.volume.id, &located.volume.name);
         let granted = self.with_group(located.group, |known| {

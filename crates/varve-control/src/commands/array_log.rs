@@ -17,7 +17,7 @@ use varve_vg::model::LogicalVolume;
 const MEMBERS: &str = "members";
 
 impl KnownArray {
-    /// LOGCHANGE1, of `name`.
+    /// Refuses to move the log of `name` while it is not known where the log is (LOGCHANGE1).
     fn refuse_unknown_log(&self, name: &str) -> Result<(), Failure> {
         if let Some(failure) = &self.unusable {
             return Err(failure.clone());

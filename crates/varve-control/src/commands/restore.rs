@@ -121,7 +121,7 @@ impl Control {
             };
             lost.push(Lost { name: full_name(&before, &loss.name), words });
         }
-        // RESTOREVG2
+        // What pools and stores hold is read from their disks, whatever the backup says (RESTOREVG2).
         let files = self.with_group(group, |known| self.files_of(known, &planned.after))?;
         let disks = files.iter().map(|(name, file)| (*name, self.context.disk(file)));
         let disks: BTreeMap<_, _> = disks.collect();

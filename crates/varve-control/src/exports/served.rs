@@ -85,7 +85,7 @@ impl Control {
         let stored = remembered.clone();
         self.keep_export(remembered, name, open).await;
         self.remembered.borrow_mut().exports.push(stored);
-        // EXPORTS1
+        // An export that cannot be remembered is not made (EXPORTS1).
         if let Err(failure) = self.save().await {
             self.forget_export(&id).await;
             return Err(failure);
@@ -456,7 +456,7 @@ fn shown(known: &KnownExport) -> Export {
     }
 }
 
-/// EXPORTS4.
+/// The failure of a change that a client of `export` is in the way of (EXPORTS4).
 fn connected(export: &Export) -> Failure {
     let (volume, id, address) = (&export.volume, &export.id, &export.address);
     let shown = export.clients.iter().take(CLIENTS_SHOWN).cloned().collect::<Vec<_>>().join("; ");

@@ -191,7 +191,7 @@ impl Control {
             let homes = groups.values().flat_map(|known| known.homes.values());
             homes.filter(|home| home.shard.index() == shard.index()).count()
         };
-        // OUTOFUSE2 of `activation.rs`.
+        // A volume that was in use goes back to the shard of its doors (OUTOFUSE2 of `activation.rs`).
         let before = groups.get(&group).and_then(|known| Some(known.homes.get(&volume)?.shard.clone()));
         let emptiest = || self.shards.iter().min_by_key(load).expect("there is at least one shard").clone();
         let shard = before.unwrap_or_else(emptiest);

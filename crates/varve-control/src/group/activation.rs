@@ -363,7 +363,7 @@ pub(crate) fn is_deactivated(entry: &LogicalVolume) -> bool {
     entry.inactive.as_deref() == Some(DEACTIVATED)
 }
 
-/// TEXT15.
+/// The text takes a reason of one line and of so many characters (TEXT15).
 fn one_line(reason: &str) -> String {
     let plain = reason.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     plain.take(REASON_MAX).collect()

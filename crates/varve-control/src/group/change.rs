@@ -57,7 +57,7 @@ impl Commits<'_> {
         let unusable =
             || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve pv scan");
         let mut open = open.ok_or_else(unusable)?;
-        // RECONCILE2 of `reconcile.rs`.
+        // Extents are given away only when no request to them can be under way (RECONCILE2 of `reconcile.rs`).
         if !open.is_reconciled() || control.is_draining(group) {
             let refused = unusable();
             control.put_open(group, open);

@@ -61,7 +61,7 @@ impl Control {
         self.unless_stopping(Held(guards))
     }
 
-    /// LOCKING4.
+    /// The lock of a group, unless it is held by what waits for a silent disk (LOCKING4).
     async fn lock_unless_silent(&self, group: Uuid) -> Result<Guard, Failure> {
         let mut lock = pin!(of(&self.locks.groups, group).lock_owned());
         loop {

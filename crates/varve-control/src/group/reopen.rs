@@ -119,7 +119,7 @@ impl Control {
         homes.unwrap_or_default()
     }
 
-    /// REOPEN2.
+    /// Takes all of a group out of use, so that its disks can be opened anew (REOPEN2).
     pub(crate) async fn set_group_aside(&self, group: Uuid) {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.closed.clear(); // Whatever holds them is closed, too.

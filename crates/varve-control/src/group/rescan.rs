@@ -32,7 +32,7 @@ const RECONCILE_FIRST: Duration = Duration::from_secs(2);
 const RECONCILE_LATER: Duration = Duration::from_secs(60);
 
 impl Control {
-    /// RESCAN2, RESCAN3.
+    /// Looks at the disks of a group again and again until nothing is undecided (RESCAN2, RESCAN3).
     pub(crate) fn reconcile_soon(&self, group: Uuid) {
         if !self.settling.borrow_mut().insert(group) {
             return;
@@ -180,7 +180,7 @@ impl Control {
         self.departed.borrow_mut().insert(label.pv, departed);
     }
 
-    /// RESCAN4.
+    /// Refuses a disk that holds less than it was known to hold when it left (RESCAN4).
     async fn refuse_older(&self, label: &Label, file: &DiskRef) -> Result<(), Failure> {
         let marks: Vec<DiskMark> = {
             let departed = self.departed.borrow();
@@ -284,7 +284,7 @@ fn all_refused(mut refused: Vec<Failure>, named: usize) -> Option<Failure> {
     Some(Failure::new(code, reasons.join("; ")).help(help))
 }
 
-/// RESCAN2, RESCAN3.
+/// Whether a group is to be looked at again (RESCAN2, RESCAN3).
 fn needs_look(known: &KnownGroup) -> bool {
     let is_copied = !known.group.moves().is_empty() || !known.group.conversions().is_empty();
     known.is_half_committed() || is_copied && !known.missing().is_empty()

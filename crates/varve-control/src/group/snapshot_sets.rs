@@ -111,7 +111,7 @@ impl Control {
         Ok(parts)
     }
 
-    /// SETS1.
+    /// Writes the set down in all of its groups before a snapshot of it is made (SETS1).
     async fn begin_set(&self, parts: &[Part]) -> Result<(), Failure> {
         for Part { group, set } in parts {
             let names: Vec<String> = set.members.iter().flat_map(|member| member.names.clone()).collect();
@@ -221,7 +221,7 @@ impl Control {
         }
     }
 
-    /// SETS4.
+    /// Refuses names that a standing set has for the same volume (SETS4).
     pub(crate) fn refuse_names_of_sets(&self, batch: &Batch) -> Result<(), Failure> {
         let taken = self.with_group(batch.located.group, |known| {
             let members = known.group.snapshot_sets().iter().flat_map(|set| &set.members);

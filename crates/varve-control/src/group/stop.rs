@@ -74,7 +74,7 @@ impl Control {
         self.disks.borrow_mut().clear();
     }
 
-    /// STOP1.
+    /// Fails the writes that wait for space, which nothing could wait for (STOP1).
     async fn fail_waiting(&self, deadline: Moment) {
         let told = self.shards.iter().map(ShardHandle::fail_waiting);
         let _ = self.until(deadline, join_all(told)).await;

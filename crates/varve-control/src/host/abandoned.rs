@@ -14,7 +14,7 @@ const ABANDONED_MAX: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Control {
-    /// ABANDONED1.
+    /// Waits for requests under way on the group's disks whose answers no task awaits (ABANDONED1).
     pub(crate) async fn await_abandoned(&self, group: Uuid) -> Result<(), Failure> {
         let disks = self.with_group(group, |known| self.disk_files(known))?;
         let clock = self.context.clock();

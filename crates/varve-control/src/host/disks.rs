@@ -215,7 +215,7 @@ impl Control {
             Some(label) => self.refuse_held((file, cache), label, &path).await?,
             None => file,
         };
-        // DISKS1
+        // The disk is locked by now, and is looked at before it is written (DISKS1).
         let (device, arena) = (self.metadata_disk(&file), self.context.arena());
         let examined = examine(&device, search.overwrite, &arena).await;
         let holdings = match &label {

@@ -193,7 +193,7 @@ impl Control {
         )))
     }
 
-    /// IDENTITY1.
+    /// Refuses a file that this daemon exports (IDENTITY1).
     pub(crate) async fn refuse_own_export(&self, path: &Path) -> Result<(), Failure> {
         let own: Vec<PathBuf> = {
             let exports = self.exports.borrow();

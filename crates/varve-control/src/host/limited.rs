@@ -130,7 +130,7 @@ impl BlockDevice for Limited {
     }
 }
 
-/// LIMIT1.
+/// Waits for an answer for [`LIMIT`] at most (LIMIT1).
 async fn limited(
     mut answer: oneshot::Receiver<Outcome>,
     clock: Clock,

@@ -80,7 +80,7 @@ impl Control {
         short
     }
 
-    /// SPARES1.
+    /// Whether arrays do without a disk at this moment (SPARES1).
     async fn is_done_without(&self, group: Uuid, disk: Uuid) -> Result<bool, Failure> {
         let name = self.with_group(group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
         let arrays = self.arrays_of(group, |_| true).await?;

@@ -156,7 +156,7 @@ impl Control {
         self.jobs.finish(id, Err(failure), self.now());
     }
 
-    /// JOBS1.
+    /// Refuses a volume on which a job works (JOBS1).
     pub(crate) fn refuse_if_busy(&self, volume: Uuid) -> Result<(), Failure> {
         match self.targets.busy.borrow().get(&volume) {
             None => Ok(()),

@@ -144,7 +144,7 @@ impl Daemon {
         }
     }
 
-    /// HISTORY12.
+    /// Looks at the status where nothing has gone wrong (HISTORY12).
     pub(super) async fn says_ok(&self) {
         let status = self.handle.call(async |control| control.status_with_problems().await).await;
         let is_usual = |problem: &Problem| {

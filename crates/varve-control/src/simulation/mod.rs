@@ -434,7 +434,7 @@ impl<'a> History<'a> {
         }
         let outcome = match issued {
             Ok(Some(job)) => {
-                // HISTORY6.
+                // The job goes on if the daemon crashes now (HISTORY6).
                 self.models.replace(vec![after.clone()]);
                 self.job.replace(daemon.running_job(&job).await);
                 self.cut_short_soon();

@@ -227,7 +227,7 @@ impl History<'_> {
         }
     }
 
-    /// HISTORY5.
+    /// Scans until all that the sound disk belongs to is served again (HISTORY5).
     async fn bring_back(&self, daemon: &Daemon) {
         let clock = self.host.world.clock();
         let limit = clock.now().after(BACK_MAX);

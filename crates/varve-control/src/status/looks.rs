@@ -48,7 +48,7 @@ pub(crate) async fn look(control: &Control) {
     control.watch.next.set((next, next_files));
 }
 
-/// WATCH1.
+/// Reports what has begun and what has ended since the last look (WATCH1).
 fn tell(control: &Control, problems: Vec<Problem>) {
     let (begun, ended) = control.watch.exchange(problems);
     for Problem { name, message, help, .. } in begun {

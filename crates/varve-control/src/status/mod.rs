@@ -1,4 +1,4 @@
-//! What is as it should not be, and what happened: for status, events and metrics.
+//! What is not as it should be, and what happened: for status, events and metrics.
 
 pub(super) mod events;
 pub(super) mod figures;

@@ -30,7 +30,7 @@ pub(crate) async fn check(address: SocketAddr, request: Request, next: Next) -> 
     response
 }
 
-/// GUARD2.
+/// Whether the `Host` of a request names this machine (GUARD2).
 fn names_this_machine(address: SocketAddr, uri: &Uri, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };

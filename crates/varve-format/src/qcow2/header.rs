@@ -355,7 +355,7 @@ fn extensions_end(bytes: &[u8], room: usize) -> usize {
     end.min(room).min(bytes.len())
 }
 
-/// QHEADER4.
+/// Refuses incompatible features that this code does not know (QHEADER4).
 fn check_incompatible(features: u64, extensions: &Extensions<'_>) -> Result<(), Qcow2Error> {
     if features & EXTERNAL_DATA != 0 {
         return Err(Qcow2Error::Feature("external data file".to_owned()));

@@ -243,7 +243,7 @@ impl Superblock {
             places: unpack_places(PLACES.bytes(block), groups(STORE_SIZE.u64(block)))
                 .map_err(|_| StoreFormatError::Invalid("STORE5: the places of the space map"))?,
         };
-        // STORE2
+        // A superblock that was copied to another place is none (STORE2).
         if ADDRESS.u64(block) != address || !SLOT_ADDRESSES.contains(&address) {
             return Err(StoreFormatError::Misplaced(ADDRESS.u64(block)));
         }

@@ -88,13 +88,13 @@ impl Description {
         Ok(())
     }
 
-    /// TEXT17.
+    /// Checks the places of a move (TEXT17).
     fn check_move(&self, entry: &MoveEntry) -> Result<(), TextError> {
         let place = || place_of_move(entry);
         self.problem_of(entry).map_or(Ok(()), |problem| Err(TextError::Shape { place: place(), problem }))
     }
 
-    /// TEXT20.
+    /// Checks the parts of a conversion (TEXT20).
     fn check_conversion(&self, entry: &ConversionEntry) -> Result<(), TextError> {
         let place = || self.place_of_conversion(entry);
         let problem = self.problem_of_conversion(entry);
@@ -115,7 +115,7 @@ impl Description {
         Ok(())
     }
 
-    /// TEXT23.
+    /// Checks the devices of mappers (TEXT23).
     fn check_granted(&self) -> Result<(), TextError> {
         let volumes: HashMap<_, _> = self.logical_volumes.iter().map(|lv| (lv.id, lv)).collect();
         let mut granted = HashSet::new();
@@ -139,7 +139,7 @@ impl Description {
         Ok(())
     }
 
-    /// TEXT4, TEXT5 and TEXT18.
+    /// Checks that every area lies on its disk, owned once, and none on a spare (TEXT4, TEXT5, TEXT18).
     fn check_areas(&self) -> Result<(), TextError> {
         let disks: HashMap<_, _> = self.physical_volumes.iter().map(|pv| (pv.name, pv)).collect();
         let mut owned = Vec::new();
@@ -193,17 +193,17 @@ fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
     format!("the exception store {} of {}", store.id, lv.name)
 }
 
-/// TEXT15.
+/// Whether the text takes this reason why a volume is not active (TEXT15).
 fn is_reason(reason: &str) -> bool {
     (1..=500).contains(&reason.chars().count()) && !reason.chars().any(char::is_control)
 }
 
-/// TEXT13.
+/// Checks a budget for metadata (TEXT13).
 fn check_metadata(metadata: &MetadataEntry) -> Result<(), TextError> {
     metadata.problem().map_or(Ok(()), |problem| Err(TextError::Shape { place: "the group".into(), problem }))
 }
 
-/// TEXT3.
+/// Checks that the extents of a physical volume fit it (TEXT3).
 fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let end = pv.extents.checked_mul(extent_size).and_then(|length| pv.data_offset.checked_add(length));
     let inside = end.is_some_and(|end| end <= pv.size);
@@ -250,7 +250,7 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     lv.stores().try_for_each(|store| check_store(lv, store, extent_size))
 }
 
-/// TEXT10.
+/// Whether the text takes the policy of an exception store (TEXT10).
 fn is_policy(policy: &StorePolicyEntry) -> bool {
     const YEAR_MS: u64 = 366 * 24 * 3600 * 1000;
     policy.extend_at_percent.is_none_or(|percent| (1..=99).contains(&percent))
@@ -273,7 +273,7 @@ fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry, extent_size: u64) ->
     Ok(())
 }
 
-/// TEXT11.
+/// Checks a set of snapshots (TEXT11).
 fn check_set(set: &SnapshotSetEntry) -> Result<(), TextError> {
     let place = || format!("the set of snapshots {}", set.id);
     if set.members.is_empty() || set.members.iter().any(|member| member.names.is_empty()) {
@@ -286,7 +286,7 @@ fn check_set(set: &SnapshotSetEntry) -> Result<(), TextError> {
     names.try_for_each(|name| check_name(name).map_err(|error| TextError::Name { place: place(), error }))
 }
 
-/// TEXT14.
+/// Checks a disk image that backs volumes (TEXT14).
 fn check_image(image: &ImageEntry) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: place_of_image(image), problem });
     if !image.path.starts_with('/') {

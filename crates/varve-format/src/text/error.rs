@@ -38,10 +38,10 @@ pub enum TextError {
     /// TEXT1: two things of one id.
     #[error("two things have the id {0}")]
     IdTwice(Uuid),
-    /// TEXT2.
+    /// An extent size that is not allowed (TEXT2).
     #[error("extent_size is {0}: it must be a power of two from 64 KiB to 1 GiB")]
     ExtentSize(u64),
-    /// TEXT3.
+    /// A physical volume that does not hold its extents (TEXT3).
     #[error("{0}: its extents do not lie between its data_offset and its size")]
     PhysicalVolume(PvName),
     /// TEXT4: an area of a disk that the group does not have.
@@ -60,7 +60,7 @@ pub enum TextError {
         /// Which.
         area: Area,
     },
-    /// TEXT5.
+    /// An extent that is owned twice (TEXT5).
     #[error("extent {extent} of {pv} belongs to {first} and to {second}")]
     OwnedTwice {
         /// The disk.
@@ -80,7 +80,7 @@ pub enum TextError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// TEXT9.
+    /// A number that no version has (TEXT9).
     #[error("sequence is {0}: it begins at 1 and ends at 2^63 - 1")]
     Sequence(u64),
 }

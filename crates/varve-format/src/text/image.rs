@@ -63,12 +63,12 @@ impl ImageFormat {
 /// Longest name of a snapshot in an image, in bytes.
 const SNAPSHOT_NAME_MAX: usize = 1024;
 
-/// TEXT14.
+/// Whether this can be the name of a snapshot in an image (TEXT14).
 pub(super) fn is_snapshot_name(name: &str) -> bool {
     (1..=SNAPSHOT_NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
-/// TEXT14, TEXT21.
+/// Whether this can be the path of an image (TEXT14, TEXT21).
 pub(super) fn is_image_path(path: &str) -> bool {
     path.starts_with('/') && !path.chars().any(char::is_control)
 }

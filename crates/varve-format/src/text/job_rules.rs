@@ -51,7 +51,7 @@ impl JobEntry {
 }
 
 impl Description {
-    /// TEXT25.
+    /// Checks the numbers of jobs, and how many there are (TEXT25).
     pub(super) fn check_jobs(&self) -> Result<(), TextError> {
         let problem = |place: String, problem| Err(TextError::Shape { place, problem });
         let group = || "the group".to_owned();

@@ -310,7 +310,7 @@ impl Layout {
         }
     }
 
-    /// TEXT21.
+    /// What is wrong with the image that a volume lies in (TEXT21).
     fn problem_of_image(&self, extents: u64, extent_size: u64) -> Option<&'static str> {
         let Layout::Image { path, bytes, .. } = self else { return None };
         if !is_image_path(path) {
@@ -322,7 +322,7 @@ impl Layout {
         (bytes.div_ceil(extent_size) != extents).then_some("`extents` are those that hold the image")
     }
 
-    /// TEXT24.
+    /// What is wrong with the log disk of an array (TEXT24).
     fn problem_of_log(&self, segments: &[Segment], extent_size: u64) -> Option<&'static str> {
         let (log, members) = (self.log()?, self.members());
         let metadata = members.first().map_or(0, |member| member.metadata.count);
@@ -336,7 +336,7 @@ impl Layout {
             .then_some("the log of an array lies on no disk of its members")
     }
 
-    /// TEXT6, TEXT16, TEXT22.
+    /// What is wrong with the segments of a volume, by its layout (TEXT6, TEXT16, TEXT22).
     fn problem_of_shape(&self, segments: &[Segment], extent_size: u64) -> Option<&'static str> {
         match self {
             Layout::Linear => (!segments.iter().all(|segment| segment.areas.len() == 1))
@@ -377,7 +377,7 @@ impl Layout {
     }
 }
 
-/// TEXT22.
+/// What is wrong with where a mapper listens, and how long it is waited for (TEXT22).
 fn problem_of_mapper(socket: &str, wait_ms: u64) -> Option<&'static str> {
     if !socket.starts_with('/') || socket.len() > SOCKET_LENGTH_MAX || socket.chars().any(char::is_control) {
         return Some("the socket of a mapper is an absolute path of at most 107 bytes");
@@ -391,7 +391,7 @@ pub fn checksum_room(metadata_size: u64) -> u64 {
     (table / BLOCK_SIZE).saturating_mul(SPAN_SIZE)
 }
 
-/// TEXT16.
+/// What is wrong with the members of an array (TEXT16).
 fn problem_of_members(
     members: &[MemberEntry],
     segments: &[Segment],

@@ -67,7 +67,7 @@ impl Disk {
         error_of(errno)
     }
 
-    /// DISK2.
+    /// Whether memory can go to the kernel for direct I/O (DISK2).
     fn is_aligned(&self, memory: &[u8]) -> bool {
         self.file.cache_mode() == CacheMode::Buffered
             || memory.as_ptr().addr().is_multiple_of(self.file.memory_alignment)

@@ -197,7 +197,7 @@ impl Faults {
         self.damaged.insert(sector, damage);
     }
 
-    /// FAULT3.
+    /// A sector that is written again can be read (FAULT3).
     pub(crate) fn written(&mut self, sector: u64) {
         if !self.damaged.is_empty() {
             self.damaged.remove(&sector);

@@ -74,7 +74,7 @@ impl Default for Page {
 }
 
 impl Page {
-    /// MEDIUM1.
+    /// What a read of the sector sees (MEDIUM1).
     fn newest(&self, slot: u8) -> &Content {
         match self.versions.iter().rfind(|version| version.slot == slot) {
             Some(version) => &version.content,

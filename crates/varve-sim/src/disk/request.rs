@@ -144,7 +144,7 @@ impl State {
         (self.poisoned, self.has_lost_flush) = (true, true);
     }
 
-    /// SIMDISK3.
+    /// What a durable change has written survives a crash from now on (SIMDISK3).
     fn settle(&mut self, id: u64, extent: Extent) {
         for sector in self.medium.touched(sectors(extent)) {
             self.medium.settle(sector, id);

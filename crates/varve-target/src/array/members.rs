@@ -104,7 +104,7 @@ impl Members {
         *self.targets.borrow_mut() = targets;
     }
 
-    /// MEMBERS1, MEMBERS2.
+    /// Panics if what is known of members contradicts itself (MEMBERS1, MEMBERS2).
     pub(super) fn assert_consistent(&self) {
         for slot in self.slots.borrow().iter() {
             let state = slot.entry.state;

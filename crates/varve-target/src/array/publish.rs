@@ -59,7 +59,7 @@ impl Array {
         Ok(())
     }
 
-    /// PUBLISH2, PUBLISH3.
+    /// Writes superblocks until one is durable on all members that are not away (PUBLISH2, PUBLISH3).
     async fn write_superblocks(&self) -> Result<(), IoError> {
         loop {
             self.write_forgotten().await?;

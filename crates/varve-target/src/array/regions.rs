@@ -307,7 +307,7 @@ impl Regions {
         active.clear();
     }
 
-    /// REGIONS1, REGIONS3.
+    /// Panics if the states of regions contradict each other (REGIONS1, REGIONS3).
     pub(super) fn assert_consistent(&self) {
         let (active, unsynced, written) =
             (self.active.borrow(), self.unsynced.borrow(), self.written.borrow());

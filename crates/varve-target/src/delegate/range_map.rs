@@ -151,7 +151,7 @@ impl RangeMap {
         self.0.retain(|_, (_, entry)| keep(entry));
     }
 
-    /// RANGE1.
+    /// Panics if ranges overlap or are empty (RANGE1).
     pub(super) fn assert_consistent(&self) {
         let mut end = 0;
         for (start, (length, _)) in &self.0 {

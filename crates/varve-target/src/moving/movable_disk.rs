@@ -124,7 +124,7 @@ impl BlockDevice for MovableDisk {
     }
 }
 
-/// MOVABLE1.
+/// Begins to lead what is reached on the disk itself to both places (MOVABLE1).
 fn begin(runs: &mut Runs, moved: &Rc<Move>) {
     let all = Extent::new(moved.old.1, moved.shape.size);
     for piece in plain(runs, all) {

@@ -70,7 +70,7 @@ impl Image {
         Ok(zeros.map(|run| run.length.min(here.length)))
     }
 
-    /// QFLAT1.
+    /// Copies what is nowhere in the image, looked at again while it is held alone (QFLAT1).
     async fn pull_held(&self, extent: Extent) -> Result<Pulled, IoError> {
         let here = self.lookup(extent.offset, extent.length).await?;
         if here.mapping != Mapping::Unallocated {

@@ -390,7 +390,7 @@ impl Image {
         self.failed.get()
     }
 
-    /// QCOMMIT3.
+    /// Refuses changes of an image of which a commit has failed (QCOMMIT3).
     fn check_failed(&self) -> Result<(), IoError> {
         self.failed.get().map_or(Ok(()), Err)
     }

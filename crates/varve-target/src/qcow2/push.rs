@@ -85,13 +85,13 @@ impl Image {
         }
     }
 
-    /// QPUSH2.
+    /// Writes to the image below, as long as this one gives to it what it holds (QPUSH2).
     pub(super) async fn write_below(&self, below: &Device, offset: u64, data: Bytes) -> Result<(), IoError> {
         self.push_all(Extent::new(offset, data.len() as u64)).await?;
         below.write(offset, data, Durability::Volatile).await.map(drop)
     }
 
-    /// QPUSH2.
+    /// Zeroes the image below, as long as this one gives to it what it holds (QPUSH2).
     pub(super) async fn zero_below(
         &self,
         below: &Device,
@@ -103,7 +103,7 @@ impl Image {
         below.zero(extent, options).await.map(drop)
     }
 
-    /// QPUSH2.
+    /// Discards in the image below, as long as this one gives to it what it holds (QPUSH2).
     pub(super) async fn discard_below(&self, below: &Device, extent: Extent) -> Result<(), IoError> {
         self.push_all(extent).await?;
         below.discard(extent).await.map(drop)

@@ -231,7 +231,7 @@ impl SnapshotStore {
         };
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
-        // SNAPSHOT9
+        // What is durable in the log can always be entered into the maps (SNAPSHOT9).
         let nodes = self.blocks_for_nodes(&self.blocks.pages(), units.len(), wanted);
         self.blocks.pages().set_reservation(nodes);
         let own = BlockRun::one(Block::at(start));
@@ -369,7 +369,7 @@ impl SnapshotStore {
                 continue; // It is in the map since it was written.
             }
             let _alone = match entry {
-                // SNAPSHOT2
+                // No read of the origin is under way there when the map says that the part is preserved (SNAPSHOT2).
                 Entry::Preserved { mapping, .. } => {
                     Some(self.falls.lock(mapping.extent, LockMode::Exclusive).await)
                 }

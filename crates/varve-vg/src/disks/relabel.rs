@@ -24,13 +24,13 @@ use varve_format::{BLOCK_SIZE, Label, LabelError, RingContent, Slot};
 /// Why a label cannot be made anew.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelabelError {
-    /// RELABEL1.
+    /// A copy of the label that a newer program may be able to read (RELABEL1).
     #[error("{0}")]
     Other(ReadProblem),
     /// The ring holds no whole slot.
     #[error("its label is lost, and its metadata ring holds no whole description of a group")]
     NoSlot,
-    /// RELABEL2.
+    /// Several labels that the disk may have had (RELABEL2).
     #[error("its label is lost, and its metadata ring holds descriptions of several groups or disks")]
     Ambiguous,
     /// The newest slot makes no sense.

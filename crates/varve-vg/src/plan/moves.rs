@@ -156,7 +156,7 @@ impl Draft<'_> {
         Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what: pv.to_string() })
     }
 
-    /// PLAN5.
+    /// Checks that what a move has in hand stays with its owner (PLAN5).
     pub(super) fn check_moves(&self) -> Result<(), PlanError> {
         let is_lost = |step: &MoveStep| self.description.is_switched(step).is_none();
         let lost = self.description.moves.iter().find(|entry| entry.step.as_ref().is_some_and(is_lost));

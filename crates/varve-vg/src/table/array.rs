@@ -145,7 +145,7 @@ impl ArrayTarget {
     }
 }
 
-/// TABLEARRAY1.
+/// The areas of a member as runs: its metadata, then its data (TABLEARRAY1).
 fn runs(group: &Group, areas: impl Iterator<Item = Area>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for area in areas {

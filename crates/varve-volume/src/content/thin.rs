@@ -17,7 +17,7 @@ use varve_vg::StoreKind;
 /// Snapshots that are listed before other tasks go on.
 const COUNTED_AT_ONCE: usize = 16;
 
-/// THINVOL1.
+/// The identity of a pool's volume (THINVOL1).
 pub fn volume_id(pool: Uuid, number: u64) -> Uuid {
     Uuid::from_u128(pool.as_u128().wrapping_add(u128::from(number)))
 }

@@ -127,7 +127,7 @@ impl Seat {
         &self.health
     }
 
-    /// VOLHEALTH2.
+    /// The task is woken, and gets an error, if the volume panics (VOLHEALTH2).
     pub(crate) fn wait(&mut self, context: &Context<'_>) {
         let mut slots = self.health.0.waiting.borrow_mut();
         let slot = match self.slot {

@@ -134,7 +134,7 @@ impl<V: Vessel> Growth<V> {
         self.apply_policy();
     }
 
-    /// GROWTH2.
+    /// Does what is declared for being full, once it cannot grow (GROWTH2).
     fn apply_policy(&self) {
         if self.is_ending.get() {
             return self.vessel.declare(WhenFull::Error, Duration::ZERO);

@@ -171,7 +171,7 @@ async fn open_to_write(host: &Host, image: &Image) -> Result<OpenImage, Failure>
     Ok(OpenImage { device, image: Some(image), lower, file, work })
 }
 
-/// IMAGE3.
+/// Makes durable what a killed daemon may have written (IMAGE3).
 async fn flush(host: &Host, file: &DiskRef) -> Result<(), Failure> {
     let flushed = host.disk(file).flush().await;
     flushed.map(drop).map_err(|error| failures::io("the first flush of the image", error))

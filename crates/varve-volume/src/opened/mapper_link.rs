@@ -181,7 +181,7 @@ impl LinkState {
                 Ok(received) => received,
                 Err(end) => return end,
             };
-            // MAPPERS2 of `mappers.rs`.
+            // Behind a closed gate nothing reaches the files that a mapper passes (MAPPERS2 of `mappers.rs`).
             let devices = disks.iter().map(|disk| volume.gate.guard(volume.host.disk(disk))).collect();
             assert!(self.input.borrow().len() < INPUT_MAX, "MAPPERLINK2");
             self.input.borrow_mut().push_back(Received { bytes, devices });

@@ -227,7 +227,7 @@ async fn open(
     Ok(opened.device())
 }
 
-/// OPENARRAY2.
+/// Waits until regions that come back by themselves can be read (OPENARRAY2).
 async fn await_returning(host: &Host, array: &Array) {
     let deadline = host.clock().now().after(RETURNING_MAX);
     loop {

@@ -123,7 +123,7 @@ fn take_place(new: &Path, old: &Path) -> io::Result<()> {
     sync_folder(old)
 }
 
-/// TARGET2.
+/// Opens a file or device to be replaced, if no other program uses it and it is no physical volume (TARGET2).
 fn open_existing(path: &Path) -> Result<Arc<DiskFile>, Failure> {
     let file = open_to_write(path)?;
     let looked = Arc::clone(&file);

@@ -32,7 +32,7 @@ struct State {
     written: [Part; PARTS],
     flushing: [Part; PARTS],
     flushed: [Part; PARTS],
-    /// MARKS2.
+    /// Parts of the disk in which marks say nothing any more (MARKS2).
     spoiled: [bool; PARTS],
 }
 

@@ -92,7 +92,7 @@ impl FoundMembers {
                 Either::Right(_) => (ticks, due) = (ticks + 1, next_tick()),
             }
             if ticks > TICKS && problem.is_none() && this.elect(spec, options).is_ok() {
-                // FIND1
+                // Those that have answered elect without the rest, or all would have been waited for (FIND1).
                 for place in (0..=count).filter(|place| std::mem::take(&mut awaited[*place])) {
                     tracing::warn!(array = %spec.id, member = place, "a member does not answer: it is left out");
                     this.requests[place].abandon();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 /// What is known of an array's lost regions.
 pub(in crate::array) struct Lost {
-    /// ARRAYLOST1.
+    /// Whether pages of checksums are as new as the last flush (ARRAYLOST1).
     pages_current: Cell<bool>,
     /// Regions before this one were verified: those of them that are lost have blocks that do not match their checksums.
     pub(in crate::array) verified: Cell<u64>,

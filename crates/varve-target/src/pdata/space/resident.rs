@@ -56,7 +56,7 @@ impl Space {
         }
     }
 
-    /// RESIDENT1.
+    /// Pages that have to stay in memory (RESIDENT1).
     fn kept_groups(&self) -> BTreeSet<u64> {
         let unpublished = self.unpublished_runs().flat_map(|run| self.groups_of(run));
         let mut kept: BTreeSet<u64> = unpublished.chain(self.pending_free.groups()).collect();

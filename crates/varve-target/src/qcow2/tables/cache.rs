@@ -94,7 +94,7 @@ impl Cache {
         }
     }
 
-    /// QCACHE1.
+    /// Reads the slice at `offset`, once for all tasks that ask for it (QCACHE1).
     async fn load(&self, offset: u64) -> Result<(), IoError> {
         assert!(offset.is_multiple_of(self.slice_size), "QCACHE1: {offset} is no slice's offset");
         if !self.state.borrow_mut().loading.insert(offset) {

@@ -190,7 +190,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// POOLCHECK3.
+    /// Refuses blocks that are nodes and something else, too (POOLCHECK3).
     fn refuse_nodes(&mut self, run: BlockRun, counts: &Counts) {
         let nodes: Vec<Block> = self.nodes.range(run.first..run.end()).map(|node| *node.0).collect();
         let now =

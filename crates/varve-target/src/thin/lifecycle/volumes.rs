@@ -206,7 +206,7 @@ impl Volumes {
         }
     }
 
-    /// POOLNAMES1.
+    /// Panics if the index of names is not that of the volumes (POOLNAMES1).
     pub(in crate::thin) fn assert_names(&self) {
         let (names, known) = (self.names.borrow(), self.known.borrow());
         let named = |volume: &&Rc<Volume>| !volume.name.borrow().is_empty();

@@ -393,7 +393,7 @@ mod tests {
         }
     }
 
-    /// REFCOUNT2.
+    /// Runs are cut at the end of a leaf, and counted whole (REFCOUNT2).
     #[test]
     fn runs_that_reach_over_leaves_are_counted_everywhere() {
         let map = Map::open(
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(pieces.iter().map(|piece| piece.run.count * piece.others).sum::<u64>(), 999 + 500);
     }
 
-    /// REFCOUNT4.
+    /// A block is shared until all have ended that may have seen it so (REFCOUNT4).
     #[test]
     fn what_was_released_is_remembered_however_many_commits_pass_by() {
         let readers = ReaderEpochs::default();

@@ -171,7 +171,7 @@ impl Draft<'_> {
         entry.map_or(Ok(()), |entry| Err(self.converting(entry.volume)))
     }
 
-    /// PLAN5.
+    /// Checks that a conversion keeps its volume, which keeps its size (PLAN5).
     pub(in crate::plan) fn check_conversions(&self) -> Result<(), PlanError> {
         let of = |volumes: &[LogicalVolume], id: Uuid| {
             let lv = volumes.iter().find(|lv| lv.id == id)?;
