@@ -60,7 +60,7 @@ impl LocatedVolume {
 impl Control {
     /// The group with this name or identity.
     pub(super) fn find_group(&self, name: &str) -> Result<Uuid, Failure> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         if let Some(id) = Uuid::parse_str(name).ok().filter(|id| groups.contains_key(id)) {
             return Ok(id);
         }
@@ -79,7 +79,7 @@ impl Control {
 
     /// The error of a name that no usable group has: there is none, or it is refused.
     fn no_group(&self, name: &str) -> Failure {
-        let refused = self.refused.borrow();
+        let refused = self.groups.refused.borrow();
         match refused.iter().find(|refused| refused.id.to_string() == name) {
             Some(refused) => {
                 let message = format!("group {name}: {} ({})", refused.problem, refused.paths.join(", "));
@@ -95,7 +95,7 @@ impl Control {
     pub(super) fn with_group<T>(&self, id: Uuid, look: impl FnOnce(&KnownGroup) -> T) -> Result<T, Failure> {
         let missing =
             || Failure::new(Code::GroupNotFound, format!("there is no group {id}")).help("varve vg list");
-        self.groups.borrow().get(&id).map(look).ok_or_else(missing)
+        self.groups.known.borrow().get(&id).map(look).ok_or_else(missing)
     }
 
     /// The volume with this name, or the volume of the snapshot with this name, whether it can be used or not.
@@ -152,7 +152,7 @@ impl Control {
 
     /// Group and name of the volume with this identity.
     pub(super) fn name_of(&self, volume: Uuid) -> Option<(String, String)> {
-        self.groups.borrow().values().find_map(|known| {
+        self.groups.known.borrow().values().find_map(|known| {
             let volumes = known.group.logical_volumes().iter().map(|entry| (entry.id, &entry.name));
             let thin = known.thin_volumes().map(|thin| (thin.id, &thin.name));
             let found = volumes.chain(thin).find(|(id, _)| *id == volume)?;
@@ -162,7 +162,7 @@ impl Control {
 
     /// The shard on which the volume with this identity lives.
     pub(super) fn home_of(&self, volume: Uuid) -> Option<ShardHandle> {
-        self.groups.borrow().values().find_map(|known| {
+        self.groups.known.borrow().values().find_map(|known| {
             let thin = known.thin_volumes().find(|thin| thin.id == volume);
             let home = known.homes.get(&thin.map_or(volume, |thin| thin.pool))?;
             Some(home.shard.clone())
@@ -171,7 +171,7 @@ impl Control {
 
     /// Why the volume or pool with this identity cannot be used, if so.
     pub(super) fn unusable(&self, volume: Uuid) -> Option<Failure> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         groups.values().find_map(|known| known.homes.get(&volume)?.unusable.clone())
     }
 

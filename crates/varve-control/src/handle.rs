@@ -1,15 +1,17 @@
 //! The way to the control: commands from any thread, and events of the volumes.
 
 use super::Control;
+use super::exports::known_exports::Exports;
 use super::group::locks::Locks;
-use super::host::limited::Limits;
-use super::host::lost_disks::LostDisks;
+use super::host::known_disks::Disks;
+use super::host::life::Life;
+use super::host::memory::Memory;
 use crate::failures;
 use crate::host::remembered::Remembered;
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{FutureExt, select_all};
 use futures_util::{StreamExt, stream};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -87,7 +89,7 @@ impl ControlHandle {
         let (calls, called) = mpsc::unbounded();
         let handle = Self { shards: shards.clone(), calls, has_stopped: Arc::default() };
         let ControlOptions { is_ring, state_dir, cache, image_dirs, stop_timeout: stop_max, .. } = options;
-        let lost_disks = LostDisks::new(options.spare_after);
+        let spare_after = options.spare_after;
         let (first, doors) = (shards[0].clone(), DoorResources::new(options.doors));
         let started = first.spawn(async move |context: Host| {
             let (serving, served) = oneshot::channel();
@@ -97,38 +99,18 @@ impl ControlHandle {
                 context,
                 shards,
                 is_ring,
-                state_dir,
                 cache,
                 image_dirs,
-                started: Cell::new(0),
-                stopping: Cell::new(false),
+                life: Life::new(serving, stop_max),
                 watch: super::status::watch::Watch::default(),
-                watching: RefCell::default(),
-                serving: RefCell::new(Some(serving)),
                 locks: Locks::default(),
-                stop_max,
-                faults: RefCell::default(),
-                committing: RefCell::default(),
-                records: super::jobs::known_jobs::Records::default(),
-                saving: futures_util::lock::Mutex::new(()),
-                disks: RefCell::default(),
-                limits: Limits::default(),
-                unopened: RefCell::default(),
-                departed: RefCell::default(),
-                accepted: RefCell::default(),
-                ejections: RefCell::default(),
-                settling: RefCell::default(),
-                made_good: RefCell::default(),
-                lost_disks,
-                groups: RefCell::default(),
-                refused: RefCell::default(),
-                exports: RefCell::default(),
-                doors,
-                jobs: crate::jobs::job_list::Jobs::default(),
-                targets: Default::default(),
+                disks: Disks::new(spare_after),
+                arrays: Default::default(),
+                groups: Default::default(),
+                exports: Exports { known: RefCell::default(), doors },
+                jobs: Default::default(),
                 events: crate::status::events::Events::default(),
-                archive: super::host::archive::Archive::default(),
-                remembered: RefCell::new(remembered),
+                memory: Memory::new(state_dir, remembered),
             });
             spawner.spawn(serve(Rc::clone(&control), spawner.clone(), called, events, served));
             control.start().await
@@ -167,9 +149,9 @@ impl ControlHandle {
         }
         let stopped = self.call(async |control| {
             control.stop().await;
-            control.watching.take();
-            control.serving.take();
-            Ok(control.faults.take())
+            control.life.watching.take();
+            control.life.serving.take();
+            Ok(control.life.faults.take())
         });
         let faults = stopped.await.map_err(|_| {
             Failure::new(Code::Failed, "the control has ended: what was in use may not be durable")

@@ -33,29 +33,20 @@ pub use jobs::job_list::Jobs;
 pub use status::figures::Figures;
 
 use crate::status::events::Events;
-use exports::known_export::KnownExport;
-use futures_channel::oneshot;
-use futures_util::lock::Mutex;
-use group::known_group::KnownGroup;
+use exports::known_exports::Exports;
+use group::known_groups::{Arrays, Groups};
 use group::locks::Locks;
-use host::known_disk::{DepartedDisk, KnownDisk};
-use host::limited::Limits;
-use host::lost_disks::LostDisks;
-use jobs::committing::Committing;
-use jobs::known_jobs::Records;
-use jobs::targets::JobTargets;
+use host::known_disks::Disks;
+use host::life::Life;
+use host::memory::Memory;
+use jobs::known_jobs::KnownJobs;
 use status::watch::Watch;
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Weak;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, Health};
 use varve_format::version_of;
-use varve_vg::RefusedGroup;
-use varve_volume::doors::nbd::DoorResources;
-use varve_volume::spec::Accepts;
 use varve_volume::world::{ArchiveEntry, ArchivedText};
 use varve_volume::{Host, ShardHandle};
 
@@ -70,54 +61,20 @@ pub struct Control {
     context: Host,
     shards: Vec<ShardHandle>,
     is_ring: bool,
-    state_dir: PathBuf,
     cache: Cache,
-    /// Folders in which the backing files of images may lie (LAYERS1 of `layers.rs`).
+    /// Folders in which the backing files of images may be (LAYERS1 of `layers.rs`).
     image_dirs: Vec<PathBuf>,
-    started: Cell<u64>,
-    stopping: Cell<bool>,
+    life: Life,
     /// What is looked at again and again.
     watch: Watch,
-    /// Dropped, it ends the watch over the disks.
-    watching: RefCell<Vec<oneshot::Sender<()>>>,
-    /// Dropped, it ends the control: nothing reaches it any more.
-    serving: RefCell<Option<oneshot::Sender<()>>>,
     locks: Locks,
-    /// How long a stop may take.
-    stop_max: Duration,
-    /// What the exit status is to tell.
-    faults: RefCell<Vec<String>>,
-    saving: Mutex<()>,
-    disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
-    /// Disks that were in use since the daemon started, by what their labels say (RESCAN4 of `rescan.rs`).
-    departed: RefCell<BTreeMap<Uuid, DepartedDisk>>,
-    limits: Limits,
-    /// Remembered disks that cannot be opened.
-    unopened: RefCell<BTreeMap<PathBuf, Failure>>,
-    /// What a person has accepted of the arrays of volumes, while they are taken into use.
-    accepted: RefCell<BTreeMap<Uuid, Accepts>>,
-    /// How often arrays have gone on without what they have on a disk, by what its label says.
-    ejections: RefCell<BTreeMap<Uuid, u64>>,
-    /// Groups that are looked at anew until it is known which version of them counts (RESCAN2).
-    settling: RefCell<BTreeSet<Uuid>>,
-    /// Mismatches of the arrays of volumes and pools that a scrub has made good since the daemon started.
-    made_good: RefCell<BTreeMap<Uuid, u64>>,
-    lost_disks: LostDisks,
-    /// Groups in use, as they were last committed (CONTROL2).
-    groups: RefCell<BTreeMap<Uuid, KnownGroup>>,
-    /// Groups that were found and cannot be used.
-    refused: RefCell<Vec<RefusedGroup>>,
-    exports: RefCell<BTreeMap<String, KnownExport>>,
-    doors: DoorResources,
-    jobs: Jobs,
-    /// Those that stand in the texts of groups.
-    records: Records,
-    targets: JobTargets,
-    /// Volumes whose images give what they hold to the images below them.
-    committing: Committing,
+    disks: Disks,
+    arrays: Arrays,
+    groups: Groups,
+    exports: Exports,
+    jobs: KnownJobs,
     events: Events,
-    archive: host::archive::Archive,
-    remembered: RefCell<Remembered>,
+    memory: Memory,
 }
 
 impl Control {
@@ -128,7 +85,7 @@ impl Control {
 
     /// Jobs that run or ended lately.
     pub fn jobs(&self) -> &Jobs {
-        &self.jobs
+        &self.jobs.list
     }
 
     /// The daemon itself.
@@ -136,10 +93,10 @@ impl Control {
         DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            started: self.started.get(),
+            started: self.life.started.get(),
             shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
             io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
-            state_dir: self.state_dir.display().to_string(),
+            state_dir: self.memory.state_dir.display().to_string(),
             health: Health::Ok,
             problems: Vec::new(),
             attention: Vec::new(),
@@ -161,7 +118,7 @@ impl Control {
             pools: self.list_pools(None).await?,
             exports: self.list_exports().await?,
             arena: self.context.arena().usage(),
-            jobs_running: self.jobs.list().iter().filter(|job| running(job)).count() as u64,
+            jobs_running: self.jobs.list.list().iter().filter(|job| running(job)).count() as u64,
         })
     }
 
@@ -180,10 +137,11 @@ impl Control {
 
     /// Makes what is remembered durable.
     async fn save(&self) -> Result<(), Failure> {
-        let _alone = self.saving.lock().await;
-        let remembered = self.remembered.borrow().text();
-        let saved = self.context.files_at(&self.state_dir, move |files| files.save(&remembered)).await?;
-        let saved = saved.map_err(|error| state_unusable(&self.state_dir, &error));
+        let _alone = self.memory.saving.lock().await;
+        let remembered = self.memory.remembered.borrow().text();
+        let saved =
+            self.context.files_at(&self.memory.state_dir, move |files| files.save(&remembered)).await?;
+        let saved = saved.map_err(|error| state_unusable(&self.memory.state_dir, &error));
         self.watch.unsaved.replace(saved.clone().err());
         saved
     }
@@ -204,16 +162,16 @@ impl Control {
             known.undecided.is_none().then_some(ArchivedText { name, sequence, version, text })
         });
         let Ok(Some(text)) = found else { return };
-        if self.archive.last.borrow_mut().insert(group, text.version) != Some(text.version) {
-            self.archive.push(ArchiveEntry { group, date: self.now(), text: Some(text) });
+        if self.memory.archive.last.borrow_mut().insert(group, text.version) != Some(text.version) {
+            self.memory.archive.push(ArchiveEntry { group, date: self.now(), text: Some(text) });
             self.write_archive_soon();
         }
     }
 
     /// The texts of a group that was removed are kept for a while only.
     fn archive_removal(&self, group: Uuid) {
-        self.archive.last.borrow_mut().remove(&group);
-        self.archive.push(ArchiveEntry { group, date: self.now(), text: None });
+        self.memory.archive.last.borrow_mut().remove(&group);
+        self.memory.archive.push(ArchiveEntry { group, date: self.now(), text: None });
         self.write_archive_soon();
     }
 
@@ -228,23 +186,25 @@ impl Control {
 
     /// Tries again what failed, unless that is under way.
     fn retry_archive(&self) {
-        if self.archive.failure.borrow().is_some() && self.archive.writing.try_lock().is_some() {
+        if self.memory.archive.failure.borrow().is_some() && self.memory.archive.writing.try_lock().is_some()
+        {
             self.write_archive_soon();
         }
     }
 
     /// Writes what waits, until something fails.
     async fn write_archive(&self) {
-        let _alone = self.archive.writing.lock().await; // ARCHIVE2
+        let _alone = self.memory.archive.writing.lock().await; // ARCHIVE2
         loop {
-            let Some(entry) = self.archive.waiting.borrow().front().cloned() else { return };
+            let Some(entry) = self.memory.archive.waiting.borrow().front().cloned() else { return };
             let next = entry.clone();
-            let written = self.context.files_at(&self.state_dir, move |files| files.archive(&next)).await;
             let written =
-                written.and_then(|written| written.map_err(|error| state_unusable(&self.state_dir, &error)));
+                self.context.files_at(&self.memory.state_dir, move |files| files.archive(&next)).await;
+            let written = written
+                .and_then(|written| written.map_err(|error| state_unusable(&self.memory.state_dir, &error)));
             let failure = written.err();
             let has_failed = failure.is_some();
-            let before = self.archive.failure.replace(failure.clone());
+            let before = self.memory.archive.failure.replace(failure.clone());
             if let Some(failure) = failure.filter(|failure| before.as_ref() != Some(failure)) {
                 tracing::warn!(group = %entry.group, %failure, "the text of a group could not be archived");
             }
@@ -252,7 +212,7 @@ impl Control {
                 return;
             }
             // While it was written the front may have been dropped.
-            let mut waiting = self.archive.waiting.borrow_mut();
+            let mut waiting = self.memory.archive.waiting.borrow_mut();
             if waiting.front() == Some(&entry) {
                 waiting.pop_front();
             }

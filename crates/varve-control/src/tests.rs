@@ -180,8 +180,8 @@ async fn make_snapshot(control: &Control, name: &str) {
 /// Waits for the end of a job, which must be a good one.
 async fn ended(control: &Control, job: Result<Changed<varve_api::Job>, Failure>) {
     let Ok(Changed::Done(job)) = job else { panic!("{job:?}") };
-    let _ = control.jobs.ended(&job.id).expect("it is known").await;
-    assert_eq!(control.jobs.show(&job.id).map(|job| job.error), Ok(None));
+    let _ = control.jobs.list.ended(&job.id).expect("it is known").await;
+    assert_eq!(control.jobs.list.show(&job.id).map(|job| job.error), Ok(None));
 }
 
 fn name(text: &str) -> VolumeName {
@@ -549,7 +549,7 @@ async fn soon<T>(control: &Control, work: impl Future<Output = T>) -> Option<T> 
 #[test]
 fn a_command_that_waits_for_a_disk_of_its_group_holds_up_no_other_group() {
     with_control(async |control| {
-        let disk = control.state_dir.with_file_name("other").display().to_string();
+        let disk = control.memory.state_dir.with_file_name("other").display().to_string();
         let (paths, size) = (vec![disk], Some("100M".into()));
         let label = PhysicalVolumeCreate { paths: paths.clone(), size, ..Default::default() };
         control.create_disks(label).await.expect("a disk");

@@ -127,7 +127,7 @@ impl Control {
         volume: &LogicalVolume,
     ) -> Result<Option<Image>, Failure> {
         let Layout::Image { path, bytes, .. } = &volume.layout else { return Ok(None) };
-        if self.committing.borrow().contains_key(&volume.id) {
+        if self.jobs.committing.borrow().contains_key(&volume.id) {
             return self.image_and_base(group, volume).await.map(Some);
         }
         let name = self.subject(volume.id);
@@ -259,7 +259,7 @@ impl Control {
             if let Ok(Err(failure)) = closed {
                 tracing::warn!(volume = %id, %failure, "it was closed with an error, to be opened anew");
             }
-            if let Some(known) = self.groups.borrow_mut().get_mut(&located.group)
+            if let Some(known) = self.groups.known.borrow_mut().get_mut(&located.group)
                 && let Some(home) = known.homes.get_mut(&id)
             {
                 home.unusable = Some(Failure::new(Code::VolumeUnusable, why));

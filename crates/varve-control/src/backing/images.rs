@@ -211,13 +211,13 @@ impl Control {
 
     /// Whether a user at this host has named the file at `path` for the group (IMAGES4).
     pub(crate) fn is_agreed(&self, group: Uuid, path: &str) -> bool {
-        let remembered = self.remembered.borrow();
+        let remembered = self.memory.remembered.borrow();
         remembered.images.as_ref().is_none_or(|agreed| agreed.contains(&(group, path.to_owned())))
     }
 
     /// IMAGES4: remembers that an image, or the address of a mapper, was named at this host for a group.
     pub(crate) async fn agree_to_image(&self, group: Uuid, path: &str) -> Result<(), Failure> {
-        let is_new = match &mut self.remembered.borrow_mut().images {
+        let is_new = match &mut self.memory.remembered.borrow_mut().images {
             Some(agreed) => agreed.insert((group, path.to_owned())),
             None => false,
         };
@@ -226,7 +226,7 @@ impl Control {
 
     /// The images and mappers that the texts of all groups name, and that are not agreed to: group, its name, path or address.
     pub(crate) fn images_not_agreed(&self) -> Vec<(Uuid, String, String)> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let images = groups.iter().flat_map(|(id, known)| {
             let name = known.group.name().to_owned();
             let images = known.image_paths().map(ToOwned::to_owned);
@@ -247,16 +247,16 @@ impl Control {
 
     /// After the first start with a list of images: those that were served before are agreed to.
     pub(crate) async fn begin_list_of_images(&self) {
-        if self.remembered.borrow().images.is_some() {
+        if self.memory.remembered.borrow().images.is_some() {
             return;
         }
-        self.remembered.borrow_mut().images = Some(self.named_images());
+        self.memory.remembered.borrow_mut().images = Some(self.named_images());
         self.save_or_warn().await;
     }
 
     /// All images that groups name.
     fn named_images(&self) -> BTreeSet<(Uuid, String)> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let of = |(id, known): (&Uuid, &KnownGroup)| {
             let images = known.image_paths().map(ToOwned::to_owned);
             images.chain(named_mappers(known)).map(|path| (*id, path)).collect::<Vec<_>>()

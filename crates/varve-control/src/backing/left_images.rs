@@ -53,14 +53,14 @@ impl Control {
     /// LEFT1, MOVEDIMAGE2: remembers when the images of released volumes were last written.
     pub(crate) async fn remember_left(&self, closed: &[Uuid]) {
         let images: Vec<(Uuid, String)> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let volumes = groups.values().flat_map(|known| known.group.logical_volumes());
             let closed = volumes.filter(|volume| closed.contains(&volume.id));
             closed.filter_map(|volume| Some((volume.id, image_of(volume)?.to_owned()))).collect()
         };
         for (volume, path) in &images {
             if let Ok(Some(written)) = self.written_at(path).await {
-                self.remembered.borrow_mut().left_images.insert(*volume, written);
+                self.memory.remembered.borrow_mut().left_images.insert(*volume, written);
             }
         }
         if !images.is_empty() {
@@ -70,7 +70,9 @@ impl Control {
 
     /// LEFT1, LEFT2: the image of a volume is about to be used.
     pub(crate) async fn take_up_image(&self, volume: &LogicalVolume) -> Result<(), Failure> {
-        let Some(left) = self.remembered.borrow().left_images.get(&volume.id).copied() else { return Ok(()) };
+        let Some(left) = self.memory.remembered.borrow().left_images.get(&volume.id).copied() else {
+            return Ok(());
+        };
         let Some(path) = shared_image(volume) else {
             self.forget_left(volume.id);
             self.save_or_warn().await;
@@ -86,7 +88,7 @@ impl Control {
 
     /// How the file at `path` stands to the image that `volume` was released from last.
     async fn left_at(&self, volume: &LogicalVolume, path: &str) -> Result<Left, Failure> {
-        let left = self.remembered.borrow().left_images.get(&volume.id).copied();
+        let left = self.memory.remembered.borrow().left_images.get(&volume.id).copied();
         Ok(match (left, self.written_at(path).await?) {
             (Some(left), Some(now)) if left == now => Left::Then,
             (Some(left), Some(now)) if shared_image(volume).is_some() => {
@@ -109,7 +111,7 @@ impl Control {
 
     /// A volume is gone, or its image is in use.
     pub(crate) fn forget_left(&self, volume: Uuid) {
-        self.remembered.borrow_mut().left_images.remove(&volume);
+        self.memory.remembered.borrow_mut().left_images.remove(&volume);
     }
 
     async fn written_at(&self, path: &str) -> Result<Option<u64>, Failure> {

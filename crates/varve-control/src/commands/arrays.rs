@@ -226,7 +226,7 @@ impl Control {
         if !failed.is_empty() {
             let missing = Change::MarkMissing { missing: failed.clone(), returned: Vec::new() };
             commits.make(group, missing, &format!("{words}: it has failed")).await?;
-            let open = self.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
+            let open = self.groups.known.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
             if let Some(mut open) = open {
                 failed.iter().for_each(|disk| open.leave_out(*disk));
                 self.put_open(group, open);
@@ -251,14 +251,14 @@ impl Control {
         gives_up_all: bool,
         is_away: bool,
     ) -> Result<Vec<Uuid>, Failure> {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         self.with_group(group, |known| {
             let has_failed = |disk: &&PhysicalVolume| {
                 let file = known.paths.get(&disk.id).and_then(|path| disks.get(Path::new(path)));
                 let is_out = |known: &KnownDisk| known.file.state() != DiskState::InUse;
                 // Its state changes with the first durable write that fails, which would be the one of this commit.
                 let is_given_up = |known: &KnownDisk| {
-                    is_away && known.file.counters().errors > 0 && self.lost_disks.is_ejected(disk.id)
+                    is_away && known.file.counters().errors > 0 && self.disks.lost.is_ejected(disk.id)
                 };
                 let may_be_given_up = gives_up_all && disk.id == from;
                 !disk.missing
@@ -411,7 +411,7 @@ impl Control {
     /// The disk with this path, identity or name, and its group.
     pub(crate) async fn disk_of_any(&self, text: &str) -> Result<(Uuid, Uuid), Failure> {
         let text = &self.known_path(text).await;
-        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        let groups: Vec<Uuid> = self.groups.known.borrow().keys().copied().collect();
         let found = groups.into_iter().filter_map(|group| Some((group, self.disk_in(group, text).ok()?)));
         let found: Vec<(Uuid, Uuid)> = found.collect();
         match found.as_slice() {

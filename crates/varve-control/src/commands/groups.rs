@@ -26,9 +26,9 @@ const UNDECIDED: &str = "a change reached only some of its disks; varve pv scan 
 impl Control {
     /// All groups.
     pub fn list_groups(&self) -> Vec<ShownGroup> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let mut shown: Vec<ShownGroup> = groups.values().map(|known| self.shown_group(known)).collect();
-        let refused = self.refused.borrow();
+        let refused = self.groups.refused.borrow();
         shown.extend(refused.iter().filter(|refused| !groups.contains_key(&refused.id)).map(shown_refused));
         shown.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
         shown
@@ -47,7 +47,7 @@ impl Control {
         let _lock = self.lock_host().await?;
         let name = parse_group(&request.name).map_err(|error| failures::bad_name(&error))?;
         let _name = self.locks.claim(&format!("the name {name}"))?;
-        if self.groups.borrow().values().any(|known| known.group.name() == name) {
+        if self.groups.known.borrow().values().any(|known| known.group.name() == name) {
             return Err(Failure::new(Code::GroupExists, format!("there is a group {name} already"))
                 .help("choose another name, or varve vg rename"));
         }
@@ -77,7 +77,7 @@ impl Control {
         let planned = planned.map_err(|error| failures::plan(&error))?;
         let open = OpenGroup::create(planned, free, self.context.arena()).await;
         let open = open.map_err(|error| self.commit_failure(&error))?;
-        self.groups.borrow_mut().insert(id, KnownGroup::new(open, None));
+        self.groups.known.borrow_mut().insert(id, KnownGroup::new(open, None));
         self.archive_soon(id);
         self.refresh_labels().await;
         self.event(&name, &words);
@@ -119,7 +119,7 @@ impl Control {
         let id = self.find_group(name)?;
         let to = parse_group(&request.to).map_err(|error| failures::bad_name(&error))?;
         let _name = self.locks.claim(&format!("the name {to}"))?;
-        if self.groups.borrow().values().any(|known| known.group.name() == to) {
+        if self.groups.known.borrow().values().any(|known| known.group.name() == to) {
             return Err(Failure::new(Code::GroupExists, format!("there is a group {to} already"))
                 .help("choose another name"));
         }
@@ -162,11 +162,11 @@ impl Control {
             )])));
         }
         let missing = self.with_group(id, |known| !known.missing().is_empty())?;
-        let open = self.groups.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
+        let open = self.groups.known.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
         match open {
             Some(open) if open.is_reconciled() && !missing => {
                 let dissolved = open.dissolve().await;
-                self.groups.borrow_mut().remove(&id);
+                self.groups.known.borrow_mut().remove(&id);
                 self.refresh_labels().await;
                 dissolved.map_err(|error| self.commit_failure(&error))?;
                 self.archive_removal(id);
@@ -201,7 +201,7 @@ impl Control {
     pub async fn group_history(&self, name: &str) -> Result<History, Failure> {
         let id = self.find_group(name)?;
         let _commits = self.commits(id).await;
-        let open = self.groups.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
+        let open = self.groups.known.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
         let open =
             open.ok_or_else(|| Failure::new(Code::GroupIncomplete, "the group's disks cannot be read now"))?;
         let versions = open.history().await;
@@ -217,7 +217,7 @@ impl Control {
 
     /// Puts an open group back, and learns what it says.
     pub(crate) fn put_open(&self, group: Uuid, open: OpenGroup) {
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.learn(open);
         }
         self.archive_soon(group);
@@ -226,7 +226,7 @@ impl Control {
     /// The name of the group that counts on the disk at `path`.
     pub(crate) fn group_of(&self, path: &Path) -> Option<String> {
         let text = path.display().to_string();
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let owner = groups.values().find(|known| known.paths.values().any(|known| *known == text));
         owner.map(|known| known.group.name().to_owned())
     }
@@ -252,7 +252,7 @@ impl Control {
         let free = known.group.free_areas();
         let shown = |disk: &varve_vg::model::PhysicalVolume| {
             let path = known.paths.get(&disk.id);
-            let disks = self.disks.borrow();
+            let disks = self.disks.known.borrow();
             let open = path.and_then(|path| disks.get(Path::new(path)));
             let file = open.map(|known| {
                 let (stalled, sectors) = (known.is_stalled(), known.file.sectors());
@@ -298,7 +298,7 @@ impl Control {
                 cache: file.map_or(self.cache, |(cache, ..)| cache),
                 errors: counted.errors,
                 slow: counted.slow,
-                ejections: self.ejections.borrow().get(&disk.id).copied().unwrap_or(0),
+                ejections: self.arrays.ejections.borrow().get(&disk.id).copied().unwrap_or(0),
             }
         };
         known.group.physical_volumes().iter().map(shown).collect()
@@ -312,8 +312,8 @@ impl Control {
             known.group.physical_volumes().iter().filter(named).map(|pv| pv.id).collect::<Vec<Uuid>>()
         });
         for id in ids.unwrap_or_default() {
-            *self.ejections.borrow_mut().entry(id).or_default() += 1;
-            self.lost_disks.note_ejection(id);
+            *self.arrays.ejections.borrow_mut().entry(id).or_default() += 1;
+            self.disks.lost.note_ejection(id);
         }
     }
 
@@ -332,9 +332,9 @@ impl Control {
 
     /// Why the disk that was last seen at `path` is not used.
     fn why_not_at(&self, path: &str) -> String {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let problem = disks.get(Path::new(path)).and_then(|known| known.problem.as_ref());
-        let unopened = self.unopened.borrow();
+        let unopened = self.disks.unopened.borrow();
         let reason = problem.map(|(_, reason)| reason.clone());
         let reason = reason.or_else(|| unopened.get(Path::new(path)).map(|failure| failure.message.clone()));
         reason.unwrap_or_else(|| format!("last seen at {path}"))
@@ -342,7 +342,7 @@ impl Control {
 
     /// What the label of the known disk at `path` says.
     pub(crate) fn label_id(&self, path: &str) -> Option<Uuid> {
-        self.disks.borrow().get(Path::new(path))?.label.map(|label| label.pv)
+        self.disks.known.borrow().get(Path::new(path))?.label.map(|label| label.pv)
     }
 
     fn shown_group(&self, known: &KnownGroup) -> ShownGroup {

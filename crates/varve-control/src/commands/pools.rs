@@ -34,7 +34,7 @@ impl Control {
     pub async fn list_pools(&self, group: Option<&str>) -> Result<Vec<ShownPool>, Failure> {
         let only = group.map(|group| self.find_group(group)).transpose()?;
         let names: Vec<VolumeName> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
             let name = |id: &Uuid, pool: &varve_vg::model::LogicalVolume| VolumeName {
                 group: id.to_string(),
@@ -242,7 +242,7 @@ impl Control {
                 over_commit: volume.store_policy.unwrap_or_default().over_commit.shown(),
                 promise_max: facts.promise_max,
                 array: shown_array(known, volume, volume.space(), facts.array.as_ref()).map(|array| Array {
-                    scrub: self.remembered.borrow().scrubs.get(&volume.id).cloned(),
+                    scrub: self.memory.remembered.borrow().scrubs.get(&volume.id).cloned(),
                     ..array
                 }),
                 segments: shown_segments(known, volume),

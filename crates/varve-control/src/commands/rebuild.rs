@@ -28,7 +28,7 @@ const STEPS_MAX: usize = 16;
 impl Control {
     /// REFILL2, in all groups.
     pub(crate) async fn leave_cut_off_disks(&self) {
-        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        let groups: Vec<Uuid> = self.groups.known.borrow().keys().copied().collect();
         for group in groups.into_iter().filter(|group| !self.cut_off_disks(*group).is_empty()) {
             let Ok(_lock) = self.lock_of(&group.to_string()).await else { continue };
             self.leave_cut_off_disks_of(group).await;
@@ -43,7 +43,7 @@ impl Control {
             for (array, place) in members {
                 let (Some(home), Some(_)) = (&array.home, &array.status) else { continue };
                 let is_known = |known: &KnownDisk| known.disowned.contains(&array.id);
-                if self.disks.borrow().get(&path).is_none_or(is_known) {
+                if self.disks.known.borrow().get(&path).is_none_or(is_known) {
                     continue;
                 }
                 if array.state_on(disk) != Some(Some(MemberState::Away)) {
@@ -51,7 +51,7 @@ impl Control {
                 }
                 match home.array(array.id).disown_member(place).await {
                     Ok(Ok(())) => {
-                        if let Some(known) = self.disks.borrow_mut().get_mut(&path) {
+                        if let Some(known) = self.disks.known.borrow_mut().get_mut(&path) {
                             known.disowned.insert(array.id);
                         }
                     }
@@ -71,7 +71,7 @@ impl Control {
         if injected_bug::has(InjectedBug::KeepCutOff) {
             return Vec::new();
         }
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let cut_off = |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.state().is_cut_off());
         let found = self.with_group(group, |known| {
             let here = known.paths.iter().map(|(id, path)| (PathBuf::from(path), *id));

@@ -344,7 +344,7 @@ impl Control {
     }
 
     pub(crate) fn all_volumes(&self) -> Vec<VolumeName> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let mut names: Vec<VolumeName> = groups
             .values()
             .flat_map(|known| {

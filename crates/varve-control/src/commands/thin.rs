@@ -45,7 +45,7 @@ impl Control {
         let home = self.home_of(pool).ok_or_else(missing)?;
         let looked = home.pool(pool).look();
         let (facts, volumes) = looked.await.map_err(failures::gone)??;
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.thin.insert(pool, volumes);
         }
         Ok(facts)

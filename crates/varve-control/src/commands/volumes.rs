@@ -30,7 +30,7 @@ impl Control {
     pub async fn list_volumes(&self, group: Option<&str>) -> Result<Vec<ShownVolume>, Failure> {
         let only = group.map(|group| self.find_group(group)).transpose()?;
         let names: Vec<VolumeName> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
             wanted.flat_map(|(id, known)| names(*id, known)).collect()
         };
@@ -247,7 +247,7 @@ impl Control {
             self.activate_group(located.group).await;
         }
         if removed.is_ok() {
-            self.remembered.borrow_mut().scrubs.remove(&located.volume.id);
+            self.memory.remembered.borrow_mut().scrubs.remove(&located.volume.id);
             self.forget_left(located.volume.id);
             self.forget_image_jobs(located.volume.id).await;
         }
@@ -341,14 +341,14 @@ impl Control {
         }
         shown.exports = exports;
         if let Some(array) = &mut shown.array {
-            array.scrub = self.remembered.borrow().scrubs.get(&volume).cloned();
+            array.scrub = self.memory.remembered.borrow().scrubs.get(&volume).cloned();
         }
         shown
     }
 
     /// Exports of a volume itself.
     fn exports_of_volume(&self, volume: Uuid) -> Vec<String> {
-        let exports = self.exports.borrow();
+        let exports = self.exports.known.borrow();
         let own = exports
             .values()
             .filter(|export| export.remembered.volume == volume && export.name.snapshot.is_none());

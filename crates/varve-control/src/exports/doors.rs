@@ -33,7 +33,7 @@ impl Control {
     /// Closes every door, whatever clients it has; what is in flight is finished, unless that lasts longer than until
     /// `deadline`.
     pub(crate) async fn close_exports(&self, deadline: Moment) {
-        let ids: Vec<String> = self.exports.borrow().keys().cloned().collect();
+        let ids: Vec<String> = self.exports.known.borrow().keys().cloned().collect();
         join_all(ids.iter().map(async |id| {
             if self.until(deadline, self.end_door(id)).await.is_none() {
                 let name = self.name_of_export(id).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Control {
     async fn recover_export(&self, id: &str, had: Option<FileIdentity>) -> Result<(), Failure> {
         let _lock = self.lock_exports().await?;
         let (is_down, remembered) = {
-            let exports = self.exports.borrow();
+            let exports = self.exports.known.borrow();
             let is_meant = |export: &&KnownExport| {
                 let is_known = !export.is_open() || export.file == had; // Else another one at its address has recovered it.
                 is_known && !matches!(export.open, Open::Moving)
@@ -87,11 +87,11 @@ impl Control {
     /// Learns the file of all exports at `address`.
     async fn note_file(&self, address: &str) {
         let at = |export: &&KnownExport| export.remembered.address == address && export.is_open();
-        let path = self.exports.borrow().values().find(at).and_then(KnownExport::path);
+        let path = self.exports.known.borrow().values().find(at).and_then(KnownExport::path);
         let Some(path) = path else { return };
         let asked = path.clone();
         let Ok(Some(file)) = self.at_path(&path, move |files| files.identity(&asked)).await else { return };
-        let mut exports = self.exports.borrow_mut();
+        let mut exports = self.exports.known.borrow_mut();
         for export in exports.values_mut().filter(|export| export.remembered.address == address) {
             (export.file, export.away) = (Some(file), None);
         }
@@ -115,9 +115,10 @@ impl Control {
     /// Leads files to the new size of a volume; NBD clients see it when they connect again.
     pub(crate) async fn resize_exports(&self, name: &VolumeName, located: &LocatedVolume) {
         for id in self.exports_of(name) {
-            let read_only = self.exports.borrow().get(&id).is_some_and(|export| export.remembered.read_only);
+            let read_only =
+                self.exports.known.borrow().get(&id).is_some_and(|export| export.remembered.read_only);
             let Ok(portal) = self.portal(located, None, read_only, DoorOf::SameFile).await else { continue };
-            if let Some(KnownExport { open: Open::Fuse(door), .. }) = self.exports.borrow().get(&id) {
+            if let Some(KnownExport { open: Open::Fuse(door), .. }) = self.exports.known.borrow().get(&id) {
                 door.replace(portal);
             }
         }
@@ -169,7 +170,7 @@ impl Control {
             home: located.home.clone(),
             read_only: remembered.read_only,
         };
-        let (own_name, place, resources) = (name.to_string(), place.clone(), self.doors.clone());
+        let (own_name, place, resources) = (name.to_string(), place.clone(), self.exports.doors.clone());
         let export = NewExport { name: own_name.clone(), place: place.clone(), resources, target };
         let opened = shard.exports(&address).open(export).await.map_err(failures::gone)?;
         if opened.map_err(|error| failures::listen(&address, &error))? {
@@ -188,7 +189,7 @@ impl Control {
 
     /// The shard of the socket that listens at `address`, if one does.
     fn socket_home(&self, address: &str) -> Option<ShardHandle> {
-        let exports = self.exports.borrow();
+        let exports = self.exports.known.borrow();
         exports.values().find_map(|export| match &export.open {
             Open::Nbd(shard) if export.remembered.address == address => Some(shard.clone()),
             _ => None,
@@ -208,7 +209,7 @@ impl Control {
         let options = FuseOptions {
             name,
             created: UnixTime(self.now()),
-            budget: self.doors.budget.clone(),
+            budget: self.exports.doors.budget.clone(),
             ..FuseOptions::default()
         };
         let place = path.clone();
@@ -250,7 +251,7 @@ impl Control {
     /// Ends an export whose file could not be remembered, or that is removed. Writes of its volume that wait for space
     /// fail after a while.
     pub(crate) async fn close_export(&self, id: &str) -> Result<(), Failure> {
-        let volume = self.exports.borrow().get(id).map(|export| export.remembered.volume);
+        let volume = self.exports.known.borrow().get(id).map(|export| export.remembered.volume);
         match select(pin!(self.close_door(id)), self.context.clock().sleep(DRAIN)).await {
             Either::Left((closed, _)) => closed,
             Either::Right(((), closing)) => {
@@ -264,7 +265,8 @@ impl Control {
 
     /// The same, even if its file is open: what has it open gets errors from now on.
     pub(crate) async fn detach_export(&self, id: &str) -> Result<(), Failure> {
-        let is_file = matches!(self.exports.borrow().get(id), Some(KnownExport { open: Open::Fuse(_), .. }));
+        let is_file =
+            matches!(self.exports.known.borrow().get(id), Some(KnownExport { open: Open::Fuse(_), .. }));
         if is_file {
             self.end_door(id).await;
             return Ok(());
@@ -311,29 +313,29 @@ impl Control {
     }
 
     fn take_open(&self, id: &str) -> Option<Open> {
-        let mut exports = self.exports.borrow_mut();
+        let mut exports = self.exports.known.borrow_mut();
         exports.get_mut(id).map(|export| std::mem::replace(&mut export.open, Open::Moving))
     }
 
     fn put_door(&self, id: &str, open: Open) {
-        if let Some(export) = self.exports.borrow_mut().get_mut(id) {
+        if let Some(export) = self.exports.known.borrow_mut().get_mut(id) {
             export.open = open;
         }
     }
 
     fn address_of(&self, id: &str) -> Option<String> {
-        self.exports.borrow().get(id).map(|export| export.remembered.address.clone())
+        self.exports.known.borrow().get(id).map(|export| export.remembered.address.clone())
     }
 
     fn name_of_export(&self, id: &str) -> Option<String> {
-        self.exports.borrow().get(id).map(|export| export.name.to_string())
+        self.exports.known.borrow().get(id).map(|export| export.name.to_string())
     }
 }
 
 /// EXPORTS3: looks at the files of all exports, folder by folder, and recovers those that are not served.
 pub(crate) fn watch(control: &Control) {
     let mut folders: BTreeMap<PathBuf, Vec<(String, PathBuf)>> = BTreeMap::new();
-    for (id, export) in &*control.exports.borrow() {
+    for (id, export) in &*control.exports.known.borrow() {
         match (export.path(), export.folder()) {
             (Some(path), Some(folder)) => folders.entry(folder).or_default().push((id.clone(), path)),
             _ if !export.is_open() => recover(control, id.clone(), None),
@@ -353,7 +355,7 @@ pub(crate) fn watch(control: &Control) {
 /// The file of an export is this one.
 fn judge(control: &Control, id: String, found: Option<FileIdentity>) {
     let had = {
-        let mut exports = control.exports.borrow_mut();
+        let mut exports = control.exports.known.borrow_mut();
         let Some(export) = exports.get_mut(&id) else { return };
         if export.is_open() && found.is_some() && export.file.is_none_or(|file| Some(file) == found) {
             (export.file, export.away) = (found, None);
@@ -366,12 +368,12 @@ fn judge(control: &Control, id: String, found: Option<FileIdentity>) {
 
 /// EXPORTS3, in a task of its own, if there is something to serve.
 fn recover(control: &Control, id: String, had: Option<FileIdentity>) {
-    let name = control.exports.borrow().get(&id).map(|export| export.name.clone());
+    let name = control.exports.known.borrow().get(&id).map(|export| export.name.clone());
     if name.is_none_or(|name| control.find_volume(&name).is_err()) {
         return;
     }
     let set = |control: &Control, id: &str, is_recovering: bool, away: Option<Failure>| {
-        let mut exports = control.exports.borrow_mut();
+        let mut exports = control.exports.known.borrow_mut();
         let Some(export) = exports.get_mut(id) else { return true };
         if away.is_some() {
             export.away = away;

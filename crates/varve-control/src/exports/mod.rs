@@ -3,4 +3,5 @@
 pub(super) mod address;
 pub(super) mod doors;
 pub(super) mod known_export;
+pub(super) mod known_exports;
 pub(super) mod served;

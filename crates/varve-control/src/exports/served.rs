@@ -37,7 +37,7 @@ const CLIENTS_SHOWN: usize = 8;
 impl Control {
     /// All exports.
     pub async fn list_exports(&self) -> Result<Vec<Export>, Failure> {
-        let mut ids: Vec<String> = self.exports.borrow().keys().cloned().collect();
+        let mut ids: Vec<String> = self.exports.known.borrow().keys().cloned().collect();
         ids.sort_by_key(|id| (id.len(), id.clone()));
         let mut exports = Vec::with_capacity(ids.len());
         for id in ids {
@@ -84,7 +84,7 @@ impl Control {
         let open = self.open_export(&remembered, &name, &address, &located).await?;
         let stored = remembered.clone();
         self.keep_export(remembered, name, open).await;
-        self.remembered.borrow_mut().exports.push(stored);
+        self.memory.remembered.borrow_mut().exports.push(stored);
         // An export that cannot be remembered is not made (EXPORTS1).
         if let Err(failure) = self.save().await {
             self.forget_export(&id).await;
@@ -106,7 +106,7 @@ impl Control {
                 format!("would end export {id} of {} with {} clients", export.volume, export.connections);
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        if self.exports.borrow().get(&id).is_some_and(|export| matches!(export.open, Open::Moving)) {
+        if self.exports.known.borrow().get(&id).is_some_and(|export| matches!(export.open, Open::Moving)) {
             let message = format!("export {id} is being closed already");
             return Err(Failure::new(Code::VolumeBusy, message).help("varve export list"));
         }
@@ -144,7 +144,7 @@ impl Control {
         let deadline = clock.now().after(LEAVE_MAX);
         loop {
             let meant = |(id, export): (&String, &KnownExport)| is_meant(export).then(|| id.clone());
-            let ids: Vec<String> = self.exports.borrow().iter().filter_map(meant).collect();
+            let ids: Vec<String> = self.exports.known.borrow().iter().filter_map(meant).collect();
             let mut used = None;
             for id in ids {
                 used = used.or(self.shown_export(&id).await.filter(|export| export.connections > 0));
@@ -160,13 +160,13 @@ impl Control {
     /// EXPORTS1, EXPORTS2: an export that is removed does not come back. If that cannot be remembered it stays.
     async fn stop_remembering(&self, id: &str) -> Result<(), Failure> {
         let removed = {
-            let exports = &mut self.remembered.borrow_mut().exports;
+            let exports = &mut self.memory.remembered.borrow_mut().exports;
             let place = exports.iter().position(|export| export.id == id);
             place.map(|place| (place, exports.remove(place)))
         };
         let saved = self.save().await;
         if let (Err(_), Some((place, export))) = (&saved, removed) {
-            let exports = &mut self.remembered.borrow_mut().exports;
+            let exports = &mut self.memory.remembered.borrow_mut().exports;
             let place = place.min(exports.len());
             exports.insert(place, export);
         }
@@ -180,19 +180,19 @@ impl Control {
             false => self.close_export(id).await,
         };
         if closed.is_err() {
-            let again = self.exports.borrow().get(id).map(|export| export.remembered.clone());
-            self.remembered.borrow_mut().exports.extend(again);
+            let again = self.exports.known.borrow().get(id).map(|export| export.remembered.clone());
+            self.memory.remembered.borrow_mut().exports.extend(again);
             self.save_or_warn().await;
             return closed;
         }
-        self.exports.borrow_mut().remove(id);
+        self.exports.known.borrow_mut().remove(id);
         self.event(volume, &format!("export {id} removed"));
         Ok(())
     }
 
     /// Identifiers of the exports of a volume, or of one of its snapshots.
     pub(crate) fn exports_of(&self, name: &VolumeName) -> Vec<String> {
-        let exports = self.exports.borrow();
+        let exports = self.exports.known.borrow();
         exports
             .values()
             .filter(|export| export.name == *name)
@@ -204,9 +204,9 @@ impl Control {
     /// address that is taken is tried again.
     pub(crate) async fn restore_exports(&self, deadline: Moment) {
         let Ok(_lock) = self.lock_exports().await else { return };
-        let remembered = self.remembered.borrow().exports.clone();
+        let remembered = self.memory.remembered.borrow().exports.clone();
         for export in remembered {
-            let down = match self.exports.borrow().get(&export.id) {
+            let down = match self.exports.known.borrow().get(&export.id) {
                 Some(known) => matches!(known.open, Open::Down(_)),
                 None => true,
             };
@@ -256,11 +256,11 @@ impl Control {
         let id = remembered.id.clone();
         let export = KnownExport { remembered, name, open, file: None, away: None, is_recovering: false };
         let path = export.path().filter(|_| export.is_open());
-        self.exports.borrow_mut().insert(id.clone(), export);
+        self.exports.known.borrow_mut().insert(id.clone(), export);
         let Some(path) = path else { return };
         let asked = path.clone();
         let file = self.at_path(&path, move |files| files.identity(&asked)).await.ok().flatten();
-        if let Some(export) = self.exports.borrow_mut().get_mut(&id) {
+        if let Some(export) = self.exports.known.borrow_mut().get_mut(&id) {
             export.file = file;
         }
     }
@@ -291,7 +291,7 @@ impl Control {
     /// Exports that do not have the names of their volumes in the group, and what these are.
     fn renamed(&self, known: &KnownGroup) -> Vec<(String, VolumeName)> {
         let names: BTreeMap<Uuid, String> = known.volumes().into_iter().collect();
-        let exports = self.exports.borrow();
+        let exports = self.exports.known.borrow();
         let present = |export: &KnownExport| {
             let (group, volume) =
                 (known.group.name().to_owned(), names.get(&export.remembered.volume)?.clone());
@@ -307,7 +307,7 @@ impl Control {
         id: &str,
         to: VolumeName,
     ) -> Option<(String, String, Option<ShardHandle>, String)> {
-        let mut exports = self.exports.borrow_mut();
+        let mut exports = self.exports.known.borrow_mut();
         let known = exports.get_mut(id)?;
         let (old, new) = (known.name.to_string(), to.to_string());
         known.name = to;
@@ -317,7 +317,7 @@ impl Control {
             _ => None,
         };
         let address = known.remembered.address.clone();
-        for remembered in &mut self.remembered.borrow_mut().exports {
+        for remembered in &mut self.memory.remembered.borrow_mut().exports {
             if remembered.id == id {
                 remembered.name.clone_from(&new);
             }
@@ -339,7 +339,7 @@ impl Control {
 
     /// Refuses an export that is there already.
     fn check_export(&self, address: &Address, name: &VolumeName) -> Result<(), Failure> {
-        let exports = self.exports.borrow();
+        let exports = self.exports.known.borrow();
         let text = address.text();
         let mut here = exports.values().filter(|export| export.remembered.address == text);
         let taken = match address {
@@ -358,19 +358,19 @@ impl Control {
 
     async fn forget_export(&self, id: &str) {
         let _ = self.close_export(id).await;
-        self.exports.borrow_mut().remove(id);
-        self.remembered.borrow_mut().exports.retain(|export| export.id != id);
+        self.exports.known.borrow_mut().remove(id);
+        self.memory.remembered.borrow_mut().exports.retain(|export| export.id != id);
     }
 
     fn next_export_id(&self) -> String {
-        let mut remembered = self.remembered.borrow_mut();
+        let mut remembered = self.memory.remembered.borrow_mut();
         remembered.last_export += 1;
         format!("e{}", remembered.last_export)
     }
 
     /// The export that is meant by its ID, its URI, its address or its volume.
     fn find_export(&self, text: &str) -> Result<String, Failure> {
-        let exports = self.exports.borrow();
+        let exports = self.exports.known.borrow();
         if exports.contains_key(text) {
             return Ok(text.to_owned());
         }
@@ -398,7 +398,7 @@ impl Control {
 
     async fn shown_export(&self, id: &str) -> Option<Export> {
         let (mut export, shard) = {
-            let exports = self.exports.borrow();
+            let exports = self.exports.known.borrow();
             let known = exports.get(id)?;
             let shard = match &known.open {
                 Open::Nbd(shard) => Some(shard.clone()),

@@ -142,7 +142,7 @@ impl Control {
     ) -> Result<Result<(), Failure>, Failure> {
         let ended = shard.volume(volume).deactivate();
         let ended = ended.await.map_err(failures::gone);
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);
             known.thin.remove(&volume);
         }
@@ -173,7 +173,7 @@ impl Control {
             let disks = self.disk_files(known);
             let quota = super::quotas::first_quota(known, volume.id);
             let name = format!("{}/{}", known.group.name(), volume.name);
-            let accepts = self.accepted.borrow().get(&volume.id).copied().unwrap_or_default();
+            let accepts = self.arrays.accepted.borrow().get(&volume.id).copied().unwrap_or_default();
             let (image, devices) = (None, Vec::new());
             Ok(ActivationSpec { name, node, policy, quota, disks, image, devices, accepts })
         })?
@@ -186,7 +186,7 @@ impl Control {
 
     /// The shard with the fewest volumes, from now on the volume's home; that on which it was before, if it was.
     fn place(&self, group: Uuid, volume: Uuid) -> ShardHandle {
-        let mut groups = self.groups.borrow_mut();
+        let mut groups = self.groups.known.borrow_mut();
         let load = |shard: &&ShardHandle| {
             let homes = groups.values().flat_map(|known| known.homes.values());
             homes.filter(|home| home.shard.index() == shard.index()).count()
@@ -204,7 +204,7 @@ impl Control {
 
     fn set_home_state(&self, group: Uuid, volume: Uuid, failure: Option<Failure>) {
         if let Some(home) =
-            self.groups.borrow_mut().get_mut(&group).and_then(|known| known.homes.get_mut(&volume))
+            self.groups.known.borrow_mut().get_mut(&group).and_then(|known| known.homes.get_mut(&volume))
         {
             home.unusable = failure.map(unusable);
         }
@@ -220,7 +220,7 @@ impl Control {
         for volume in &lost {
             self.close_lost_doors(group, *volume).await;
         }
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.homes.retain(|volume, _| !lost.contains(volume));
             known.thin.retain(|pool, _| !lost.contains(pool));
         }
@@ -246,7 +246,7 @@ impl Control {
         name: &VolumeName,
         and_snapshots: bool,
     ) -> Result<(), Failure> {
-        let exports = self.exports.borrow();
+        let exports = self.exports.known.borrow();
         // By identity: one volume may be named in several ways.
         let same = |export: &&KnownExport| {
             export.remembered.volume == volume && (and_snapshots || export.name.snapshot == name.snapshot)

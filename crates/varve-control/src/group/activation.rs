@@ -37,10 +37,10 @@ impl Control {
         self.warn(&subject, &format!("failed and is out of use: {reason}"));
         let Ok((group, entry)) = self.entry_of(volume) else { return };
         let failure = failures::failed(&subject, entry.is_pool(), reason);
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.note_closed(volume, failure);
         }
-        self.remembered.borrow_mut().out_of_use.insert(volume, reason.to_owned());
+        self.memory.remembered.borrow_mut().out_of_use.insert(volume, reason.to_owned());
         self.save_or_warn().await;
         let words = format!("{subject} failed");
         let (name, reason) = (entry.name, Some(reason.to_owned()));
@@ -59,12 +59,12 @@ impl Control {
 
     /// OUTOFUSE1: work on a volume has ended with a panic; its shard will say with which.
     pub(crate) fn expect_failure(&self, volume: Uuid) {
-        let mut remembered = self.remembered.borrow_mut();
+        let mut remembered = self.memory.remembered.borrow_mut();
         remembered.out_of_use.entry(volume).or_insert_with(|| "a panic".to_owned());
     }
 
     async fn forget_out_of_use(&self, volume: Uuid) {
-        let known = self.remembered.borrow_mut().out_of_use.remove(&volume);
+        let known = self.memory.remembered.borrow_mut().out_of_use.remove(&volume);
         if known.is_some() {
             self.save_or_warn().await;
         }
@@ -72,7 +72,7 @@ impl Control {
 
     /// Why a volume or pool is not to be taken into use, if so (OUTOFUSE1).
     pub(crate) fn out_of_use(&self, group: &str, entry: &LogicalVolume) -> Option<Failure> {
-        let remembered = self.remembered.borrow().out_of_use.get(&entry.id).cloned();
+        let remembered = self.memory.remembered.borrow().out_of_use.get(&entry.id).cloned();
         let reason = remembered.or_else(|| entry.inactive.clone())?;
         let name = format!("{group}/{}", entry.name);
         if reason != DEACTIVATED {
@@ -214,9 +214,9 @@ impl Control {
             }
             self.forget_out_of_use(entry.id).await;
         }
-        self.accepted.borrow_mut().extend(idle.iter().map(|entry| (entry.id, accepts)));
+        self.arrays.accepted.borrow_mut().extend(idle.iter().map(|entry| (entry.id, accepts)));
         self.activate_group(group).await;
-        self.accepted.borrow_mut().retain(|id, _| idle.iter().all(|entry| entry.id != *id));
+        self.arrays.accepted.borrow_mut().retain(|id, _| idle.iter().all(|entry| entry.id != *id));
         self.go_on_jobs().await;
         self.restore_exports(self.context.clock().now()).await;
         self.lead_files(group).await;
@@ -313,7 +313,7 @@ impl Control {
     /// Leads the files of a group's volumes and snapshots to what serves them now (OUTOFUSE2).
     pub(crate) async fn lead_files(&self, group: Uuid) {
         let files: Vec<(String, _, bool)> = {
-            let exports = self.exports.borrow();
+            let exports = self.exports.known.borrow();
             let is_file = |open: &Open| matches!(open, Open::Fuse(_));
             let files = exports.iter().filter(|(_, export)| is_file(&export.open));
             files.map(|(id, export)| (id.clone(), export.name.clone(), export.remembered.read_only)).collect()
@@ -325,7 +325,7 @@ impl Control {
             }
             let portal = self.portal(&located, name.snapshot.clone(), read_only, DoorOf::SameFile).await;
             let Ok(portal) = portal else { continue };
-            if let Some(export) = self.exports.borrow().get(&id)
+            if let Some(export) = self.exports.known.borrow().get(&id)
                 && let Open::Fuse(door) = &export.open
             {
                 door.replace(portal);

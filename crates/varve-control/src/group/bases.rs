@@ -64,14 +64,14 @@ impl Control {
     }
 
     fn remember_bases(&self, group: Uuid, bases: impl Iterator<Item = Target>) {
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.bases = bases.collect();
         }
     }
 
     /// BASES1: a snapshot is about to become an origin.
     pub(crate) fn expect_base(&self, group: Uuid, target: Target) {
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.bases.insert(target);
         }
     }

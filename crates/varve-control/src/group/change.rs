@@ -53,7 +53,7 @@ impl Commits<'_> {
     ) -> Result<(), Failure> {
         let control = self.control;
         let (words, warnings) = (plan.after.entry().change.clone(), plan.warnings.clone());
-        let open = control.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
+        let open = control.groups.known.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
         let unusable =
             || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve pv scan");
         let mut open = open.ok_or_else(unusable)?;

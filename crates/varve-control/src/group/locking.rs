@@ -82,8 +82,8 @@ impl Control {
     /// A disk of the group that does not answer while something of the group that was taken out of use is closed (RECONCILE2 of
     /// `reconcile.rs`).
     fn silent_while_draining(&self, group: Uuid) -> Option<String> {
-        let disks = self.disks.borrow();
-        let is_silent = |known: &KnownDisk| known.is_stalled() || self.limits.is_overdue(&known.file);
+        let disks = self.disks.known.borrow();
+        let is_silent = |known: &KnownDisk| known.is_stalled() || self.disks.limits.is_overdue(&known.file);
         let mut own = self.is_draining(group).then(|| self.all_disks_of(group)).into_iter().flatten();
         own.find(|path| disks.get(path).is_some_and(is_silent)).map(|path| path.display().to_string())
     }
@@ -96,7 +96,7 @@ impl Control {
     /// Waits until no command changes anything any more (LOCKING1).
     pub(crate) async fn lock_everything(&self) -> Held {
         let mut guards = vec![Arc::clone(&self.locks.host).lock_owned().await];
-        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        let groups: Vec<Uuid> = self.groups.known.borrow().keys().copied().collect();
         for group in groups {
             guards.push(of(&self.locks.groups, group).lock_owned().await);
         }
@@ -113,7 +113,7 @@ impl Control {
             self.warn_of_silence(path);
         }
         let groups: Vec<(Uuid, BTreeSet<PathBuf>, bool)> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             groups.iter().map(|(id, known)| (*id, known.disk_paths(), known.is_half_committed())).collect()
         };
         let (mut turns, mut commits) = (BTreeMap::new(), Vec::new());
@@ -136,7 +136,7 @@ impl Control {
 
     /// Where disks of a group are, also those that it does without now (LOCKING3).
     fn all_disks_of(&self, group: Uuid) -> BTreeSet<PathBuf> {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let all = self.with_group(group, |known| {
             let is_own = |label: &Label| label.vg == Some(group) || known.group.pv_by_id(label.pv).is_some();
             let own = disks.iter().filter(|(_, disk)| disk.label.as_ref().is_some_and(is_own));
@@ -152,7 +152,7 @@ impl Control {
     }
 
     fn unless_stopping(&self, lock: Held) -> Result<Held, Failure> {
-        match self.stopping.get() {
+        match self.life.stopping.get() {
             true => Err(Failure::new(Code::Stopping, "the daemon is stopping")),
             false => Ok(lock),
         }

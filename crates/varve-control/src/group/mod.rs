@@ -5,6 +5,7 @@ pub(super) mod activation;
 pub(super) mod bases;
 pub(super) mod change;
 pub(super) mod known_group;
+pub(super) mod known_groups;
 pub(super) mod locking;
 pub(super) mod locks;
 pub(super) mod origins;

@@ -221,7 +221,7 @@ impl Control {
                     tracing::error!(?backing, %failure, "an origin of volumes is not there");
                 }
             }
-            if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
                 known.missing_origins = still_missing;
             }
             if is_reconciled {

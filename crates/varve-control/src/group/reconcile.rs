@@ -103,7 +103,7 @@ impl Control {
     /// Members of arrays that lie on the disk at `path` and are away, whatever the reason, catch up.
     pub(crate) async fn take_members_back(&self, path: &Path) {
         let text = path.display().to_string();
-        let found = self.groups.borrow().iter().find_map(|(group, known)| {
+        let found = self.groups.known.borrow().iter().find_map(|(group, known)| {
             let (id, _) = known.paths.iter().find(|(_, known)| **known == text)?;
             Some((*group, known.group.pv_by_id(*id)?.name))
         });
@@ -178,11 +178,11 @@ impl Control {
     /// Closes doors that lead nowhere, for this reason.
     pub(crate) async fn close_doors(&self, is_lost: impl Fn(&KnownExport) -> bool, down: Failure) {
         let lost = |(id, export): (&String, &KnownExport)| is_lost(export).then(|| id.clone());
-        let ids: Vec<String> = self.exports.borrow().iter().filter_map(lost).collect();
+        let ids: Vec<String> = self.exports.known.borrow().iter().filter_map(lost).collect();
         for id in ids {
             if let Err(failure) = self.close_export(&id).await {
                 tracing::warn!(export = id, %failure, "an export that leads nowhere cannot be closed");
-            } else if let Some(known) = self.exports.borrow_mut().get_mut(&id) {
+            } else if let Some(known) = self.exports.known.borrow_mut().get_mut(&id) {
                 known.open = Open::Down(down.clone());
             }
         }
@@ -209,7 +209,7 @@ impl Control {
 
     /// The disks of a version of a group as files that every shard can use.
     pub(crate) fn files_of(&self, known: &KnownGroup, version: &Group) -> Disks {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let entries = version.physical_volumes().iter().filter_map(|disk| {
             let path = known.paths.get(&disk.id)?;
             Some((disk.name, Arc::clone(&disks.get(Path::new(path))?.file)))
@@ -224,7 +224,7 @@ impl Control {
             None => reason,
         });
         let (Ok(reason), subject) = (reason, self.subject(volume)) else { return };
-        let mut groups = self.groups.borrow_mut();
+        let mut groups = self.groups.known.borrow_mut();
         let Some(known) = groups.get_mut(&group) else { return };
         if known.homes.get(&volume).is_none_or(|home| home.unusable.is_some()) {
             return;
@@ -261,7 +261,7 @@ impl Control {
 
     /// RECONCILE2; whether it was so before.
     fn set_draining(&self, group: Uuid, is_draining: bool) -> bool {
-        let mut groups = self.groups.borrow_mut();
+        let mut groups = self.groups.known.borrow_mut();
         groups.get_mut(&group).is_some_and(|known| std::mem::replace(&mut known.is_draining, is_draining))
     }
 }

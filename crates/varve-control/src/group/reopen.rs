@@ -44,7 +44,7 @@ impl Control {
 
     /// REOPEN3, after the survey and what leads doors to it.
     pub(crate) async fn reopen_over_closed(&self) {
-        if self.groups.borrow().values().any(KnownGroup::may_hold_closed_origins) {
+        if self.groups.known.borrow().values().any(KnownGroup::may_hold_closed_origins) {
             let reopened = self.reopen_failed().await;
             self.survey().await;
             self.lead_doors(&reopened).await;
@@ -72,7 +72,7 @@ impl Control {
     /// over something that was closed since.
     async fn troubled_groups(&self, silent: &BTreeSet<PathBuf>) -> Vec<Uuid> {
         let groups: Vec<Uuid> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let answers = |path: &String| !silent.contains(Path::new(path));
             groups.iter().filter(|(_, known)| known.paths.values().all(answers)).map(|(id, _)| *id).collect()
         };
@@ -89,7 +89,7 @@ impl Control {
 
     /// Paths of a group's disks that are out of use.
     fn failed_disks(&self, group: Uuid) -> Vec<PathBuf> {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let is_failed =
             |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.state() != DiskState::InUse);
         let paths = self.with_group(group, KnownGroup::disk_paths).unwrap_or_default();
@@ -121,7 +121,7 @@ impl Control {
 
     /// Takes all of a group out of use, so that its disks can be opened anew (REOPEN2).
     pub(crate) async fn set_group_aside(&self, group: Uuid) {
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.closed.clear(); // Whatever holds them is closed, too.
         }
         if !has(InjectedBug::KeepFenced) {
@@ -134,7 +134,7 @@ impl Control {
             if let Ok(Err(failure)) = closed.await {
                 tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
             }
-            if let Some(known) = self.groups.borrow_mut().get_mut(&group)
+            if let Some(known) = self.groups.known.borrow_mut().get_mut(&group)
                 && let Some(home) = known.homes.get_mut(&volume)
             {
                 let failure = Failure::new(Code::VolumeUnusable, "it is being opened anew");
@@ -145,13 +145,13 @@ impl Control {
 
     /// REOPEN2; the caller may commit changes of the group. Until it is surveyed again no task may.
     fn close_group(&self, group: Uuid) {
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.open = None;
         }
     }
 
     async fn reopen_disk(&self, path: &Path) {
-        let Some(known) = self.disks.borrow_mut().remove(path) else { return };
+        let Some(known) = self.disks.known.borrow_mut().remove(path) else { return };
         self.note_departure(&known);
         let KnownDisk { cache, file, .. } = known;
         drop(file);
@@ -166,7 +166,7 @@ impl Control {
                     _ => failure,
                 };
                 self.warn(&path.display().to_string(), &failure.message);
-                self.unopened.borrow_mut().insert(path.to_owned(), failure);
+                self.disks.unopened.borrow_mut().insert(path.to_owned(), failure);
             }
         }
     }

@@ -34,7 +34,7 @@ const RECONCILE_LATER: Duration = Duration::from_secs(60);
 impl Control {
     /// Looks at the disks of a group again and again until nothing is undecided (RESCAN2, RESCAN3).
     pub(crate) fn reconcile_soon(&self, group: Uuid) {
-        if !self.settling.borrow_mut().insert(group) {
+        if !self.groups.undecided.borrow_mut().insert(group) {
             return;
         }
         let (me, clock) = (self.weak(), self.context.clock());
@@ -44,8 +44,8 @@ impl Control {
                 clock.sleep(wait).await;
                 let Some(control) = me.upgrade() else { return };
                 let is_open = control.with_group(group, needs_look) == Ok(true);
-                if !is_open || control.stopping.get() {
-                    control.settling.borrow_mut().remove(&group);
+                if !is_open || control.life.stopping.get() {
+                    control.groups.undecided.borrow_mut().remove(&group);
                     return;
                 }
                 if let Err(failure) = control.scan_disks(PhysicalVolumeScan::default()).await {
@@ -66,7 +66,7 @@ impl Control {
             self.watch.forget_errors();
         }
         let mut paths: Vec<PathBuf> = match request.paths.as_slice() {
-            [] => self.unopened.borrow().keys().cloned().collect(),
+            [] => self.disks.unopened.borrow().keys().cloned().collect(),
             paths => self.follow_disks(paths, request.dry_run).await,
         };
         let named_paths = if request.paths.is_empty() { Vec::new() } else { paths.clone() };
@@ -81,7 +81,7 @@ impl Control {
         let mut refused = Vec::new();
         let mut in_use = Vec::new();
         for (index, path) in paths.into_iter().enumerate() {
-            if self.disks.borrow().contains_key(&path) {
+            if self.disks.known.borrow().contains_key(&path) {
                 in_use.push(path);
                 continue;
             }
@@ -89,9 +89,9 @@ impl Control {
                 Ok(known) if request.dry_run => found.push((path, known)),
                 Ok(known) => self.remember_disk(&path, known),
                 Err(failure) => {
-                    if self.unopened.borrow().contains_key(&path) {
+                    if self.disks.unopened.borrow().contains_key(&path) {
                         tracing::warn!(path = %path.display(), %failure, "still not usable");
-                        self.unopened.borrow_mut().insert(path, failure.clone()); // RESCAN1
+                        self.disks.unopened.borrow_mut().insert(path, failure.clone()); // RESCAN1
                     }
                     refused.extend((index < named).then_some(failure));
                 }
@@ -129,7 +129,7 @@ impl Control {
     /// Of the disks with one label those whose path leads to nothing any more.
     async fn vanished_duplicates(&self) -> Vec<PathBuf> {
         let duplicates: Vec<PathBuf> = {
-            let disks = self.disks.borrow();
+            let disks = self.disks.known.borrow();
             let is_one =
                 |known: &KnownDisk| matches!(known.problem, Some((PhysicalVolumeState::Duplicate, _)));
             disks.iter().filter(|(_, known)| is_one(known)).map(|(path, _)| path.clone()).collect()
@@ -147,7 +147,7 @@ impl Control {
     /// Releases the disks in trouble, so that they are opened and read anew; their paths. Of several with one label,
     /// none is looked at unless one was named: it is unknown which is the right one.
     fn set_aside(&self, paths: &[PathBuf], named: bool, vanished: &[PathBuf]) -> Vec<PathBuf> {
-        let mut disks = self.disks.borrow_mut();
+        let mut disks = self.disks.known.borrow_mut();
         let aside = |path: &Path, known: &KnownDisk| match &known.problem {
             None if known.file.state() == DiskState::InUse => false,
             Some((PhysicalVolumeState::Duplicate, _)) => named || vanished.iter().any(|gone| gone == path),
@@ -159,7 +159,7 @@ impl Control {
             .filter(|(path, known)| aside(path, known) && self.group_of(path).is_none())
             .map(|(path, _)| path.clone())
             .collect();
-        let mut unopened = self.unopened.borrow_mut();
+        let mut unopened = self.disks.unopened.borrow_mut();
         for path in &troubled {
             let known = disks.remove(path);
             known.as_ref().inspect(|known| self.note_departure(known));
@@ -177,13 +177,13 @@ impl Control {
     pub(crate) fn note_departure(&self, known: &KnownDisk) {
         let Some(label) = known.label else { return };
         let departed = DepartedDisk { vg: label.vg, marks: known.file.marks() };
-        self.departed.borrow_mut().insert(label.pv, departed);
+        self.disks.departed.borrow_mut().insert(label.pv, departed);
     }
 
     /// Refuses a disk that holds less than it was known to hold when it left (RESCAN4).
     async fn refuse_older(&self, label: &Label, file: &DiskRef) -> Result<(), Failure> {
         let marks: Vec<DiskMark> = {
-            let departed = self.departed.borrow();
+            let departed = self.disks.departed.borrow();
             let Some(known) = departed.get(&label.pv) else { return Ok(()) };
             let Some(data) =
                 label.vg.filter(|vg| known.vg == Some(*vg)).and_then(|vg| self.data_of(vg, label.pv))

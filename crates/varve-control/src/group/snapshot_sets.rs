@@ -195,7 +195,7 @@ impl Control {
     /// Resolves what a crash has left half done, as far as the groups of a set are here.
     pub(crate) async fn resolve_sets(&self) {
         let standing: Vec<Part> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let part = |(group, known): (&Uuid, &super::known_group::KnownGroup)| {
                 let group = *group;
                 let sets = known.group.snapshot_sets().iter().cloned();
@@ -207,7 +207,7 @@ impl Control {
             let of_set = |group: Uuid| {
                 standing.iter().find(|other| other.group == group && other.set.id == part.set.id)
             };
-            let is_here = |group: &Uuid| self.groups.borrow().contains_key(group);
+            let is_here = |group: &Uuid| self.groups.known.borrow().contains_key(group);
             if !part.set.groups.iter().all(is_here) {
                 tracing::warn!(group = %part.group, set = %part.set.id,
                     "snapshots of one instant cannot be resolved before all of their groups are here: varve pv scan PATH…");

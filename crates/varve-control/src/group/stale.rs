@@ -47,7 +47,7 @@ impl Control {
         }
         let commits = self.commits(group).await;
         let stamp = self.stamp(format!("vg extend {name} {disks}, which is stale"));
-        let open = self.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
+        let open = self.groups.known.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
         let unusable =
             || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve vg list");
         let mut open = open.ok_or_else(unusable)?;

@@ -41,12 +41,12 @@ impl Control {
         self.resume_rollbacks().await;
         // Counted anew: a busy machine may have needed all of it for the disks.
         self.restore_exports(self.context.clock().now().after(RELEASE_TIMEOUT)).await;
-        self.watching.replace(vec![
+        self.life.watching.replace(vec![
             self.repeat(async |control| looks::look(control).await),
             self.repeat(async |control| control.use_spares().await),
             self.repeat(async |control| control.leave_cut_off_disks().await),
         ]);
-        self.started.set(self.now());
+        self.life.started.set(self.now());
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Control {
             tracing::error!(group = %refused.id, problem = %refused.problem, help = refused.problem.help(),
                 disks = refused.paths.join(" "), "a group cannot be used");
         }
-        self.refused.replace(survey.refused);
+        self.groups.refused.replace(survey.refused);
         let mut found = Vec::new();
         for open in survey.groups {
             let id = open.group().id();
@@ -123,7 +123,7 @@ impl Control {
 
     /// Groups one of whose disks is one of these.
     fn groups_on(&self, paths: &BTreeSet<PathBuf>) -> BTreeSet<Uuid> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let on = groups.iter().filter(|(_, known)| !known.disk_paths().is_disjoint(paths));
         on.map(|(id, _)| *id).collect()
     }
@@ -135,7 +135,7 @@ impl Control {
             let Some(control) = me.upgrade() else { return };
             control.serve(group).await;
             drop(turn);
-            if !control.stopping.get()
+            if !control.life.stopping.get()
                 && let Err(failure) = control.scan_disks(PhysicalVolumeScan::default()).await
             {
                 tracing::warn!(%group, %failure, "what was waited for is not looked at again");
@@ -164,7 +164,7 @@ impl Control {
             tracing::error!(group = name, %error, help = error.help(), "a group cannot be reconciled");
             error.to_string()
         });
-        let mut groups = self.groups.borrow_mut();
+        let mut groups = self.groups.known.borrow_mut();
         match groups.get_mut(&id) {
             Some(known) => {
                 known.trouble = trouble;
@@ -198,7 +198,7 @@ impl Control {
     }
 
     fn disks_except(&self, silent: &BTreeSet<PathBuf>) -> Vec<Disk> {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let disks = disks.iter().filter(|(path, _)| !silent.contains(*path));
         let disk = |(path, known): (&PathBuf, &crate::host::known_disk::KnownDisk)| Disk {
             path: path.display().to_string(),
@@ -220,7 +220,7 @@ impl Control {
         };
         for path in paths {
             self.event(path, &problem.to_string());
-            if let Some(known) = self.disks.borrow_mut().get_mut(Path::new(path)) {
+            if let Some(known) = self.disks.known.borrow_mut().get_mut(Path::new(path)) {
                 known.problem = Some((state, problem.to_string()));
             }
         }

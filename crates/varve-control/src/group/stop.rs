@@ -46,8 +46,8 @@ impl Stages {
 impl Control {
     /// Closes every export, makes every volume durable, releases everything; notes what could not be done.
     pub(crate) async fn stop(&self) {
-        self.stopping.set(true);
-        let stages = Stages::of(self.context.clock().now(), self.stop_max); // STOP3
+        self.life.stopping.set(true);
+        let stages = Stages::of(self.context.clock().now(), self.life.stop_max); // STOP3
         self.fail_waiting(stages.commands).await;
         let changes = self.until(stages.commands, self.lock_everything()).await;
         if changes.is_none() {
@@ -70,8 +70,8 @@ impl Control {
         for path in &self.silent_disks(probe).await {
             self.fault(format!("the disk {} does not answer: it is left behind", path.display()));
         }
-        self.groups.borrow_mut().clear();
-        self.disks.borrow_mut().clear();
+        self.groups.known.borrow_mut().clear();
+        self.disks.known.borrow_mut().clear();
     }
 
     /// Fails the writes that wait for space, which nothing could wait for (STOP1).
@@ -83,7 +83,7 @@ impl Control {
     /// STOP2, STOP4, of volumes that are devices of mappers, or of the others.
     async fn close_volumes(&self, deadline: Moment, are_devices: bool) {
         let homes: Vec<(Uuid, ShardHandle)> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let devices: BTreeSet<Uuid> = groups.values().flat_map(KnownGroup::devices).collect();
             let homes = groups.values().flat_map(|known| &known.homes);
             let used =
@@ -120,9 +120,10 @@ impl Control {
     /// Disks that are known and do not answer a small read until `deadline`.
     pub(crate) async fn silent_disks(&self, deadline: Moment) -> Vec<PathBuf> {
         let disks: Vec<_> = {
-            let disks = self.disks.borrow();
-            let disk =
-                |known: &KnownDisk| (self.context.disk(&known.file), self.limits.is_overdue(&known.file));
+            let disks = self.disks.known.borrow();
+            let disk = |known: &KnownDisk| {
+                (self.context.disk(&known.file), self.disks.limits.is_overdue(&known.file))
+            };
             disks.iter().map(|(path, known)| (path.clone(), disk(known))).collect()
         };
         let arena = self.context.arena();
@@ -140,6 +141,6 @@ impl Control {
     /// Something went wrong that the exit status of the daemon is to tell.
     pub(crate) fn fault(&self, what: String) {
         tracing::error!(what, "the exit status will say so");
-        self.faults.borrow_mut().push(what);
+        self.life.faults.borrow_mut().push(what);
     }
 }

@@ -91,7 +91,7 @@ impl Control {
 
     /// The group and the entry of a volume.
     pub(crate) fn entry_of(&self, volume: Uuid) -> Result<(Uuid, LogicalVolume), Failure> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let found = groups.iter().find_map(|(id, known)| {
             let entry = known.group.logical_volumes().iter().find(|entry| entry.id == volume)?;
             Some((*id, entry.clone()))

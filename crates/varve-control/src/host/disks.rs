@@ -74,17 +74,17 @@ impl Control {
     /// All disks that are known, and those that groups miss.
     pub fn list_disks(&self) -> Vec<PhysicalVolume> {
         let mut shown: Vec<PhysicalVolume> = Vec::new();
-        for known in self.groups.borrow().values() {
+        for known in self.groups.known.borrow().values() {
             shown.extend(self.disks_of(known));
         }
-        for (path, known) in &*self.disks.borrow() {
+        for (path, known) in &*self.disks.known.borrow() {
             let path = path.display().to_string();
             if !shown.iter().any(|disk| disk.path.as_ref() == Some(&path)) {
                 shown.push(unassigned(path, known, self.is_refused(known)));
             }
         }
-        for (path, failure) in &*self.unopened.borrow() {
-            let id = self.remembered.borrow().id_of(path).map(|id| id.to_string());
+        for (path, failure) in &*self.disks.unopened.borrow() {
+            let id = self.memory.remembered.borrow().id_of(path).map(|id| id.to_string());
             let path = path.display().to_string();
             let is_it = |disk: &&mut PhysicalVolume| {
                 disk.path.as_ref() == Some(&path) || Some(&disk.id) == id.as_ref()
@@ -101,7 +101,7 @@ impl Control {
 
     /// A disk that is remembered and cannot be opened.
     fn lost(&self, path: String, failure: &Failure) -> PhysicalVolume {
-        let id = self.remembered.borrow().id_of(Path::new(&path)).map(|id| id.to_string());
+        let id = self.memory.remembered.borrow().id_of(Path::new(&path)).map(|id| id.to_string());
         PhysicalVolume {
             path: Some(path),
             id: id.unwrap_or_default(),
@@ -125,7 +125,7 @@ impl Control {
     /// Whether the group of a disk was found and cannot be used.
     fn is_refused(&self, known: &KnownDisk) -> bool {
         let group = known.label.and_then(|label| label.vg);
-        group.is_some_and(|group| self.refused.borrow().iter().any(|refused| refused.id == group))
+        group.is_some_and(|group| self.groups.refused.borrow().iter().any(|refused| refused.id == group))
     }
 
     /// Labels disks.
@@ -258,7 +258,7 @@ impl Control {
             return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
                 .help(format!("varve vg reduce {group} {text}")));
         }
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let Some(known) = disks.get(path) else { return Ok(None) };
         let label = known.label.filter(|label| search.labelled && (label.vg.is_none() || is_shared));
         match label {
@@ -340,13 +340,13 @@ impl Control {
 
     /// Opens the disks that are remembered.
     pub(crate) async fn open_remembered(&self, deadline: Moment) {
-        let remembered = self.remembered.borrow().disks.clone();
+        let remembered = self.memory.remembered.borrow().disks.clone();
         for disk in remembered {
             let open = async || self.open_disk(&disk.path, options(disk.cache)).await;
             match self.retry_until(deadline, &[Code::DiskInUse], open).await {
                 Ok(file) if self.is_open(&file) => {
                     tracing::warn!(path = %disk.path.display(), "two paths that are remembered lead to one disk");
-                    self.remembered.borrow_mut().remove_disk(&disk.path);
+                    self.memory.remembered.borrow_mut().remove_disk(&disk.path);
                 }
                 Ok(file) => {
                     // A disk that does not answer is known without a label, and left out of the scan.
@@ -356,13 +356,13 @@ impl Control {
                     let deadline = self.context.clock().now().after(PROBE * 5);
                     let label = self.until(deadline, label).await.flatten();
                     let known = KnownDisk::new(file, disk.cache, label);
-                    self.disks.borrow_mut().insert(disk.path, known);
+                    self.disks.known.borrow_mut().insert(disk.path, known);
                 }
                 Err(failure) => {
                     let path = disk.path.display().to_string();
                     tracing::warn!(path, %failure, "a disk that is remembered cannot be opened");
                     self.event(&path, &failure.message);
-                    self.unopened.borrow_mut().insert(disk.path, failure);
+                    self.disks.unopened.borrow_mut().insert(disk.path, failure);
                 }
             }
         }
@@ -371,31 +371,31 @@ impl Control {
     /// Knows a disk from now on, also after a restart.
     pub(crate) fn remember_disk(&self, path: &Path, known: KnownDisk) {
         let id = known.label.map(|label| label.pv);
-        let is_used = |path: &Path| self.disks.borrow().contains_key(path);
-        let left = self.remembered.borrow_mut().add_disk(path, (known.cache, id), is_used);
-        let mut unopened = self.unopened.borrow_mut();
+        let is_used = |path: &Path| self.disks.known.borrow().contains_key(path);
+        let left = self.memory.remembered.borrow_mut().add_disk(path, (known.cache, id), is_used);
+        let mut unopened = self.disks.unopened.borrow_mut();
         unopened.remove(path);
         left.iter().for_each(|old| {
             unopened.remove(old);
         });
         if let Some(id) = id {
-            self.departed.borrow_mut().remove(&id);
+            self.disks.departed.borrow_mut().remove(&id);
         }
-        self.disks.borrow_mut().insert(path.to_owned(), known);
+        self.disks.known.borrow_mut().insert(path.to_owned(), known);
     }
 
     /// Reads all labels again, after a change that wrote some.
     pub(crate) async fn refresh_labels(&self) {
         let files: Vec<(PathBuf, DiskRef)> = {
-            let disks = self.disks.borrow();
+            let disks = self.disks.known.borrow();
             disks.iter().map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
         };
         for (path, file) in files {
             let label = label_of(&self.metadata_disk(&file), &self.context.arena()).await;
-            if self.limits.is_overdue(&file) {
+            if self.disks.limits.is_overdue(&file) {
                 continue; // It has the label that it had, for all that is known.
             }
-            if let Some(known) = self.disks.borrow_mut().get_mut(&path) {
+            if let Some(known) = self.disks.known.borrow_mut().get_mut(&path) {
                 known.label = label;
             }
         }
@@ -404,8 +404,8 @@ impl Control {
     /// The path of the disk with this path or identity.
     pub(crate) async fn find_disk(&self, text: &str) -> Result<PathBuf, Failure> {
         let path = PathBuf::from(self.known_path(text).await);
-        let disks = self.disks.borrow();
-        if disks.contains_key(&path) || self.unopened.borrow().contains_key(&path) {
+        let disks = self.disks.known.borrow();
+        if disks.contains_key(&path) || self.disks.unopened.borrow().contains_key(&path) {
             return Ok(path);
         }
         let id = path.file_name().and_then(|name| Uuid::parse_str(&name.to_string_lossy()).ok());

@@ -21,7 +21,7 @@ impl Control {
     /// Where the disk is known to which the path `text` leads; `text` itself if it leads to none.
     pub(crate) async fn known_path(&self, text: &str) -> String {
         let medium = self.medium_at(Path::new(text)).await;
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let known = disks.iter().find(|(_, known)| Some(known.file.medium()) == medium);
         known.map_or_else(|| text.to_owned(), |(path, _)| path.display().to_string())
     }
@@ -31,7 +31,7 @@ impl Control {
         let (mut places, mut moved) = (Vec::with_capacity(paths.len()), Vec::new());
         for path in paths {
             let (known, path) = (PathBuf::from(self.known_path(path).await), PathBuf::from(path));
-            let medium = self.disks.borrow().get(&known).map(|disk| disk.file.medium());
+            let medium = self.disks.known.borrow().get(&known).map(|disk| disk.file.medium());
             let is_there = known == path || medium.is_none() || self.medium_at(&known).await == medium;
             if !is_there && !dry_run {
                 moved.push((known.clone(), path.clone()));
@@ -42,12 +42,12 @@ impl Control {
         let taken: Vec<_> = moved
             .into_iter()
             .filter_map(|(old, new)| {
-                let disk = self.disks.borrow_mut().remove(&old)?;
+                let disk = self.disks.known.borrow_mut().remove(&old)?;
                 Some((old, new, disk))
             })
             .collect();
         for (old, new, disk) in taken {
-            let other = self.disks.borrow_mut().remove(&new);
+            let other = self.disks.known.borrow_mut().remove(&new);
             if let Some(other) = other {
                 // Its file has gone elsewhere. It is known by its identity until it is found there.
                 let id = other.label.map_or_else(|| old.clone(), |label| label.pv.to_string().into());
@@ -61,7 +61,7 @@ impl Control {
 
     /// Which bytes `path` leads to, if it leads to any. Of a disk that is silent that is not asked.
     async fn medium_at(&self, path: &Path) -> Option<MediumExtent> {
-        let is_stalled = self.disks.borrow().get(path).is_some_and(KnownDisk::is_stalled);
+        let is_stalled = self.disks.known.borrow().get(path).is_some_and(KnownDisk::is_stalled);
         let asked = path.to_owned();
         let look = self.at_path(path, move |files| files.medium(&asked));
         if is_stalled { None } else { look.await.ok()?.ok() }
@@ -93,7 +93,7 @@ impl Control {
     ) -> Result<(), Failure> {
         let is_own = |open: &DiskRef| file.is_some_and(|file| is_same_disk(open, file));
         let is_other = |open: &DiskRef| open.medium().overlaps(&medium) && !is_own(open);
-        let Some(other) = self.limits.open_disks().into_iter().find(is_other) else { return Ok(()) };
+        let Some(other) = self.disks.limits.open_disks().into_iter().find(is_other) else { return Ok(()) };
         let (path, place) = (path.display(), other.path().display());
         let group = self.group_of(&self.place_of(&other));
         let whose = group.map(|group| format!(" by group {group}")).unwrap_or_default();
@@ -104,12 +104,12 @@ impl Control {
     /// Whether bytes of a disk are known as another one.
     pub(crate) fn is_open(&self, file: &DiskRef) -> bool {
         let overlaps = |known: &KnownDisk| known.file.medium().overlaps(&file.medium());
-        self.disks.borrow().values().any(overlaps)
+        self.disks.known.borrow().values().any(overlaps)
     }
 
     /// Where an open disk is known.
     fn place_of(&self, file: &DiskRef) -> PathBuf {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let known = disks.iter().find(|(_, known)| is_same_disk(&known.file, file));
         known.map_or_else(|| file.path().to_owned(), |(path, _)| path.clone())
     }
@@ -123,7 +123,7 @@ impl Control {
         path: &Path,
     ) -> Result<DiskRef, Failure> {
         let misses = |id| {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let its = groups.values().find(|known| known.group.pv_by_id(label.pv).is_some())?;
             (!its.paths.contains_key(&id)).then(|| its.group.name().to_owned())
         };
@@ -163,17 +163,21 @@ impl Control {
 
     /// The path of the known disk that carries the same label.
     fn twin_of(&self, label: &Label) -> Option<PathBuf> {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         let same = |known: &KnownDisk| known.label.is_some_and(|known| known.pv == label.pv);
         disks.iter().find(|(_, known)| same(known)).map(|(path, _)| path.clone())
     }
 
     /// Writes a nonce into the label of a known disk, while nothing else writes that label.
     async fn mark_disk(&self, path: &Path, label: &Label, nonce: uuid::Uuid) -> Result<(), String> {
-        let file = self.disks.borrow().get(path).map(|known| Arc::clone(&known.file));
+        let file = self.disks.known.borrow().get(path).map(|known| Arc::clone(&known.file));
         let file = file.ok_or("it was released meanwhile")?;
-        let group =
-            self.groups.borrow().iter().find_map(|(id, known)| known.group.pv_by_id(label.pv).map(|_| *id));
+        let group = self
+            .groups
+            .known
+            .borrow()
+            .iter()
+            .find_map(|(id, known)| known.group.pv_by_id(label.pv).map(|_| *id));
         let _commits = match group {
             Some(group) => Some(self.commits(group).await),
             None => None,
@@ -196,7 +200,7 @@ impl Control {
     /// Refuses a file that this daemon exports (IDENTITY1).
     pub(crate) async fn refuse_own_export(&self, path: &Path) -> Result<(), Failure> {
         let own: Vec<PathBuf> = {
-            let exports = self.exports.borrow();
+            let exports = self.exports.known.borrow();
             let files = exports.values().filter(|export| export.remembered.door == Door::Fuse);
             files.map(|export| PathBuf::from(&export.remembered.address)).collect()
         };

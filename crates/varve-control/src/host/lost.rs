@@ -74,7 +74,7 @@ impl Control {
         let _lock = self.lock_host().await?;
         let path = self.find_disk(&request.path).await?;
         self.refuse_member(&path)?;
-        let file = self.disks.borrow().get(&path).map(|known| Arc::clone(&known.file));
+        let file = self.disks.known.borrow().get(&path).map(|known| Arc::clone(&known.file));
         if request.dry_run {
             let what = if file.is_some() { "wipe the label of" } else { "forget" };
             return Ok(Changed::Planned(Plan::of_steps(vec![format!("would {what} {}", path.display())])));
@@ -114,9 +114,9 @@ impl Control {
             label.is_some_and(|label| label.vg == Some(group) || known.file.state() != DiskState::InUse)
         };
         let left: Vec<PathBuf> = {
-            let (disks, remembered) = (self.disks.borrow(), self.remembered.borrow());
+            let (disks, remembered) = (self.disks.known.borrow(), self.memory.remembered.borrow());
             let open = disks.iter().filter(|(_, known)| is_left(known)).map(|(path, _)| path.clone());
-            let unopened = self.unopened.borrow();
+            let unopened = self.disks.unopened.borrow();
             let lost =
                 unopened.keys().filter(|path| remembered.id_of(path).is_some_and(|id| removed.contains(&id)));
             open.chain(lost.cloned()).collect()
@@ -131,12 +131,12 @@ impl Control {
     }
 
     fn release_disk(&self, path: &Path) {
-        let known = self.disks.borrow_mut().remove(path);
+        let known = self.disks.known.borrow_mut().remove(path);
         if let Some(label) = known.and_then(|known| known.label) {
-            self.departed.borrow_mut().remove(&label.pv);
+            self.disks.departed.borrow_mut().remove(&label.pv);
         }
-        self.unopened.borrow_mut().remove(path);
-        self.remembered.borrow_mut().remove_disk(path);
+        self.disks.unopened.borrow_mut().remove(path);
+        self.memory.remembered.borrow_mut().remove_disk(path);
     }
 
     fn refuse_member(&self, path: &Path) -> Result<(), Failure> {

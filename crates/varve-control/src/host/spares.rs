@@ -41,18 +41,19 @@ impl Control {
 
     /// Puts members of arrays whose disk is lost on spares.
     pub(crate) async fn use_spares(&self) {
-        let lost: Vec<_> = self.groups.borrow().values().flat_map(|known| self.lost_of(known)).collect();
-        for disk in self.lost_disks.due(&lost, self.context.clock().now()) {
+        let lost: Vec<_> =
+            self.groups.known.borrow().values().flat_map(|known| self.lost_of(known)).collect();
+        for disk in self.disks.lost.due(&lost, self.context.clock().now()) {
             let Some(group) = self.group_with_spares(disk) else {
-                self.lost_disks.forget_refusal(disk);
+                self.disks.lost.forget_refusal(disk);
                 continue;
             };
             let Err(failure) = self.take_spare(group, disk).await else {
-                self.lost_disks.remove(disk);
+                self.disks.lost.remove(disk);
                 continue;
             };
             let path = self.with_group(group, |known| known.path_of(disk)).unwrap_or_default();
-            if self.lost_disks.refuse(disk, &path, &failure.message, self.context.clock().now()) {
+            if self.disks.lost.refuse(disk, &path, &failure.message, self.context.clock().now()) {
                 self.warn(&path, &format!("no spare takes its place: {failure}"));
             }
         }
@@ -90,7 +91,7 @@ impl Control {
 
     /// The paths of a group's spares that can be used, the smallest first.
     fn spares_of(&self, group: Uuid) -> Result<Vec<String>, Failure> {
-        let disks = self.disks.borrow();
+        let disks = self.disks.known.borrow();
         self.with_group(group, |known| {
             let usable =
                 known.group.physical_volumes().iter().filter(|disk| disk.spare && !is_missing(known, disk));
@@ -106,7 +107,7 @@ impl Control {
 
     /// The group of a disk, if it has spares.
     fn group_with_spares(&self, disk: Uuid) -> Option<Uuid> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let has_both = |known: &KnownGroup| {
             let disks = known.group.physical_volumes();
             known.group.pv_by_id(disk).is_some()
@@ -118,7 +119,7 @@ impl Control {
     /// The disks of a group with members of arrays that are missing (`true`), or were ejected.
     fn lost_of(&self, known: &KnownGroup) -> Vec<(Uuid, bool)> {
         let disks = known.group.physical_volumes().iter().map(|disk| (disk, is_missing(known, disk)));
-        let lost = disks.filter(|(disk, is_missing)| *is_missing || self.lost_disks.is_ejected(disk.id));
+        let lost = disks.filter(|(disk, is_missing)| *is_missing || self.disks.lost.is_ejected(disk.id));
         let holds_members = |name: PvName| {
             let mut spaces = known.group.logical_volumes().iter().flat_map(spaces);
             spaces

@@ -76,7 +76,7 @@ impl Control {
             }
         };
         let world = (self.context.clock(), self.context.spawner());
-        self.limits.put_on(file, self.context.disk(file), world, tell)
+        self.disks.limits.put_on(file, self.context.disk(file), world, tell)
     }
 
     /// The failure of a change that could not be made durable. Of a disk that has not answered in time it says so: for the
@@ -102,7 +102,7 @@ impl Control {
 
     /// Whether a disk has not answered in time, and does not yet.
     pub(crate) fn is_silent(&self, path: &Path) -> bool {
-        self.disks.borrow().get(path).is_some_and(|known| self.limits.is_overdue(&known.file))
+        self.disks.known.borrow().get(path).is_some_and(|known| self.disks.limits.is_overdue(&known.file))
     }
 
     /// Tells that a disk that does not answer is left out.
@@ -112,7 +112,7 @@ impl Control {
 
     /// `failure` of what was done to a disk, unless the disk has not answered in time: then that.
     pub(crate) fn unless_silent(&self, file: &DiskRef, failure: Failure) -> Failure {
-        if !self.limits.is_overdue(file) {
+        if !self.disks.limits.is_overdue(file) {
             return failure;
         }
         let path = file.path().display().to_string();

@@ -88,7 +88,7 @@ impl Control {
             volumes.map(|volume| volume.id).collect::<Vec<Uuid>>()
         });
         for volume in marked.unwrap_or_default() {
-            if self.refuse_if_busy(volume).is_err() || self.stopping.get() {
+            if self.refuse_if_busy(volume).is_err() || self.life.stopping.get() {
                 continue;
             }
             let subject = self.subject(volume);
@@ -135,7 +135,7 @@ impl Control {
             .iter()
             .flat_map(|(device, extent)| extent.pieces(clear::STEP).map(move |(_, piece)| (device, piece)));
         for (device, piece) in pieces {
-            if progress.is_cancelled() || self.stopping.get() {
+            if progress.is_cancelled() || self.life.stopping.get() {
                 let message =
                     "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
                 return Err(Failure::new(Code::JobCancelled, message));

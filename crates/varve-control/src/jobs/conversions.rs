@@ -115,7 +115,7 @@ impl Control {
             conversions.map(|entry| entry.volume).collect::<Vec<Uuid>>()
         });
         for volume in marked.unwrap_or_default() {
-            if !self.targets.converting.borrow().contains(&volume) && !self.stopping.get() {
+            if !self.jobs.targets.converting.borrow().contains(&volume) && !self.life.stopping.get() {
                 self.begin_converting(group, volume);
             }
         }
@@ -127,12 +127,12 @@ impl Control {
         let job =
             self.register_job(self.numbered(group, given), CONVERT, &subject, "bytes", &[volume], self.now());
         let id = job.id;
-        self.targets.converting.borrow_mut().insert(volume);
+        self.jobs.targets.converting.borrow_mut().insert(volume);
         let me = self.weak();
         self.context.spawner().spawn(async move {
             let Some(control) = me.upgrade() else { return };
             let result = control.convert(group, volume, &job).await;
-            control.targets.converting.borrow_mut().remove(&volume);
+            control.jobs.targets.converting.borrow_mut().remove(&volume);
             if result.is_ok() {
                 control.event(&subject, "has its new layout");
             }
@@ -157,7 +157,7 @@ impl Control {
                     stopped
                 }
             };
-            if self.stopping.get() {
+            if self.life.stopping.get() {
                 let message = "the daemon stops; the conversion goes on when it starts";
                 return Err(Failure::new(Code::JobCancelled, message));
             }
@@ -231,7 +231,7 @@ impl Control {
         job.progress.report(0, total);
         let begun = home.volume(volume).begin_conversion(parts, disks);
         begun.await.map_err(failures::gone)?.map_err(stop)?;
-        self.jobs.say_trouble(job.id, None);
+        self.jobs.list.say_trouble(job.id, None);
         let mut left = total;
         while left > 0 {
             self.check_wanted_still(job)?;
@@ -294,7 +294,7 @@ impl Control {
     }
 
     fn check_wanted_still(&self, job: &Started) -> Result<(), Stop> {
-        if self.stopping.get() {
+        if self.life.stopping.get() {
             return Err(Stop::Wait(Failure::new(Code::Stopping, "the daemon is stopping")));
         }
         if job.progress.is_cancelled() {

@@ -105,7 +105,7 @@ impl Control {
     /// Learns anew what is in a pool, and releases origins that nothing is backed by any more.
     async fn look_again(&self, pool: Uuid) {
         let group = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             groups.iter().find(|(_, known)| known.homes.contains_key(&pool)).map(|(id, _)| *id)
         };
         let Some(group) = group else { return };

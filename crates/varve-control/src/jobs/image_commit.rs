@@ -56,7 +56,7 @@ impl Control {
         self.open_base(volume).await?;
         let begun = self.begin_image_job(ImageWork::Commit, &located, &name).await;
         if begun.is_err() {
-            self.committing.borrow_mut().remove(&volume);
+            self.jobs.committing.borrow_mut().remove(&volume);
             self.reopen_locked(volume).await?;
         }
         let id = begun?;
@@ -67,17 +67,17 @@ impl Control {
     pub(crate) async fn commit_image(&self, volume: Uuid, progress: Arc<Progress>) -> Result<(), Failure> {
         self.open_base_again(volume).await?;
         let done = self.work_on_image(volume, ImageWork::Commit, progress).await;
-        if self.stopping.get() {
+        if self.life.stopping.get() {
             return done;
         }
         let ended = self.close_base(volume, done).await;
-        self.committing.borrow_mut().remove(&volume); // Where the volume is gone.
+        self.jobs.committing.borrow_mut().remove(&volume); // Where the volume is gone.
         ended
     }
 
     /// Opens the volume of a job that is taken up again as [`Control::open_base`] does.
     async fn open_base_again(&self, volume: Uuid) -> Result<(), Failure> {
-        if self.committing.borrow().contains_key(&volume) {
+        if self.jobs.committing.borrow().contains_key(&volume) {
             return Ok(());
         }
         let (group, _) = self.entry_of(volume)?;
@@ -87,9 +87,9 @@ impl Control {
 
     /// Opens the volume anew, with the image below its image to be written. The group is locked.
     async fn open_base(&self, volume: Uuid) -> Result<(), Failure> {
-        self.committing.borrow_mut().insert(volume, None);
+        self.jobs.committing.borrow_mut().insert(volume, None);
         let Err(failure) = self.reopen_locked(volume).await else { return Ok(()) };
-        let opened = self.committing.borrow_mut().remove(&volume).flatten();
+        let opened = self.jobs.committing.borrow_mut().remove(&volume).flatten();
         self.reopen_locked(volume).await?;
         // The volume is well, so it is the image below that cannot be written.
         Err(of_base(opened.and_then(Result::err).unwrap_or(failure)))
@@ -101,7 +101,7 @@ impl Control {
         let _lock = self.lock_group(group).await;
         let located = self.locate(volume)?;
         let is_closed = self.set_volume_aside(&located, "its image is opened anew").await;
-        let base = self.committing.borrow_mut().remove(&volume).flatten();
+        let base = self.jobs.committing.borrow_mut().remove(&volume).flatten();
         let result = match (done, base) {
             (Ok(()), Some(Ok(base))) if is_closed => self.lie_in(group, &located.volume, base).await,
             (Ok(()), _) => Err(failures::closed_with_error()),
@@ -131,7 +131,7 @@ impl Control {
             Ok((image, base)) => (Ok(image), Ok(base)),
             Err(failure) => (Err(failure.clone()), Err(failure)),
         };
-        self.committing.borrow_mut().insert(volume.id, Some(base));
+        self.jobs.committing.borrow_mut().insert(volume.id, Some(base));
         image
     }
 

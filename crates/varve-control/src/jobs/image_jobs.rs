@@ -116,7 +116,7 @@ impl Control {
                 ImageWork::Commit => control.commit_image(volume, progress).await,
             };
             match result {
-                _ if control.stopping.get() => {} // IMAGEJOB1
+                _ if control.life.stopping.get() => {} // IMAGEJOB1
                 Err(failure) if failures::is_unusable_now(&failure) => {
                     control.put_off(id, failure).await; // IMAGEJOB2
                 }

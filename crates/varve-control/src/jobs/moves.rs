@@ -77,7 +77,7 @@ impl Control {
             moves.map(|entry| entry.from).collect::<Vec<PvName>>()
         });
         for from in marked.unwrap_or_default() {
-            if !self.targets.moving.borrow().contains_key(&(group, from)) && !self.stopping.get() {
+            if !self.jobs.targets.moving.borrow().contains_key(&(group, from)) && !self.life.stopping.get() {
                 self.begin_moving(group, from);
             }
         }
@@ -88,12 +88,12 @@ impl Control {
         let given = self.with_group(group, |known| known.group.move_from(from)?.job).ok().flatten();
         let job = self.register_job(self.numbered(group, given), MOVE, &subject, "bytes", &[], self.now());
         let id = job.id;
-        self.targets.moving.borrow_mut().insert((group, from), id);
+        self.jobs.targets.moving.borrow_mut().insert((group, from), id);
         let me = self.weak();
         self.context.spawner().spawn(async move {
             let Some(control) = me.upgrade() else { return };
             let result = control.empty(group, from, &job).await;
-            control.targets.moving.borrow_mut().remove(&(group, from));
+            control.jobs.targets.moving.borrow_mut().remove(&(group, from));
             if result.is_ok() {
                 control.event(&subject, "nothing of its group lies on it any more");
             }
@@ -119,7 +119,7 @@ impl Control {
                     stopped
                 }
             };
-            if self.stopping.get() {
+            if self.life.stopping.get() {
                 let message = "the daemon stops; the move goes on when it starts";
                 return Err(Failure::new(Code::JobCancelled, message));
             }
@@ -151,7 +151,7 @@ impl Control {
             if !self.step(group, from, job).await? {
                 return Ok(());
             }
-            self.jobs.say_trouble(job.id, None);
+            self.jobs.list.say_trouble(job.id, None);
         }
     }
 
@@ -175,7 +175,7 @@ impl Control {
         self.check_wanted(job)?;
         let Some(step) = self.reserve(group, from, job).await? else { return Ok(false) };
         let moved = self.carry_out(group, from, &step, job).await;
-        self.targets.busy.borrow_mut().retain(|_, id| *id != job.id);
+        self.jobs.targets.busy.borrow_mut().retain(|_, id| *id != job.id);
         moved.map(|()| true)
     }
 
@@ -210,7 +210,7 @@ impl Control {
         let run = planned.after.move_from(from).and_then(|entry| entry.step);
         let found = run.map(|run| self.step_of(&planned.after, run)).transpose()?;
         commits.commit(group, planned, Vec::new()).await?;
-        self.targets.busy.borrow_mut().extend(found.iter().map(|step| (step.volume, job.id)));
+        self.jobs.targets.busy.borrow_mut().extend(found.iter().map(|step| (step.volume, job.id)));
         Ok(found)
     }
 
@@ -317,7 +317,7 @@ impl Control {
     pub(crate) async fn reconcile_moves(&self, group: Uuid) {
         let moves = self.with_group(group, |known| known.group.moves().to_vec()).unwrap_or_default();
         for entry in moves {
-            let is_running = self.targets.moving.borrow().contains_key(&(group, entry.from));
+            let is_running = self.jobs.targets.moving.borrow().contains_key(&(group, entry.from));
             if is_running && let Err(failure) = self.reconcile_locked(group, entry.from).await {
                 tracing::warn!(%failure, "a move is not reconciled");
             }
@@ -348,7 +348,7 @@ impl Control {
     }
 
     fn check_wanted(&self, job: &Started) -> Result<(), Stop> {
-        if self.stopping.get() {
+        if self.life.stopping.get() {
             return Err(Stop::Wait(Failure::new(Code::Stopping, "the daemon is stopping")));
         }
         if job.progress.is_cancelled() {
@@ -371,7 +371,7 @@ impl Control {
 
     /// The group of the disk with this path or identity, which may be missing.
     fn group_of_member(&self, text: &str) -> Result<Uuid, Failure> {
-        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        let groups: Vec<Uuid> = self.groups.known.borrow().keys().copied().collect();
         let is_here = |group: &&Uuid| self.member(**group, text).is_ok();
         let was_here = |group: &&Uuid| {
             self.with_group(**group, |known| missing_at(&known.group, text)).unwrap_or_default()

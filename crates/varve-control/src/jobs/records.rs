@@ -9,7 +9,7 @@
 //! - JOBRECORD3. A job of several groups counts while it stands in the first one, which decides: there it is written last, and forgotten first.
 //! - JOBRECORD4. A job keeps its number for good, over restarts and on other hosts, as long as no other job has that number there.
 
-use super::known_jobs::RecordState;
+use super::record_states::RecordState;
 use crate::Control;
 use crate::commands::groups::few;
 use crate::group::known_group::KnownGroup;
@@ -72,7 +72,7 @@ impl Control {
         set: Option<Uuid>,
     ) -> Result<(), Failure> {
         let groups: Vec<Uuid> = parts.iter().map(|(group, _)| *group).collect();
-        self.records.insert(id, groups.clone());
+        self.jobs.records.insert(id, groups.clone());
         if has(InjectedBug::ForgetJob) {
             let Some(set) = set else { return Ok(()) };
             let change = Change::EndSnapshots { set, job: None };
@@ -92,14 +92,16 @@ impl Control {
             if let Err(failure) = recorded {
                 match set {
                     // If the change counts the snapshots do: then the job goes on (ROLLJOB4 of `rollback.rs`).
-                    Some(_) if self.is_undecided(group) => drop(self.records.set(id, RecordState::Waits)),
+                    Some(_) if self.is_undecided(group) => {
+                        drop(self.jobs.records.set(id, RecordState::Waits));
+                    }
                     _ => self.erase_job(id).await,
                 }
                 return Err(failure);
             }
             fault::die_at("job-part-recorded");
         }
-        if self.records.is_ended(id) {
+        if self.jobs.records.is_ended(id) {
             self.forget_in(&groups, id).await; // It has ended before it stood anywhere.
         }
         fault::die_at("job-recorded");
@@ -108,7 +110,7 @@ impl Control {
 
     /// Writes down that a rollback has begun.
     pub(crate) async fn record_rollback(&self, id: u64) -> Result<(), Failure> {
-        for group in self.records.groups_of(id) {
+        for group in self.jobs.records.groups_of(id) {
             if self.stands_in(group, id) {
                 let change = Change::Jobs(JobStep::RolledBack { id });
                 self.commits(group)
@@ -122,18 +124,18 @@ impl Control {
 
     /// A job has ended: takes it out of the texts. Where a text cannot be changed now that is done later.
     pub(crate) async fn erase_job(&self, id: u64) {
-        let Some(groups) = self.records.set(id, RecordState::Ended) else { return };
+        let Some(groups) = self.jobs.records.set(id, RecordState::Ended) else { return };
         if fault::lacks("job-erasure") {
             return;
         }
         if self.forget_in(&groups, id).await {
-            self.records.remove(id);
+            self.jobs.records.remove(id);
         }
     }
 
     /// Takes out of the texts what has ended and could not be taken out before.
     pub(crate) async fn erase_ended_jobs(&self) {
-        for id in self.records.ended() {
+        for id in self.jobs.records.ended() {
             self.erase_job(id).await;
         }
     }
@@ -169,14 +171,14 @@ impl Control {
 
     /// A job ends for now (JOBRECORD2); whether it stands in a text.
     pub(crate) fn let_wait(&self, id: u64) -> bool {
-        let groups = self.records.set(id, RecordState::Waits).unwrap_or_default();
+        let groups = self.jobs.records.set(id, RecordState::Waits).unwrap_or_default();
         groups.into_iter().any(|group| self.stands_in(group, id))
     }
 
     /// Jobs that wait and whose work is meant have nothing to do any more.
     pub(crate) async fn forget_waiting(&self, is_meant: impl Fn(&JobWork) -> bool) {
         for (id, decider) in self.jobs_in_texts() {
-            let waits = self.records.state(id, decider) == Some(RecordState::Waits);
+            let waits = self.jobs.records.state(id, decider) == Some(RecordState::Waits);
             let is_meant = |job: &RecordedJob| is_meant(&job.first().work);
             if waits && self.recorded(id, decider).as_ref().is_some_and(is_meant) {
                 self.erase_job(id).await;
@@ -187,8 +189,8 @@ impl Control {
     /// Works on the jobs that stand in texts, unless a task does (JOBRECORD2).
     pub(crate) async fn go_on_jobs(&self) {
         for (id, decider) in self.jobs_in_texts() {
-            match self.records.state(id, decider) {
-                _ if self.stopping.get() => return,
+            match self.jobs.records.state(id, decider) {
+                _ if self.life.stopping.get() => return,
                 Some(RecordState::Runs) => {}
                 Some(RecordState::Ended) => self.erase_job(id).await,
                 Some(RecordState::Waits) => self.try_again(id, decider).await,
@@ -200,7 +202,7 @@ impl Control {
     async fn try_again(&self, id: u64, decider: Uuid) {
         let Some(job) = self.recorded(id, decider) else {
             if self.forget_parts(id, decider).await {
-                self.records.remove(id);
+                self.jobs.records.remove(id);
             }
             return;
         };
@@ -209,8 +211,8 @@ impl Control {
             Outlook::Done => self.erase_job(id).await,
             Outlook::Good => {
                 if let Some(job) = self.renumber(job).await {
-                    self.records.remove(id);
-                    self.records.insert(job.id, job.groups.clone());
+                    self.jobs.records.remove(id);
+                    self.jobs.records.insert(job.id, job.groups.clone());
                     self.resume_job(&job);
                 }
             }
@@ -223,10 +225,10 @@ impl Control {
             self.forget_parts(id, decider).await;
             return;
         };
-        let is_taken = self.jobs.show(&id.to_string()).is_ok();
+        let is_taken = self.jobs.list.show(&id.to_string()).is_ok();
         let job = if is_taken { self.renumber(job).await } else { Some(job) };
         if let Some(job) = job {
-            self.records.insert(job.id, job.groups.clone());
+            self.jobs.records.insert(job.id, job.groups.clone());
             self.resume_job(&job);
         }
     }
@@ -252,7 +254,7 @@ impl Control {
 
     /// Jobs in the texts of groups that can be changed, each with the group that decides.
     fn jobs_in_texts(&self) -> BTreeSet<(u64, Uuid)> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let usable = groups.iter().filter(|(_, known)| known.can_be_changed());
         let of_group = |(group, known): (&Uuid, &KnownGroup)| {
             let own = known.group.jobs().iter().map(|job| (job.id, decider(*group, job)));
@@ -263,7 +265,7 @@ impl Control {
 
     /// Snapshots that jobs in texts remove: the store, and the number there.
     pub(crate) fn recorded_removals(&self) -> BTreeSet<(Uuid, u64)> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let works = groups.values().flat_map(|known| known.group.jobs()).map(|job| &job.work);
         let parts = works.flat_map(JobWork::removed);
         parts.flat_map(|part| part.numbers.iter().map(|number| (part.store, *number))).collect()
@@ -271,7 +273,7 @@ impl Control {
 
     /// The parts of a job that are here, that of the group that decides first.
     fn parts_of(&self, id: u64, first: Uuid) -> Vec<(Uuid, Job)> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let is_part = |group: Uuid, job: &Job| job.id == id && decider(group, job) == first;
         let part = |(group, known): (&Uuid, &KnownGroup)| {
             let job = known.group.jobs().iter().find(|job| is_part(*group, job))?;

@@ -101,10 +101,10 @@ impl Control {
     /// The same for a job that is to stand in the texts of `groups`. A text that counts higher than jobs can have been is followed in its
     /// own group alone: it would use up the numbers of the others.
     pub(crate) fn next_job_of(&self, groups: &[Uuid]) -> u64 {
-        let known = self.groups.borrow();
+        let known = self.groups.known.borrow();
         let counted = known.values().map(|known| known.group.last_job()).filter(|last| *last <= COUNTED_MAX);
         let own = groups.iter().filter_map(|group| known.get(group)).map(|known| known.group.last_job());
-        let mut remembered = self.remembered.borrow_mut();
+        let mut remembered = self.memory.remembered.borrow_mut();
         remembered.last_job = remembered.last_job.max(counted.max().unwrap_or(0)) + 1;
         let own = own.max().filter(|own| *own >= remembered.last_job);
         own.map_or(remembered.last_job, |own| own + 1)
@@ -112,7 +112,7 @@ impl Control {
 
     /// The number that a text gives a job, unless another job has it here.
     pub(crate) fn numbered(&self, group: Uuid, given: Option<u64>) -> u64 {
-        let is_free = |id: &u64| self.jobs.show(&id.to_string()).is_err();
+        let is_free = |id: &u64| self.jobs.list.show(&id.to_string()).is_err();
         given.filter(is_free).unwrap_or_else(|| self.next_job_of(&[group]))
     }
 
@@ -129,18 +129,18 @@ impl Control {
         let may_end = [REMOVE, FLATTEN, IMAGE_COMMIT, IMAGE_FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
         let cancellable = may_end.contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
-        let progress = self.jobs.start(id, &new);
-        self.targets.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
+        let progress = self.jobs.list.start(id, &new);
+        self.jobs.targets.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
         Started { id, progress, missing_since: Cell::new(None) }
     }
 
     /// Ends a job.
     pub(crate) async fn finish_job(&self, id: u64, result: Result<(), Failure>) {
-        self.targets.busy.borrow_mut().retain(|_, job| *job != id);
+        self.jobs.targets.busy.borrow_mut().retain(|_, job| *job != id);
         if let Err(failure) = &result {
             tracing::error!(job = id, %failure, "a job failed");
         }
-        self.jobs.finish(id, result, self.now());
+        self.jobs.list.finish(id, result, self.now());
         self.erase_job(id).await;
     }
 
@@ -151,14 +151,14 @@ impl Control {
         }
         let message = format!("{}; it goes on when that can be used again", failure.message);
         let failure = Failure { message, ..failure };
-        self.targets.busy.borrow_mut().retain(|_, job| *job != id);
+        self.jobs.targets.busy.borrow_mut().retain(|_, job| *job != id);
         tracing::warn!(job = id, %failure, "a job is put off");
-        self.jobs.finish(id, Err(failure), self.now());
+        self.jobs.list.finish(id, Err(failure), self.now());
     }
 
     /// Refuses a volume on which a job works (JOBS1).
     pub(crate) fn refuse_if_busy(&self, volume: Uuid) -> Result<(), Failure> {
-        match self.targets.busy.borrow().get(&volume) {
+        match self.jobs.targets.busy.borrow().get(&volume) {
             None => Ok(()),
             Some(job) => Err(Failure::new(Code::VolumeBusy, format!("job {job} is changing the volume"))
                 .help(format!("varve job wait {job}"))),
@@ -168,10 +168,10 @@ impl Control {
     /// How a job stands, after a wait for its end of at most `timeout`.
     pub(crate) async fn job_soon(&self, id: u64, timeout: Duration) -> Result<Job, Failure> {
         let id = id.to_string();
-        let ended = self.jobs.ended(&id)?;
+        let ended = self.jobs.list.ended(&id)?;
         let clock = self.context.clock();
         match select(ended, clock.sleep(timeout)).await {
-            Either::Left(_) | Either::Right(_) => self.jobs.show(&id),
+            Either::Left(_) | Either::Right(_) => self.jobs.list.show(&id),
         }
     }
 
@@ -188,7 +188,7 @@ impl Control {
         let path = self.path_of(group, *missing);
         let message = format!("{path}, to which it copies, is missing");
         let failure = Failure::new(Code::GroupIncomplete, message).help("varve pv list");
-        Err(match since.after(self.lost_disks.after()) <= now {
+        Err(match since.after(self.disks.lost.after()) <= now {
             true => Stop::End(failure),
             false => Stop::Wait(failure),
         })
@@ -218,7 +218,7 @@ impl Control {
                 )
             }
         };
-        self.jobs.say_trouble(job.id, Some(trouble.help(help)));
+        self.jobs.list.say_trouble(job.id, Some(trouble.help(help)));
         self.reconcile_soon(group);
         self.context.clock().sleep(RETRY_DELAY).await;
     }
@@ -235,7 +235,7 @@ impl Control {
     /// The disks of a group that are missing, or take no writes.
     fn disks_in_trouble(&self, group: Uuid) -> Vec<(String, &'static str)> {
         let found = self.with_group(group, |known| {
-            let disks = self.disks.borrow();
+            let disks = self.disks.known.borrow();
             let state = |path: &String| disks.get(Path::new(path)).map(|known| known.file.state());
             let failed =
                 known.paths.values().filter(|path| !matches!(state(path), None | Some(DiskState::InUse)));

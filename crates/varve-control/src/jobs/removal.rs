@@ -266,7 +266,7 @@ impl Control {
 
     /// REMOVAL3: whether a volume was removed with its snapshots. Of a thin one only a pool that is served can tell.
     pub(crate) fn is_gone(&self, volume: Uuid, store: Uuid) -> bool {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let is_silent = groups.values().any(|known| {
             let mut own = known.group.logical_volumes().iter();
             own.any(|entry| entry.id == store && entry.is_pool()) && !known.thin.contains_key(&store)
@@ -292,7 +292,7 @@ impl Control {
             let result = control.remove_all(going, &started.progress).await;
             let result = result.and(left.map_or(Ok(()), Err));
             match result {
-                Err(_) if control.stopping.get() => {} // REMOVAL1
+                Err(_) if control.life.stopping.get() => {} // REMOVAL1
                 Err(failure) if matches!(failure.code, Code::VolumeUnusable | Code::MediumFailed) => {
                     control.put_off(started.id, failure).await; // REMOVAL3
                 }
@@ -335,7 +335,7 @@ impl Control {
         let stores: BTreeSet<Uuid> =
             going.iter().flat_map(|part| &part.targets).map(|(target, _)| target.store).collect();
         let groups: Vec<Uuid> = {
-            let groups = self.groups.borrow();
+            let groups = self.groups.known.borrow();
             let has_one = |known: &KnownGroup| stores.iter().any(|store| known.thin.contains_key(store));
             groups.iter().filter(|(_, known)| has_one(known)).map(|(id, _)| *id).collect()
         };

@@ -70,7 +70,7 @@ impl Control {
         }
         let (point, started) = self.start_rollback(&located, &name, before.as_ref()).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
-        self.jobs.say_kept(id, before.as_ref().map(kept_name));
+        self.jobs.list.say_kept(id, before.as_ref().map(kept_name));
         self.event(&request.name, "rollback begins");
         self.spawn_rollback(Step::Begin(point), &located, &started, before);
         drop(lock);
@@ -247,7 +247,7 @@ impl Control {
                     (Err(failure), _) if control.may_go_on(volume, &failure).await => {
                         control.rest(id, volume, failure, rest).await;
                     }
-                    (Err(_), _) if control.stopping.get() => return, // ROLLJOB1
+                    (Err(_), _) if control.life.stopping.get() => return, // ROLLJOB1
                     (Err(failure), step) if waits(&failure, &step) => {
                         return control.put_off(id, failure).await;
                     }
@@ -284,12 +284,13 @@ impl Control {
 
     /// Says what a rollback met, and lets time pass.
     async fn rest(&self, id: u64, volume: Uuid, failure: Failure, rest: Duration) {
-        let known = self.jobs.show(&id.to_string()).is_ok_and(|job| job.error.as_ref() == Some(&failure));
+        let known =
+            self.jobs.list.show(&id.to_string()).is_ok_and(|job| job.error.as_ref() == Some(&failure));
         if !known {
             let message = format!("job {id}: the rollback rests and tries again: {failure}");
             self.warn(&self.subject(volume), &message);
         }
-        self.jobs.say_trouble(id, Some(failure));
+        self.jobs.list.say_trouble(id, Some(failure));
         self.context.clock().sleep(rest).await;
     }
 
@@ -321,7 +322,7 @@ impl Control {
     /// Waits until the volume shows the old state, or the job has ended.
     async fn until_begun(&self, id: u64, progress: &JobProgress) {
         let clock = self.context.clock();
-        let running = || self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
+        let running = || self.jobs.list.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
         while running() && !progress.has_total() {
             clock.sleep(TICK).await;
         }

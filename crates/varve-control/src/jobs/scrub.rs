@@ -25,7 +25,7 @@ impl Control {
         let options = ScrubOptions { rates: rates(request.rate.as_deref())?, check_only: request.check_only };
         let located = self.find_array(text)?.usable()?;
         let (id, subject) = (located.volume.id, name.to_string());
-        if self.targets.converting.borrow().contains(&id) {
+        if self.jobs.targets.converting.borrow().contains(&id) {
             self.refuse_if_busy(id)?; // Its new array is not filled yet.
         }
         let asked = located.home.volume(id).scrub_size(subject.clone());
@@ -37,7 +37,7 @@ impl Control {
         }
         let is_same =
             |job: &Job| job.kind == SCRUB && job.subject == subject && job.state == JobState::Running;
-        if let Some(job) = self.jobs.list().into_iter().find(is_same) {
+        if let Some(job) = self.jobs.list.list().into_iter().find(is_same) {
             let message = format!("job {} scrubs {name} already", job.id);
             return Err(Failure::new(Code::VolumeBusy, message).help(format!("varve job wait {}", job.id)));
         }
@@ -53,11 +53,11 @@ impl Control {
             let result = match scrubbed {
                 Ok(scrubbed) => {
                     let scrub = control.result_of(&scrubbed, options.check_only);
-                    control.jobs.say_scrub(number, &scrub);
-                    control.remembered.borrow_mut().scrubs.insert(id, scrub.clone());
+                    control.jobs.list.say_scrub(number, &scrub);
+                    control.memory.remembered.borrow_mut().scrubs.insert(id, scrub.clone());
                     if scrub.complete && !scrub.check_only && scrub.unread == 0 {
                         let found = control.mismatches_of(located.group, id).await;
-                        control.made_good.borrow_mut().insert(id, found);
+                        control.arrays.made_good.borrow_mut().insert(id, found);
                     }
                     control.tell_scrub(&subject, &scrub, scrubbed)
                 }
@@ -82,7 +82,7 @@ impl Control {
             let found = array.status.map_or(0, |status| status.mismatches);
             read.entry(array.volume.id).or_insert((array.volume, 0)).1 += found;
         }
-        let (remembered, made_good) = (self.remembered.borrow(), self.made_good.borrow());
+        let (remembered, made_good) = (self.memory.remembered.borrow(), self.arrays.made_good.borrow());
         let unfit = read.into_values().filter_map(|(volume, read)| {
             let scrub = remembered.scrubs.get(&volume.id);
             let left = scrub.filter(|scrub| scrub.check_only && scrub.mismatches > 0);

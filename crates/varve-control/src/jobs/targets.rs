@@ -1,4 +1,4 @@
-//! What jobs work on: no other job and no command that would get in its way takes it meanwhile.
+//! What jobs work on: no other job, and no command that would get in its way, takes it meanwhile.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

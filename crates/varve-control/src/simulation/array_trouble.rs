@@ -174,7 +174,7 @@ impl Daemon {
                         let log = space.layout.log().map(|log| log.area.pv);
                         let is_sound = !space.layout.members().is_empty()
                             && log != Some(disk.name)
-                            && !control.targets.converting.borrow().contains(&volume.id);
+                            && !control.jobs.targets.converting.borrow().contains(&volume.id);
                         for area in space.areas().filter(|area| area.pv == disk.name) {
                             if !is_sound {
                                 return Vec::new();
@@ -213,7 +213,9 @@ impl Daemon {
         self.subjects(move |control, array| {
             let policy = array.volume.array_policy.unwrap_or_default();
             let is_fit = !is_prompt || policy.slow_after_ms <= PROMPT_MS;
-            array.store.is_none() && is_fit && !control.targets.converting.borrow().contains(&array.volume.id)
+            array.store.is_none()
+                && is_fit
+                && !control.jobs.targets.converting.borrow().contains(&array.volume.id)
         })
         .await
     }
@@ -224,7 +226,7 @@ impl Daemon {
         is_meant: impl Fn(&Control, &KnownArray) -> bool + Send + 'static,
     ) -> BTreeSet<String> {
         let looked = self.handle.call(async move |control| {
-            let groups: Vec<_> = control.groups.borrow().keys().copied().collect();
+            let groups: Vec<_> = control.groups.known.borrow().keys().copied().collect();
             let mut names = BTreeSet::new();
             for group in groups {
                 let arrays = control.arrays_of(group, |_| true).await?;
@@ -273,7 +275,7 @@ fn does_without(array: &KnownArray, disk: PvName) -> bool {
 impl Control {
     /// Every group's disks.
     fn all_disks(&self) -> Vec<(Uuid, Uuid)> {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let disks = |(group, known): (&Uuid, &KnownGroup)| {
             known.group.physical_volumes().iter().map(|disk| (*group, disk.id)).collect::<Vec<_>>()
         };

@@ -264,7 +264,7 @@ impl Daemon {
                 areas.sort_unstable();
                 (known.group.name().to_owned(), (areas, known.group.extent_size()))
             };
-            let owned: BTreeMap<_, _> = control.groups.borrow().values().map(owned).collect();
+            let owned: BTreeMap<_, _> = control.groups.known.borrow().values().map(owned).collect();
             Ok((
                 control.list_groups(),
                 owned,
@@ -324,7 +324,7 @@ impl Daemon {
     /// Ends in order.
     pub(super) async fn stop(self) {
         let texts = self.handle.call(async |control| {
-            let groups = control.groups.borrow();
+            let groups = control.groups.known.borrow();
             let decided = groups.iter().filter(|(_, known)| known.undecided.is_none());
             Ok(decided.map(|(id, known)| (*id, known.group.text())).collect::<Vec<_>>())
         });

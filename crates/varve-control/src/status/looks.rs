@@ -25,7 +25,7 @@ const REST: u32 = 20;
 pub(crate) async fn look(control: &Control) {
     let clock = control.context.clock();
     let (begun, (everything, files)) = (clock.now(), control.watch.next.get());
-    if begun < everything || control.stopping.get() {
+    if begun < everything || control.life.stopping.get() {
         return;
     }
     let mut next_files = files;
@@ -64,7 +64,7 @@ async fn open_files(control: &Control) -> Vec<(PathBuf, Option<Uuid>, DiskRef)> 
     let own = |(path, known): (&PathBuf, &crate::host::known_disk::KnownDisk)| {
         (path.clone(), None, DiskRef::clone(&known.file))
     };
-    let mut files: Vec<_> = control.disks.borrow().iter().map(own).collect();
+    let mut files: Vec<_> = control.disks.known.borrow().iter().map(own).collect();
     let deadline = control.context.clock().now().after(crate::PROBE);
     for shard in &control.shards {
         if let Some(Ok(images)) = control.until(deadline, shard.image_files()).await {
@@ -84,7 +84,7 @@ async fn look_at_files(control: &Control) {
     for (path, _, file) in open_files(control).await {
         let learn = move |control: &Control, path: &Path, look: FileLook| {
             control.watch.learn(path, look);
-            if let Some(known) = control.disks.borrow_mut().get_mut(path) {
+            if let Some(known) = control.disks.known.borrow_mut().get_mut(path) {
                 known.placement = look.placement;
             }
         };

@@ -78,11 +78,12 @@ impl Control {
         self.problems_of_arrays(&mut rows).await?;
         self.problems_of_exports(&mut rows);
         self.problems_of_snapshots(&mut rows);
-        let unwritten = self.watch.unsaved.borrow().clone().or_else(|| self.archive.failure.borrow().clone());
+        let unwritten =
+            self.watch.unsaved.borrow().clone().or_else(|| self.memory.archive.failure.borrow().clone());
         if let Some(failure) = unwritten {
             let message = format!("cannot be written: {}", failure.message);
             let help = "make room there, or make it writable: it is tried again".to_owned();
-            let name = self.state_dir.display().to_string();
+            let name = self.memory.state_dir.display().to_string();
             rows.add(ProblemKind::StateUnwritable, ("daemon", &name), None, (message, help));
         }
         Ok(self.watch.dated(rows.0, self.now()))
@@ -96,7 +97,7 @@ impl Control {
                 rows.add(kind, ("pv", path), disk.group.clone(), (message, help));
             }
         }
-        for (disk, reason) in self.lost_disks.refusals() {
+        for (disk, reason) in self.disks.lost.refusals() {
             let group = self.group_of(Path::new(&disk)).or_else(|| self.group_that_misses(&disk));
             let message = is("not replaced by a spare", Some(&reason));
             let help = format!("varve pv replace {disk} TO");
@@ -226,7 +227,7 @@ impl Control {
     }
 
     async fn problems_of_arrays(&self, rows: &mut Rows) -> Result<(), Failure> {
-        let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
+        let groups: Vec<Uuid> = self.groups.known.borrow().keys().copied().collect();
         for group in groups {
             for (volume, why) in self.unfit_arrays(group).await? {
                 let (name, noun) = (self.subject(volume.id), if volume.is_pool() { "pool" } else { "lv" });
@@ -241,7 +242,7 @@ impl Control {
 
     fn problems_of_exports(&self, rows: &mut Rows) {
         let now = self.context.clock().now();
-        for (id, export) in &*self.exports.borrow() {
+        for (id, export) in &*self.exports.known.borrow() {
             let folder = export.folder();
             let is_silent = folder.is_some_and(|folder| self.watch.is_silent(&folder, now, SILENCE_MAX));
             let (reason, help) = match (&export.open, &export.away) {
@@ -286,7 +287,7 @@ impl Control {
 
     /// Whether what a volume or pool needs was deactivated by a person.
     fn is_below_deactivated(&self, id: Uuid) -> bool {
-        let groups = self.groups.borrow();
+        let groups = self.groups.known.borrow();
         let is_inactive = |known: &crate::group::known_group::KnownGroup, id: Uuid| {
             let found = known.group.logical_volumes().iter().find(|entry| entry.id == id);
             found.is_some_and(crate::group::activation::is_deactivated)

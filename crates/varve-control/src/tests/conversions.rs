@@ -18,14 +18,14 @@ fn a_disk_of_the_new_layout_that_fails_ends_a_conversion_and_the_volume_is_as_it
         let begun = control.convert_volume("data/v", request).await;
         let Ok(Changed::Done(job)) = begun else { panic!("{begun:?}") };
         set_refusing(&disks[2], true);
-        while control.jobs.show(&job.id).expect("it is known").error.is_none() {
+        while control.jobs.list.show(&job.id).expect("it is known").error.is_none() {
             control.context.clock().sleep(Duration::from_millis(20)).await;
         }
         write_block(&control, "data/v", 8 * MIB, 8).await.expect("it is served all the time");
         set_refusing(&disks[2], false);
         scan(&control).await;
-        let _ = control.jobs.ended(&job.id).expect("it is known").await;
-        let job = control.jobs.show(&job.id).expect("it is known");
+        let _ = control.jobs.list.ended(&job.id).expect("it is known").await;
+        let job = control.jobs.list.show(&job.id).expect("it is known");
         assert_eq!(job.state, JobState::Failed, "{job:?}");
         assert_eq!(control.show_volume("data/v").await.expect("it is there").segments, before);
         let found = content(&control, "data/v").await;

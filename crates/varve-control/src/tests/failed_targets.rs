@@ -49,7 +49,7 @@ async fn fail_and_end(control: &Control, disk: &str, how: How, cancelled: Option
     set_failed(disk, how, true);
     if let Some(seconds) = cancelled {
         pause(control, seconds).await;
-        let _ = control.jobs.cancel(id, &JobCancel::default());
+        let _ = control.jobs.list.cancel(id, &JobCancel::default());
     }
     soon_ended(control, id).await
 }
@@ -185,7 +185,7 @@ fn move_and_fail(how: How, cancelled: Option<u64>) {
         assert!(job.state == JobState::Cancelled || said.contains(&disks[2]), "{job:?}");
         pause(&control, 20).await;
         let running: Vec<Job> =
-            control.jobs.list().into_iter().filter(|job| job.state == JobState::Running).collect();
+            control.jobs.list.list().into_iter().filter(|job| job.state == JobState::Running).collect();
         assert!(running.is_empty(), "{running:?} after {job:?}");
         assert_eq!(control.show_volume("data/v").await.expect("it is there").segments, before);
         assert_eq!(owned(&control), owned_before, "CONVERTJOB4: what was reserved is free");
@@ -233,7 +233,7 @@ fn interrupted(is_conversion: bool) -> Rc<Host> {
 /// The job that waits for the last disk, and says so.
 async fn waiting(control: &Control) -> String {
     pause(control, 30).await;
-    let jobs = control.jobs.list();
+    let jobs = control.jobs.list.list();
     let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
     let error = job.error.as_ref().expect("JOBS2: it says what it waits for");
     assert!(job.state == JobState::Running && error.message.contains("/disk2"), "{job:?}");
@@ -248,7 +248,7 @@ fn a_conversion_goes_on_by_itself_when_its_missing_disk_is_back() {
         let id = waiting(&control).await;
         host().set_gone("/disk2", false);
         pause(&control, 100).await; // RESCAN3
-        let job = control.jobs.show(&id).expect("it is known");
+        let job = control.jobs.list.show(&id).expect("it is known");
         assert_eq!(job.state, JobState::Done, "{job:?}");
         let array = control.show_volume("data/v").await.expect("it is there").array;
         assert_eq!(array.map(|array| array.members.len()), Some(2));
@@ -260,7 +260,7 @@ fn a_conversion_goes_on_by_itself_when_its_missing_disk_is_back() {
 fn a_conversion_that_waits_for_a_missing_disk_is_cancelled_soon() {
     live(&interrupted(true), async |control| {
         let id = waiting(&control).await;
-        control.jobs.cancel(&id, &JobCancel::default()).expect("it can be");
+        control.jobs.list.cancel(&id, &JobCancel::default()).expect("it can be");
         assert_eq!(soon_ended(&control, &id).await.state, JobState::Cancelled);
         assert_eq!(owned(&control), 1, "CONVERTJOB4");
         assert_eq!(content(&control, "data/v").await[4096], 7);
@@ -272,7 +272,7 @@ fn a_disk_that_stays_away_ends_a_conversion_and_the_volume_is_as_it_was() {
     live(&interrupted(true), async |control| {
         let id = waiting(&control).await;
         pause(&control, 300).await;
-        let job = control.jobs.show(&id).expect("it is known");
+        let job = control.jobs.list.show(&id).expect("it is known");
         assert_eq!(job.state, JobState::Failed, "JOBS2: {job:?}");
         assert_eq!(owned(&control), 1, "CONVERTJOB4");
         assert_eq!(content(&control, "data/v").await[4096], 7);
@@ -285,12 +285,12 @@ fn a_move_goes_on_by_itself_when_its_missing_target_is_back_and_can_be_cancelled
         let id = waiting(&control).await;
         host().set_gone("/disk2", false);
         pause(&control, 100).await; // RESCAN3
-        assert_eq!(control.jobs.show(&id).map(|job| (job.state, job.error)), Ok((JobState::Done, None)));
+        assert_eq!(control.jobs.list.show(&id).map(|job| (job.state, job.error)), Ok((JobState::Done, None)));
         assert_eq!(content(&control, "data/v").await[4096], 7);
     });
     live(&interrupted(false), async |control| {
         let id = waiting(&control).await;
-        control.jobs.cancel(&id, &JobCancel::default()).expect("it can be");
+        control.jobs.list.cancel(&id, &JobCancel::default()).expect("it can be");
         assert_eq!(soon_ended(&control, &id).await.state, JobState::Cancelled);
         assert_eq!(owned(&control), 1, "MOVEJOB4");
     });

@@ -93,7 +93,7 @@ fn a_job_of_two_groups_whose_new_number_reached_a_disk_goes_on_and_leaves_no_par
             let step = JobStep::Begin(Job { id, subject, started, groups: groups.clone(), work });
             control.commits(*group).await.make(*group, Change::Jobs(step), "a test").await.expect("it fits");
         }
-        control.records.insert(id, groups);
+        control.jobs.records.insert(id, groups);
         assert!(control.let_wait(id));
         set_refusing(&disks[2], true);
         control.go_on_jobs().await;
@@ -144,8 +144,8 @@ fn a_removal_of_several_snapshots_that_a_disk_interrupts_goes_on_when_it_can_be_
         };
         let (removed, ()) = join(removal, refuse).await;
         let Ok(Changed::Done(job)) = removed else { panic!("REMOVAL4: {removed:?}") };
-        let _ = control.jobs.ended(&job.id).expect("it is known").await;
-        assert!(control.jobs.show(&job.id).is_ok_and(|job| job.error.is_some()), "it is put off");
+        let _ = control.jobs.list.ended(&job.id).expect("it is known").await;
+        assert!(control.jobs.list.show(&job.id).is_ok_and(|job| job.error.is_some()), "it is put off");
         assert!(!control.list_snapshots(None).await.expect("they are there").is_empty());
         set_refusing(&disks[0], false);
         scan(&control).await;

@@ -38,11 +38,11 @@ fn a_volume_counts_as_cleared_only_when_the_zeros_are_durable() {
         for path in &paths {
             self::host().set_faults(path, FaultPlan { flush_error: 1_000_000, ..FaultPlan::default() });
         }
-        let jobs = control.jobs.list();
+        let jobs = control.jobs.list.list();
         let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
         assert_eq!((job.kind.as_str(), job.state), ("clear", JobState::Running), "{job:?}");
-        let _ = control.jobs.ended(&job.id).expect("it is known").await;
-        let job = control.jobs.show(&job.id).expect("it is known");
+        let _ = control.jobs.list.ended(&job.id).expect("it is known").await;
+        let job = control.jobs.list.show(&job.id).expect("it is known");
         assert_eq!(job.state, JobState::Failed, "{job:?}");
         let group = control.find_group("data").expect("it is there");
         let is_tried = control.with_group(group, |known| known.is_half_committed());
@@ -70,7 +70,7 @@ fn what_a_pool_gains_while_it_is_cleared_is_cleared_too() {
         control.create_pool(request).await.expect("there is space");
         let longer = Resize { size: "+32M".into(), ..Default::default() };
         control.extend_pool("data/p", longer).await.expect("there is space");
-        let jobs = control.jobs.list();
+        let jobs = control.jobs.list.list();
         let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
         assert_eq!((job.kind.as_str(), job.state), ("clear", JobState::Running), "{job:?}");
         ended(&control, Ok(Changed::Done(job.clone()))).await;
@@ -124,7 +124,7 @@ fn a_removal_that_stands_in_no_text_is_taken_up_after_a_crash() {
         assert_eq!(begun, Ok(Some(Ok(()))), "its store knows");
     });
     live(&host, async |control| {
-        let jobs = control.jobs.list();
+        let jobs = control.jobs.list.list();
         assert!(jobs.iter().any(|job| job.kind == "snapshot-remove"), "REMOVAL2: {jobs:?}");
         control.context.clock().sleep(Duration::from_secs(60)).await;
         let located = control.find_volume(&name("data/v")).expect("it is there");
@@ -168,7 +168,7 @@ fn a_removal_that_has_ended_is_not_taken_up_at_the_next_start() {
         host.files.process_ended();
         live(&host, async move |control| {
             control.context.clock().sleep(Duration::from_secs(5)).await;
-            let jobs = control.jobs.list();
+            let jobs = control.jobs.list.list();
             assert!(jobs.is_empty(), "{is_orderly}: they are done: {jobs:?}");
             let located = control.find_volume(&name("data/v")).expect("it is there");
             let facts = control.facts(&located).await;
@@ -189,7 +189,7 @@ fn a_disk_is_opened_anew_though_pools_have_volumes_over_snapshots_that_lie_there
         assert!(write_block(&control, "data/base", 0, 8).await.is_err(), "the disk takes no writes");
         set_refusing(&disks[0], false);
         scan(&control).await;
-        let state = control.disks.borrow().get(Path::new(&disks[0])).map(|known| known.file.state());
+        let state = control.disks.known.borrow().get(Path::new(&disks[0])).map(|known| known.file.state());
         assert_eq!(state, Some(DiskState::InUse), "REOPEN2: nothing had it open any more");
         for volume in ["data/base", "data/over"] {
             write_block(&control, volume, 4096, 9).await.expect("it is served again");
@@ -216,7 +216,7 @@ fn a_rollback_that_meets_an_error_rests_and_goes_on_and_meanwhile_there_is_no_ot
         let begun = roll_back("data/v@one").await;
         control.context.clock().sleep(Duration::from_secs(60)).await;
         let Ok(Changed::Done(job)) = &begun else { panic!("{begun:?}") };
-        let job = control.jobs.show(&job.id).expect("it is known");
+        let job = control.jobs.list.show(&job.id).expect("it is known");
         assert_eq!(job.state, JobState::Running, "ROLLJOB3: {job:?}");
         assert!(job.error.is_some(), "ROLLJOB3: it says so");
         let clock = control.context.clock();
@@ -276,7 +276,7 @@ fn a_check_of_a_pool_writes_no_more_than_checkpoints_do_and_is_forgotten_by_a_re
         host.set_faults(disk, FaultPlan::default());
     }
     live(&host, async |control| {
-        assert!(control.jobs.list().is_empty(), "CHECKJOB1: {:?}", control.jobs.list());
+        assert!(control.jobs.list.list().is_empty(), "CHECKJOB1: {:?}", control.jobs.list.list());
         assert!(has_all(&control, "data/v").await, "it is served as it was");
     });
 }

@@ -337,7 +337,7 @@ pub(super) async fn ejected(control: &Control, disks: &[String]) {
     set_refusing(&disks[0], true);
     write_with(control, "data/v", (0, 8), Durability::Volatile).await.expect("the others have it");
     control.context.clock().sleep(Duration::from_secs(10)).await;
-    let state = control.disks.borrow()[Path::new(&disks[0])].file.state();
+    let state = control.disks.known.borrow()[Path::new(&disks[0])].file.state();
     assert_eq!(state, DiskState::InUse, "no durable write of it has failed");
 }
 
@@ -473,7 +473,7 @@ fn a_disk_that_falls_silent_while_a_scan_reads_it_is_not_damaged() {
         control.create_volume(linear).await.expect("there is space");
         let mut reads = 1;
         while scan_while_it_falls_silent(&control, &disks[1], reads).await {
-            let problem = control.disks.borrow()[Path::new(&disks[1])].problem.clone();
+            let problem = control.disks.known.borrow()[Path::new(&disks[1])].problem.clone();
             assert_eq!(problem, None, "it is what it was when it answers again");
             set_slow(&disks[1], false);
             control.context.clock().sleep(Duration::from_secs(60)).await;

@@ -97,7 +97,7 @@ fn what_is_known_of_a_group_is_what_its_disks_hold_also_after_a_change_that_fail
         let known = || control.with_group(group, |known| known.group.text()).expect("it is known");
         let held = async || {
             let disk = |path: &String| {
-                let file = &control.disks.borrow()[Path::new(path)].file;
+                let file = &control.disks.known.borrow()[Path::new(path)].file;
                 varve_vg::Disk { path: path.clone(), device: control.context.disk(file) }
             };
             let found = varve_vg::scan(disks.iter().map(disk).collect(), &control.context.arena()).await;

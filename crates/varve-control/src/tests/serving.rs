@@ -292,7 +292,7 @@ fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
             away: None,
             is_recovering: true, // Else it is mounted anew: there is no such file.
         };
-        control.exports.borrow_mut().insert("e1".into(), export);
+        control.exports.known.borrow_mut().insert("e1".into(), export);
         let (before, arena) = (file(), control.context.arena());
         before.write(0, arena.copy(&[7; 4096]), Durability::Volatile).await.expect("it is served");
         set_refusing(&disks[0], true);
@@ -306,6 +306,6 @@ fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
         control.extend_volume("data/v", longer).await.expect("there is space");
         assert_eq!(file().shape().size, 8 * MIB, "it is led to all of it");
         file().flush().await.expect("nothing was lost since");
-        control.exports.borrow_mut().clear();
+        control.exports.known.borrow_mut().clear();
     });
 }
