@@ -97,7 +97,12 @@ impl Control {
                 Some(Ok(Err(failure))) => failure.message,
                 Some(Err(NoAnswer::Gone)) => "its shard has ended".to_owned(),
                 Some(Err(NoAnswer::Failed)) => "it failed".to_owned(),
-                None => mapper_trouble(&shard, volume).await.unwrap_or("it did not end in time".to_owned()),
+                None => {
+                    // Its shard may not answer, either.
+                    let soon = self.context.clock().now().after(PROBE);
+                    let trouble = self.until(soon, mapper_trouble(&shard, volume)).await.flatten();
+                    trouble.unwrap_or_else(|| "it did not end in time".to_owned())
+                }
             };
             self.fault(format!("{} could not be made durable: {trouble}", self.subject(volume)));
             None
