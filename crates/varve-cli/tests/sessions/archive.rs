@@ -110,6 +110,8 @@ fn each_version_is_a_file_that_a_restore_takes() {
 fn a_state_directory_that_cannot_be_written_fails_no_command() {
     let world = World::with_group();
     let archive = world.path("state/archive");
+    let id = world.data("vg show data")["id"].as_str().expect("an id").to_owned();
+    versions(&archive.join(&id), 1); // Else that one may be written behind the others.
     std::fs::rename(&archive, world.path("state/aside")).expect("a folder");
     std::fs::write(&archive, "in the way").expect("a writable folder");
     world.ok("lv create data/a --size 16M");
@@ -118,7 +120,6 @@ fn a_state_directory_that_cannot_be_written_fails_no_command() {
     world.ok("lv create data/b --size 16M");
     std::fs::remove_file(&archive).expect("it is there");
     while is_told() {}
-    let id = world.data("vg show data")["id"].as_str().expect("an id").to_owned();
     let found = versions(&archive.join(&id), 2);
     assert!(found[0].starts_with("data-2-") && found[1].starts_with("data-3-"), "{found:?}");
     world.ok("status --check");
