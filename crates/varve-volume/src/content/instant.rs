@@ -65,7 +65,7 @@ pub(crate) async fn make_of_one(
     drop(frozen);
     // As long as any write has waited, and a little longer: it begins before the gates close.
     let frozen_us = clock.now().since(before).as_micros();
-    tracing::debug!(%volume, frozen_us, "snapshots of one instant");
+    tracing::debug!(target: "varve::instant", %volume, frozen_us, "snapshots of one instant");
     let commit = async |(index, pending): (usize, Pending)| (index, pending.commit().await);
     let committed = join_all(pending.into_iter().map(commit)).await;
     let error = refused.or_else(|| committed.iter().find_map(|(_, outcome)| outcome.err()));
