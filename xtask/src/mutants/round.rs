@@ -25,11 +25,11 @@ const SEEN_BY: [(&str, &[&str]); 5] = [
 ];
 /// Builds until all mutants that do not compile are found.
 const BUILDS_MAX: usize = 12;
-/// A test that takes longer than this beyond [`SLOWER_MAX`] times its usual time does not end.
+/// A program in which no test ends for longer than this beyond [`SLOWER_MAX`] times its usual pause hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-const SLOWER_MAX: u32 = 5;
-/// How long a program of tests may take without a mutant.
-const UNMUTATED_MAX: Duration = Duration::from_secs(1800);
+const SLOWER_MAX: u32 = 3;
+/// The longest pause between the ends of two tests without a mutant.
+const UNMUTATED_PAUSE_MAX: Duration = Duration::from_secs(900);
 /// Address space of a test, in KiB: a mutant may ask for all there is.
 const MEMORY_KIB_MAX: u64 = 12 << 20;
 
@@ -47,12 +47,15 @@ struct Tests {
     program: PathBuf,
     folder: PathBuf,
     usual: Duration,
+    /// The longest pause between the ends of two tests.
+    pause: Duration,
 }
 
 /// How a program of tests ended.
 enum End {
-    Passed,
-    /// The first line that told of a failure.
+    /// With the longest pause between the ends of two tests.
+    Passed(Duration),
+    /// The first line that names a failure.
     Failed(String),
     /// It was stopped.
     Endless,
@@ -73,7 +76,8 @@ pub(super) fn run(
     let mut tests = build(&copy, &place.join("build"), &packages)?;
     for test in &mut tests {
         measure(test, &place.join("scratch-0"))?;
-        println!("          {} of {}: {} s", test.name, test.package, test.usual.as_secs());
+        let (all, pause) = (test.usual.as_secs(), test.pause.as_secs());
+        println!("          {} of {}: {all} s, at most {pause} s between two tests", test.name, test.package);
     }
     tests.sort_by_key(|test| test.usual);
     let waiting = Mutex::new(mutants.into_iter());
@@ -99,9 +103,10 @@ fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
     let mut wrong = String::new();
     for _ in 0..2 {
         let begun = Instant::now();
-        wrong = match judge(test, None, UNMUTATED_MAX, scratch) {
-            End::Passed => {
+        wrong = match judge(test, None, UNMUTATED_PAUSE_MAX, scratch) {
+            End::Passed(pause) => {
                 test.usual = begun.elapsed();
+                test.pause = pause;
                 return Ok(());
             }
             End::Failed(line) => line,
@@ -115,8 +120,8 @@ fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
 fn hunt(number: u32, mutant: &Point, tests: &[Tests], near: bool, scratch: &Path) -> bool {
     for package in seen_by(&mutant.path, near) {
         for test in tests.iter().filter(|test| test.package == *package) {
-            let told = match judge(test, Some(number), test.usual * SLOWER_MAX + PATIENCE, scratch) {
-                End::Passed => continue,
+            let told = match judge(test, Some(number), test.pause * SLOWER_MAX + PATIENCE, scratch) {
+                End::Passed(_) => continue,
                 End::Failed(line) => line,
                 End::Endless => "no end".to_owned(),
             };
@@ -227,14 +232,15 @@ fn build(copy: &Path, build: &Path, packages: &[&str]) -> Result<Vec<Tests>, Str
             program: message["executable"].as_str()?.into(),
             folder,
             usual: Duration::ZERO,
+            pause: Duration::ZERO,
         })
     });
     let tests: Vec<Tests> = tests.collect();
     if tests.is_empty() { Err("no tests were built".to_owned()) } else { Ok(tests) }
 }
 
-/// Runs a program of tests until it ends, tells of a failure, or takes longer than `limit`.
-fn judge(test: &Tests, mutant: Option<u32>, limit: Duration, scratch: &Path) -> End {
+/// Runs a program of tests until it ends, a test fails, or none ends for `pause_max`.
+fn judge(test: &Tests, mutant: Option<u32>, pause_max: Duration, scratch: &Path) -> End {
     // Nothing is kept of the run before.
     drop(fs::remove_dir_all(scratch));
     if let Err(error) = fs::create_dir_all(scratch) {
@@ -252,15 +258,15 @@ fn judge(test: &Tests, mutant: Option<u32>, limit: Duration, scratch: &Path) -> 
         Ok(child) => child,
         Err(error) => return End::Failed(error.to_string()),
     };
-    let end = watch(&mut child, limit);
+    let end = watch(&mut child, pause_max);
     stop_group(&mut child);
     end
 }
 
-fn watch(child: &mut Child, limit: Duration) -> End {
+fn watch(child: &mut Child, pause_max: Duration) -> End {
     let Some(said) = child.stdout.take() else { return End::Endless };
     let (lines, heard) = channel();
-    let begun = Instant::now();
+    let (mut last, mut pause) = (Instant::now(), Duration::ZERO);
     // It ends when the last process that was started has closed its output.
     std::thread::spawn(move || {
         for line in BufReader::new(said).lines().map_while(Result::ok) {
@@ -270,15 +276,19 @@ fn watch(child: &mut Child, limit: Duration) -> End {
         }
     });
     loop {
-        match heard.recv_timeout(limit.saturating_sub(begun.elapsed())) {
+        match heard.recv_timeout(pause_max.saturating_sub(last.elapsed())) {
             Ok(line) if line.starts_with("test ") && line.ends_with("FAILED") => return End::Failed(line),
+            Ok(line) if line.starts_with("test ") && line.ends_with(" ok") => {
+                pause = pause.max(last.elapsed());
+                last = Instant::now();
+            }
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => return End::Endless,
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     match child.wait() {
-        Ok(status) if status.success() => End::Passed,
+        Ok(status) if status.success() => End::Passed(pause),
         Ok(status) => End::Failed(status.to_string()),
         Err(error) => End::Failed(error.to_string()),
     }
