@@ -25,7 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
 /// List jobs.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", responses((status = 200, body = Envelope<Vec<Job>>)))]
 async fn list_jobs(State(control): State<ControlHandle>) -> Reply<Vec<Job>> {
-    Ok(Data(control.call(async |control| Ok(control.jobs().list())).await?))
+    Ok(Data(control.call(async |control| Ok(control.jobs().all())).await?))
 }
 
 /// Show a job.
