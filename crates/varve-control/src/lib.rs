@@ -93,7 +93,7 @@ impl Control {
         DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            started: self.life.started.get(),
+            started: self.life.started.get().unwrap_or_default(),
             shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
             io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
             state_dir: self.memory.state_dir.display().to_string(),

@@ -135,7 +135,7 @@ impl Control {
         }
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
-        self.rename_exports(id).await;
+        self.converge(id).await;
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
