@@ -14,7 +14,7 @@ pub(crate) enum InjectedBug {
     KeepDevice,
     /// A member of an array on a disk of which part was cut off lacks no more than what was written meanwhile.
     KeepCutOff,
-    /// A volume that was taken out of use keeps its disks while they are opened anew.
+    /// A volume that was taken out of use is not closed, and keeps its disks.
     KeepFenced,
 }
 

@@ -10,7 +10,6 @@ use super::known_group::KnownGroup;
 use super::locking::Answering;
 use crate::failures;
 use crate::host::known_disk::KnownDisk;
-use crate::injected_bug::{InjectedBug, has};
 use crate::{Control, PROBE};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -121,10 +120,8 @@ impl Control {
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.closed.clear(); // Whatever holds them is closed, too.
         }
-        if !has(InjectedBug::KeepFenced) {
-            for (volume, home) in self.homes(group, false) {
-                self.retire(group, volume, &home).await; // It may hold its disks still.
-            }
+        for (volume, home) in self.homes(group, false) {
+            self.retire(group, volume, &home).await; // It may hold its disks still.
         }
         for (volume, home) in self.homes(group, true) {
             let closed = home.volume(volume).set_aside();

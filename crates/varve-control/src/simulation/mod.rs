@@ -666,7 +666,7 @@ fn bugs_of_the_control_are_noticed() {
     control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
     control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
     let text = "a volume out of use keeps its disks";
-    control_of(text, Kind::Refused, 1, inject(InjectedBug::KeepFenced));
+    control_of(text, Kind::Refused, 5, inject(InjectedBug::KeepFenced));
     control_of("a mapped volume keeps a lost device", Kind::Away, 1, inject(InjectedBug::KeepDevice));
     let inject = |bug| move |is_in: bool| varve_volume::injected_bug::inject(is_in.then_some(bug));
     control_of("doors hear nothing of lost writes", Kind::Troubles, 3, inject(VolumeBug::HideLoss));
