@@ -5,6 +5,7 @@
 //! the daemon's HTTP interface answers.
 
 mod array;
+pub mod calls;
 mod catalogue;
 mod check;
 mod code;
@@ -29,12 +30,13 @@ pub use nouns::{
     ThinUse, Traffic, VolumeImage,
 };
 pub use requests::{
-    Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
-    Convert, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
-    GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
-    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
-    Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
-    Split, VolumeChange, VolumeCreate,
+    Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Between,
+    ByteRange, Commit, Convert, Deactivate, DryRun, ExportCreate, ExportRemove, Flatten, GroupChange,
+    GroupCreate, GroupExtend, GroupReduce, GroupRestore, InGroup, JobCancel, OfVolume, PhysicalVolumeChange,
+    PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace,
+    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, Timeout, VolumeChange,
+    VolumeCreate,
 };
 pub use status::{DaemonStatus, Event, Problem};
 pub use volume_map::{MapExtent, VolumeMap};
