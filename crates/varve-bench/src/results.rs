@@ -10,7 +10,7 @@ mod overlay;
 pub(crate) use arrays::{ArrayPart, ArrayRow, ProcessorRow};
 pub(crate) use cache_times::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
 pub(crate) use cost::{CostPart, CostRow, Touch};
-pub(crate) use figures::{FigurePart, FigureRow};
+pub(crate) use figures::{FigurePart, FigureRow, put_figures};
 pub(crate) use neighbour::{NeighbourPart, NeighbourRow, put_neighbour};
 pub(crate) use overlay::{OverlayPart, OverlayRow, Taken, put_overlay};
 
@@ -46,13 +46,13 @@ pub(crate) struct Results {
     pub(crate) cache_times: Vec<CacheTimes>,
     /// Creating and removing, one part a world.
     #[serde(default)]
-    pub(crate) management: Vec<ManagementPart>,
+    pub(crate) management: Vec<FigurePart>,
     /// Thin volumes beside thick ones, one part a medium.
     #[serde(default)]
     pub(crate) thin: Vec<ThinPart>,
     /// Pools of many mappings, snapshots and generations, one part a world.
     #[serde(default)]
-    pub(crate) thin_scale: Vec<ManagementPart>,
+    pub(crate) thin_scale: Vec<FigurePart>,
     /// Latency of a volume beside floods on another one, one part a medium.
     #[serde(default)]
     pub(crate) neighbours: Vec<NeighbourPart>,
@@ -319,45 +319,6 @@ impl CacheRow {
     }
 }
 
-/// Creating and removing snapshots in one world.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ManagementPart {
-    /// `memory`, `disk, direct`, `daemon on memory`.
-    pub(crate) world: String,
-    /// What that is, in a sentence.
-    pub(crate) description: String,
-    /// Where it was measured.
-    pub(crate) machine: Machine,
-    /// What was measured.
-    pub(crate) figures: Vec<Figure>,
-}
-
-/// Something with a goal, measured in rounds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Figure {
-    /// What it is.
-    pub(crate) name: String,
-    /// `ms`, or `x` for a ratio.
-    pub(crate) unit: String,
-    /// What it may be at most; nothing if it only tells.
-    pub(crate) goal: Option<f64>,
-    /// One a round.
-    pub(crate) rounds: Vec<f64>,
-}
-
-impl ManagementPart {
-    /// One more round of the figure `name`.
-    pub(crate) fn record(&mut self, name: &str, unit: &str, goal: Option<f64>, value: f64) {
-        match self.figures.iter_mut().find(|figure| figure.name == name) {
-            Some(figure) => figure.rounds.push(value),
-            None => {
-                let (name, unit) = (name.to_owned(), unit.to_owned());
-                self.figures.push(Figure { name, unit, goal, rounds: vec![value] });
-            }
-        }
-    }
-}
-
 /// What layers cost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LayerPart {
@@ -417,11 +378,6 @@ impl Results {
         put(&mut self.thin, |old| old.world == part.world, part.clone());
     }
 
-    /// As [`Results::put_management`], for pools at their limits.
-    pub(crate) fn put_thin_scale(&mut self, part: ManagementPart) {
-        put_figures(&mut self.thin_scale, part);
-    }
-
     /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.
     pub(crate) fn put_nbd(&mut self, mut part: NbdPart) {
         let Some(old) = self.nbd.iter_mut().find(|old| old.medium == part.medium) else {
@@ -453,22 +409,6 @@ impl Results {
     pub(crate) fn put_cache_times(&mut self, part: &CacheTimes) {
         put(&mut self.cache_times, |old| old.world == part.world, part.clone());
     }
-
-    /// As [`Results::put_snapshots`], for what was measured of creating and removing; figures that were not measured
-    /// anew stay.
-    pub(crate) fn put_management(&mut self, part: ManagementPart) {
-        put_figures(&mut self.management, part);
-    }
-}
-
-fn put_figures(parts: &mut Vec<ManagementPart>, mut part: ManagementPart) {
-    let old = parts.iter().find(|old| old.world == part.world);
-    for figure in old.into_iter().flat_map(|old| &old.figures) {
-        if part.figures.iter().all(|new| new.name != figure.name) {
-            part.figures.push(figure.clone());
-        }
-    }
-    put(parts, |old| old.world == part.world, part.clone());
 }
 
 fn put<T>(parts: &mut Vec<T>, is_like: impl Fn(&T) -> bool, part: T) {

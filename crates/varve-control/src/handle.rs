@@ -94,6 +94,7 @@ impl ControlHandle {
         let started = first.spawn(async move |context: Host| {
             let (serving, served) = oneshot::channel();
             let spawner = context.spawner();
+            let memory = Memory::new(&context, state_dir, remembered);
             let control = Rc::new_cyclic(|me| Control {
                 me: me.clone(),
                 context,
@@ -110,7 +111,7 @@ impl ControlHandle {
                 exports: Exports { known: RefCell::default(), doors },
                 jobs: Default::default(),
                 events: crate::status::events::Events::default(),
-                memory: Memory::new(state_dir, remembered),
+                memory,
             });
             spawner.spawn(serve(Rc::clone(&control), spawner.clone(), called, events, served));
             control.start().await

@@ -47,7 +47,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, Health};
 use varve_format::version_of;
-use varve_volume::world::{ArchiveEntry, ArchivedText};
+use varve_volume::world::ArchivedText;
 use varve_volume::{Host, ShardHandle};
 
 /// How long a disk may take for a small read before it counts as silent.
@@ -93,7 +93,7 @@ impl Control {
         DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            started: self.life.started.get(),
+            started: self.life.started.get().unwrap_or_default(),
             shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
             io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
             state_dir: self.memory.state_dir.display().to_string(),
@@ -118,7 +118,7 @@ impl Control {
             pools: self.list_pools(None).await?,
             exports: self.list_exports().await?,
             arena: self.context.arena().usage(),
-            jobs_running: self.jobs.list.list().iter().filter(|job| running(job)).count() as u64,
+            jobs_running: self.jobs.list.all().iter().filter(|job| running(job)).count() as u64,
         })
     }
 
@@ -161,61 +161,8 @@ impl Control {
             let version = version_of(group, sequence, None, &text);
             known.undecided.is_none().then_some(ArchivedText { name, sequence, version, text })
         });
-        let Ok(Some(text)) = found else { return };
-        if self.memory.archive.last.borrow_mut().insert(group, text.version) != Some(text.version) {
-            self.memory.archive.push(ArchiveEntry { group, date: self.now(), text: Some(text) });
-            self.write_archive_soon();
-        }
-    }
-
-    /// The texts of a group that was removed are kept for a while only.
-    fn archive_removal(&self, group: Uuid) {
-        self.memory.archive.last.borrow_mut().remove(&group);
-        self.memory.archive.push(ArchiveEntry { group, date: self.now(), text: None });
-        self.write_archive_soon();
-    }
-
-    fn write_archive_soon(&self) {
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            if let Some(control) = me.upgrade() {
-                control.write_archive().await;
-            }
-        });
-    }
-
-    /// Tries again what failed, unless that is under way.
-    fn retry_archive(&self) {
-        if self.memory.archive.failure.borrow().is_some() && self.memory.archive.writing.try_lock().is_some()
-        {
-            self.write_archive_soon();
-        }
-    }
-
-    /// Writes what waits, until something fails.
-    async fn write_archive(&self) {
-        let _alone = self.memory.archive.writing.lock().await; // ARCHIVE2
-        loop {
-            let Some(entry) = self.memory.archive.waiting.borrow().front().cloned() else { return };
-            let next = entry.clone();
-            let written =
-                self.context.files_at(&self.memory.state_dir, move |files| files.archive(&next)).await;
-            let written = written
-                .and_then(|written| written.map_err(|error| state_unusable(&self.memory.state_dir, &error)));
-            let failure = written.err();
-            let has_failed = failure.is_some();
-            let before = self.memory.archive.failure.replace(failure.clone());
-            if let Some(failure) = failure.filter(|failure| before.as_ref() != Some(failure)) {
-                tracing::warn!(group = %entry.group, %failure, "the text of a group could not be archived");
-            }
-            if has_failed {
-                return;
-            }
-            // While it was written the front may have been dropped.
-            let mut waiting = self.memory.archive.waiting.borrow_mut();
-            if waiting.front() == Some(&entry) {
-                waiting.pop_front();
-            }
+        if let Ok(Some(text)) = found {
+            self.memory.archive.keep(group, text);
         }
     }
 

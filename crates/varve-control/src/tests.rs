@@ -25,6 +25,7 @@ use varve_volume::opened::quota::CacheQuota;
 use varve_volume::{DoorOf, ShardContext};
 
 mod archive;
+mod converge;
 mod conversions;
 mod failed_targets;
 mod identity;
@@ -175,6 +176,13 @@ async fn make_volume(control: &Control, name: &str, pool: Option<&str>, origin: 
 async fn make_snapshot(control: &Control, name: &str) {
     let request = SnapshotCreate { names: vec![name.into()], read_only: true, ..Default::default() };
     control.create_snapshots(request).await.expect("there is space");
+}
+
+/// Brings what is served of a group to what its text says.
+async fn converge(control: &Control, group: &str) {
+    let group = control.find_group(group).expect("it is there");
+    let _lock = control.lock_group(group).await;
+    control.converge(group).await;
 }
 
 /// Waits for the end of a job, which must be a good one.

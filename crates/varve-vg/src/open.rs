@@ -6,8 +6,8 @@
 //! - Before a group is used it is *reconciled*: disks that lag behind are brought forward, what was read is made durable,
 //!   and a version that marks absent disks missing, and takes back those that returned, is acknowledged.
 //! - A disk joins with its ring read, and then ring and label written, before the others hear of it. One that leaves gets the
-//!   version without it before them, and its label is cleared after: so it never goes on alone, as a disk of the group, when
-//!   that version counts.
+//!   version without it before them, so it never goes on alone, as a disk of the group, when that version counts. Its label is cleared
+//!   once that version is acknowledged, after a crash too: else another version may count, which lists it.
 //!
 //! Invariants:
 //! - OPEN1. Nothing is written before [`OpenGroup::reconcile`], and no change made.
@@ -19,7 +19,7 @@ mod member;
 mod messages;
 mod returned;
 
-use member::{Lookup, Member, leaves_numbers};
+use member::{Lookup, Member, leaves_numbers, relabel};
 pub use messages::{Absent, CommitError, Note};
 
 use crate::disks::disk::{Disk, Reading};
@@ -125,10 +125,11 @@ impl OpenGroup {
             ReplicaState::Stale => self.notes.push(Note::Stale { path, holds, newest }),
             ReplicaState::Removed => self.notes.push(Note::Removed { path, group: self.group.name().into() }),
         }
-        // A disk that leaves the group when the crash comes holds this version or the one before; its label is still to be cleared.
-        let last = [Some(self.slot.version()), self.slot.previous];
-        let leaving = newest_slot.is_some_and(|placed| last.contains(&Some(placed.version)));
-        if replica_state == ReplicaState::Removed && !leaving {
+        // A disk that a commit removes holds the version without it: after a crash its label is still to be cleared.
+        let knows =
+            |text: &str| Group::from_text(text).is_ok_and(|group| group.pv_by_id(replica.pv).is_none());
+        let is_leaving = newest_slot.is_some_and(|placed| knows(&placed.slot.text));
+        if replica_state == ReplicaState::Removed && !is_leaving {
             return;
         }
         let disks = if replica_state == ReplicaState::Stale { &mut self.stale } else { &mut self.members };
@@ -252,12 +253,15 @@ impl OpenGroup {
         // The disks' labels say how long their rings are, and a ring may be shorter than when the version was made.
         self.check_length(&self.group, self.slot.text.len(), &[])?;
         self.bring_forward().await?;
-        self.mend_labels().await?;
+        let leaving: Vec<Member> =
+            self.members.extract_if(.., |member| member.replica_state == ReplicaState::Removed).collect();
+        let labelled = relabel(&mut self.members, Some(self.group.id()), &self.arena).await;
+        self.finish_writes(labelled)?;
         self.mend_tails().await;
         self.try_returned().await;
         self.state = State::Reconciled;
         if has(InjectedBug::ForgetMissing) {
-            return Ok(());
+            return self.clear_labels(leaving).await;
         }
         let superseded: Vec<Uuid> = self.with_newer_slots().map(|member| member.pv).collect();
         let missing = [missing, superseded.clone()].concat();
@@ -265,6 +269,7 @@ impl OpenGroup {
         if !missing.is_empty() || !returned.is_empty() {
             self.record(missing, returned, stamp).await?;
         }
+        self.clear_labels(leaving).await?;
         if !superseded.is_empty() {
             self.record(Vec::new(), superseded, stamp).await?;
         }
@@ -327,19 +332,14 @@ impl OpenGroup {
         Slot { pv, ..self.slot.clone() }
     }
 
-    /// Writes labels that are worn, do not know the group yet, or know it still.
-    async fn mend_labels(&mut self) -> Result<(), CommitError> {
-        let (vg, arena) = (self.group.id(), self.arena.clone());
-        let work = self.members.iter_mut().map(|member| async {
-            let wanted = (member.replica_state != ReplicaState::Removed).then_some(vg);
-            let sound = !member.label_worn && member.label.vg == wanted;
-            let done = if sound { Ok(()) } else { member.relabel(wanted, &arena).await };
-            done.map_err(|error| (member.disk.path.clone(), error))
-        });
-        let results = join_all(work).await;
-        self.finish_writes(results)?;
-        self.members.retain(|member| member.replica_state != ReplicaState::Removed);
-        Ok(())
+    /// Clears the labels of disks that have left, once the version without them is acknowledged.
+    async fn clear_labels(&mut self, mut leaving: Vec<Member>) -> Result<(), CommitError> {
+        assert!(
+            leaving.iter().all(|member| self.group.pv_by_id(member.pv).is_none()),
+            "OPEN3: they have left"
+        );
+        let results = relabel(&mut leaving, None, &self.arena).await;
+        self.finish_writes(results)
     }
 
     /// Makes the change that `plan` describes. `joining` are the disks that it adds.
@@ -430,11 +430,7 @@ impl OpenGroup {
         let mut joining = joining;
         let mut results = join_all(joining.iter_mut().map(|member| member.write(slot, next, &arena))).await;
         if results.iter().all(Result::is_ok) {
-            let labels = joining.iter_mut().map(|member| async {
-                let done = member.relabel(Some(slot.vg), &arena).await;
-                done.map_err(|error| (member.disk.path.clone(), error))
-            });
-            results.extend(join_all(labels).await);
+            results.extend(relabel(&mut joining, Some(slot.vg), &arena).await);
         }
         if results.iter().any(Result::is_err) {
             return results;
@@ -450,11 +446,8 @@ impl OpenGroup {
         let staying = others.into_iter().filter(|member| next.counts_on(member.pv));
         results.extend(join_all(staying.map(|member| member.write(slot, next, &arena))).await);
         if results.iter().all(Result::is_ok) {
-            for member in leaving {
-                member.replica_state = ReplicaState::Removed;
-                let done = member.relabel(None, &arena).await;
-                results.push(done.map_err(|error| (member.disk.path.clone(), error)));
-            }
+            leaving.iter_mut().for_each(|member| member.replica_state = ReplicaState::Removed);
+            results.extend(relabel(leaving, None, &arena).await);
         }
         self.members.extend(joining);
         results

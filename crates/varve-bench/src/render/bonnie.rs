@@ -2,7 +2,7 @@
 
 use crate::report::plot::{Curve, curves};
 use crate::report::stats::median;
-use crate::report::table::{Table, dash, short, spread};
+use crate::report::table::{Table, dash, note, short, spread};
 use crate::report::verdict::snapshot_ratio;
 use crate::results::{Results, SnapshotSeries};
 use crate::tables::snapshot::bonnie::COUNTS;
@@ -33,12 +33,10 @@ pub(super) fn text(results: &Results) -> String {
          byte, its blocks of 8 KiB are read, changed and written back, it is written anew in blocks, read byte by byte \
          and in blocks, and 2000 blocks are read at random, each tenth of them written back. Throughput as a ratio to \
          that without snapshots; what is written is flushed, and what is read is in no cache of the filesystem.\n\n\
-         ![Throughput over the number of snapshots](plots/bonnie.svg)\n\n{}- *{}*: {}; {}\n- *2006*: bonnie's writes, as \
+         ![Throughput over the number of snapshots](plots/bonnie.svg)\n\n{}{}- *2006*: bonnie's writes, as \
          they were reported on dm-devel\n\n",
         table.finish(),
-        part.world,
-        part.description,
-        part.machine.line()
+        note(&part.world, &part.description, &part.machine)
     )
 }
 

@@ -81,10 +81,7 @@ pub(super) fn pictures(results: &Results) -> Vec<(String, String)> {
     let Some(part) = &results.costs else { return Vec::new() };
     let drawn = |row: &&CostRow| DRAWN.contains(&row.snapshots);
     let bar = |row: &CostRow| {
-        let goal = goal(row).map(|goal| {
-            let (Goal::AtLeast(limit) | Goal::AtMost(limit)) = goal;
-            (limit, goal.holds(row.ratio))
-        });
+        let goal = goal(row).map(|goal| (goal.limit(), goal.holds(row.ratio)));
         let ratio = Summary { median: row.ratio, lowest: row.ratio, highest: row.ratio };
         Bar { label: name(row), ratio, goal, others: peer(row).into_iter().collect() }
     };

@@ -1,14 +1,14 @@
 //! What holds and what misses, before any table.
 
-use crate::report::stats::{Summary, median};
+use crate::report::stats::median;
 use crate::report::table::{Table, dash};
 use crate::report::verdict::{
     CACHE_GOAL, DISTANCE_GOAL, Goal, METADATA_GOAL_BYTES, NEIGHBOUR_GOAL, NEIGHBOUR_P99_GOAL_MS,
     SNAPSHOT_GOALS, judge, snapshot_ratio,
 };
 use crate::results::{
-    CacheTimes, FigurePart, ManagementPart, NbdPart, NbdRow, NeighbourPart, OverlayPart, Results,
-    SnapshotPart, ThinPart,
+    CacheTimes, FigurePart, FigureRow, NbdPart, NbdRow, NeighbourPart, OverlayPart, Results, SnapshotPart,
+    ThinPart,
 };
 
 /// One goal in one place.
@@ -31,18 +31,16 @@ pub(super) fn text(results: &Results) -> String {
     lines.extend(cache_lines(results));
     lines.extend(results.cache_times.iter().map(cache_times_line));
     let managed = "snapshots are created and removed in the time allowed";
-    lines.extend(results.management.iter().map(|part| figures_line(managed, part)));
+    lines.extend(results.management.iter().map(|part| figure_line(managed, part, with_limit)));
     lines.extend(results.thin.iter().map(thin_line));
     let scale = "pools of 10 M mappings, 10,000 snapshots, 1000 generations: within what is allowed";
-    lines.extend(results.thin_scale.iter().map(|part| figures_line(scale, part)));
+    lines.extend(results.thin_scale.iter().map(|part| figure_line(scale, part, with_limit)));
     lines.extend(array_line(results));
-    let work = |part| {
-        figure_line("arrays rebuild, move and convert, and clients notice little", "virtual time", part)
-    };
-    lines.extend(results.array_work.as_ref().map(work));
-    let images =
-        |part| figure_line("qcow2 images beside QEMU, mapped volumes beside linear ones", "memory", part);
-    lines.extend(results.images.as_ref().map(images));
+    let name = |row: &FigureRow| row.name.clone();
+    let work = "arrays rebuild, move and convert, and clients notice little";
+    lines.extend(results.array_work.iter().map(|part| figure_line(work, part, name)));
+    let images = "qcow2 images beside QEMU, mapped volumes beside linear ones";
+    lines.extend(results.images.iter().map(|part| figure_line(images, part, name)));
     lines.extend(layer_line(results));
     let mut table = Table::new(&["goal", "where", "holds", "misses"]);
     for line in lines.iter().filter(|line| line.held + line.missed.len() > 0) {
@@ -142,14 +140,20 @@ fn array_line(results: &Results) -> Option<Line> {
     Some(line)
 }
 
-fn figure_line(goal: &str, place: &str, part: &FigurePart) -> Line {
-    let mut line = Line::new(goal.to_owned(), place);
-    for row in &part.rows {
+fn figure_line(goal: &str, part: &FigurePart, label: fn(&FigureRow) -> String) -> Line {
+    let mut line = Line::new(goal.to_owned(), &part.world);
+    for row in part.rows.iter().filter(|row| !row.rounds.is_empty()) {
         if let Some(goal) = row.goal {
-            line.judge(goal, super::figures::median(row), &row.name);
+            line.judge(goal, super::figures::median(row), &label(row));
         }
     }
     line
+}
+
+/// A figure with its limit, as one in a unit of its own is called where it misses.
+fn with_limit(row: &FigureRow) -> String {
+    let limit = row.goal.map_or(f64::NAN, |goal| goal.limit());
+    format!("{} ({} {limit})", row.name, row.unit)
 }
 
 fn snapshot_lines(part: &SnapshotPart) -> Vec<Line> {
@@ -221,16 +225,6 @@ fn thin_line(part: &ThinPart) -> Line {
     for row in &part.rows {
         if let Some(ratio) = super::thin::judged(row) {
             line.judge(Goal::AtLeast(row.goal), ratio.median, &super::thin::name(row));
-        }
-    }
-    line
-}
-
-fn figures_line(goal: &str, part: &ManagementPart) -> Line {
-    let mut line = Line::new(goal.to_owned(), &part.world);
-    for figure in &part.figures {
-        if let (Some(goal), Some(it)) = (figure.goal, Summary::of(&figure.rounds)) {
-            line.judge(Goal::AtMost(goal), it.median, &format!("{} ({} {goal})", figure.name, figure.unit));
         }
     }
     line

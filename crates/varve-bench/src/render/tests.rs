@@ -6,9 +6,9 @@ use crate::machine::Machine;
 use crate::report::verdict::Goal;
 use crate::results::{
     ArrayPart, ArrayRow, CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow,
-    FigurePart, Layer, LayerPart, ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow,
-    OverlayPart, OverlayRow, ProcessorRow, Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, Taken,
-    ThinPart, ThinRival, ThinRow, Touch,
+    FigurePart, Layer, LayerPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow, OverlayPart,
+    OverlayRow, ProcessorRow, Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, Taken, ThinPart,
+    ThinRival, ThinRow, Touch,
 };
 use crate::tables::snapshot::{cache, cache_times, distance};
 use crate::work::Work;
@@ -329,16 +329,20 @@ fn cache_times() -> CacheTimes {
     CacheTimes { world: "disk, direct".to_owned(), description, rows, ..CacheTimes::default() }
 }
 
-fn management() -> ManagementPart {
-    let mut part = ManagementPart {
+fn management() -> FigurePart {
+    let mut part = FigurePart {
         world: "engine, memory".to_owned(),
         description: "invented".to_owned(),
-        machine: Machine::default(),
-        figures: Vec::new(),
+        ..FigurePart::default()
     };
     for round in [1.0, 1.5, 9.0] {
-        part.record("snap create, median", "ms", Some(2.0), round);
-        part.record("origin write p99 while 1 M entries are deleted", "x", Some(1.5), round * 2.0);
+        part.record("snap create, median", "ms", Some(Goal::AtMost(2.0)), round);
+        part.record(
+            "origin write p99 while 1 M entries are deleted",
+            "x",
+            Some(Goal::AtMost(1.5)),
+            round * 2.0,
+        );
         part.record("writes", "ms", None, round);
     }
     part
@@ -418,4 +422,26 @@ fn a_page_and_its_pictures_are_written() {
         assert!(fs::read_to_string(plots.join(name)).expect("a picture").ends_with("</svg>\n"));
     }
     render(&Results::default(), &page, &plots).expect("an empty page");
+}
+
+#[test]
+fn the_page_and_its_pictures_are_those_of_the_checked_in_figures() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let results = Results::load(&docs.join("plots/results.json")).expect("the figures");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (page, plots) = (directory.path().join("benchmarks.md"), directory.path().join("plots"));
+    render(&results, &page, &plots).expect("a page");
+    let is_like = |rendered: &Path, kept: &Path| {
+        let [rendered, kept] = [rendered, kept].map(|path| fs::read_to_string(path).expect("a text"));
+        let lines = rendered.lines().zip(kept.lines()).find(|(new, old)| new != old);
+        assert!(rendered == kept, "`varve-bench render` changes this page: {lines:#?}");
+    };
+    is_like(&page, &docs.join("benchmarks.md"));
+    let names = |plots: &Path| -> std::collections::BTreeSet<_> {
+        let entries = fs::read_dir(plots).expect("a directory").map(|entry| entry.expect("an entry").path());
+        let pictures = entries.filter(|path| path.extension().is_some_and(|kind| kind == "svg"));
+        pictures.map(|path| path.file_name().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&plots), names(&docs.join("plots")));
+    names(&plots).iter().for_each(|name| is_like(&plots.join(name), &docs.join("plots").join(name)));
 }

@@ -1,9 +1,8 @@
 //! Thin volumes beside thick ones.
 
-use super::management;
-use crate::machine::Machine;
+use super::figures;
 use crate::report::stats::{Summary, median, ratio};
-use crate::report::table::{Table, dash, short, spread_fine};
+use crate::report::table::{Table, dash, note, short, spread_fine};
 use crate::report::verdict::Goal;
 use crate::results::{Results, ThinRival, ThinRow};
 use crate::tables::pools::thin_rivals::Rival;
@@ -71,30 +70,17 @@ fn volumes(results: &Results) -> String {
     text
 }
 
-fn note(world: &str, description: &str, machine: &Machine) -> String {
-    format!("- *{world}*: {description}; {}\n", machine.line())
-}
-
 /// Pools of many mappings, snapshots and generations.
 fn scale(results: &Results) -> String {
     if results.thin_scale.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["where, what", "median", "spread", "goal", "verdict"]);
-    for part in &results.thin_scale {
-        part.figures.iter().for_each(|figure| table.row(&management::row(&part.world, figure)));
-    }
-    let mut text = format!(
+    format!(
         "### Pools at their limits\n\nThe mappings are parts of 4 KiB of which no two are neighbours; activation ends \
-         with the first read; a removal ends when its space is free.\n\n{}",
-        table.finish()
-    );
-    results
-        .thin_scale
-        .iter()
-        .for_each(|part| text.push_str(&note(&part.world, &part.description, &part.machine)));
-    text.push('\n');
-    text
+         with the first read; a removal ends when its space is free.\n\n{}{}",
+        figures::table_by_world(&results.thin_scale),
+        figures::notes(&results.thin_scale)
+    )
 }
 
 /// What is measured.

@@ -21,9 +21,15 @@ impl Goal {
         }
     }
 
+    /// The figure that it names.
+    pub(crate) fn limit(self) -> f64 {
+        let (Goal::AtLeast(limit) | Goal::AtMost(limit)) = self;
+        limit
+    }
+
     /// `holds`, or by how much of the goal it is missed.
     pub(crate) fn judged(self, value: f64) -> String {
-        let (Goal::AtLeast(goal) | Goal::AtMost(goal)) = self;
+        let goal = self.limit();
         match (value.is_finite(), self.holds(value)) {
             (false, _) => crate::report::table::dash(),
             (_, true) => "holds".to_owned(),

@@ -1,5 +1,6 @@
 //! Tables and figures as Markdown.
 
+use crate::machine::Machine;
 use crate::report::stats::Summary;
 
 /// A table in the making.
@@ -43,6 +44,11 @@ pub(crate) fn spread_fine(summary: Option<Summary>, exact: bool) -> String {
         Some(Summary { median, lowest, highest }) => format!("{median:.3} ({lowest:.3} to {highest:.3})"),
         None => dash(),
     }
+}
+
+/// A line below a table: what the rows of one world were measured on.
+pub(crate) fn note(world: &str, description: &str, machine: &Machine) -> String {
+    format!("- *{world}*: {description}; {}\n", machine.line())
 }
 
 /// What stands where there is no figure.

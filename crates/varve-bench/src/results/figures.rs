@@ -1,4 +1,4 @@
-//! Figures with goals of both directions, raw: of what arrays do beside requests, of images and mappers.
+//! Figures with goals of both directions, raw: the record of whatever is measured once a round and has a name and a unit.
 
 use crate::machine::Machine;
 use crate::report::goal::Goal;
@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Figures that were measured together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct FigurePart {
+    /// `memory`, `virtual time`, `engine, memory`.
+    pub(crate) world: String,
     /// What they were measured on, in a sentence.
     pub(crate) description: String,
     /// Where it was measured.
@@ -29,6 +31,12 @@ pub(crate) struct FigureRow {
 }
 
 impl FigurePart {
+    /// A part without figures, to be measured on this machine.
+    pub(crate) fn empty(world: impl Into<String>, description: impl Into<String>) -> Self {
+        let (world, description) = (world.into(), description.into());
+        Self { world, description, machine: Machine::look(), rows: Vec::new() }
+    }
+
     /// One more round of the figure `name`.
     pub(crate) fn record(&mut self, name: &str, unit: &str, goal: Option<Goal>, value: f64) {
         match self.rows.iter_mut().find(|row| row.name == name) {
@@ -41,12 +49,22 @@ impl FigurePart {
     }
 
     /// Puts in the rows of `old` that were not measured anew.
-    pub(crate) fn keep_rows_of(&mut self, old: Option<FigurePart>) {
-        for row in old.into_iter().flat_map(|old| old.rows) {
+    pub(crate) fn keep_rows_of(&mut self, old: Option<&FigurePart>) {
+        for row in old.into_iter().flat_map(|old| &old.rows) {
             if self.rows.iter().all(|new| new.name != row.name) {
-                self.rows.push(row);
+                self.rows.push(row.clone());
             }
         }
+    }
+}
+
+/// Puts `part` where an older one of the same world was, or at the end; figures that were not measured anew stay.
+pub(crate) fn put_figures(parts: &mut Vec<FigurePart>, mut part: FigurePart) {
+    let old = parts.iter_mut().find(|old| old.world == part.world);
+    part.keep_rows_of(old.as_deref());
+    match old {
+        Some(old) => *old = part,
+        None => parts.push(part),
     }
 }
 
@@ -61,8 +79,10 @@ mod tests {
         old.record("b", "x", Some(Goal::AtLeast(0.5)), 2.0);
         new.record("a", "x", None, 3.0);
         new.record("a", "x", None, 4.0);
-        new.keep_rows_of(Some(old));
-        let rows: Vec<_> = new.rows.iter().map(|row| (row.name.as_str(), row.rounds.clone())).collect();
+        let mut parts = vec![old, FigurePart { world: "another".to_owned(), ..FigurePart::default() }];
+        put_figures(&mut parts, new);
+        assert_eq!(parts.len(), 2);
+        let rows: Vec<_> = parts[0].rows.iter().map(|row| (row.name.as_str(), row.rounds.clone())).collect();
         assert_eq!(rows, [("a", vec![3.0, 4.0]), ("b", vec![2.0])]);
     }
 }

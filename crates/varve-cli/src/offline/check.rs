@@ -27,10 +27,25 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<Answer, Failure> {
 
 /// What a check of the disks at `paths` finds.
 pub(super) fn look(paths: &[PathBuf]) -> Result<Check, Failure> {
-    let panic = std::env::var_os("VARVE_INJECT_PANIC");
-    fault::inject(Injections { panic, ..Injections::default() });
-    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    with_disks(paths, Access::ReadOnly, async move |context, disks| walk(&context, disks, &names).await)?
+    with_disks(paths, Access::ReadOnly, async move |context, disks| {
+        walk(&context, &Surveyed::of(disks, &context.arena()).await).await
+    })?
+}
+
+/// What disks say of themselves and of their groups.
+pub(super) struct Surveyed {
+    pub(super) disks: Vec<Disk>,
+    /// The labels that are lost and can be made again, with the places of their disks.
+    pub(super) lost: Vec<(usize, FoundLabel)>,
+    pub(super) survey: Survey,
+}
+
+impl Surveyed {
+    pub(super) async fn of(disks: Vec<Disk>, arena: &Arena) -> Self {
+        let lost = find_labels(&disks, absolute, arena).await;
+        let survey = scan(disks.clone(), arena).await;
+        Self { disks, lost, survey }
+    }
 }
 
 /// The exit code that says whether something is damaged.
@@ -38,12 +53,12 @@ pub(super) fn exit(check: &Check) -> Exit {
     if check.clean { Exit::Ok } else { Exit::NeedsRepair }
 }
 
-async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Result<Check, Failure> {
-    let arena = context.arena();
-    let lost = find_labels(&disks, absolute, &arena).await;
-    let lost: Vec<(String, FoundLabel)> =
-        lost.into_iter().map(|(place, found)| (disks[place].path.clone(), found)).collect();
-    let survey = scan(disks, &arena).await;
+/// What a check finds on disks that were surveyed.
+pub(super) async fn walk(context: &ShardContext, surveyed: &Surveyed) -> Result<Check, Failure> {
+    let panic = std::env::var_os("VARVE_INJECT_PANIC");
+    fault::inject(Injections { panic, ..Injections::default() });
+    let Surveyed { disks, lost, survey } = surveyed;
+    let names: Vec<&str> = disks.iter().map(|disk| disk.path.as_str()).collect();
     let unlabelled =
         |problem: &DiskProblem| matches!(problem, DiskProblem::Read { problem: ReadProblem::NoLabel, .. });
     if !survey.problems.is_empty()
@@ -60,7 +75,7 @@ async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Res
     }
     let mut check = Check {
         clean: true,
-        disks: names.iter().map(|name| checked(name, &survey, &lost)).collect(),
+        disks: names.iter().map(|name| checked(name, surveyed)).collect(),
         findings: Vec::new(),
     };
     for refused in &survey.refused {
@@ -108,7 +123,7 @@ async fn contents(context: &ShardContext, open: &OpenGroup, volume: &LogicalVolu
     }
 }
 
-fn checked(path: &str, survey: &Survey, lost: &[(String, FoundLabel)]) -> CheckedDisk {
+fn checked(path: &str, Surveyed { disks, lost, survey }: &Surveyed) -> CheckedDisk {
     let mut disk = CheckedDisk { path: path.to_owned(), id: None, group: None, findings: Vec::new() };
     for open in &survey.groups {
         let member = open.group().physical_volumes().iter().find(|member| open.path(member.id) == Some(path));
@@ -124,7 +139,7 @@ fn checked(path: &str, survey: &Survey, lost: &[(String, FoundLabel)]) -> Checke
         DiskProblem::Duplicate { paths, .. } => paths.iter().any(|other| other == path),
     });
     disk.findings = concerned.map(|problem| damaged("label", problem.to_string())).collect();
-    let lost = lost.iter().filter(|(other, _)| other == path);
+    let lost = lost.iter().filter(|(place, _)| disks[*place].path == path);
     disk.findings.extend(lost.map(|(_, found)| lost_label(path, found)));
     disk
 }

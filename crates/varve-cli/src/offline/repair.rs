@@ -1,13 +1,13 @@
 //! `varve repair` of groups: labels made anew, worn copies and disks that lag behind brought to what the group says.
 
-use super::check::{exit, look, text};
+use super::check::{Surveyed, exit, look, text, walk};
 use super::disks::{absolute, with_disks};
 use super::{archive, consent, new_store};
 use crate::answer::Answer;
 use crate::grammar::RepairOptions;
 use crate::table;
 use std::path::PathBuf;
-use varve_api::{Code, Failure, Plan};
+use varve_api::{Check, Code, Failure, Plan};
 use varve_block::{Access, Arena, IoError};
 use varve_os::ShardContext;
 use varve_vg::disks::create::signature;
@@ -20,26 +20,12 @@ pub(crate) fn repair(options: &RepairOptions, json: bool) -> Result<Answer, Fail
         return new_store::repair(&options.paths, store, options.destroy, json);
     }
     let paths = &options.paths;
-    let steps = with_disks(paths, Access::ReadOnly, async move |context, disks| plan(&context, disks).await)?;
-    if steps.is_empty() {
-        let archived = archive::restores(paths, options.state.as_deref())?;
-        let check = look(paths).map_err(|failure| match &archived {
-            Some(archived) if failure.code == Code::NotPhysicalVolume => failure.help(archived.help()),
-            _ => failure,
-        })?;
-        let end = match (check.clean, &archived) {
-            (true, _) => "there is nothing to mend".to_owned(),
-            (false, Some(archived)) => {
-                format!("what these disks hold mends none of it, but the archive does: {}", archived.help())
-            }
-            (false, None) => {
-                "what these disks hold mends none of it; varve vg reduce VG --missing gives up a lost disk"
-                    .to_owned()
-            }
-        };
-        let said = format!("{}\n{end}", text(&check));
-        return Ok(Answer::new(&check, said).exit(exit(&check)));
-    }
+    let steps = match with_disks(paths, Access::ReadOnly, async move |context, disks| {
+        plan(&context, Surveyed::of(disks, &context.arena()).await).await
+    })? {
+        Planned::Steps(steps) => steps,
+        Planned::Nothing(check) => return not_mended(options, check),
+    };
     let plan = Plan::of_steps(steps);
     if options.destroy.dry_run {
         return Ok(Answer::new(&plan, table::plan(&plan)));
@@ -52,18 +38,49 @@ pub(crate) fn repair(options: &RepairOptions, json: bool) -> Result<Answer, Fail
     Ok(Answer::new(&check, said).exit(exit(&check)))
 }
 
-/// What would be done, in sentences that begin with "would"; nothing is written.
-async fn plan(context: &ShardContext, disks: Vec<Disk>) -> Vec<String> {
+/// What a repair would do.
+enum Planned {
+    /// In sentences that begin with "would".
+    Steps(Vec<String>),
+    /// What a check finds where there is nothing to do.
+    Nothing(Result<Check, Failure>),
+}
+
+/// Decides what to do; nothing is written.
+async fn plan(context: &ShardContext, surveyed: Surveyed) -> Planned {
     let arena = context.arena();
     let mut steps = Vec::new();
-    for (place, found) in find_labels(&disks, absolute, &arena).await {
-        steps.push(format!("would {}", relabelling(&disks[place], &found, &arena).await));
+    for (place, found) in &surveyed.lost {
+        steps.push(format!("would {}", relabelling(&surveyed.disks[*place], found, &arena).await));
     }
-    for open in &scan(disks, &arena).await.groups {
+    for open in &surveyed.survey.groups {
         let notes = mendable(open).await.into_iter();
         steps.extend(notes.map(|note| format!("would mend group {}: {note}", open.group().name())));
     }
-    steps
+    if steps.is_empty() { Planned::Nothing(walk(context, &surveyed).await) } else { Planned::Steps(steps) }
+}
+
+/// Shows what was checked and can not be mended by what the disks hold; of damage, whether the archive mends it.
+fn not_mended(options: &RepairOptions, check: Result<Check, Failure>) -> Result<Answer, Failure> {
+    let restores = || archive::restores(&options.paths, options.state.as_deref());
+    let check = match check {
+        Err(failure) if failure.code == Code::NotPhysicalVolume => {
+            return Err(match restores()? {
+                Some(archived) => failure.help(archived.help()),
+                None => failure,
+            });
+        }
+        check => check?,
+    };
+    let end = if check.clean {
+        "there is nothing to mend".to_owned()
+    } else if let Some(archived) = restores()? {
+        format!("what these disks hold mends none of it, but the archive does: {}", archived.help())
+    } else {
+        "what these disks hold mends none of it; varve vg reduce VG --missing gives up a lost disk".to_owned()
+    };
+    let said = format!("{}\n{end}", text(&check));
+    Ok(Answer::new(&check, said).exit(exit(&check)))
 }
 
 /// Does it, and says what was done.

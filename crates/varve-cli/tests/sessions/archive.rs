@@ -124,3 +124,23 @@ fn a_state_directory_that_cannot_be_written_fails_no_command() {
     assert!(found[0].starts_with("data-2-") && found[1].starts_with("data-3-"), "{found:?}");
     world.ok("status --check");
 }
+
+#[test]
+fn the_archive_is_asked_only_when_disks_say_too_little() {
+    let mut world = World::started();
+    world.ok("pv create d1 d2 --size 64M");
+    world.ok("vg create data d1 d2");
+    assert_eq!(world.stop(), Some(0));
+    // A folder where a text is to be.
+    std::fs::create_dir_all(world.path("other/archive/group/data-1-00000000.vg")).expect("a new folder");
+    let sound = world.run("repair d1 d2 --state other -y");
+    assert_eq!((sound.exit, sound.stderr.as_str()), (0, ""), "{}", sound.stdout);
+    assert!(sound.stdout.ends_with("nothing is damaged\nthere is nothing to mend\n"), "{}", sound.stdout);
+    ["d1", "d2"].iter().for_each(|disk| lose_ends(&world, disk));
+    let lost = world.run("repair d1 d2 --state other -y");
+    assert!(
+        lost.exit == 3 && lost.stderr.contains("the archive of groups cannot be read"),
+        "{}",
+        lost.stderr
+    );
+}

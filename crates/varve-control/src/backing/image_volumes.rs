@@ -270,14 +270,11 @@ impl Control {
 
     /// Takes a volume that was set aside into use again; its doors go on.
     pub(crate) async fn bring_back(&self, located: &LocatedVolume) -> Result<(), Failure> {
-        self.activate_group(located.group).await;
+        self.converge(located.group).await;
         for shard in &self.shards {
             let resumed = shard.resume_doors().await;
             resumed.map_err(failures::gone)?;
         }
-        self.lead_files(located.group).await;
-        // One that was to come back meanwhile, as after a restart, found nothing to serve.
-        self.restore_exports(self.context.clock().now()).await;
         Ok(())
     }
 }

@@ -240,7 +240,8 @@ impl Control {
         for (group, name, path) in self.images_not_agreed() {
             self.event(&path, &format!("agreed to as {} of group {name}", what(&path)));
             self.agree_to_image(group, &path).await?;
-            self.activate_group(group).await;
+            let _lock = self.lock_group(group).await;
+            self.converge(group).await;
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume, VolumeChange};
 use varve_format::format_exact_date;
 use varve_vg::Change;
-use varve_vg::model::{Layout, LogicalVolume};
+use varve_vg::model::{ImageFormat, Layout, LogicalVolume};
 use varve_vg::names::VolumeName;
 
 /// The image of a volume.
@@ -43,7 +43,7 @@ enum Left {
     Then,
     /// It was last written at another time, in nanoseconds since 1970.
     Otherwise { left: u64, now: u64 },
-    /// The same, of a volume that has snapshots (LEFT1).
+    /// It was last written at another time, and the volume has snapshots (LEFT1).
     Shared(Failure),
     /// One of the times is not known.
     Unknown,
@@ -99,16 +99,6 @@ impl Control {
         })
     }
 
-    /// Leads a volume to the place `to`, at which its image is now.
-    pub(crate) async fn follow_image(
-        &self,
-        name: &VolumeName,
-        to: &str,
-        request: &VolumeChange,
-    ) -> Result<Changed<ShownVolume>, Failure> {
-        follow(self, name, &self.find_any_volume(name)?, to, request).await
-    }
-
     /// A volume is gone, or its image is in use.
     pub(crate) fn forget_left(&self, volume: Uuid) {
         self.memory.remembered.borrow_mut().left_images.remove(&volume);
@@ -118,118 +108,112 @@ impl Control {
         let place = Path::new(path).to_owned();
         self.at_path(Path::new(path), move |files| files.modified_ns(&place)).await
     }
+
+    /// Leads a volume to the place `to`, at which its image is now.
+    pub(crate) async fn follow_image(
+        &self,
+        name: &VolumeName,
+        to: &str,
+        request: &VolumeChange,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        let located = self.find_any_volume(name)?;
+        let Layout::Image { path, format, bytes } = &located.volume.layout else {
+            let message = format!("{name} does not lie in an image");
+            return Err(Failure::new(Code::Usage, message).help(format!("varve lv show {name}")));
+        };
+        refuse_relative(to)?;
+        if path == to {
+            let message = format!("{name} is led to {to} already");
+            return Err(Failure::new(Code::Usage, message).help(format!("varve lv show {name}")));
+        }
+        self.refuse_if_busy(located.volume.id)?;
+        match located.unusable {
+            None => self.check_open(name, &located, Path::new(to)).await?,
+            Some(_) => self.check_closed(name, &located, to, (*format, *bytes), request.force).await?,
+        }
+        let (volume, group) = (located.volume.name.clone(), located.group);
+        let change = Change::SetImage { volume, path: to.to_owned(), format: *format };
+        let commits = self.commits(group).await;
+        let planned = commits.plan(group, change, &format!("lv change {name} --image {to}"))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        self.agree_to_image(group, to).await?;
+        commits.commit(group, planned, Vec::new()).await?;
+        drop(commits);
+        if located.unusable.is_some() {
+            self.bring_back(&located).await?;
+        }
+        self.show_volume(&name.to_string()).await.map(Changed::Done)
+    }
+
+    /// Refuses for a volume in use what is not the file that it has open (MOVEDIMAGE1, MOVEDIMAGE3).
+    async fn check_open(&self, name: &VolumeName, located: &LocatedVolume, to: &Path) -> Result<(), Failure> {
+        let id = located.volume.id;
+        let open = located.home.image_files().await.map_err(failures::gone)?;
+        let open = open.into_iter().find(|(volume, _)| *volume == id).map(|(_, file)| file.medium());
+        let place = to.to_owned();
+        let found = self.at_path(to, move |files| files.medium(&place)).await?;
+        let found = found.map_err(|error| {
+            Failure::new(Code::DiskNotFound, format!("{}: {error}", to.display()))
+                .help("name where it is now")
+        })?;
+        if open.is_none_or(|open| !open.overlaps(&found)) {
+            let to = to.display();
+            let message = format!("{name} is in use, and {to} is another file than its image");
+            return Err(Failure::new(Code::VolumeBusy, message).help(format!(
+                "varve lv deactivate {name}, copy its image, then varve lv change {name} --image {to}"
+            )));
+        }
+        let below = located.home.volume(id).image_below().await.map_err(failures::gone)?;
+        match below.and_then(|below| below.backing) {
+            Some(backing) => self.backing_file(to, &backing).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses for a volume out of use what was written since it was released (MOVEDIMAGE2, MOVEDIMAGE3).
+    async fn check_closed(
+        &self,
+        name: &VolumeName,
+        located: &LocatedVolume,
+        to: &str,
+        (format, bytes): (ImageFormat, u64),
+        is_forced: bool,
+    ) -> Result<(), Failure> {
+        let opened = self.open_image_to_write(Path::new(to), format).await;
+        let opened = opened.map_err(|failure| super::images::unopened(failure, to))?;
+        let fits = self.refuse_unfit(&opened, to, false).await;
+        fits.map_err(|failure| super::images::unopened(failure, to))?;
+        if opened.disk_bytes() != bytes {
+            return Err(other_size(&name.to_string(), to, bytes, opened.disk_bytes()));
+        }
+        let why = match self.left_at(&located.volume, to).await? {
+            Left::Then => return Ok(()),
+            Left::Shared(failure) => return Err(failure),
+            Left::Unknown => format!("it is not known when {name} was released from its image last"),
+            Left::Otherwise { left, now } => format!(
+                "it was written at {}, and the image of {name} at {} when that was released",
+                format_exact_date(now),
+                format_exact_date(left)
+            ),
+        };
+        if is_forced {
+            return Ok(());
+        }
+        Err(Failure::new(Code::OtherImage, format!("{to} may be another image: {why}")).help(format!(
+            "look at it: varve image info {to}; if it is the image of {name}: varve lv change {name} --image {to} --force"
+        )))
+    }
 }
 
 fn written_since(path: &str, left: u64, now: u64) -> Failure {
     let (left, now) = (format_exact_date(left), format_exact_date(now));
     let message = format!(
-        "the image {path} was written at {now}, past the snapshots of its volume, which was let go of at {left}"
+        "the image {path} was written at {now}, past the snapshots of its volume, which was released at {left}"
     );
     Failure::new(Code::VolumeUnusable, message).help(format!(
         "bring {path} back as it was, then varve pv scan; or give the snapshots up: touch -d {left} {path}, varve pv scan, then \
          varve snap remove"
     ))
-}
-
-/// Leads a volume to the place at which its image is now.
-async fn follow(
-    control: &Control,
-    name: &VolumeName,
-    located: &LocatedVolume,
-    to: &str,
-    request: &VolumeChange,
-) -> Result<Changed<ShownVolume>, Failure> {
-    let Layout::Image { path, format, .. } = &located.volume.layout else {
-        let message = format!("{name} does not lie in an image");
-        return Err(Failure::new(Code::Usage, message).help(format!("varve lv show {name}")));
-    };
-    refuse_relative(to)?;
-    if path == to {
-        let message = format!("{name} is led to {to} already");
-        return Err(Failure::new(Code::Usage, message).help(format!("varve lv show {name}")));
-    }
-    control.refuse_if_busy(located.volume.id)?;
-    match located.unusable {
-        None => check_open(control, name, located, Path::new(to)).await?,
-        Some(_) => check_closed(control, name, located, to, request.force).await?,
-    }
-    let (volume, group) = (located.volume.name.clone(), located.group);
-    let change = Change::SetImage { volume, path: to.to_owned(), format: *format };
-    let commits = control.commits(group).await;
-    let planned = commits.plan(group, change, &format!("lv change {name} --image {to}"))?;
-    if request.dry_run {
-        return Ok(Changed::Planned(shown(&planned)));
-    }
-    control.agree_to_image(group, to).await?;
-    commits.commit(group, planned, Vec::new()).await?;
-    drop(commits);
-    if located.unusable.is_some() {
-        control.bring_back(located).await?;
-    }
-    control.show_volume(&name.to_string()).await.map(Changed::Done)
-}
-
-/// Refuses for a volume in use what is not the file that it has open (MOVEDIMAGE1, MOVEDIMAGE3).
-async fn check_open(
-    control: &Control,
-    name: &VolumeName,
-    located: &LocatedVolume,
-    to: &Path,
-) -> Result<(), Failure> {
-    let id = located.volume.id;
-    let open = located.home.image_files().await.map_err(failures::gone)?;
-    let open = open.into_iter().find(|(volume, _)| *volume == id).map(|(_, file)| file.medium());
-    let place = to.to_owned();
-    let found = control.at_path(to, move |files| files.medium(&place)).await?;
-    let found = found.map_err(|error| {
-        Failure::new(Code::DiskNotFound, format!("{}: {error}", to.display())).help("name where it is now")
-    })?;
-    if open.is_none_or(|open| !open.overlaps(&found)) {
-        let to = to.display();
-        let message = format!("{name} is in use, and {to} is another file than its image");
-        return Err(Failure::new(Code::VolumeBusy, message).help(format!(
-            "varve lv deactivate {name}, copy its image, then varve lv change {name} --image {to}"
-        )));
-    }
-    let below = located.home.volume(id).image_below().await.map_err(failures::gone)?;
-    match below.and_then(|below| below.backing) {
-        Some(backing) => control.backing_file(to, &backing).await.map(drop),
-        None => Ok(()),
-    }
-}
-
-/// Refuses for a volume out of use what was written since it was released (MOVEDIMAGE2, MOVEDIMAGE3).
-async fn check_closed(
-    control: &Control,
-    name: &VolumeName,
-    located: &LocatedVolume,
-    to: &str,
-    is_forced: bool,
-) -> Result<(), Failure> {
-    let Layout::Image { format, bytes, .. } = &located.volume.layout else {
-        unreachable!("only a volume in an image is led to one");
-    };
-    let opened = control.open_image_to_write(Path::new(to), *format).await;
-    let opened = opened.map_err(|failure| super::images::unopened(failure, to))?;
-    let fits = control.refuse_unfit(&opened, to, false).await;
-    fits.map_err(|failure| super::images::unopened(failure, to))?;
-    if opened.disk_bytes() != *bytes {
-        return Err(other_size(&name.to_string(), to, *bytes, opened.disk_bytes()));
-    }
-    let why = match control.left_at(&located.volume, to).await? {
-        Left::Then => return Ok(()),
-        Left::Shared(failure) => return Err(failure),
-        Left::Unknown => format!("it is not known when {name} was released from its image last"),
-        Left::Otherwise { left, now } => format!(
-            "it was written at {}, and the image of {name} at {} when that was released",
-            format_exact_date(now),
-            format_exact_date(left)
-        ),
-    };
-    if is_forced {
-        return Ok(());
-    }
-    Err(Failure::new(Code::OtherImage, format!("{to} may be another image: {why}")).help(format!(
-        "look at it: varve image info {to}; if it is the image of {name}: varve lv change {name} --image {to} --force"
-    )))
 }

@@ -5,3 +5,4 @@ pub(super) mod images;
 pub(super) mod layers;
 pub(super) mod left_images;
 pub(super) mod mappers;
+pub(super) mod read_files;

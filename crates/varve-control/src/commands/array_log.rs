@@ -57,7 +57,7 @@ impl Control {
         self.detach_logs(own.iter().filter(|array| array.store.is_none())).await?;
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
-        self.reconcile(group).await; // The array follows.
+        self.converge(group).await;
         self.show_arrays(text).await.map(Changed::Done)
     }
 

@@ -84,7 +84,7 @@ impl Control {
         }
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        self.reconcile(located.group).await; // Arrays in use follow.
+        self.converge(located.group).await;
         self.show_arrays(text).await.map(Changed::Done)
     }
 }

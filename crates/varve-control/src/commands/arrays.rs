@@ -235,7 +235,7 @@ impl Control {
         }
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
-        self.reconcile(group).await;
+        self.converge(group).await;
         let replaced = |volume: &LogicalVolume| touched.contains(&volume.id);
         let arrays = self.arrays_of(group, replaced).await?;
         self.shown_arrays(group, &arrays).map(Changed::Done)

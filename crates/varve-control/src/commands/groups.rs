@@ -135,7 +135,7 @@ impl Control {
         }
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
-        self.rename_exports(id).await;
+        self.converge(id).await;
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
@@ -169,7 +169,7 @@ impl Control {
                 self.groups.known.borrow_mut().remove(&id);
                 self.refresh_labels().await;
                 dissolved.map_err(|error| self.commit_failure(&error))?;
-                self.archive_removal(id);
+                self.memory.archive.note_removal(id);
             }
             other => {
                 if let Some(open) = other {

@@ -93,7 +93,7 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.activate_new(group, &volume).await?;
-        self.go_on_clearing(group);
+        self.converge(group).await;
         self.show_pool(&request.name).await.map(Changed::Done)
     }
 
@@ -121,7 +121,7 @@ impl Control {
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
         self.grow_on_shard(located.volume.id, located.volume.id).await?;
-        self.go_on_clearing(located.group);
+        self.converge_soon(located.group);
         self.show_pool(text).await.map(Changed::Done)
     }
 

@@ -59,9 +59,7 @@ impl Control {
             }
             Err(failure) => Err(failure),
         };
-        self.reconcile(id).await;
-        self.activate_group(id).await;
-        self.go_on_jobs().await;
+        self.converge(id).await;
         let after = changed?;
         let group = self.show_group(&id.to_string()).await?;
         let names = |one: &Group, other: &Group| names_only_in(one, other);

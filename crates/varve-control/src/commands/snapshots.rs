@@ -66,7 +66,8 @@ impl Control {
         let chunk_size = request.chunk_size.as_deref().map(|text| unit_size(text, "chunk")).transpose()?;
         let mut batches = self.batches(&request.names, Control::find_volume)?;
         if !request.dry_run {
-            self.resolve_sets().await;
+            let groups: Vec<Uuid> = batches.iter().map(|batch| batch.located.group).collect();
+            self.resolve_sets(&groups).await;
         }
         self.set_sources(&mut batches, &request).await?;
         for batch in &batches {

@@ -51,11 +51,10 @@ impl Control {
         };
         if let Err(failure) = released.await.map_err(failures::gone).flatten() {
             tracing::error!(volume = text, %failure, "a mirror does not go on after a split");
-            self.reconcile(group).await;
-            self.activate_group(group).await;
+            self.converge(group).await;
         }
         if self.is_undecided(group) {
-            self.reconcile(group).await; // It is told to be out of use, and why.
+            self.converge(group).await; // It is out of use, with the reason.
         }
         committed?;
         self.activate_new(group, &new).await?;

@@ -228,7 +228,7 @@ impl Control {
         let thin = located.thin.clone().expect("the caller found a thin volume");
         self.rename_in_pool(located.group, &thin, &to.volume).await?;
         self.event(&name.to_string(), &format!("renamed to {to}"));
-        self.rename_exports(located.group).await;
+        self.converge(located.group).await;
         self.show_volume(&to.to_string()).await.map(Changed::Done)
     }
 

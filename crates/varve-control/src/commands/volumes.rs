@@ -99,7 +99,7 @@ impl Control {
         if is_clear {
             activated?;
         }
-        self.go_on_clearing(group);
+        self.converge(group).await;
         self.show_volume(&request.name).await.map(Changed::Done)
     }
 
@@ -152,9 +152,7 @@ impl Control {
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this volume");
         let before = located.served_extents();
         let planned = self.clear(located.group, planned, &volume, before, false).await?;
-        let extended = self.commit_size(commits, planned, &name, &located).await;
-        self.go_on_clearing(located.group);
-        extended
+        self.commit_size(commits, planned, &name, &located).await
     }
 
     /// Shrinks a volume that is not in use.
@@ -204,7 +202,7 @@ impl Control {
         }
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        self.rename_exports(located.group).await;
+        self.converge(located.group).await;
         self.show_volume(&to.to_string()).await.map(Changed::Done)
     }
 
@@ -244,7 +242,7 @@ impl Control {
         };
         drop(commits);
         if removed.is_err() {
-            self.activate_group(located.group).await;
+            self.converge(located.group).await;
         }
         if removed.is_ok() {
             self.memory.remembered.borrow_mut().scrubs.remove(&located.volume.id);
@@ -291,8 +289,7 @@ impl Control {
     ) -> Result<Changed<ShownVolume>, Failure> {
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        self.reconcile(located.group).await;
-        self.activate_group(located.group).await;
+        self.converge(located.group).await;
         self.resize_exports(name, &self.find_volume(name)?).await;
         self.show_volume(&name.to_string()).await.map(Changed::Done)
     }

@@ -8,6 +8,7 @@ use super::served::parsed;
 use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;
+use crate::group::known_group::KnownGroup;
 use crate::host::remembered::RememberedExport;
 use futures_util::future::{Either, join_all, select};
 use std::collections::BTreeMap;
@@ -109,6 +110,80 @@ impl Control {
         if let Some(Open::Fuse(mut door)) = self.take_open(id) {
             let place = door.path().to_owned();
             let _ = self.at_mount(&place, move |_| door.detach()).await;
+        }
+    }
+
+    /// Ends exports of a group under the old names of their volumes and begins them under the present ones; connections stay.
+    pub(crate) async fn rename_exports(&self, group: Uuid) {
+        let renamed = self.with_group(group, |known| self.renamed(known)).unwrap_or_default();
+        if renamed.is_empty() {
+            return;
+        }
+        for (id, name) in renamed {
+            let Some((old, new, shard, address)) = self.rename_known(&id, name) else { continue };
+            if let Some(shard) = shard {
+                let _ = shard.exports(&address).rename(old, new).await;
+            }
+        }
+        self.save_or_warn().await;
+    }
+
+    /// Exports that do not have the names of their volumes in the group, and what these are.
+    fn renamed(&self, known: &KnownGroup) -> Vec<(String, VolumeName)> {
+        let names: BTreeMap<Uuid, String> = known.volumes().into_iter().collect();
+        let exports = self.exports.known.borrow();
+        let present = |export: &KnownExport| {
+            let (group, volume) =
+                (known.group.name().to_owned(), names.get(&export.remembered.volume)?.clone());
+            let name = VolumeName { group, volume, ..export.name.clone() };
+            (name != export.name).then(|| (export.remembered.id.clone(), name))
+        };
+        exports.values().filter_map(present).collect()
+    }
+
+    /// Changes the name of an export that is known; old and new name, and where its socket is.
+    fn rename_known(
+        &self,
+        id: &str,
+        to: VolumeName,
+    ) -> Option<(String, String, Option<ShardHandle>, String)> {
+        let mut exports = self.exports.known.borrow_mut();
+        let known = exports.get_mut(id)?;
+        let (old, new) = (known.name.to_string(), to.to_string());
+        known.name = to;
+        known.remembered.name.clone_from(&new);
+        let shard = match &known.open {
+            Open::Nbd(shard) => Some(shard.clone()),
+            _ => None,
+        };
+        let address = known.remembered.address.clone();
+        for remembered in &mut self.memory.remembered.borrow_mut().exports {
+            if remembered.id == id {
+                remembered.name.clone_from(&new);
+            }
+        }
+        Some((old, new, shard, address))
+    }
+
+    /// Redirects the files of these volumes and of their snapshots to what serves them now (OUTOFUSE2 of `activation.rs`).
+    pub(crate) async fn redirect_files(&self, begun: &[(VolumeName, LocatedVolume)]) {
+        let files: Vec<(String, Option<String>, bool, &LocatedVolume)> = {
+            let exports = self.exports.known.borrow();
+            let files = exports.iter().filter(|(_, export)| matches!(export.open, Open::Fuse(_)));
+            let of = |(id, KnownExport { remembered, name, .. }): (&String, &KnownExport)| {
+                let (_, located) =
+                    begun.iter().find(|(_, located)| located.volume.id == remembered.volume)?;
+                Some((id.clone(), name.snapshot.clone(), remembered.read_only, located))
+            };
+            files.filter_map(of).collect()
+        };
+        for (id, snapshot, read_only, located) in files {
+            let Ok(portal) = self.portal(located, snapshot, read_only, DoorOf::SameFile).await else {
+                continue;
+            };
+            if let Some(KnownExport { open: Open::Fuse(door), .. }) = self.exports.known.borrow().get(&id) {
+                door.replace(portal);
+            }
         }
     }
 

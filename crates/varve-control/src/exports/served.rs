@@ -10,10 +10,9 @@ use super::address::Address;
 use super::known_export::{KnownExport, Open};
 use crate::Control;
 use crate::failures;
-use crate::group::known_group::KnownGroup;
 use crate::host::remembered::RememberedExport;
 use futures_channel::oneshot;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
@@ -22,8 +21,8 @@ use varve_api::{
 };
 use varve_block::Moment;
 use varve_vg::names::VolumeName;
+use varve_volume::NoAnswer;
 use varve_volume::world::{FileDoor, Place};
-use varve_volume::{NoAnswer, ShardHandle};
 
 /// How long a command waits for requests of an export that it removes. They are waited for on.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
@@ -203,9 +202,21 @@ impl Control {
     /// Brings back what is remembered and whose volume is there; tells why the others are not. Until `deadline` an
     /// address that is taken is tried again.
     pub(crate) async fn restore_exports(&self, deadline: Moment) {
+        self.restore_those(deadline, |_| true).await;
+    }
+
+    /// Brings back what is remembered of a group and is down.
+    pub(crate) async fn restore_exports_of(&self, group: Uuid) {
+        let volumes: BTreeSet<Uuid> = self
+            .with_group(group, |known| known.volumes().into_iter().map(|(volume, _)| volume).collect())
+            .unwrap_or_default();
+        self.restore_those(self.context.clock().now(), |export| volumes.contains(&export.volume)).await;
+    }
+
+    async fn restore_those(&self, deadline: Moment, is_meant: impl Fn(&RememberedExport) -> bool) {
         let Ok(_lock) = self.lock_exports().await else { return };
         let remembered = self.memory.remembered.borrow().exports.clone();
-        for export in remembered {
+        for export in remembered.into_iter().filter(is_meant) {
             let down = match self.exports.known.borrow().get(&export.id) {
                 Some(known) => matches!(known.open, Open::Down(_)),
                 None => true,
@@ -271,58 +282,6 @@ impl Control {
             Some((group, volume)) => VolumeName { group, volume, ..name },
             None => name,
         }
-    }
-
-    /// Ends exports of a group under the old names of their volumes and begins them under the present ones; connections stay.
-    pub(crate) async fn rename_exports(&self, group: Uuid) {
-        let renamed = self.with_group(group, |known| self.renamed(known)).unwrap_or_default();
-        if renamed.is_empty() {
-            return;
-        }
-        for (id, name) in renamed {
-            let Some((old, new, shard, address)) = self.rename_known(&id, name) else { continue };
-            if let Some(shard) = shard {
-                let _ = shard.exports(&address).rename(old, new).await;
-            }
-        }
-        self.save_or_warn().await;
-    }
-
-    /// Exports that do not have the names of their volumes in the group, and what these are.
-    fn renamed(&self, known: &KnownGroup) -> Vec<(String, VolumeName)> {
-        let names: BTreeMap<Uuid, String> = known.volumes().into_iter().collect();
-        let exports = self.exports.known.borrow();
-        let present = |export: &KnownExport| {
-            let (group, volume) =
-                (known.group.name().to_owned(), names.get(&export.remembered.volume)?.clone());
-            let name = VolumeName { group, volume, ..export.name.clone() };
-            (name != export.name).then(|| (export.remembered.id.clone(), name))
-        };
-        exports.values().filter_map(present).collect()
-    }
-
-    /// Changes the name of an export that is known; old and new name, and where its socket is.
-    fn rename_known(
-        &self,
-        id: &str,
-        to: VolumeName,
-    ) -> Option<(String, String, Option<ShardHandle>, String)> {
-        let mut exports = self.exports.known.borrow_mut();
-        let known = exports.get_mut(id)?;
-        let (old, new) = (known.name.to_string(), to.to_string());
-        known.name = to;
-        known.remembered.name.clone_from(&new);
-        let shard = match &known.open {
-            Open::Nbd(shard) => Some(shard.clone()),
-            _ => None,
-        };
-        let address = known.remembered.address.clone();
-        for remembered in &mut self.memory.remembered.borrow_mut().exports {
-            if remembered.id == id {
-                remembered.name.clone_from(&new);
-            }
-        }
-        Some((old, new, shard, address))
     }
 
     /// Refuses an address in a folder that is not there.

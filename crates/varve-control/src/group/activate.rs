@@ -27,9 +27,6 @@ impl Control {
         self.reconcile_all_origins(group).await;
         self.set_quotas(group).await;
         self.reconcile_names(group).await;
-        self.go_on_clearing(group);
-        self.go_on_moving(group);
-        self.go_on_converting(group);
     }
 
     async fn activate_all(&self, group: Uuid, volumes: Vec<LogicalVolume>) {
@@ -197,7 +194,9 @@ impl Control {
         let shard = before.unwrap_or_else(emptiest);
         if let Some(known) = groups.get_mut(&group) {
             let starting = Failure::new(Code::VolumeUnusable, "the volume is being activated");
-            known.homes.insert(volume, Home { shard: shard.clone(), unusable: Some(starting) });
+            known
+                .homes
+                .insert(volume, Home { shard: shard.clone(), unusable: Some(starting), is_unasked: false });
         }
         shard
     }
@@ -206,6 +205,7 @@ impl Control {
         if let Some(home) =
             self.groups.known.borrow_mut().get_mut(&group).and_then(|known| known.homes.get_mut(&volume))
         {
+            home.is_unasked = failure.is_none();
             home.unusable = failure.map(unusable);
         }
     }

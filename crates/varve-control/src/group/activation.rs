@@ -8,7 +8,6 @@
 use super::change::joined;
 use super::known_group::{KnownGroup, has_devices};
 use crate::Control;
-use crate::exports::known_export::Open;
 use crate::failures;
 use crate::find::volume_name;
 use std::collections::BTreeSet;
@@ -20,7 +19,6 @@ use varve_api::{
 use varve_block::IoError;
 use varve_vg::Change;
 use varve_vg::model::LogicalVolume;
-use varve_volume::DoorOf;
 use varve_volume::spec::Accepts;
 
 /// The reason that a group's text gives for a volume that a person took out of use.
@@ -215,11 +213,8 @@ impl Control {
             self.forget_out_of_use(entry.id).await;
         }
         self.arrays.accepted.borrow_mut().extend(idle.iter().map(|entry| (entry.id, accepts)));
-        self.activate_group(group).await;
+        self.converge(group).await;
         self.arrays.accepted.borrow_mut().retain(|id, _| idle.iter().all(|entry| entry.id != *id));
-        self.go_on_jobs().await;
-        self.restore_exports(self.context.clock().now()).await;
-        self.lead_files(group).await;
         match idle.iter().find_map(|entry| self.unusable(entry.id)) {
             Some(failure) => Err(failure),
             None => Ok(None),
@@ -255,7 +250,7 @@ impl Control {
                 ended = ended.and(self.deactivate(group, entry.id, &home).await);
             }
         }
-        self.activate_group(group).await; // What is out of use is known with the reason.
+        self.converge(group).await; // What is out of use is known with the reason.
         ended.map(|()| None)
     }
 
@@ -308,29 +303,6 @@ impl Control {
             }
         }
         Ok(over)
-    }
-
-    /// Leads the files of a group's volumes and snapshots to what serves them now (OUTOFUSE2).
-    pub(crate) async fn lead_files(&self, group: Uuid) {
-        let files: Vec<(String, _, bool)> = {
-            let exports = self.exports.known.borrow();
-            let is_file = |open: &Open| matches!(open, Open::Fuse(_));
-            let files = exports.iter().filter(|(_, export)| is_file(&export.open));
-            files.map(|(id, export)| (id.clone(), export.name.clone(), export.remembered.read_only)).collect()
-        };
-        for (id, name, read_only) in files {
-            let Ok(located) = self.find_volume(&name) else { continue };
-            if located.group != group {
-                continue;
-            }
-            let portal = self.portal(&located, name.snapshot.clone(), read_only, DoorOf::SameFile).await;
-            let Ok(portal) = portal else { continue };
-            if let Some(export) = self.exports.known.borrow().get(&id)
-                && let Open::Fuse(door) = &export.open
-            {
-                door.replace(portal);
-            }
-        }
     }
 }
 

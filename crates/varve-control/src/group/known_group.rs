@@ -6,6 +6,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_target::thin::Backing;
 use varve_vg::model::LogicalVolume;
+use varve_vg::names::VolumeName;
 use varve_vg::{Group, Note, OpenGroup};
 use varve_volume::ShardHandle;
 use varve_volume::content::snapshot_facts::Target;
@@ -45,6 +46,8 @@ pub(crate) struct Home {
     pub(crate) shard: ShardHandle,
     /// Why it cannot be used, if so.
     pub(crate) unusable: Option<Failure>,
+    /// Whether it is to be asked what it holds that goes on (CONVERGE3 of `converge.rs`).
+    pub(crate) is_unasked: bool,
 }
 
 impl KnownGroup {
@@ -79,6 +82,28 @@ impl KnownGroup {
             home.unusable = Some(reason);
             self.closed.insert(volume);
         }
+    }
+
+    /// These volumes are to be asked what they hold that goes on.
+    pub(crate) fn ask_again(&mut self, volumes: &[Uuid]) {
+        let thin = self.thin.values().flatten().filter(|thin| volumes.contains(&thin.id));
+        let owners: BTreeSet<Uuid> = thin.map(|thin| thin.pool).chain(volumes.iter().copied()).collect();
+        let homes = self.homes.iter_mut().filter(|(owner, _)| owners.contains(owner));
+        homes.for_each(|(_, home)| home.is_unasked = true);
+    }
+
+    /// The names of the volumes that are to be asked what they hold that goes on (CONVERGE3 of `converge.rs`).
+    pub(crate) fn take_unasked(&mut self) -> Vec<VolumeName> {
+        let is_unasked = |owner: Uuid| self.homes.get(&owner).is_some_and(|home| home.is_unasked);
+        let own = self.group.logical_volumes().iter().filter(|volume| !volume.is_pool());
+        let own = own.filter(|volume| is_unasked(volume.id)).map(|volume| &volume.name);
+        let thin = self.thin_volumes().filter(|thin| is_unasked(thin.pool)).map(|thin| &thin.name);
+        let group = self.group.name();
+        let name =
+            |volume: &String| VolumeName { group: group.to_owned(), volume: volume.clone(), snapshot: None };
+        let names = own.chain(thin).map(name).collect();
+        self.homes.values_mut().for_each(|home| home.is_unasked = false);
+        names
     }
 
     /// Volumes that need others of the group (CONTROLMAPPER2 of `mappers.rs`).

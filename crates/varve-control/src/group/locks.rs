@@ -49,6 +49,11 @@ impl Locks {
         of(&self.commits, group).lock_owned().await
     }
 
+    /// Whether a command or a task has the right to change a group.
+    pub(crate) fn is_held(&self, group: Uuid) -> bool {
+        of(&self.groups, group).try_lock().is_none()
+    }
+
     /// What of a group grows by itself.
     pub(crate) fn growing(&self, group: Uuid) -> Gate {
         self.growing.borrow_mut().entry(group).or_default().clone()

@@ -55,16 +55,13 @@ impl Control {
     pub(crate) async fn lead_doors(&self, groups: &[Uuid]) {
         for group in groups {
             let _turn = self.lock_group(*group).await;
-            self.activate_group(*group).await;
+            self.converge(*group).await;
         }
         if groups.is_empty() {
             return;
         }
         for shard in &self.shards {
             let _ = shard.resume_doors().await;
-        }
-        for group in groups {
-            self.lead_files(*group).await;
         }
     }
 

@@ -12,6 +12,7 @@
 //!   that decides. And nothing is taken to be removed from a store or pool that has failed: more may be durable than it shows.
 //! - SETS4. No other snapshot gets a name that a standing set has for its volume: so what has such a name, and a higher
 //!   number than its store had given before, is of that set.
+//! - SETS5. A set is undone with the lock of the group that decides, so that no command is making it.
 
 use crate::Control;
 use crate::commands::snapshots::Batch;
@@ -192,8 +193,9 @@ impl Control {
         Ok(())
     }
 
-    /// Resolves what a crash has left half done, as far as the groups of a set are here.
-    pub(crate) async fn resolve_sets(&self) {
+    /// Resolves the sets in `locked` groups that a crash has left half done, as far as all groups of a set are here. The caller holds
+    /// the locks of these (SETS5).
+    pub(crate) async fn resolve_sets(&self, locked: &[Uuid]) {
         let standing: Vec<Part> = {
             let groups = self.groups.known.borrow();
             let part = |(group, known): (&Uuid, &super::known_group::KnownGroup)| {
@@ -203,7 +205,7 @@ impl Control {
             };
             groups.iter().flat_map(part).collect()
         };
-        for part in &standing {
+        for part in standing.iter().filter(|part| locked.contains(&part.group)) {
             let of_set = |group: Uuid| {
                 standing.iter().find(|other| other.group == group && other.set.id == part.set.id)
             };

@@ -35,10 +35,6 @@ impl Control {
         self.open_remembered(deadline).await;
         self.survey().await;
         self.begin_list_of_images().await;
-        self.resolve_sets().await;
-        self.go_on_jobs().await;
-        self.resume_leaving().await;
-        self.resume_rollbacks().await;
         // Counted anew: a busy machine may have needed all of it for the disks.
         self.restore_exports(self.context.clock().now().after(RELEASE_TIMEOUT)).await;
         self.life.watching.replace(vec![
@@ -46,7 +42,7 @@ impl Control {
             self.repeat(async |control| control.use_spares().await),
             self.repeat(async |control| control.leave_cut_off_disks().await),
         ]);
-        self.life.started.set(self.now());
+        self.life.started.set(Some(self.now()));
         Ok(())
     }
 
@@ -100,25 +96,21 @@ impl Control {
         drop(commits);
         let mut served = Vec::new();
         for group in found {
-            let turn = turns.remove(&group);
+            let turn = match turns.remove(&group) {
+                Some(turn) => turn,
+                None => self.lock_group(group).await, // It was not known before.
+            };
             if partly_silent.contains(&group) && self.is_draining(group) {
-                self.serve_later(group, turn);
+                self.converge_later(group, turn);
             } else {
                 served.push(async move {
-                    self.serve(group).await;
+                    self.converge(group).await;
                     drop(turn); // LOCKING2 of `locking.rs`
                 });
             }
         }
         drop(turns);
         join_all(served).await;
-    }
-
-    /// Leads what is served of a group to what its text says.
-    async fn serve(&self, group: Uuid) {
-        self.reconcile(group).await;
-        self.activate_group(group).await;
-        self.rename_exports(group).await; // A change that was undecided may have been a new name.
     }
 
     /// Groups one of whose disks is one of these.
@@ -128,12 +120,12 @@ impl Control {
         on.map(|(id, _)| *id).collect()
     }
 
-    /// START2: [`Control::serve`] with the lock of the group, in a task of its own.
-    fn serve_later(&self, group: Uuid, turn: Option<Held>) {
+    /// START2: [`Control::converge`] with the lock of the group, in a task of its own.
+    fn converge_later(&self, group: Uuid, turn: Held) {
         let me = self.weak();
         self.context.spawner().spawn(async move {
             let Some(control) = me.upgrade() else { return };
-            control.serve(group).await;
+            control.converge(group).await;
             drop(turn);
             if !control.life.stopping.get()
                 && let Err(failure) = control.scan_disks(PhysicalVolumeScan::default()).await
@@ -175,6 +167,7 @@ impl Control {
             }
         }
         drop(groups);
+        self.groups.unserved.borrow_mut().insert(id);
         self.archive_soon(id);
     }
 

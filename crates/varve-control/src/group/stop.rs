@@ -60,7 +60,7 @@ impl Control {
         if self.until(stages.state, self.save_or_warn()).await.is_none() {
             self.fault("the state directory does not answer".to_owned());
         }
-        if self.until(stages.state, self.write_archive()).await.is_none() {
+        if self.until(stages.state, self.memory.archive.write()).await.is_none() {
             tracing::warn!(
                 "the state directory does not answer: the archive of groups lacks their last texts"
             );

@@ -146,7 +146,7 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.grow_on_shard(volume, store).await?;
-        self.go_on_clearing(group);
+        self.converge_soon(group);
         Ok(())
     }
 

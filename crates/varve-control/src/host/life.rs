@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// From the start to the stop.
 pub(crate) struct Life {
-    pub(crate) started: Cell<u64>,
+    /// In seconds since 1970; none before all that is remembered is served.
+    pub(crate) started: Cell<Option<u64>>,
     pub(crate) stopping: Cell<bool>,
     /// Dropped, it ends the control: nothing reaches it any more.
     pub(crate) serving: RefCell<Option<oneshot::Sender<()>>>,
@@ -21,7 +22,7 @@ pub(crate) struct Life {
 impl Life {
     pub(crate) fn new(serving: oneshot::Sender<()>, stop_max: Duration) -> Self {
         Self {
-            started: Cell::new(0),
+            started: Cell::new(None),
             stopping: Cell::new(false),
             serving: RefCell::new(Some(serving)),
             watching: RefCell::default(),

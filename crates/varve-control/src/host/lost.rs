@@ -56,7 +56,7 @@ impl Control {
         let after = planned.after.clone();
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
-        self.reconcile(id).await; // What lay on them in part may be served still.
+        self.converge(id).await; // What lay on them in part may be served still.
         self.forget_flattening(|(pool, _)| gone.contains(&pool)).await;
         self.refresh_labels().await;
         let disks = before.physical_volumes().iter().map(|disk| disk.id);

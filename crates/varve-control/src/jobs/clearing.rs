@@ -79,7 +79,7 @@ impl Control {
     }
 
     /// Begins the jobs that clear what volumes of a group are still to be given, unless they run.
-    pub(crate) fn go_on_clearing(&self, group: Uuid) {
+    pub(crate) fn resume_clearing(&self, group: Uuid) {
         let marked = self.with_group(group, |known| {
             let volumes = known.group.logical_volumes().iter().filter(|volume| volume.uncleared.is_some());
             if !known.can_be_changed() {
@@ -156,8 +156,7 @@ impl Control {
         let _changes = self.lock_group(group).await;
         let words = format!("{} cleared", self.subject(volume));
         self.commits(group).await.make(group, Change::Cleared { volume, until }, &words).await?;
-        self.reconcile(group).await;
-        self.activate_group(group).await;
+        self.converge(group).await;
         Ok(())
     }
 }

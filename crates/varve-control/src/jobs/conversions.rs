@@ -108,7 +108,7 @@ impl Control {
     }
 
     /// Begins the jobs of the conversions of a group, unless they run (CONVERTJOB1).
-    pub(crate) fn go_on_converting(&self, group: Uuid) {
+    pub(crate) fn resume_conversions(&self, group: Uuid) {
         let marked = self.with_group(group, |known| {
             let is_usable = known.can_be_changed();
             let conversions = known.group.conversions().iter().filter(|_| is_usable);

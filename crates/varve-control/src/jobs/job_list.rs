@@ -133,7 +133,7 @@ impl Jobs {
     }
 
     /// All jobs, the oldest first.
-    pub fn list(&self) -> Vec<Job> {
+    pub fn all(&self) -> Vec<Job> {
         self.entries.borrow().values().map(Entry::now).collect()
     }
 
@@ -249,7 +249,7 @@ mod tests {
             jobs.start(id, &new(false));
             jobs.finish(id, Ok(()), 9);
         }
-        assert!(jobs.list().len() <= ENDED_MAX + 2);
+        assert!(jobs.all().len() <= ENDED_MAX + 2);
         assert_eq!(jobs.show("1").map(|job| job.state), Ok(JobState::Running));
     }
 }

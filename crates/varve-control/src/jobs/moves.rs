@@ -70,7 +70,7 @@ impl Control {
     }
 
     /// Begins the jobs of the moves of a group, unless they run (MOVEJOB1).
-    pub(crate) fn go_on_moving(&self, group: Uuid) {
+    pub(crate) fn resume_moves(&self, group: Uuid) {
         let marked = self.with_group(group, |known| {
             let is_usable = known.can_be_changed();
             let moves = known.group.moves().iter().filter(|_| is_usable);

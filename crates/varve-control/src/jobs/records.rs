@@ -186,9 +186,10 @@ impl Control {
         }
     }
 
-    /// Works on the jobs that stand in texts, unless a task does (JOBRECORD2).
-    pub(crate) async fn go_on_jobs(&self) {
-        for (id, decider) in self.jobs_in_texts() {
+    /// Works on the jobs that stand in texts and of which `group` decides, unless a task does (JOBRECORD2).
+    pub(crate) async fn resume_recorded(&self, group: Uuid) {
+        let jobs = self.jobs_in_texts().into_iter();
+        for (id, decider) in jobs.filter(|(id, decider)| *decider == group && self.are_served(*id, group)) {
             match self.jobs.records.state(id, decider) {
                 _ if self.life.stopping.get() => return,
                 Some(RecordState::Runs) => {}
@@ -197,6 +198,24 @@ impl Control {
                 None => self.take_up(id, decider).await,
             }
         }
+    }
+
+    /// CONVERGE4 of `converge.rs`: whether all groups of a job that are here are served.
+    fn are_served(&self, id: u64, first: Uuid) -> bool {
+        let unserved = self.groups.unserved.borrow();
+        let named = |job: RecordedJob| job.groups.iter().any(|group| unserved.contains(group));
+        !self.recorded(id, first).is_some_and(named)
+    }
+
+    /// Other groups that decide of jobs in the text of `group` on which no task works.
+    pub(crate) fn deciders_beside(&self, group: Uuid) -> BTreeSet<Uuid> {
+        let jobs = self.with_group(group, |known| {
+            let jobs = known.group.jobs().iter().map(|job| (job.id, decider(group, job)));
+            jobs.filter(|(_, first)| *first != group).collect::<Vec<_>>()
+        });
+        let rests = |id, first| self.jobs.records.state(id, first) != Some(RecordState::Runs);
+        let jobs = jobs.unwrap_or_default().into_iter();
+        jobs.filter(|(id, first)| rests(*id, *first)).map(|(_, first)| first).collect()
     }
 
     async fn try_again(&self, id: u64, decider: Uuid) {

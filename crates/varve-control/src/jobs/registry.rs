@@ -136,9 +136,11 @@ impl Control {
 
     /// Ends a job.
     pub(crate) async fn finish_job(&self, id: u64, result: Result<(), Failure>) {
-        self.jobs.targets.busy.borrow_mut().retain(|_, job| *job != id);
+        let volumes = self.release_targets(id);
         if let Err(failure) = &result {
             tracing::error!(job = id, %failure, "a job failed");
+            let mut groups = self.groups.known.borrow_mut();
+            groups.values_mut().for_each(|known| known.ask_again(&volumes));
         }
         self.jobs.list.finish(id, result, self.now());
         self.erase_job(id).await;
@@ -151,9 +153,15 @@ impl Control {
         }
         let message = format!("{}; it goes on when that can be used again", failure.message);
         let failure = Failure { message, ..failure };
-        self.jobs.targets.busy.borrow_mut().retain(|_, job| *job != id);
+        self.release_targets(id);
         tracing::warn!(job = id, %failure, "a job is put off");
         self.jobs.list.finish(id, Err(failure), self.now());
+    }
+
+    /// A job works on no volume any more; on which it did.
+    fn release_targets(&self, id: u64) -> Vec<Uuid> {
+        let mut busy = self.jobs.targets.busy.borrow_mut();
+        busy.extract_if(.., |_, job| *job == id).map(|(volume, _)| volume).collect()
     }
 
     /// Refuses a volume on which a job works (JOBS1).

@@ -375,12 +375,11 @@ impl Control {
         self.spawn_removal(going, left, started);
     }
 
-    /// Takes up removals that stand in no text (REMOVAL2), and gives back stores that a crash left empty.
-    pub(crate) async fn resume_leaving(&self) {
+    /// Takes up removals in these volumes that stand in no text (REMOVAL2), and gives back stores that a crash left empty.
+    pub(crate) async fn resume_removals(&self, begun: &[(VolumeName, LocatedVolume)]) {
         let known = self.recorded_removals();
-        for name in self.all_volumes() {
-            let Ok(LocatedVolume { group, volume, home, .. }) = self.find_volume(&name) else { continue };
-            let volume = volume.id;
+        for (name, located) in begun {
+            let (group, volume, home) = (located.group, located.volume.id, located.home.clone());
             let asked = home.volume(volume).leaving();
             let Ok(Some((leaving, is_empty))) = asked.await else { continue };
             let is_known = |target: Target| known.contains(&(target.store, target.number));

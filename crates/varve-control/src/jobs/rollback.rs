@@ -112,7 +112,7 @@ impl Control {
             return Err(Failure::new(Code::RollbackBesideIndependent, message).help(help));
         }
         if !dry_run {
-            self.resolve_sets().await;
+            self.resolve_sets(&[located.group]).await;
         }
         let facts = self.facts(located).await;
         let number = |facts: &SnapshotFacts| facts.name.strip_prefix(BEFORE)?.parse::<u64>().ok();
@@ -294,17 +294,16 @@ impl Control {
         self.context.clock().sleep(rest).await;
     }
 
-    /// Takes up rollbacks that no job works on (ROLLJOB2).
-    pub(crate) async fn resume_rollbacks(&self) {
-        for name in self.all_volumes() {
-            let Ok(located) = self.find_volume(&name) else { continue };
+    /// Takes up rollbacks of these volumes that no job works on (ROLLJOB2).
+    pub(crate) async fn resume_rollbacks(&self, begun: &[(VolumeName, LocatedVolume)]) {
+        for (name, located) in begun {
             let volume = located.volume.id;
             if self.refuse_if_busy(volume).is_err() {
                 continue;
             }
-            let facts = self.facts(&located).await;
+            let facts = self.facts(located).await;
             let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
-            let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
+            let subject = VolumeName { snapshot: Some(target.name), ..name.clone() }.to_string();
             let (id, point) = (
                 self.next_job_of(&[located.group]),
                 RollbackPoint { target: target.target, bytes: target.size, mark: None },
@@ -315,7 +314,7 @@ impl Control {
             }
             let started = self.register_job(id, ROLLBACK, &subject, "bytes", &[volume], self.now());
             self.event(&subject, "a rollback that had been begun goes on");
-            self.spawn_rollback(Step::Finish, &located, &started, None);
+            self.spawn_rollback(Step::Finish, located, &started, None);
         }
     }
 

@@ -37,7 +37,7 @@ impl Control {
         }
         let is_same =
             |job: &Job| job.kind == SCRUB && job.subject == subject && job.state == JobState::Running;
-        if let Some(job) = self.jobs.list.list().into_iter().find(is_same) {
+        if let Some(job) = self.jobs.list.all().into_iter().find(is_same) {
             let message = format!("job {} scrubs {name} already", job.id);
             return Err(Failure::new(Code::VolumeBusy, message).help(format!("varve job wait {}", job.id)));
         }

@@ -90,7 +90,7 @@ impl Daemon {
 
     /// Jobs that run, or ended lately.
     pub(super) async fn jobs(&self) -> Vec<Job> {
-        self.handle.call(async |control| Ok(control.jobs().list())).await.expect("it runs")
+        self.handle.call(async |control| Ok(control.jobs().all())).await.expect("it runs")
     }
 
     /// In how many regions members of arrays may differ since a crash.

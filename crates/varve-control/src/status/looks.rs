@@ -36,7 +36,7 @@ pub(crate) async fn look(control: &Control) {
         if control.watch.unsaved.borrow().is_some() {
             control.save_or_warn().await;
         }
-        control.retry_archive();
+        control.memory.archive.retry();
     }
     count(control).await;
     if let Some(Ok(problems)) = control.until(begun.after(LOOK_MAX), control.problems()).await {

@@ -78,8 +78,7 @@ impl Control {
         self.problems_of_arrays(&mut rows).await?;
         self.problems_of_exports(&mut rows);
         self.problems_of_snapshots(&mut rows);
-        let unwritten =
-            self.watch.unsaved.borrow().clone().or_else(|| self.memory.archive.failure.borrow().clone());
+        let unwritten = self.watch.unsaved.borrow().clone().or_else(|| self.memory.archive.failure());
         if let Some(failure) = unwritten {
             let message = format!("cannot be written: {}", failure.message);
             let help = "make room there, or make it writable: it is tried again".to_owned();

@@ -3,7 +3,7 @@
 //!
 //! Invariant WATCH1: what begins and what ends is reported once, also if nobody asks for it.
 
-use crate::jobs::committing::ReadFiles;
+use crate::backing::read_files::ReadFiles;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

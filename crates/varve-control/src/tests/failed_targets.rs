@@ -185,7 +185,7 @@ fn move_and_fail(how: How, cancelled: Option<u64>) {
         assert!(job.state == JobState::Cancelled || said.contains(&disks[2]), "{job:?}");
         pause(&control, 20).await;
         let running: Vec<Job> =
-            control.jobs.list.list().into_iter().filter(|job| job.state == JobState::Running).collect();
+            control.jobs.list.all().into_iter().filter(|job| job.state == JobState::Running).collect();
         assert!(running.is_empty(), "{running:?} after {job:?}");
         assert_eq!(control.show_volume("data/v").await.expect("it is there").segments, before);
         assert_eq!(owned(&control), owned_before, "CONVERTJOB4: what was reserved is free");
@@ -233,7 +233,7 @@ fn interrupted(is_conversion: bool) -> Rc<Host> {
 /// The job that waits for the last disk, and says so.
 async fn waiting(control: &Control) -> String {
     pause(control, 30).await;
-    let jobs = control.jobs.list.list();
+    let jobs = control.jobs.list.all();
     let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
     let error = job.error.as_ref().expect("JOBS2: it says what it waits for");
     assert!(job.state == JobState::Running && error.message.contains("/disk2"), "{job:?}");

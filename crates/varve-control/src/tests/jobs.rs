@@ -96,7 +96,7 @@ fn a_job_of_two_groups_whose_new_number_reached_a_disk_goes_on_and_leaves_no_par
         control.jobs.records.insert(id, groups);
         assert!(control.let_wait(id));
         set_refusing(&disks[2], true);
-        control.go_on_jobs().await;
+        converge(&control, "data").await;
         accept_again(&control, &disks[2]).await;
         assert_eq!(left(&control).await, (vec![], vec![]), "JOBRECORD3");
     });

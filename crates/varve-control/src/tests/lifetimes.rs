@@ -38,7 +38,7 @@ fn a_volume_counts_as_cleared_only_when_the_zeros_are_durable() {
         for path in &paths {
             self::host().set_faults(path, FaultPlan { flush_error: 1_000_000, ..FaultPlan::default() });
         }
-        let jobs = control.jobs.list.list();
+        let jobs = control.jobs.list.all();
         let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
         assert_eq!((job.kind.as_str(), job.state), ("clear", JobState::Running), "{job:?}");
         let _ = control.jobs.list.ended(&job.id).expect("it is known").await;
@@ -70,7 +70,7 @@ fn what_a_pool_gains_while_it_is_cleared_is_cleared_too() {
         control.create_pool(request).await.expect("there is space");
         let longer = Resize { size: "+32M".into(), ..Default::default() };
         control.extend_pool("data/p", longer).await.expect("there is space");
-        let jobs = control.jobs.list.list();
+        let jobs = control.jobs.list.all();
         let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
         assert_eq!((job.kind.as_str(), job.state), ("clear", JobState::Running), "{job:?}");
         ended(&control, Ok(Changed::Done(job.clone()))).await;
@@ -124,7 +124,7 @@ fn a_removal_that_stands_in_no_text_is_taken_up_after_a_crash() {
         assert_eq!(begun, Ok(Some(Ok(()))), "its store knows");
     });
     live(&host, async |control| {
-        let jobs = control.jobs.list.list();
+        let jobs = control.jobs.list.all();
         assert!(jobs.iter().any(|job| job.kind == "snapshot-remove"), "REMOVAL2: {jobs:?}");
         control.context.clock().sleep(Duration::from_secs(60)).await;
         let located = control.find_volume(&name("data/v")).expect("it is there");
@@ -168,7 +168,7 @@ fn a_removal_that_has_ended_is_not_taken_up_at_the_next_start() {
         host.files.process_ended();
         live(&host, async move |control| {
             control.context.clock().sleep(Duration::from_secs(5)).await;
-            let jobs = control.jobs.list.list();
+            let jobs = control.jobs.list.all();
             assert!(jobs.is_empty(), "{is_orderly}: they are done: {jobs:?}");
             let located = control.find_volume(&name("data/v")).expect("it is there");
             let facts = control.facts(&located).await;
@@ -276,7 +276,7 @@ fn a_check_of_a_pool_writes_no_more_than_checkpoints_do_and_is_forgotten_by_a_re
         host.set_faults(disk, FaultPlan::default());
     }
     live(&host, async |control| {
-        assert!(control.jobs.list.list().is_empty(), "CHECKJOB1: {:?}", control.jobs.list.list());
+        assert!(control.jobs.list.all().is_empty(), "CHECKJOB1: {:?}", control.jobs.list.all());
         assert!(has_all(&control, "data/v").await, "it is served as it was");
     });
 }

@@ -205,3 +205,32 @@ fn a_snapshot_store_that_could_not_be_formatted_stands_in_no_text() {
         make_snapshot(&control, "data/v@s").await;
     });
 }
+
+#[test]
+fn snapshots_of_one_instant_in_another_group_are_left_to_their_command() {
+    with_control(async |control| {
+        let paths = vec!["/other".to_owned()];
+        let label =
+            PhysicalVolumeCreate { paths: paths.clone(), size: Some("600M".into()), ..Default::default() };
+        control.create_disks(label).await.expect("a disk");
+        let group = GroupCreate { name: "other".into(), paths, ..Default::default() };
+        control.create_group(group).await.expect("a group");
+        let volumes = ["data/a", "data/b", "other/a", "other/b"];
+        for volume in volumes {
+            make_volume(&control, volume, None, None).await;
+        }
+        let make = async |group: &str, round: usize, delay: usize| {
+            control.context.clock().sleep(Duration::from_micros(delay as u64)).await;
+            let names = ["a", "b"].map(|volume| format!("{group}/{volume}@s{round}")).to_vec();
+            let request = SnapshotCreate { names, ..Default::default() };
+            control.create_snapshots(request).await.expect("there is space");
+        };
+        for round in 1..=20 {
+            join(make("data", round, 0), make("other", round, 100 * round)).await;
+            for volume in volumes {
+                let made = control.list_snapshots(Some(volume)).await.expect("it is there");
+                assert_eq!(made.len(), round, "{volume}: SETS5");
+            }
+        }
+    });
+}

@@ -121,7 +121,7 @@ fn exports(interface: Interface) -> Interface {
 
 fn jobs(interface: Interface) -> Interface {
     interface
-        .on(async |control, ListJobs()| Ok(control.jobs().list()))
+        .on(async |control, ListJobs()| Ok(control.jobs().all()))
         .on(async |control, ShowJob(id)| control.jobs().show(&id))
         .on(async |control, CancelJob(id, request)| control.jobs().cancel(&id, &request))
         .on_http(async |handle, WaitJob(id, Timeout { timeout_ms })| {

@@ -179,6 +179,9 @@ pub async fn find_labels(disks: &[Disk], absolute: Absolute, arena: &Arena) -> V
             Err(_) => {}
         }
     }
+    if blank.is_empty() {
+        return found; // Only RELABEL3 asks what groups miss.
+    }
     let unknown: Vec<Disk> = blank.iter().map(|place| disks[*place].clone()).collect();
     for open in scan(labelled, arena).await.groups {
         let (text, missing) = (open.group().description(), open.newly_missing());

@@ -6,6 +6,7 @@ use crate::disks::free_disk::FreeDisk;
 use crate::disks::tail::Tail;
 use crate::injected_bug::{InjectedBug, has};
 use crate::model::Group;
+use futures_util::future::join_all;
 use uuid::Uuid;
 use varve_block::{Arena, Extent, IoError};
 use varve_format::{Label, RingContent, SEQUENCE_END, Slot};
@@ -30,6 +31,20 @@ pub(super) struct Member {
     pub(super) sequence_max: u64,
     /// Its tail, if it has one; looked for when it is first needed.
     pub(super) tail: Lookup,
+}
+
+/// Lets the labels of `members` say that they belong to `vg`, where they are worn or say something else.
+pub(super) async fn relabel(
+    members: impl IntoIterator<Item = &mut Member>,
+    vg: Option<Uuid>,
+    arena: &Arena,
+) -> Vec<Result<(), (String, IoError)>> {
+    let work = members.into_iter().map(|member| async move {
+        let is_sound = !member.label_worn && member.label.vg == vg;
+        let done = if is_sound { Ok(()) } else { member.relabel(vg, arena).await };
+        done.map_err(|error| member.failed(error))
+    });
+    join_all(work).await
 }
 
 /// What is known of a disk's tail.

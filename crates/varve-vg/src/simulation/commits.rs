@@ -5,7 +5,7 @@
 
 use super::{Content, Lab, content, number_of, stamp};
 use crate::injected_bug::{InjectedBug, inject};
-use crate::model::{Group, Role, StorePolicy};
+use crate::model::{Group, PhysicalVolume, Role, StorePolicy};
 use crate::plan::{Change, DiskChoice, Layout, Plan, plan};
 use crate::size::SizeArgument;
 use crate::{Absent, CommitError, FreeDisk, GroupProblem, Note, OpenGroup, scan};
@@ -13,10 +13,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
-use varve_format::{RingContent, Slot};
+use varve_block::Extent;
+use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, RingContent, Slot};
 use varve_sim::{
-    CrashAt, CrashKind, DiskImage, FaultBudget, FaultPlan, Random, World, caught, caught_share, run_seeds,
-    test_name,
+    CrashAt, CrashKind, DiskImage, FaultBudget, FaultPlan, Random, SimDisk, World, caught, caught_share,
+    run_seeds, test_name,
 };
 
 /// What may be read.
@@ -230,6 +231,7 @@ impl Run {
         }
         self.is_faulty.set(self.habits.faults > 0 && self.chance(self.habits.faults, 5));
         let before = self.versions();
+        let labelled = self.labelled();
         let ran = self.lab.world.run_until_crash(self.use_group(&present));
         self.let_fail(FaultPlan::default());
         let is_usable = match ran {
@@ -243,16 +245,48 @@ impl Run {
             varve_sim::Ran::Crashed => true,
         };
         self.leave_out_failed(&before);
+        for number in labelled.difference(&self.labelled()) {
+            assert!(self.was_removed(*number), "the label of disk {number} was cleared too early");
+        }
         is_usable
+    }
+
+    /// What the disk's ring holds.
+    fn ring(&self, number: usize) -> RingContent {
+        let bytes = self.lab.disks[number].peek(super::RING);
+        RingContent::find(&bytes, super::RING, super::GROUP, super::pv_id(number))
     }
 
     /// The versions that disks hold, if disks fail in this boot.
     fn versions(&self) -> BTreeMap<Uuid, Slot> {
-        let disks = self.lab.disks.iter().enumerate().filter(|_| self.is_faulty.get());
-        let rings = disks.map(|(number, disk)| {
-            RingContent::find(&disk.peek(super::RING), super::RING, super::GROUP, super::pv_id(number))
-        });
-        rings.flat_map(|ring| ring.slots).map(|placed| (placed.version, placed.slot)).collect()
+        let disks = (0..self.lab.disks.len()).filter(|_| self.is_faulty.get());
+        let placed = disks.flat_map(|number| self.ring(number).slots);
+        placed.map(|placed| (placed.version, placed.slot)).collect()
+    }
+
+    /// The disks whose labels say that they belong to the group.
+    fn labelled(&self) -> BTreeSet<usize> {
+        let is_labelled = |disk: &SimDisk| {
+            let copies = LABEL_ADDRESSES.into_iter().filter_map(|address| {
+                Label::decode(&disk.peek(Extent::new(address, BLOCK_SIZE)), address).ok()
+            });
+            copies.max_by_key(|label| label.generation).is_some_and(|label| label.vg.is_some())
+        };
+        self.lab.all().into_iter().filter(|number| is_labelled(&self.lab.disks[*number])).collect()
+    }
+
+    /// Whether a version without this disk is, or was, on every disk that it counts on.
+    fn was_removed(&self, number: usize) -> bool {
+        let rings: Vec<RingContent> = self.lab.all().into_iter().map(|other| self.ring(other)).collect();
+        let mut slots = rings.iter().flat_map(|ring| &ring.slots);
+        slots.any(|placed| {
+            let group = Group::from_text(&placed.slot.text).expect("a commit writes descriptions");
+            let had_it = |pv: &PhysicalVolume| {
+                let newest = rings[number_of(pv.id)].newest();
+                pv.missing || newest.is_some_and(|newest| newest.slot.sequence >= placed.slot.sequence)
+            };
+            group.pv_by_id(super::pv_id(number)).is_none() && group.physical_volumes().iter().all(had_it)
+        })
     }
 
     /// Of a boot those disks count that are in the newest version which it has written: one that could not be taken back took no part.
@@ -318,7 +352,7 @@ impl Run {
         let Some(mut open) = survey.groups.pop() else { return self.found_none(present) };
         self.found_with(present, open.group());
         assert!(survey.groups.is_empty());
-        let has_left = |free: &FreeDisk| open.group().pv_by_id(free.label.pv).is_none();
+        let has_left = |free: &FreeDisk| self.has_left(open.group(), free.label.pv, present);
         assert!(survey.unassigned.iter().all(has_left));
         self.oracle.borrow().observe(&content(open.group()));
         super::arrays::check_places(open.group());
@@ -354,6 +388,13 @@ impl Run {
         own.retain(|number| group.pv_by_id(super::pv_id(*number)).is_some());
         let mut oracle = self.oracle.borrow_mut();
         *oracle.boots.last_mut().expect("it began") = own;
+    }
+
+    /// Whether a disk whose label says that it belongs to no group does not. Of two halves that were used apart one may have removed it,
+    /// and the other marked it missing.
+    fn has_left(&self, group: &Group, pv: Uuid, present: &BTreeSet<usize>) -> bool {
+        let is_apart = self.oracle.borrow().may_be_divergent(present);
+        group.pv_by_id(pv).is_none_or(|pv| pv.missing && is_apart)
     }
 
     /// A disk that is not there is named.
@@ -452,6 +493,12 @@ fn group_commits_are_atomic() {
         "{whole} times an array had all its members, {degraded} times all but one, {incomplete} times fewer"
     );
     assert!(reconciled < 1000 || arrays.iter().all(|times| *times > 50), "{arrays:?}");
+}
+
+/// A disk that leaves, of which the group hears while another disk is away, and then that one alone.
+#[test]
+fn a_disk_that_leaves_while_halves_are_used_apart_belongs_to_no_group() {
+    history(61_315);
 }
 
 #[test]

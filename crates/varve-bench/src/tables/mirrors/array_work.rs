@@ -5,7 +5,6 @@
 use super::array_cases::{Case, MIRROR, ORDER_1, SIZE, layout_name, load};
 use super::arrays::{MEMBER, build, processor, throttled};
 use super::{array_files, array_ratios};
-use crate::machine::Machine;
 use crate::memory::memory;
 use crate::options::Options;
 use crate::programs::watch::Watch;
@@ -46,7 +45,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         MEMBER.latency.as_micros(),
         SIZE / MIB
     );
-    let mut part = FigurePart { description, machine: Machine::look(), rows: Vec::new() };
+    let mut part = FigurePart::empty("virtual time", description);
     for layout in [MIRROR, ORDER_1] {
         let name = layout_name(layout);
         let share = rebuild_share(layout)?;
@@ -86,7 +85,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     }
     if !options.wants("work") {
         // What was measured in real time stays what it was.
-        if let Some(old) = sheet.results().array_work.clone() {
+        if let Some(old) = &sheet.results().array_work {
             part.machine = old.machine.clone();
             part.keep_rows_of(Some(old));
         }

@@ -5,12 +5,13 @@
 //! they write does not count and is left out below the pool: the metadata is what is measured, and is all there.
 
 use crate::first_touch::{read_places, write_all};
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::place::{Noise, Place};
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::ManagementPart;
+use crate::results::{FigurePart, put_figures};
 use crate::tables::snapshot::management::{REGION, around, in_background, open, write_until};
 use crate::tables::snapshot::stage::Surroundings;
 use std::cell::Cell;
@@ -37,17 +38,17 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// Passes over a volume of which the time is taken.
 const PASSES: usize = 4;
 /// Memory of a process that has handled such a pool: a cache of 64 MiB, an arena of 64 MiB, and as much again.
-const PEAK_GOAL_MIB: f64 = 256.0;
+const PEAK_GOAL_MIB: Goal = Goal::AtMost(256.0);
 /// Generations of snapshots of snapshots.
 const DEPTHS: [u64; 4] = [1, 8, 32, 1000];
 /// What activating the large pool may take, in ms.
-const ACTIVATE_GOAL_MS: f64 = 2000.0;
+const ACTIVATE_GOAL_MS: Goal = Goal::AtMost(2000.0);
 /// What removing a million mappings may take, in ms.
-const REMOVE_GOAL_MS: f64 = 1000.0;
+const REMOVE_GOAL_MS: Goal = Goal::AtMost(1000.0);
 /// What creating a snapshot may take, in ms.
-const CREATE_GOAL_MS: f64 = 1.0;
+const CREATE_GOAL_MS: Goal = Goal::AtMost(1.0);
 /// What work at depth may take, as a ratio to what it takes at depth 1.
-const DEPTH_GOAL: f64 = 1.03;
+const DEPTH_GOAL: Goal = Goal::AtMost(1.03);
 /// Bytes of a part.
 const PART: u64 = 4 * KIB;
 /// Requests in flight.
@@ -61,7 +62,7 @@ struct Part<'a> {
     options: &'a Options,
     medium: Medium,
     shards: Shards,
-    figures: ManagementPart,
+    figures: FigurePart,
 }
 
 /// Measures what is wanted on one medium; each part is kept as soon as it is there.
@@ -84,21 +85,19 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
         part.shards.stop();
         eprintln!("{name}: {:.0} s", watch.seconds());
         let figures = part.figures;
-        sheet.keep(|results| results.put_thin_scale(figures))?;
+        sheet.keep(|results| put_figures(&mut results.thin_scale, figures))?;
     }
     Ok(())
 }
 
-fn empty_part(options: &Options, medium: Medium) -> ManagementPart {
-    ManagementPart {
-        world: format!("engine, {}", medium.name()),
-        description: format!(
+fn empty_part(options: &Options, medium: Medium) -> FigurePart {
+    FigurePart::empty(
+        format!("engine, {}", medium.name()),
+        format!(
             "the engine on {}; snapshots are created while each ms 4 KiB are written",
             file_system(options.directory(medium))
         ),
-        machine: Machine::look(),
-        figures: Vec::new(),
-    }
+    )
 }
 
 fn said(error: PoolError) -> String {
@@ -184,7 +183,7 @@ fn mappings(part: &mut Part<'_>) -> Result<(), String> {
     figures.record(
         &format!("nodes in memory over the cache's budget, {all} mappings read at random"),
         "x",
-        Some(1.0),
+        Some(Goal::AtMost(1.0)),
         large.cache_share,
     );
     figures.record(

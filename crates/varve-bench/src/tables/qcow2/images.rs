@@ -1,7 +1,7 @@
 //! qcow2 images: beside QEMU's servers on the same image, in chains, below thin volumes, and opened when they are large.
 
 use super::image_files::{CLUSTER, shards, size, sparse};
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::place::{Noise, Place};
 use crate::programs::watch::Watch;
@@ -36,11 +36,10 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         ("peers", super::image_peers::measure),
     ];
     for (name, step) in steps.into_iter().filter(|(name, _)| options.wants(name)) {
-        let mut part =
-            FigurePart { description: description.clone(), machine: Machine::look(), rows: Vec::new() };
+        let mut part = FigurePart::empty("memory", description.as_str());
         step(options, &mut part).map_err(|error| format!("{name}: {error}"))?;
         part.rows.iter().for_each(|row| eprintln!("images: {name}: {}", told(row)));
-        part.keep_rows_of(sheet.results().images.clone());
+        part.keep_rows_of(sheet.results().images.as_ref());
         sheet.keep(|results| results.images = Some(part))?;
     }
     Ok(())

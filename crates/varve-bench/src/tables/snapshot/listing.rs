@@ -4,23 +4,24 @@
 //! that figures grow old.
 
 use crate::first_touch::Load;
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::client::Client;
 use crate::programs::place::Place;
 use crate::programs::relay::{TURN, beside_relay};
 use crate::programs::varve::Varve;
 use crate::programs::watch::{Watch, pause};
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::ManagementPart;
+use crate::results::{FigurePart, put_figures};
 use crate::tables::snapshot::management::{ALONE, PERIOD, REGION};
 use crate::tables::snapshot::management_daemon::{BLOCK, beside_writes};
 
 /// Snapshots of the volume.
 const SNAPSHOTS: u64 = 1000;
 /// The 99th percentile of writes beside the lists, over that without.
-const GOAL: f64 = 1.2;
+const GOAL: Goal = Goal::AtMost(1.2);
 /// The pool and the volume in it.
 const POOL: &str = "pool";
 const VOLUME: &str = "listed";
@@ -29,9 +30,9 @@ const VOLUME: &str = "listed";
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let count = if options.is_quick() { SNAPSHOTS / 20 } else { SNAPSHOTS };
     let (parent, size) = (options.directory(Medium::Memory), 16 * REGION);
-    let mut part = ManagementPart {
-        world: "daemon, memory".to_owned(),
-        description: format!(
+    let mut part = FigurePart::empty(
+        "daemon, memory",
+        format!(
             "the daemon on {}, while each {} ms 4 KiB are written over NBD to a random place of {} MiB, their latency \
              counted from when they were due, for {} s without lists and as long with",
             file_system(parent),
@@ -39,9 +40,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
             REGION >> 20,
             ALONE.as_secs()
         ),
-        machine: Machine::look(),
-        figures: Vec::new(),
-    };
+    );
     let place = Place::new(parent, size)?;
     let file = place.file("disk", size)?;
     let varve = Varve::start(&options.varve(), place.path(), &file, Medium::Memory.cache())?;
@@ -79,7 +78,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
             None,
             percentile(&lists, 0.5),
         );
-        sheet.keep(|results| results.put_thin_scale(part.clone()))?;
+        sheet.keep(|results| put_figures(&mut results.thin_scale, part.clone()))?;
         eprintln!("lists, memory: round {} of {}", round + 1, options.runs());
     }
     drop(client);

@@ -1,14 +1,15 @@
 //! Creating and removing snapshots while the origin is written to, by the engine itself.
 
 use crate::first_touch::CHUNK;
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::nothing::nothing;
 use crate::options::{Medium, Options};
 use crate::programs::peers::Cache;
 use crate::programs::place::{Noise, Place};
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::ManagementPart;
+use crate::results::{FigurePart, put_figures};
 use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, Volume, create, store_for};
 use futures_channel::oneshot;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -22,11 +23,11 @@ use varve_target::Linear;
 use varve_target::snapshot::{SnapshotStore, StoreOptions};
 
 /// What creating may take, in ms.
-pub(crate) const CREATE_GOAL_MS: f64 = 2.0;
+pub(crate) const CREATE_GOAL_MS: Goal = Goal::AtMost(2.0);
 /// What a removal may take until it returns, in ms.
-pub(crate) const REMOVE_GOAL_MS: f64 = 10.0;
+pub(crate) const REMOVE_GOAL_MS: Goal = Goal::AtMost(10.0);
 /// The 99th percentile of writes while a removal works, over that without one.
-pub(crate) const DELETE_GOAL: f64 = 1.5;
+pub(crate) const DELETE_GOAL: Goal = Goal::AtMost(1.5);
 /// Numbers of snapshots beside which one is created and removed.
 const COUNTS: [u32; 2] = [0, 1024];
 /// Snapshots created and removed in a round.
@@ -55,9 +56,9 @@ const REST_FACTOR: u32 = 9;
 /// Measures one medium; each round is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
     let parent = options.directory(medium);
-    let mut part = ManagementPart {
-        world: format!("engine, {}", medium.name()),
-        description: format!(
+    let mut part = FigurePart::empty(
+        format!("engine, {}", medium.name()),
+        format!(
             "the engine on {}, while each {} ms 4 KiB are written to a random place of {} MiB, their latency counted \
              from when they were due; {CREATES} snapshots a round, {} rounds",
             file_system(parent),
@@ -65,9 +66,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
             REGION / MIB,
             options.runs()
         ),
-        machine: Machine::look(),
-        figures: Vec::new(),
-    };
+    );
     let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
     creating(options, medium, &shards, &mut part, sheet)?;
     deleting(options, medium, &shards, &mut part, sheet)?;
@@ -132,7 +131,7 @@ fn creating(
     options: &Options,
     medium: Medium,
     shards: &Shards,
-    part: &mut ManagementPart,
+    part: &mut FigurePart,
     sheet: &mut Sheet,
 ) -> Result<(), String> {
     let plan = |snapshots| {
@@ -164,7 +163,7 @@ fn creating(
             );
             part.record(&name("origin writes meanwhile, p99"), "ms", None, percentile(&writes, 0.99) / 1e3);
         }
-        sheet.keep(|results| results.put_management(part.clone()))?;
+        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
         eprintln!("management, {}: round {} of {}", part.world, round + 1, options.runs());
     }
     Ok(())
@@ -228,7 +227,7 @@ fn deleting(
     options: &Options,
     medium: Medium,
     shards: &Shards,
-    part: &mut ManagementPart,
+    part: &mut FigurePart,
     sheet: &mut Sheet,
 ) -> Result<(), String> {
     let (plan, entries) = deletion_plan(options);
@@ -254,7 +253,7 @@ fn deleting(
     for deletion in outcome.map_err(|error| error.to_string())?? {
         deletion.record(part, entries);
     }
-    sheet.keep(|results| results.put_management(part.clone()))?;
+    sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
     eprintln!("management, {}: deletions", part.world);
     Ok(())
 }
@@ -290,7 +289,7 @@ pub(in crate::tables) struct Deletion {
 
 impl Deletion {
     /// Puts it down as one more round, of a snapshot with `entries` entries.
-    pub(in crate::tables) fn record(&self, part: &mut ManagementPart, entries: u64) {
+    pub(in crate::tables) fn record(&self, part: &mut FigurePart, entries: u64) {
         let told =
             if entries >= 1 << 20 { format!("{} M", entries >> 20) } else { format!("{} k", entries >> 10) };
         let (alone, beside) = (percentile(&self.alone, 0.99), percentile(&self.beside, 0.99));

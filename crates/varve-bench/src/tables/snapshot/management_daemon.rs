@@ -1,7 +1,7 @@
 //! Creating and removing snapshots as a person meets it: asked of the daemon, while an NBD client writes.
 
 use crate::first_touch::Load;
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::client::Client;
 use crate::programs::place::Place;
@@ -9,7 +9,7 @@ use crate::programs::varve::Varve;
 use crate::programs::watch::{Watch, pause};
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::ManagementPart;
+use crate::results::{FigurePart, put_figures};
 use crate::tables::snapshot::daemon::Subject;
 use crate::tables::snapshot::management::{
     ALONE, CREATE_GOAL_MS, Deletion, ENTRIES, PERIOD, REGION, REMOVE_GOAL_MS,
@@ -35,10 +35,10 @@ struct Round {
     writes: Vec<f64>,
 }
 
-fn empty_part(options: &Options, medium: Medium) -> ManagementPart {
-    ManagementPart {
-        world: format!("daemon, {}", medium.name()),
-        description: format!(
+fn empty_part(options: &Options, medium: Medium) -> FigurePart {
+    FigurePart::empty(
+        format!("daemon, {}", medium.name()),
+        format!(
             "the daemon on {}, asked over its socket, while each {} ms 4 KiB are written over NBD to a random place of \
              {} MiB, their latency counted from when they were due; {CREATES} snapshots a round, {} rounds",
             file_system(options.directory(medium)),
@@ -46,9 +46,7 @@ fn empty_part(options: &Options, medium: Medium) -> ManagementPart {
             REGION >> 20,
             options.runs()
         ),
-        machine: Machine::look(),
-        figures: Vec::new(),
-    }
+    )
 }
 
 /// Measures creations and removals on one medium; each round is kept as soon as it is there.
@@ -76,7 +74,7 @@ pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> 
             };
             record(part, &beside, &measured);
         }
-        sheet.keep(|results| results.put_management(part.clone()))?;
+        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
         eprintln!("management, {}: round {} of {}", part.world, round + 1, options.runs());
     }
     drop(subjects);
@@ -111,7 +109,7 @@ pub(crate) fn changing(options: &Options, sheet: &mut Sheet) -> Result<(), Strin
         })?;
         let name = "snap change --read-write or --read-only, of 16 snapshots";
         part.record(&format!("{name}, median"), "ms", None, percentile(&changes, 0.5));
-        sheet.keep(|results| results.put_management(part.clone()))?;
+        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
     }
     drop(subject);
     varve.stop()
@@ -142,7 +140,7 @@ pub(crate) fn deleting(options: &Options, sheet: &mut Sheet) -> Result<(), Strin
     for round in 0..options.runs() {
         let snapshot = format!("s{}", options.runs() - round);
         delete(&varve, &mut client, &snapshot)?.record(part, entries);
-        sheet.keep(|results| results.put_management(part.clone()))?;
+        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
         eprintln!("management, {}: deletion {} of {}", part.world, round + 1, options.runs());
     }
     drop(client);
@@ -179,7 +177,7 @@ pub(in crate::tables) fn beside_writes<T>(
     })
 }
 
-fn record(part: &mut ManagementPart, beside: &str, round: &Round) {
+fn record(part: &mut FigurePart, beside: &str, round: &Round) {
     let name = |what: &str| format!("{what}, {beside}");
     let created = |share| percentile(&round.created, share);
     part.record(&name("snap create, median"), "ms", Some(CREATE_GOAL_MS), created(0.5));

@@ -1,0 +1,79 @@
+//! Tests of what follows a change.
+
+use super::*;
+use varve_api::{Activate, Deactivate};
+use varve_block::UnixTime;
+use varve_vg::Change;
+use varve_vg::model::{Job, JobWork, RemovedSnapshots};
+use varve_vg::plan::JobStep;
+
+#[test]
+fn a_group_that_has_converged_stays_as_it_is() {
+    with_disks(2, "600M", async |control, _| {
+        make_volume(&control, "data/v", None, None).await;
+        make_snapshot(&control, "data/v@a").await;
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/t", Some("data/p"), Some("data/v@a")).await;
+        control.deactivate_pool("data/p", Deactivate::default()).await.expect("no client has it");
+        let group = control.find_group("data").expect("it is there");
+        let seen = async || {
+            let sequence = control.with_group(group, |known| known.group.entry().sequence);
+            (sequence, control.jobs.list.all().len(), control.list_volumes(None).await)
+        };
+        converge(&control, "data").await;
+        let before = seen().await;
+        converge(&control, "data").await;
+        assert_eq!(seen().await, before, "CONVERGE1");
+    });
+}
+
+#[test]
+fn a_removal_that_no_text_has_goes_on_when_its_volume_is_activated() {
+    with_control(async |control| {
+        make_volume(&control, "data/v", None, None).await;
+        make_snapshot(&control, "data/v@a").await;
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        let target = control.facts(&located).await[0].target;
+        let removed = located.home.volume(located.volume.id).remove_snapshot(target).await;
+        assert_eq!(removed.map(|removed| removed.map(|removed| removed.is_ok())), Ok(Some(true)));
+        control.deactivate_volume("data/v", Deactivate::default()).await.expect("no client has it");
+        control.activate_volume("data/v", Activate::default()).await.expect("its disk is here");
+        control.context.clock().sleep(Duration::from_secs(1)).await;
+        let stores = control.entry_of(located.volume.id).map(|(_, entry)| entry.stores().count());
+        assert_eq!(stores, Ok(0), "CONVERGE3: its store is given back");
+    });
+}
+
+#[test]
+fn a_job_of_two_groups_is_resumed_when_both_are_served() {
+    with_control(async |control| {
+        let paths = vec!["/other".to_owned()];
+        let label =
+            PhysicalVolumeCreate { paths: paths.clone(), size: Some("600M".into()), ..Default::default() };
+        control.create_disks(label).await.expect("a disk");
+        let group = GroupCreate { name: "other".into(), paths, ..Default::default() };
+        control.create_group(group).await.expect("a group");
+        let groups = ["data", "other"].map(|group| control.find_group(group).expect("it is there")).to_vec();
+        let id = control.next_job_of(&groups);
+        for (group, volume) in groups.iter().zip(["data/v", "other/v"]) {
+            make_volume(&control, volume, None, None).await;
+            make_snapshot(&control, &format!("{volume}@a")).await;
+            let located = control.find_volume(&name(volume)).expect("it is there");
+            let target = control.facts(&located).await[0].target;
+            let (volume, store, numbers) = (located.volume.id, target.store, vec![target.number]);
+            let part = RemovedSnapshots { volume, store, numbers, bytes: 4 * MIB };
+            let work = JobWork::RemoveSnapshots { snapshots: vec![part] };
+            let (subject, started) = ("data/v@a other/v@a".into(), UnixTime(0));
+            let step = JobStep::Begin(Job { id, subject, started, groups: groups.clone(), work });
+            control.commits(*group).await.make(*group, Change::Jobs(step), "a test").await.expect("it fits");
+        }
+        control.groups.unserved.borrow_mut().insert(groups[1]);
+        converge(&control, "data").await;
+        assert!(control.jobs.list.show(&id.to_string()).is_err(), "CONVERGE4");
+        converge(&control, "other").await;
+        control.context.clock().sleep(Duration::from_secs(1)).await;
+        let job = control.jobs.list.show(&id.to_string()).expect("it keeps its number: CONVERGE4");
+        assert_eq!(job.state, varve_api::JobState::Done);
+        assert_eq!(control.list_snapshots(None).await, Ok(vec![]));
+    });
+}
