@@ -66,7 +66,6 @@ impl std::error::Error for Failure {}
 
 /// Every answer: exactly one of `data` and `error` is there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Envelope<T> {
     /// Always [`SCHEMA`].
     pub schema: String,
@@ -107,7 +106,6 @@ impl<T> Envelope<T> {
 
 /// The answer to a change: what it made, or with `dry_run` what it would do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum Changed<T> {
     /// Nothing was changed.
@@ -120,6 +118,71 @@ pub enum Changed<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Empty {}
+
+/// The schemas of what is around an answer. Those that utoipa derives name `T` by its first word alone, so that all answers were one.
+#[cfg(feature = "openapi")]
+mod schemas {
+    use super::{Changed, Envelope, Failure, Plan};
+    use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, RefBuilder, Schema, Type};
+    use utoipa::openapi::{Ref, RefOr};
+    use utoipa::{PartialSchema, ToSchema};
+
+    type Named = (String, RefOr<Schema>);
+
+    /// What leads to `T`, which is added to the schemas by [`add`].
+    fn reference<T: ToSchema>(description: &str) -> Ref {
+        let location = Ref::from_schema_name(T::name()).ref_location;
+        RefBuilder::new().ref_location(location).description(Some(description)).build()
+    }
+
+    fn add<T: ToSchema>(schemas: &mut Vec<Named>) {
+        schemas.push((T::name().into_owned(), T::schema()));
+        T::schemas(schemas);
+    }
+
+    impl<T: ToSchema> PartialSchema for Envelope<T> {
+        fn schema() -> RefOr<Schema> {
+            let schema =
+                ObjectBuilder::new().schema_type(Type::String).description(Some("Always [`SCHEMA`]."));
+            let error = OneOfBuilder::new()
+                .item(reference::<Failure>("Why there is no data."))
+                .item(ObjectBuilder::new().schema_type(Type::Null));
+            ObjectBuilder::new()
+                .description(Some("Every answer: exactly one of `data` and `error` is there."))
+                .property("schema", schema)
+                .required("schema")
+                .property("data", T::schema())
+                .property("error", error)
+                .into()
+        }
+    }
+
+    impl<T: ToSchema> ToSchema for Envelope<T> {
+        fn schemas(schemas: &mut Vec<Named>) {
+            add::<Failure>(schemas);
+            T::schemas(schemas);
+        }
+    }
+
+    impl<T: ToSchema> PartialSchema for Changed<T> {
+        fn schema() -> RefOr<Schema> {
+            OneOfBuilder::new()
+                .item(reference::<Plan>("Nothing was changed."))
+                .item(T::schema())
+                .description(Some(
+                    "The answer to a change: what it made, or with `dry_run` what it would do.",
+                ))
+                .into()
+        }
+    }
+
+    impl<T: ToSchema> ToSchema for Changed<T> {
+        fn schemas(schemas: &mut Vec<Named>) {
+            add::<Plan>(schemas);
+            T::schemas(schemas);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,11 @@
-//! The control plane's nouns, serializable and versioned, and nothing else.
+//! The control plane's nouns and calls, serializable and versioned, and nothing else.
 //!
 //! Every answer is an [`Envelope`]: `{"schema":"varve.v1","data":…}` or `{"schema":"varve.v1","error":…}`. Sizes are
 //! exact integers in bytes; dates are seconds since 1970. What a command prints with `--json` is the very body that
 //! the daemon's HTTP interface answers.
 
 mod array;
+pub mod calls;
 mod catalogue;
 mod check;
 mod code;
@@ -12,6 +13,7 @@ mod envelope;
 mod job;
 mod metadata;
 mod nouns;
+mod queries;
 mod requests;
 mod status;
 mod volume_map;
@@ -28,9 +30,10 @@ pub use nouns::{
     PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore,
     ThinUse, Traffic, VolumeImage,
 };
+pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
     Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
-    Convert, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
+    Convert, Deactivate, DryRun, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
     GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
     PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
     Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,

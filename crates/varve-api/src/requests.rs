@@ -19,8 +19,27 @@ macro_rules! requests {
                 /// Only tell what would be done.
                 pub dry_run: bool,
             }
+
+            impl DryRun for $name {
+                fn is_dry_run(&self) -> bool {
+                    self.dry_run
+                }
+
+                fn set_dry_run(&mut self) {
+                    self.dry_run = true;
+                }
+            }
         )*
     };
+}
+
+/// A request of which it can be asked what it would do.
+pub trait DryRun {
+    /// Whether it is only asked that.
+    fn is_dry_run(&self) -> bool;
+
+    /// Asks only that.
+    fn set_dry_run(&mut self);
 }
 
 /// What a command says of what is done when snapshot stores, or a pool, fill.

@@ -4,10 +4,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use tokio::net::UnixStream;
+use varve_api::calls::{self, Call};
 use varve_api::{Code, Envelope, Failure};
 
 /// A daemon at a socket.
@@ -21,22 +20,13 @@ impl Client {
         Self { socket }
     }
 
-    /// One request and its answer.
-    pub(crate) async fn call<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&impl Serialize>,
-    ) -> Result<T, Failure> {
+    /// One call and its answer.
+    pub(crate) async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, Failure> {
         let stream =
             UnixStream::connect(&self.socket).await.map_err(|error| unreachable(&self.socket, &error))?;
-        let body = match body {
-            Some(body) => serde_json::to_vec(body).expect("the requests are plain data"),
-            None => Vec::new(),
-        };
-        let bytes =
-            exchange(stream, method, path, body).await.map_err(|error| self.broken(error.as_ref()))?;
-        let envelope: Envelope<T> = serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))?;
+        let bytes = exchange(stream, call).await.map_err(|error| self.broken(error.as_ref()))?;
+        let envelope: Envelope<C::Answer> =
+            serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))?;
         envelope.into_result()
     }
 
@@ -48,15 +38,19 @@ impl Client {
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn exchange(stream: UnixStream, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, AnyError> {
+async fn exchange<C: Call>(stream: UnixStream, call: &C) -> Result<Bytes, AnyError> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let request = Request::builder()
-        .method(method)
-        .uri(path)
+        .method(match C::DECLARED.method {
+            calls::Method::Get => Method::GET,
+            calls::Method::Post => Method::POST,
+            calls::Method::Delete => Method::DELETE,
+        })
+        .uri(call.target())
         .header("host", "varve")
         .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body)))?;
+        .body(Full::new(Bytes::from(call.body())))?;
     let response = sender.send_request(request).await?;
     let bytes = response.into_body().collect().await?.to_bytes();
     drop(sender);
@@ -76,28 +70,5 @@ fn unreachable(socket: &Path, error: &std::io::Error) -> Failure {
                 .help(format!("start one: varve daemon --socket {socket}"))
         }
         _ => Failure::new(Code::NoDaemon, format!("cannot reach the daemon at {socket}: {error}")),
-    }
-}
-
-/// `text` as one segment of a path.
-pub(crate) fn segment(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => escaped.push(char::from(byte)),
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_become_one_segment() {
-        assert_eq!(segment("data/home@mo.1"), "data%2Fhome%40mo%2E1");
-        assert_eq!(segment(".."), "%2E%2E", "no path climbs");
     }
 }

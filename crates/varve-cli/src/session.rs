@@ -1,32 +1,19 @@
 //! One command's talk with the daemon: requests, plans, questions, and the wait for a job.
 
 use crate::answer::Answer;
-use crate::client::{Client, segment};
-use crate::grammar::{Destroy, Waiting};
+use crate::client::Client;
+use crate::grammar::Waiting;
 use crate::{confirm, progress};
-use hyper::Method;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use varve_api::{Code, Failure, Job, JobState, Plan};
+use varve_api::calls::{self, Call};
+use varve_api::{Changed, Code, DryRun, Failure, Job, JobState, Plan, Timeout};
 
 /// The daemon, and how to talk to the user.
 pub(crate) struct Session {
     client: Client,
     json: bool,
-}
-
-/// A change as a request: where it goes, and what it says with and without `dry_run`.
-pub(crate) struct Call<'a, R> {
-    /// POST or DELETE.
-    pub(crate) method: Method,
-    /// Path of the HTTP interface.
-    pub(crate) path: String,
-    /// The body.
-    pub(crate) request: &'a R,
-    /// Only tell what would be done.
-    pub(crate) dry_run: bool,
 }
 
 impl Session {
@@ -36,13 +23,23 @@ impl Session {
     }
 
     /// Asks for something.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.client.call(Method::GET, path, None::<&()>).await
+    pub(crate) async fn ask<C: Call>(&self, call: &C) -> Result<C::Answer, Failure> {
+        self.client.call(call).await
+    }
+
+    /// Shows what is answered; `text` shows it to users.
+    pub(crate) async fn show<C: Call>(
+        &self,
+        call: C,
+        text: impl FnOnce(&C::Answer) -> String,
+    ) -> Result<Answer, Failure> {
+        let data = self.ask(&call).await?;
+        Ok(Answer::new(&data, text(&data)))
     }
 
     /// Prints what the plan of a change warns of, before it is carried out.
-    pub(crate) async fn warn_of<R: Serialize>(&self, call: &Call<'_, R>) {
-        if call.dry_run {
+    pub(crate) async fn warn_of<T>(&self, call: &impl Call<Request: DryRun, Answer = Changed<T>>) {
+        if call.request().is_dry_run() {
             return; // The plan is shown.
         }
         // What cannot be planned is refused when it is carried out.
@@ -52,27 +49,37 @@ impl Session {
     }
 
     /// Carries out a change, or shows its plan; `text` tells users what was done.
-    pub(crate) async fn change<R: Serialize, T: DeserializeOwned + Serialize>(
+    pub(crate) async fn change<T: Serialize>(
         &self,
-        call: Call<'_, R>,
+        call: impl Call<Answer = Changed<T>>,
         text: impl FnOnce(&T) -> String,
     ) -> Result<Answer, Failure> {
-        if call.dry_run {
-            let plan = self.plan(&call).await?;
-            return Ok(Answer::planned(&plan));
-        }
-        let data: T = self.send(&call, false).await?;
-        Ok(Answer::new(&data, text(&data)))
+        Ok(match self.ask(&call).await? {
+            Changed::Planned(plan) => Answer::planned(&plan),
+            Changed::Done(data) => Answer::new(&data, text(&data)),
+        })
+    }
+
+    /// Like [`Session::change`], once there is consent.
+    pub(crate) async fn destroy<T: Serialize>(
+        &self,
+        what: &str,
+        yes: bool,
+        call: impl Call<Request: DryRun, Answer = Changed<T>>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<Answer, Failure> {
+        self.consent(what, yes, &call).await?;
+        self.change(call, text).await
     }
 
     /// Asks before `what` destroys something, unless told not to. What the daemon refuses is refused before that.
-    pub(crate) async fn consent<R: Serialize>(
+    pub(crate) async fn consent<T>(
         &self,
         what: &str,
-        call: &Call<'_, R>,
-        destroy: Destroy,
+        yes: bool,
+        call: &impl Call<Request: DryRun, Answer = Changed<T>>,
     ) -> Result<(), Failure> {
-        if destroy.yes || destroy.dry_run {
+        if yes || call.request().is_dry_run() {
             return Ok(());
         }
         let plan = self.plan(call).await?;
@@ -92,27 +99,26 @@ impl Session {
         !self.json && confirm::can_ask()
     }
 
-    /// Starts a job and waits for it if that is wanted; `text` tells users what was done.
-    pub(crate) async fn job<R: Serialize>(
+    /// Starts a job and waits for it if that is wanted; `text` tells users how it has ended.
+    pub(crate) async fn job(
         &self,
-        call: Call<'_, R>,
-        waiting: Waiting,
-        text: &str,
-    ) -> Result<Answer, Failure> {
-        self.job_told(call, waiting, |_| text.to_owned()).await
-    }
-
-    /// Like [`Session::job`]; `text` tells users how the job has ended.
-    pub(crate) async fn job_told<R: Serialize>(
-        &self,
-        call: Call<'_, R>,
+        call: impl Call<Answer = Changed<Job>>,
         waiting: Waiting,
         text: impl FnOnce(&Job) -> String,
     ) -> Result<Answer, Failure> {
-        if call.dry_run {
-            return self.change(call, |_: &Job| String::new()).await;
+        match self.ask(&call).await? {
+            Changed::Planned(plan) => Ok(Answer::planned(&plan)),
+            Changed::Done(job) => self.begun(job, waiting, text).await,
         }
-        let job: Job = self.send(&call, false).await?;
+    }
+
+    /// Waits for a job that runs, if that is wanted.
+    pub(crate) async fn begun(
+        &self,
+        job: Job,
+        waiting: Waiting,
+        text: impl FnOnce(&Job) -> String,
+    ) -> Result<Answer, Failure> {
         let wait = waiting.wait || (!waiting.no_wait && std::io::stdout().is_terminal());
         if !wait && job.state == JobState::Running {
             let hint = format!("job {} runs; varve job wait {} waits for its end", job.id, job.id);
@@ -126,7 +132,7 @@ impl Session {
     pub(crate) async fn wait(&self, mut job: Job) -> Result<Job, Failure> {
         let bar = (!self.json).then(|| progress::Bar::new(&job));
         while job.state == JobState::Running {
-            job = self.get(&format!("/v1/jobs/{}/wait?timeout_ms=250", segment(&job.id))).await?;
+            job = self.ask(&calls::WaitJob(job.id, Timeout { timeout_ms: Some(250) })).await?;
             if let Some(bar) = &bar {
                 bar.show(&job);
             }
@@ -144,17 +150,10 @@ impl Session {
         }
     }
 
-    async fn plan<R: Serialize>(&self, call: &Call<'_, R>) -> Result<Plan, Failure> {
-        self.send(call, true).await
-    }
-
-    async fn send<R: Serialize, T: DeserializeOwned>(
-        &self,
-        call: &Call<'_, R>,
-        dry_run: bool,
-    ) -> Result<T, Failure> {
-        let mut body = serde_json::to_value(call.request).expect("the requests are plain data");
-        body["dry_run"] = dry_run.into();
-        self.client.call(call.method.clone(), &call.path, Some(&body)).await
+    async fn plan<T>(&self, call: &impl Call<Request: DryRun, Answer = Changed<T>>) -> Result<Plan, Failure> {
+        match self.ask(&call.with(DryRun::set_dry_run)).await? {
+            Changed::Planned(plan) => Ok(plan),
+            Changed::Done(_) => Err(Failure::new(Code::Protocol, "the daemon did what it was to plan")),
+        }
     }
 }

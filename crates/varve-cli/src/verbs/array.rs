@@ -3,53 +3,39 @@
 use super::array_scrub::array_scrub;
 use super::layout::{array_text, member_table, policy_words};
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::ArrayVerb;
 use crate::places::absolute;
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::units::size;
-use hyper::Method;
-use varve_api::{Array, ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, Failure, VolumeArray};
+use varve_api::{Array, ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, Failure, VolumeArray, calls};
 
 /// Carries out a verb of arrays.
 pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, Failure> {
-    let url = |name: &str, verb: &str| format!("/v1/arrays/{}{verb}", segment(name));
+    let show = |arrays: &Vec<VolumeArray>| show(arrays);
     match verb {
-        ArrayVerb::Show { name } => {
-            let arrays: Vec<VolumeArray> = session.get(&url(&name, "")).await?;
-            Ok(Answer::new(&arrays, show(&arrays)))
-        }
+        ArrayVerb::Show { name } => session.show(calls::ShowArrays(name), show).await,
         ArrayVerb::Change(options) => {
             let policy = policy_words(&options.policy);
             let log = options.log.as_deref().map(log_word).transpose()?;
-            let request = ArrayChange { policy, log, ..ArrayChange::default() };
-            let (path, dry_run) = (url(&options.name, "/change"), options.change.dry_run);
-            let call = Call { method: Method::POST, path, request: &request, dry_run };
-            session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
+            let request = ArrayChange { policy, log, dry_run: options.change.dry_run };
+            session.change(calls::ChangeArrays(options.name, request), show).await
         }
         ArrayVerb::Fail { name, disk, change } => {
-            let request = ArrayFail { disk: absolute(&disk)?, ..ArrayFail::default() };
-            let (path, dry_run) = (url(&name, "/fail"), change.dry_run);
-            let call = Call { method: Method::POST, path, request: &request, dry_run };
-            session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
+            let request = ArrayFail { disk: absolute(&disk)?, dry_run: change.dry_run };
+            session.change(calls::FailMembers(name, request), show).await
         }
         ArrayVerb::Replace { name, disk, to, change } => {
             let to = to.as_deref().map(absolute).transpose()?;
-            let request = ArrayReplace { disk: absolute(&disk)?, to, ..ArrayReplace::default() };
-            let (path, dry_run) = (url(&name, "/replace"), change.dry_run);
-            let call = Call { method: Method::POST, path, request: &request, dry_run };
-            session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
+            let request = ArrayReplace { disk: absolute(&disk)?, to, dry_run: change.dry_run };
+            session.change(calls::ReplaceMembers(name, request), show).await
         }
         ArrayVerb::Scrub(options) => array_scrub(session, options).await,
         ArrayVerb::Rebuild { name, disk, accept_stale, destroy } => {
             let disk = disk.as_deref().map(absolute).transpose()?;
-            let request = ArrayRebuild { disk, accept_stale, ..ArrayRebuild::default() };
-            let (path, dry_run) = (url(&name, "/rebuild"), destroy.dry_run);
-            let call = Call { method: Method::POST, path, request: &request, dry_run };
-            if !request.accept_stale.is_empty() {
-                session.consent(&format!("array rebuild {name} --accept-stale"), &call, destroy).await?;
-            }
-            session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
+            let what = format!("array rebuild {name} --accept-stale");
+            let is_accepted = destroy.yes || accept_stale.is_empty();
+            let request = ArrayRebuild { disk, accept_stale, dry_run: destroy.dry_run };
+            session.destroy(&what, is_accepted, calls::RebuildArray(name, request), show).await
         }
     }
 }

@@ -1,21 +1,17 @@
 //! `varve array scrub`, carried out, and what a scrub has found in words.
 
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::ScrubOptions;
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::units::{date, size};
-use hyper::Method;
-use varve_api::{ArrayScrub, Failure, Scrub};
+use varve_api::{ArrayScrub, Failure, Scrub, calls};
 
 /// Compares the members of an array.
 pub(super) async fn array_scrub(session: &Session, options: ScrubOptions) -> Result<Answer, Failure> {
     let ScrubOptions { name, rate, check_only, change, waiting } = options;
-    let request = ArrayScrub { rate, check_only, ..ArrayScrub::default() };
-    let path = format!("/v1/arrays/{}/scrub", segment(&name));
-    let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-    let told = |scrub: Option<&Scrub>| format!("{name}: {}", scrub.map_or_else(String::new, scrub_text));
-    session.job_told(call, waiting, |job| told(job.scrub.as_ref())).await
+    let request = ArrayScrub { rate, check_only, dry_run: change.dry_run };
+    let found = |scrub: Option<&Scrub>| format!("{name}: {}", scrub.map_or_else(String::new, scrub_text));
+    session.job(calls::ScrubArray(name.clone(), request), waiting, |job| found(job.scrub.as_ref())).await
 }
 
 /// What a scrub has found, in a line.

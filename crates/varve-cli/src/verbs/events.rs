@@ -5,14 +5,14 @@ use crate::session::Session;
 use crate::table::Table;
 use crate::units::date;
 use std::time::Duration;
-use varve_api::{DaemonStatus, Event, Exit, Failure};
+use varve_api::{Event, Exit, Failure, calls};
 
 /// How often the daemon is asked for what is new.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Shows what happened last; if it is to `follow`, what happens from now on.
 pub(crate) async fn events(session: &Session, follow: bool) -> Result<Answer, Failure> {
-    let mut status: DaemonStatus = session.get("/v1/status").await?;
+    let mut status = session.ask(&calls::DaemonStatus()).await?;
     if !follow {
         return Ok(Answer::new(&status.events, table(&status.events)));
     }
@@ -20,7 +20,7 @@ pub(crate) async fn events(session: &Session, follow: bool) -> Result<Answer, Fa
     loop {
         tokio::time::sleep(PAUSE).await;
         let started = status.started;
-        status = session.get("/v1/status").await?;
+        status = session.ask(&calls::DaemonStatus()).await?;
         if status.started != started {
             seen = 0; // Another daemon, which counts anew.
         }

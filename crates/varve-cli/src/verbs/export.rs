@@ -2,13 +2,11 @@
 
 use super::not_built;
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::ExportVerb;
 use crate::places::absolute;
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::Table;
-use hyper::Method;
-use varve_api::{Door, Export, ExportCreate, ExportRemove, Failure};
+use varve_api::{Door, Export, ExportCreate, ExportRemove, Failure, calls};
 
 /// What to do while there is no block device of the kernel's own.
 const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE";
@@ -25,21 +23,15 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 (None, None) if door.ublk => return Err(not_built("exports through ublk").help(FUSE)),
                 (None, None) => return Err(not_built("exports through vhost-user").help(NBD)),
             };
-            let request =
-                ExportCreate { volume, door: Some(door), address, read_only, ..ExportCreate::default() };
-            let path = "/v1/exports".to_owned();
-            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-            session.change(call, |made: &Export| place(made).to_owned()).await
+            let (door, dry_run) = (Some(door), change.dry_run);
+            let call = calls::CreateExport(ExportCreate { volume, door, address, read_only, dry_run });
+            session.change(call, |made| place(made).to_owned()).await
         }
-        ExportVerb::List => {
-            let exports: Vec<Export> = session.get("/v1/exports").await?;
-            Ok(Answer::new(&exports, table(&exports)))
-        }
+        ExportVerb::List => session.show(calls::ListExports(), |exports| table(exports)).await,
         ExportVerb::Remove { export, force, change, yes: _ } => {
-            let request = ExportRemove { force: force.force, ..ExportRemove::default() };
-            let path = format!("/v1/exports/{}", segment(&resolvable(&export)));
-            let call = Call { method: Method::DELETE, path, request: &request, dry_run: change.dry_run };
-            session.change(call, |gone: &Export| format!("removed {} of {}", gone.id, gone.volume)).await
+            let request = ExportRemove { force: force.force, dry_run: change.dry_run };
+            let call = calls::RemoveExport(resolvable(&export), request);
+            session.change(call, |gone| format!("removed {} of {}", gone.id, gone.volume)).await
         }
     }
 }

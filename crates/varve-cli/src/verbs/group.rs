@@ -1,104 +1,80 @@
 //! `varve vg`, carried out.
 
-use super::physical::{self, Overwrite, overwriting};
+use super::physical::{self, overwriting};
 use super::{activate, deactivate};
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::{Destroy, GroupVerb, MetadataOptions};
 use crate::places::{absolute, absolute_all, check_place};
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
-use hyper::Method;
 use std::path::Path;
 use varve_api::{
-    Backup, Code, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce,
-    GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored,
+    Code, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce, GroupRestore,
+    History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored, calls,
 };
 
 /// The longest description of a group that can be sent, in bytes.
 const BACKUP_MAX: u64 = 1 << 20;
 
-impl Overwrite for GroupCreate {
-    fn allow(&mut self) {
-        self.overwrite = true;
-    }
-}
-
-impl Overwrite for GroupExtend {
-    fn allow(&mut self) {
-        self.overwrite = true;
-    }
-}
-
 /// Carries out a verb of groups.
 pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, Failure> {
     match verb {
         GroupVerb::Create(options) => {
-            let mut request = GroupCreate {
+            let request = GroupCreate {
                 name: options.name,
                 paths: absolute_all(&options.paths)?,
                 extent_size: options.extent_size,
                 cache: options.disk_cache,
                 overwrite: options.destroy.yes,
                 metadata: words(options.metadata),
-                ..GroupCreate::default()
+                dry_run: options.destroy.dry_run,
             };
             let text = |group: &Group| format!("made group {} of {}", group.name, size(group.size));
-            overwriting(session, "/v1/groups", &mut request, options.destroy.dry_run, text).await
+            overwriting(session, calls::CreateGroup(request), |request| request.overwrite = true, text).await
         }
-        GroupVerb::List => {
-            let groups: Vec<Group> = session.get("/v1/groups").await?;
-            Ok(Answer::new(&groups, table(&groups)))
-        }
-        GroupVerb::Show { name } => {
-            let group: Group = session.get(&url(&name, "")).await?;
-            Ok(Answer::new(&group, show(&group)))
-        }
+        GroupVerb::List => session.show(calls::ListGroups(), |groups| table(groups)).await,
+        GroupVerb::Show { name } => session.show(calls::ShowGroup(name), show).await,
         GroupVerb::Extend { name, paths, disk, destroy } => {
-            let paths = absolute_all(&paths)?;
-            let (cache, overwrite) = (disk.cache, destroy.yes);
-            let mut request = GroupExtend { paths, cache, overwrite, ..GroupExtend::default() };
+            let (paths, cache) = (absolute_all(&paths)?, disk.cache);
+            let request = GroupExtend { paths, cache, overwrite: destroy.yes, dry_run: destroy.dry_run };
             let text = |group: &Group| format!("group {} now has {} free", group.name, size(group.free));
-            overwriting(session, &url(&name, "/extend"), &mut request, destroy.dry_run, text).await
+            let call = calls::ExtendGroup(name, request);
+            overwriting(session, call, |request| request.overwrite = true, text).await
         }
         GroupVerb::Reduce { name, path, missing, with_volumes, destroy } => {
             let path = path.as_deref().map(absolute).transpose()?;
-            let what = path.clone().unwrap_or_else(|| "the missing disks".to_owned());
-            let request = GroupReduce { path, missing, with_volumes, ..GroupReduce::default() };
-            let call = post(&name, "/reduce", &request, destroy.dry_run);
-            if with_volumes {
-                session.consent(&format!("vg reduce {name}"), &call, destroy).await?;
-            }
-            session.change(call, |group: &Group| taken_out(&what, group)).await
+            let (gone, what) = (path.clone(), format!("vg reduce {name}"));
+            let request = GroupReduce { path, missing, with_volumes, dry_run: destroy.dry_run };
+            let call = calls::ReduceGroup(name, request);
+            let gone = gone.unwrap_or_else(|| "the missing disks".to_owned());
+            session.destroy(&what, destroy.yes || !with_volumes, call, |group| taken_out(&gone, group)).await
         }
         GroupVerb::Declare { name, metadata, change } => {
-            let request = GroupChange { metadata: words(metadata), ..GroupChange::default() };
-            let call = post(&name, "/change", &request, change.dry_run);
-            session.change(call, declared).await
+            let request = GroupChange { metadata: words(metadata), dry_run: change.dry_run };
+            session.change(calls::ChangeGroup(name, request), declared).await
         }
         GroupVerb::Rename { name, to, force, change } => {
-            let request = Rename { to, force: force.force, ..Rename::default() };
-            let call = post(&name, "/rename", &request, change.dry_run);
-            session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
+            let request = Rename { to, force: force.force, dry_run: change.dry_run };
+            let call = calls::RenameGroup(name.clone(), request);
+            session.change(call, |group| format!("group {name} is now {}", group.name)).await
         }
-        GroupVerb::Activate { name, options } => activate::<Group>(session, "groups", &name, options).await,
-        GroupVerb::Deactivate { name, change } => deactivate::<Group>(session, "groups", &name, change).await,
+        GroupVerb::Activate { name, options } => {
+            activate(session, calls::ActivateGroup, &name, options).await
+        }
+        GroupVerb::Deactivate { name, change } => {
+            deactivate(session, calls::DeactivateGroup, &name, change).await
+        }
         GroupVerb::Remove { name, destroy } => {
-            let request = Remove::default();
-            let (path, dry_run) = (url(&name, ""), destroy.dry_run);
-            let call = Call { method: Method::DELETE, path, request: &request, dry_run };
-            session.consent(&format!("vg remove {name}"), &call, destroy).await?;
-            session.change(call, |_: &Empty| format!("removed group {name}")).await
+            let call = calls::RemoveGroup(name.clone(), Remove { dry_run: destroy.dry_run });
+            let (what, text) = (format!("vg remove {name}"), format!("removed group {name}"));
+            session.destroy(&what, destroy.yes, call, |_| text).await
         }
         GroupVerb::Backup { name, file, change } => backup(session, &name, &file, change.dry_run).await,
         GroupVerb::Restore { name, file, drop, destroy } => {
             restore(session, &name, &file, drop, destroy).await
         }
-        GroupVerb::History { name } => {
-            let history: History = session.get(&url(&name, "/history")).await?;
-            Ok(Answer::new(&history, changes(&history)))
-        }
+        GroupVerb::History { name } => session.show(calls::GroupHistory(name), changes).await,
     }
 }
 
@@ -109,7 +85,7 @@ fn taken_out(what: &str, group: &Group) -> String {
 }
 
 async fn backup(session: &Session, name: &str, file: &Path, dry_run: bool) -> Result<Answer, Failure> {
-    let backup: Backup = session.get(&url(name, "/backup")).await?;
+    let backup = session.ask(&calls::BackupGroup(name.to_owned())).await?;
     let place = file.display();
     if dry_run {
         check_place(file).map_err(|error| unusable(file, &error))?;
@@ -141,9 +117,7 @@ async fn restore(
     if text.chars().any(|char| char.is_control() && !matches!(char, '\n' | '\r' | '\t')) {
         return Err(no_backup("it is not made of lines of text".to_owned()));
     }
-    let request = GroupRestore { text, drop, ..GroupRestore::default() };
-    let call = post(name, "/restore", &request, destroy.dry_run);
-    session.consent(&format!("vg restore {name}"), &call, destroy).await?;
+    let request = GroupRestore { text, drop, dry_run: destroy.dry_run };
     let done = |restored: &Restored| {
         let Restored { group, dropped, added } = restored;
         let mut lines = vec![format!("restored group {} as change {}", group.name, group.sequence)];
@@ -151,7 +125,8 @@ async fn restore(
         lines.extend(added.iter().map(|name| format!("brought back {name}")));
         lines.join("\n")
     };
-    session.change(call, done).await
+    let call = calls::RestoreGroup(name.to_owned(), request);
+    session.destroy(&format!("vg restore {name}"), destroy.yes, call, done).await
 }
 
 fn words(options: MetadataOptions) -> MetadataWords {
@@ -189,14 +164,6 @@ fn metadata_text(metadata: &GroupMetadata) -> String {
 
 fn unusable(file: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Code::FileUnusable, format!("{}: {error}", file.display()))
-}
-
-fn url(name: &str, verb: &str) -> String {
-    format!("/v1/groups/{}{verb}", segment(name))
-}
-
-fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
-    Call { method: Method::POST, path: url(name, verb), request, dry_run }
 }
 
 fn table(groups: &[Group]) -> String {

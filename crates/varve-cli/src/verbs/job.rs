@@ -2,41 +2,28 @@
 
 use super::array_scrub::scrub_text;
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::JobVerb;
 use crate::progress::subject;
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
-use hyper::Method;
-use varve_api::{Failure, Job, JobCancel};
+use varve_api::{Failure, Job, JobCancel, calls};
 
 /// Carries out a verb of jobs.
 pub(crate) async fn job(session: &Session, verb: JobVerb) -> Result<Answer, Failure> {
     match verb {
-        JobVerb::List => {
-            let jobs: Vec<Job> = session.get("/v1/jobs").await?;
-            Ok(Answer::new(&jobs, table(&jobs)))
-        }
-        JobVerb::Show { id } => {
-            let job: Job = session.get(&url(&id, "")).await?;
-            Ok(Answer::new(&job, show(&job)))
-        }
+        JobVerb::List => session.show(calls::ListJobs(), |jobs| table(jobs)).await,
+        JobVerb::Show { id } => session.show(calls::ShowJob(id), show).await,
         JobVerb::Wait { id } => {
-            let job = session.wait(session.get(&url(&id, "")).await?).await?;
+            let job = session.wait(session.ask(&calls::ShowJob(id)).await?).await?;
             Ok(Answer::new(&job, format!("{} {}: {}", job.kind, subject(&job), job.state)))
         }
         JobVerb::Cancel { id, change } => {
-            let (request, path) = (JobCancel::default(), url(&id, "/cancel"));
-            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-            let text = |_: &Job| format!("job {id} was asked to end; varve job wait {id} waits until it has");
-            session.change(call, text).await
+            let call = calls::CancelJob(id.clone(), JobCancel { dry_run: change.dry_run });
+            let text = format!("job {id} was asked to end; varve job wait {id} waits until it has");
+            session.change(call, |_| text).await
         }
     }
-}
-
-fn url(id: &str, verb: &str) -> String {
-    format!("/v1/jobs/{}{verb}", segment(id))
 }
 
 fn progress(job: &Job) -> String {

@@ -4,11 +4,11 @@ use super::array_scrub::last_scrub;
 use crate::answer::Answer;
 use crate::grammar::{ArrayPolicyOptions, ConvertOptions, DiskWords, LayoutChoice, LayoutOptions};
 use crate::places::{absolute, absolute_all};
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::Table;
 use crate::units::size;
-use hyper::Method;
-use varve_api::{Array, ArrayPolicyWords, Code, Convert, Failure, Layout};
+use varve_api::calls::Call;
+use varve_api::{Array, ArrayPolicyWords, Changed, Code, Convert, Failure, Job, Layout};
 
 /// Runs of regions that are listed one by one.
 const RUNS_MAX: usize = 16;
@@ -50,10 +50,10 @@ pub(super) fn layout_word(options: &LayoutOptions) -> Result<Layout, Failure> {
     })
 }
 
-/// Converts the volume or pool `name` by a request to `path`.
-pub(super) async fn convert(
+/// Converts the volume or pool `name`.
+pub(super) async fn convert<C: Call<Request = Convert, Answer = Changed<Job>>>(
     session: &Session,
-    path: String,
+    call: impl FnOnce(String, Convert) -> C,
     name: &str,
     options: ConvertOptions,
 ) -> Result<Answer, Failure> {
@@ -75,13 +75,13 @@ pub(super) async fn convert(
         checksums: layout.checksums,
         log: layout.log.as_deref().map(absolute).transpose()?,
         rate,
-        ..Convert::default()
+        dry_run: change.dry_run,
     };
-    let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-    if request.array_block_size.is_some() {
+    let call = call(name.to_owned(), request);
+    if call.request().array_block_size.is_some() {
         session.warn_of(&call).await;
     }
-    session.job(call, waiting, &format!("{name} has its new layout")).await
+    session.job(call, waiting, |_| format!("{name} has its new layout")).await
 }
 
 /// The disks that `--on` names, as the daemon finds them: by their path, or by what stands at its end.

@@ -26,13 +26,11 @@ pub(crate) use status::status;
 pub(crate) use volume::volume;
 
 use crate::answer::Answer;
-use crate::client::segment;
-use crate::grammar::{ActivateOptions, Change, Destroy};
-use crate::session::{Call, Session};
-use hyper::Method;
+use crate::grammar::{ActivateOptions, Change};
+use crate::session::Session;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use varve_api::{Activate, Code, Deactivate, Failure};
+use varve_api::calls::Call;
+use varve_api::{Activate, Changed, Code, Deactivate, Failure};
 
 /// The error of a verb that the contract names and this version lacks. Its help is better what to do instead.
 pub(crate) fn not_built(what: &str) -> Failure {
@@ -40,35 +38,36 @@ pub(crate) fn not_built(what: &str) -> Failure {
         .help("the README has the table of what works")
 }
 
-/// Takes one of `nouns` into use.
-async fn activate<T: DeserializeOwned + Serialize>(
+/// Takes a volume, a pool or a group into use.
+async fn activate<C, T>(
     session: &Session,
-    nouns: &str,
+    call: impl FnOnce(String, Activate) -> C,
     name: &str,
     options: ActivateOptions,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, Failure>
+where
+    C: Call<Request = Activate, Answer = Changed<T>>,
+    T: Serialize,
+{
     let ActivateOptions { accept_missing, dry_run, yes } = options;
-    let request = Activate { accept_missing, ..Activate::default() };
-    let path = format!("/v1/{nouns}/{}/activate", segment(name));
-    let call = Call { method: Method::POST, path, request: &request, dry_run };
-    if accept_missing {
-        let what = format!("activate {name} --accept-missing");
-        session.consent(&what, &call, Destroy { dry_run, yes }).await?;
-    }
-    session.change(call, |_: &T| format!("{name} is in use")).await
+    let call = call(name.to_owned(), Activate { accept_missing, dry_run });
+    let what = format!("activate {name} --accept-missing");
+    session.destroy(&what, yes || !accept_missing, call, |_| format!("{name} is in use")).await
 }
 
-/// Takes one of `nouns` out of use.
-async fn deactivate<T: DeserializeOwned + Serialize>(
+/// Takes a volume, a pool or a group out of use.
+async fn deactivate<C, T>(
     session: &Session,
-    nouns: &str,
+    call: impl FnOnce(String, Deactivate) -> C,
     name: &str,
     change: Change,
-) -> Result<Answer, Failure> {
-    let path = format!("/v1/{nouns}/{}/deactivate", segment(name));
-    let request = Deactivate::default();
-    let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-    session.change(call, |_: &T| format!("{name} is out of use")).await
+) -> Result<Answer, Failure>
+where
+    C: Call<Answer = Changed<T>>,
+    T: Serialize,
+{
+    let call = call(name.to_owned(), Deactivate { dry_run: change.dry_run });
+    session.change(call, |_| format!("{name} is out of use")).await
 }
 
 /// `varve explain CODE`.
@@ -93,7 +92,36 @@ fn or_dash(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use varve_api::Exit;
+    use varve_api::calls::CALLS;
+
+    /// Calls without a verb: they are for programs alone.
+    const FOR_PROGRAMS: [&str; 1] = ["ExplainCode"];
+
+    #[test]
+    fn each_call_that_is_declared_has_a_verb() {
+        let files = [
+            include_str!("array.rs"),
+            include_str!("array_scrub.rs"),
+            include_str!("export.rs"),
+            include_str!("group.rs"),
+            include_str!("job.rs"),
+            include_str!("physical.rs"),
+            include_str!("pool.rs"),
+            include_str!("snapshot.rs"),
+            include_str!("status.rs"),
+            include_str!("volume.rs"),
+            include_str!("volume_map.rs"),
+            include_str!("../session.rs"),
+        ];
+        let is_word = |char: char| char.is_alphanumeric();
+        let words = files.iter().flat_map(|file| file.split("calls::").skip(1));
+        let made: BTreeSet<&str> =
+            words.filter_map(|rest| rest.split(|char| !is_word(char)).next()).collect();
+        let without = CALLS.iter().map(|call| call.name).filter(|name| !made.contains(name));
+        assert_eq!(without.collect::<Vec<_>>(), FOR_PROGRAMS);
+    }
 
     #[test]
     fn codes_are_explained_and_unknown_ones_are_not_found() {

@@ -5,16 +5,16 @@ use crate::answer::Answer;
 use crate::confirm;
 use crate::grammar::{DiskChange, PhysicalVerb};
 use crate::places::{absolute, absolute_all};
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::size;
-use hyper::Method;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::path::Path;
+use varve_api::calls::{self, Call};
 use varve_api::{
-    Code, Failure, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
-    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PhysicalVolumeState, VolumeArray,
+    Changed, Code, DryRun, Failure, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate,
+    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PhysicalVolumeState,
+    VolumeArray,
 };
 use varve_os::medium_at;
 
@@ -22,75 +22,49 @@ use varve_os::medium_at;
 pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<Answer, Failure> {
     match verb {
         PhysicalVerb::Create { paths, size, disk, destroy } => {
-            let paths = absolute_all(&paths)?;
-            let mut request = PhysicalVolumeCreate {
-                paths,
-                size,
-                cache: disk.cache,
-                overwrite: destroy.yes,
-                ..PhysicalVolumeCreate::default()
-            };
+            let (paths, cache, overwrite) = (absolute_all(&paths)?, disk.cache, destroy.yes);
+            let request = PhysicalVolumeCreate { paths, size, cache, overwrite, dry_run: destroy.dry_run };
             let text = |disks: &Vec<PhysicalVolume>| made(disks);
-            overwriting(session, "/v1/pvs", &mut request, destroy.dry_run, text).await
+            overwriting(session, calls::CreateDisks(request), |request| request.overwrite = true, text).await
         }
-        PhysicalVerb::List => {
-            let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
-            Ok(Answer::new(&disks, table(&disks)))
-        }
+        PhysicalVerb::List => session.show(calls::ListDisks(), |disks| table(disks)).await,
         PhysicalVerb::Show { disk } => show(session, &disk).await,
         PhysicalVerb::Scan { paths, trust_images, disk, change } => {
-            let request = PhysicalVolumeScan {
-                paths: absolute_all(&paths)?,
-                cache: disk.cache,
-                trust_images,
-                ..PhysicalVolumeScan::default()
-            };
-            let path = "/v1/pvs/scan".to_owned();
-            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-            session.change(call, |disks: &Vec<PhysicalVolume>| table(disks)).await
+            let (paths, cache) = (absolute_all(&paths)?, disk.cache);
+            let request = PhysicalVolumeScan { paths, cache, trust_images, dry_run: change.dry_run };
+            session.change(calls::ScanDisks(request), |disks| table(disks)).await
         }
         PhysicalVerb::Remove { path, destroy } => {
-            let request = PhysicalVolumeRemove { path: absolute(&path)?, ..PhysicalVolumeRemove::default() };
-            let url = "/v1/pvs/remove".to_owned();
-            let call = Call { method: Method::POST, path: url, request: &request, dry_run: destroy.dry_run };
-            session.consent(&format!("pv remove {path}"), &call, destroy).await?;
-            session.change(call, |_: &varve_api::Empty| format!("gave up {path}")).await
+            let request = PhysicalVolumeRemove { path: absolute(&path)?, dry_run: destroy.dry_run };
+            let (what, text) = (format!("pv remove {path}"), format!("gave up {path}"));
+            session.destroy(&what, destroy.yes, calls::RemoveDisk(request), |_| text).await
         }
         PhysicalVerb::Forget { path, change } => {
-            let request = PhysicalVolumeRemove { path: absolute(&path)?, ..PhysicalVolumeRemove::default() };
-            let url = "/v1/pvs/forget".to_owned();
-            let call = Call { method: Method::POST, path: url, request: &request, dry_run: change.dry_run };
-            session.change(call, |_: &varve_api::Empty| format!("forgot {path}")).await
+            let request = PhysicalVolumeRemove { path: absolute(&path)?, dry_run: change.dry_run };
+            session.change(calls::ForgetDisk(request), |_| format!("forgot {path}")).await
         }
         PhysicalVerb::Change(DiskChange { disk, spare, change }) => {
             let (disk, spare) = (absolute(&disk)?, Some(spare));
-            let request = PhysicalVolumeChange { disk, spare, ..PhysicalVolumeChange::default() };
-            let path = "/v1/pvs/change".to_owned();
-            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-            session.change(call, |disks: &Vec<PhysicalVolume>| table(disks)).await
+            let request = PhysicalVolumeChange { disk, spare, dry_run: change.dry_run };
+            session.change(calls::ChangeDisk(request), |disks| table(disks)).await
         }
         PhysicalVerb::Replace { from, to, change } => {
             let to = to.as_deref().map(absolute).transpose()?;
-            let request =
-                PhysicalVolumeReplace { from: absolute(&from)?, to, ..PhysicalVolumeReplace::default() };
-            let path = "/v1/pvs/replace".to_owned();
-            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-            session.change(call, |arrays: &Vec<VolumeArray>| replaced(&from, arrays)).await
+            let request = PhysicalVolumeReplace { from: absolute(&from)?, to, dry_run: change.dry_run };
+            session.change(calls::ReplaceDisk(request), |arrays| replaced(&from, arrays)).await
         }
         PhysicalVerb::Move { from, to, rate, change, waiting } => {
             let (from, to) = (absolute(&from)?, absolute_all(&to)?);
-            let request =
-                PhysicalVolumeMove { from: from.clone(), to, rate, ..PhysicalVolumeMove::default() };
-            let path = "/v1/pvs/move".to_owned();
-            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
-            session.job(call, waiting, &format!("nothing lies on {from} any more")).await
+            let text = format!("nothing lies on {from} any more");
+            let request = PhysicalVolumeMove { from, to, rate, dry_run: change.dry_run };
+            session.job(calls::MoveDisk(request), waiting, |_| text).await
         }
     }
 }
 
 /// One disk, which is named by its path or its identity.
 async fn show(session: &Session, name: &str) -> Result<Answer, Failure> {
-    let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
+    let disks = session.ask(&calls::ListDisks()).await?;
     let path = absolute(name)?;
     let is_named = |disk: &&PhysicalVolume| disk.id == name || disk.path.as_ref() == Some(&path);
     let medium = |path: &str| medium_at(Path::new(path)).ok();
@@ -124,33 +98,22 @@ fn shown(disk: &PhysicalVolume) -> String {
     ])
 }
 
-/// A request that may have to destroy what a disk holds.
-pub(super) trait Overwrite: Serialize {
-    /// Allows it.
-    fn allow(&mut self);
-}
-
-impl Overwrite for PhysicalVolumeCreate {
-    fn allow(&mut self) {
-        self.overwrite = true;
-    }
-}
-
-/// Sends `request`; if a disk holds something else, asks and sends it again.
-pub(super) async fn overwriting<R: Overwrite, T: DeserializeOwned + Serialize>(
+/// Makes a change; if a disk holds something else, asks, and makes it as `insist` says.
+pub(super) async fn overwriting<C, T>(
     session: &Session,
-    path: &str,
-    request: &mut R,
-    dry_run: bool,
+    call: C,
+    insist: impl FnOnce(&mut C::Request),
     text: impl Fn(&T) -> String,
-) -> Result<Answer, Failure> {
-    let call = Call { method: Method::POST, path: path.to_owned(), request: &*request, dry_run };
+) -> Result<Answer, Failure>
+where
+    C: Call<Request: DryRun, Answer = Changed<T>>,
+    T: Serialize,
+{
+    let (insisting, dry_run) = (call.with(insist), call.request().is_dry_run());
     match session.change(call, &text).await {
         Err(failure) if failure.code == Code::ForeignSignature && session.can_ask() && !dry_run => {
             confirm::ask_plainly(&format!("{}. Overwrite it?", failure.message))?;
-            request.allow();
-            let call = Call { method: Method::POST, path: path.to_owned(), request: &*request, dry_run };
-            session.change(call, &text).await
+            session.change(insisting, &text).await
         }
         result => result,
     }

@@ -4,74 +4,58 @@ use super::layout::{array_text, convert, disk_words, layout_word, member_table, 
 use super::volume::milliseconds;
 use super::{activate, deactivate, or_dash};
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};
 use crate::places::absolute;
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
-use hyper::Method;
 use varve_api::{
-    Discards, Empty, Failure, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Rename, Resize,
-    SnapshotPolicy, WhenFull,
+    Discards, Failure, InGroup, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Rename,
+    Resize, SnapshotPolicy, WhenFull, calls,
 };
 
 /// Carries out a verb of thin pools.
 pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Failure> {
     match verb {
         PoolVerb::Create(options) => {
-            let dry_run = options.change.dry_run;
-            let request = create_request(*options)?;
-            let path = "/v1/pools".to_owned();
-            let call = Call { method: Method::POST, path, request: &request, dry_run };
-            if request.array_block_size.is_some() {
+            let call = calls::CreatePool(create_request(*options)?);
+            if call.0.array_block_size.is_some() {
                 session.warn_of(&call).await;
             }
-            session.change(call, |made: &Pool| format!("made {} of {}", made.name, size(made.size))).await
+            session.change(call, |made| format!("made {} of {}", made.name, size(made.size))).await
         }
         PoolVerb::List { group } => {
-            let query = group.map(|group| format!("?group={}", segment(&group))).unwrap_or_default();
-            let pools: Vec<Pool> = session.get(&format!("/v1/pools{query}")).await?;
-            Ok(Answer::new(&pools, table(&pools)))
+            session.show(calls::ListPools(InGroup { group }), |pools| table(pools)).await
         }
-        PoolVerb::Show { name } => {
-            let pool: Pool = session.get(&url(&name, "")).await?;
-            Ok(Answer::new(&pool, show(&pool)))
-        }
+        PoolVerb::Show { name } => session.show(calls::ShowPool(name), show).await,
         PoolVerb::Extend { name, size: wanted, disks, change } => {
-            let request = Resize { size: wanted, on: disk_words(&disks)?, ..Resize::default() };
-            let call = post(&name, "/extend", &request, change.dry_run);
-            session.change(call, |now: &Pool| format!("{} now has {}", now.name, size(now.size))).await
+            let request = Resize { size: wanted, on: disk_words(&disks)?, dry_run: change.dry_run };
+            let text = |now: &Pool| format!("{} now has {}", now.name, size(now.size));
+            session.change(calls::ExtendPool(name, request), text).await
         }
         PoolVerb::Declare { name, policy, change } => {
-            let request = PoolChange { policy: words(policy), ..PoolChange::default() };
-            let call = post(&name, "/change", &request, change.dry_run);
-            session
-                .change(call, |now: &Pool| {
-                    format!("{}: {}{}", now.name, policy_text(&now.policy), other_text(now))
-                })
-                .await
+            let request = PoolChange { policy: words(policy), dry_run: change.dry_run };
+            let text = |now: &Pool| format!("{}: {}{}", now.name, policy_text(&now.policy), other_text(now));
+            session.change(calls::ChangePool(name, request), text).await
         }
         PoolVerb::Rename { name, to, change } => {
-            let request = Rename { to, ..Rename::default() };
-            let call = post(&name, "/rename", &request, change.dry_run);
-            session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
+            let request = Rename { to, dry_run: change.dry_run, ..Rename::default() };
+            let call = calls::RenamePool(name.clone(), request);
+            session.change(call, |now| format!("{name} is now {}", now.name)).await
         }
-        PoolVerb::Activate { name, options } => activate::<Pool>(session, "pools", &name, options).await,
-        PoolVerb::Deactivate { name, change } => deactivate::<Pool>(session, "pools", &name, change).await,
-        PoolVerb::Convert { name, options } => {
-            convert(session, url(&name, "/convert"), &name, *options).await
+        PoolVerb::Activate { name, options } => activate(session, calls::ActivatePool, &name, options).await,
+        PoolVerb::Deactivate { name, change } => {
+            deactivate(session, calls::DeactivatePool, &name, change).await
         }
+        PoolVerb::Convert { name, options } => convert(session, calls::ConvertPool, &name, *options).await,
         PoolVerb::Check { name, waiting } => {
-            let text = format!("{name}: the last commit is sound");
-            session.job(post(&name, "/check", &Empty {}, false), waiting, &text).await
+            let job = session.ask(&calls::CheckPool(name.clone())).await?;
+            session.begun(job, waiting, |_| format!("{name}: the last commit is sound")).await
         }
         PoolVerb::Remove { name, destroy } => {
-            let request = Remove::default();
-            let (path, dry_run) = (url(&name, ""), destroy.dry_run);
-            let call = Call { method: Method::DELETE, path, request: &request, dry_run };
-            session.consent(&format!("pool remove {name}"), &call, destroy).await?;
-            session.change(call, |_: &Empty| format!("removed {name}")).await
+            let call = calls::RemovePool(name.clone(), Remove { dry_run: destroy.dry_run });
+            let (what, text) = (format!("pool remove {name}"), format!("removed {name}"));
+            session.destroy(&what, destroy.yes, call, |_| text).await
         }
     }
 }
@@ -93,21 +77,13 @@ fn create_request(options: PoolCreateOptions) -> Result<PoolCreate, Failure> {
         on: disk_words(&options.layout.disks)?,
         block_size: options.block_size,
         policy: words(options.policy),
-        ..PoolCreate::default()
+        dry_run: options.change.dry_run,
     })
 }
 
 fn words(options: PoolPolicyOptions) -> PolicyWords {
     let PoolPolicyOptions { when_full, pause_timeout, auto_extend, discards, over_commit } = options;
     PolicyWords { when_full, pause_timeout, auto_extend, discards, over_commit }
-}
-
-fn url(name: &str, verb: &str) -> String {
-    format!("/v1/pools/{}{verb}", segment(name))
-}
-
-fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
-    Call { method: Method::POST, path: url(name, verb), request, dry_run }
 }
 
 fn state(pool: &Pool) -> String {

@@ -2,73 +2,54 @@
 
 use super::or_dash;
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::SnapVerb;
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::Table;
 use crate::units::{date, size};
-use hyper::Method;
 use varve_api::{
-    Failure, Job, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode,
-    SnapshotRemove, SnapshotRollback,
+    Between, Failure, Job, OfVolume, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold,
+    SnapshotMode, SnapshotRemove, SnapshotRollback, calls,
 };
 
 /// Carries out a verb of snapshots.
 pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer, Failure> {
     match verb {
         SnapVerb::Create { names, of, mode, chunk_size, read_only, change } => {
-            let request =
-                SnapshotCreate { names, of, mode, chunk_size, read_only, ..SnapshotCreate::default() };
-            let call = post("/v1/snapshots", &request, change.dry_run);
-            session.change(call, |made: &Vec<Snapshot>| names_of("made", made)).await
+            let request = SnapshotCreate { names, of, mode, chunk_size, read_only, dry_run: change.dry_run };
+            session.change(calls::CreateSnapshots(request), |made| names_of("made", made)).await
         }
         SnapVerb::List { volume } => {
-            let query = volume.map(|volume| format!("?volume={}", segment(&volume))).unwrap_or_default();
-            let snapshots: Vec<Snapshot> = session.get(&format!("/v1/snapshots{query}")).await?;
-            Ok(Answer::new(&snapshots, table(&snapshots)))
+            session.show(calls::ListSnapshots(OfVolume { volume }), |snapshots| table(snapshots)).await
         }
         SnapVerb::Remove { names, destroy, waiting } => {
-            let what = format!("snap remove {}", names.join(" "));
-            let text = format!("removed {}", names.join(" "));
-            let request = SnapshotRemove { names, ..SnapshotRemove::default() };
-            let call = post("/v1/snapshots/remove", &request, destroy.dry_run);
-            session.consent(&what, &call, destroy).await?;
-            session.job(call, waiting, &text).await
+            let named = names.join(" ");
+            let call = calls::RemoveSnapshots(SnapshotRemove { names, dry_run: destroy.dry_run });
+            session.consent(&format!("snap remove {named}"), destroy.yes, &call).await?;
+            session.job(call, waiting, |_| format!("removed {named}")).await
         }
         SnapVerb::Rollback { name, no_snapshot, force, destroy, waiting } => {
-            let force = force.force;
-            let request =
-                SnapshotRollback { name: name.clone(), no_snapshot, force, ..SnapshotRollback::default() };
-            let call = post("/v1/snapshots/rollback", &request, destroy.dry_run);
-            session.consent(&format!("snap rollback {name}"), &call, destroy).await?;
-            session.job_told(call, waiting, |job| rolled_back(&name, job)).await
+            let (force, dry_run) = (force.force, destroy.dry_run);
+            let request = SnapshotRollback { name: name.clone(), no_snapshot, force, dry_run };
+            let call = calls::RollbackSnapshot(request);
+            session.consent(&format!("snap rollback {name}"), destroy.yes, &call).await?;
+            session.job(call, waiting, |job| rolled_back(&name, job)).await
         }
         SnapVerb::Access { names, read_only, read_write: _, change } => {
-            let request = SnapshotChange { names, read_only, ..SnapshotChange::default() };
-            let call = post("/v1/snapshots/change", &request, change.dry_run);
-            session.change(call, |changed: &Vec<Snapshot>| names_of("changed", changed)).await
+            let request = SnapshotChange { names, read_only, dry_run: change.dry_run };
+            session.change(calls::ChangeSnapshots(request), |changed| names_of("changed", changed)).await
         }
         SnapVerb::Hold { names, change } => {
-            let request = SnapshotHold { names, ..SnapshotHold::default() };
-            let call = post("/v1/snapshots/hold", &request, change.dry_run);
-            session.change(call, |held: &Vec<Snapshot>| names_of("holds", held)).await
+            let request = SnapshotHold { names, dry_run: change.dry_run };
+            session.change(calls::HoldSnapshots(request), |held| names_of("holds", held)).await
         }
         SnapVerb::Release { names, change } => {
-            let request = SnapshotHold { names, ..SnapshotHold::default() };
-            let call = post("/v1/snapshots/release", &request, change.dry_run);
-            session.change(call, |free: &Vec<Snapshot>| names_of("released", free)).await
+            let request = SnapshotHold { names, dry_run: change.dry_run };
+            session.change(calls::ReleaseSnapshots(request), |free| names_of("released", free)).await
         }
         SnapVerb::Diff { from, to } => {
-            let to = to.map(|to| format!("&to={}", segment(&to))).unwrap_or_default();
-            let path = format!("/v1/snapshots/diff?from={}{to}", segment(&from));
-            let diff: SnapshotDiff = session.get(&path).await?;
-            Ok(Answer::new(&diff, differences(&diff)))
+            session.show(calls::DiffSnapshots(Between { from, to }), differences).await
         }
     }
-}
-
-fn post<'a, R>(path: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
-    Call { method: Method::POST, path: path.to_owned(), request, dry_run }
 }
 
 fn rolled_back(name: &str, job: &Job) -> String {

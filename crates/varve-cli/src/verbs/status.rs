@@ -4,11 +4,11 @@ use crate::answer::Answer;
 use crate::session::Session;
 use crate::table::pairs;
 use crate::units::date;
-use varve_api::{DaemonStatus, Exit, Failure, Health, Problem};
+use varve_api::{Exit, Failure, Health, Problem, calls};
 
 /// Shows the daemon and what happened last; if it is to `check`, only what needs a person.
 pub(crate) async fn status(session: &Session, check: bool) -> Result<Answer, Failure> {
-    let status: DaemonStatus = session.get("/v1/status").await?;
+    let status = session.ask(&calls::DaemonStatus()).await?;
     if check {
         let exit = if status.health == Health::Ok { Exit::Ok } else { Exit::NeedsRepair };
         let mut lines = vec![status.health.to_string()];

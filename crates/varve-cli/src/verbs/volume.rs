@@ -3,108 +3,83 @@
 use super::layout::{array_text, array_word, convert, disk_words, layout_word, member_table, policy_words};
 use super::{activate, deactivate, not_built, or_dash};
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
 use crate::places::absolute;
-use crate::session::{Call, Session};
+use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
-use hyper::Method;
 use varve_api::{
-    Code, Commit, Empty, Failure, Flatten, Layout, LogicalVolume, Mapper, PolicyWords, Remove, Rename,
-    Resize, SnapshotPolicy, SnapshotStore, Split, ThinUse, VolumeChange, VolumeCreate, WhenFull,
+    Code, Commit, Failure, Flatten, InGroup, Layout, LogicalVolume, Mapper, PolicyWords, Remove, Rename,
+    Resize, SnapshotPolicy, SnapshotStore, Split, ThinUse, VolumeChange, VolumeCreate, WhenFull, calls,
 };
 
 /// Carries out a verb of volumes.
 pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer, Failure> {
+    let resized = |now: &LogicalVolume| format!("{} now has {}", now.name, size(now.size));
     match verb {
-        VolumeVerb::Create(options) => create(session, &options).await,
+        VolumeVerb::Create(options) => {
+            let call = calls::CreateVolume(create_request(&options)?);
+            if call.0.array_block_size.is_some() {
+                session.warn_of(&call).await;
+            }
+            session.change(call, |made| format!("made {} of {}", made.name, size(made.size))).await
+        }
         VolumeVerb::List { group } => {
-            let query = group.map(|group| format!("?group={}", segment(&group))).unwrap_or_default();
-            let volumes: Vec<LogicalVolume> = session.get(&format!("/v1/volumes{query}")).await?;
-            Ok(Answer::new(&volumes, table(&volumes)))
+            session.show(calls::ListVolumes(InGroup { group }), |volumes| table(volumes)).await
         }
-        VolumeVerb::Show { name } => show_one(session, &name).await,
+        VolumeVerb::Show { name } => session.show(calls::ShowVolume(name), show).await,
         VolumeVerb::Map(options) => super::volume_map::map(session, &options).await,
-        VolumeVerb::Extend { name, size: wanted, disks, change } => {
-            let request = Resize { size: wanted, on: disk_words(&disks)?, ..Resize::default() };
-            let call = post(&name, "/extend", &request, change.dry_run);
-            session
-                .change(call, |now: &LogicalVolume| match name.contains('@') {
-                    true => format!("extended the snapshot store of {name}"),
-                    false => format!("{} now has {}", now.name, size(now.size)),
-                })
-                .await
+        VolumeVerb::Extend { name, size, disks, change } => {
+            let request = Resize { size, on: disk_words(&disks)?, dry_run: change.dry_run };
+            let text = |now: &LogicalVolume| match name.contains('@') {
+                true => format!("extended the snapshot store of {name}"),
+                false => resized(now),
+            };
+            session.change(calls::ExtendVolume(name.clone(), request), text).await
         }
-        VolumeVerb::Reduce { name, size: wanted, destroy } => {
-            let request = Resize { size: wanted, ..Resize::default() };
-            let call = post(&name, "/reduce", &request, destroy.dry_run);
-            session.consent(&format!("lv reduce {name}"), &call, destroy).await?;
-            session
-                .change(call, |now: &LogicalVolume| format!("{} now has {}", now.name, size(now.size)))
-                .await
+        VolumeVerb::Reduce { name, size, destroy } => {
+            let what = format!("lv reduce {name}");
+            let request = Resize { size, dry_run: destroy.dry_run, ..Resize::default() };
+            session.destroy(&what, destroy.yes, calls::ReduceVolume(name, request), resized).await
         }
         VolumeVerb::Declare { name, policy, image, force, change } => {
             let image = image.as_deref().map(absolute).transpose()?;
-            let snapshot_policy = words(&policy);
-            let request = VolumeChange { snapshot_policy, image, force, ..VolumeChange::default() };
-            let call = post(&name, "/change", &request, change.dry_run);
-            session.change(call, |now: &LogicalVolume| changed(now, request.image.is_some())).await
+            let (snapshot_policy, is_moved) = (words(&policy), image.is_some());
+            let request = VolumeChange { snapshot_policy, image, force, dry_run: change.dry_run };
+            session.change(calls::ChangeVolume(name, request), |now| changed(now, is_moved)).await
         }
         VolumeVerb::Rename { name, to, force, change } => {
-            let request = Rename { to, force: force.force, ..Rename::default() };
-            let call = post(&name, "/rename", &request, change.dry_run);
-            session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
+            let request = Rename { to, force: force.force, dry_run: change.dry_run };
+            let call = calls::RenameVolume(name.clone(), request);
+            session.change(call, |now| format!("{name} is now {}", now.name)).await
         }
         VolumeVerb::Activate { name, options } => {
-            activate::<LogicalVolume>(session, "volumes", &name, options).await
+            activate(session, calls::ActivateVolume, &name, options).await
         }
         VolumeVerb::Deactivate { name, change } => {
-            deactivate::<LogicalVolume>(session, "volumes", &name, change).await
+            deactivate(session, calls::DeactivateVolume, &name, change).await
         }
         VolumeVerb::Convert { name, options } => {
-            convert(session, url(&name, "/convert"), &name, *options).await
+            convert(session, calls::ConvertVolume, &name, *options).await
         }
-        VolumeVerb::Split { name, to, change } => split(session, &name, to, change.dry_run).await,
+        VolumeVerb::Split { name, to, change } => {
+            let call = calls::SplitVolume(name.clone(), Split { to, dry_run: change.dry_run });
+            session.change(call, |new| format!("{} has a copy of {name}", new.name)).await
+        }
         VolumeVerb::Flatten { name, change, waiting } => {
-            let request = Flatten::default();
-            let call = post(&name, "/flatten", &request, change.dry_run);
-            session.job(call, waiting, &format!("{name} is backed by nothing any more")).await
+            let call = calls::FlattenVolume(name.clone(), Flatten { dry_run: change.dry_run });
+            session.job(call, waiting, |_| format!("{name} is backed by nothing any more")).await
         }
         VolumeVerb::Commit { name, change, waiting } => {
-            let request = Commit::default();
-            let call = post(&name, "/commit", &request, change.dry_run);
-            session.job(call, waiting, &format!("{name} lies in the image below now")).await
+            let call = calls::CommitVolume(name.clone(), Commit { dry_run: change.dry_run });
+            session.job(call, waiting, |_| format!("{name} lies in the image below now")).await
         }
         VolumeVerb::Remove { name, destroy } => {
-            let request = Remove::default();
-            let (path, dry_run) = (url(&name, ""), destroy.dry_run);
-            let call = Call { method: Method::DELETE, path, request: &request, dry_run };
-            session.consent(&format!("lv remove {name}"), &call, destroy).await?;
-            session.change(call, |_: &Empty| format!("removed {name}")).await
+            let call = calls::RemoveVolume(name.clone(), Remove { dry_run: destroy.dry_run });
+            let (what, text) = (format!("lv remove {name}"), format!("removed {name}"));
+            session.destroy(&what, destroy.yes, call, |_| text).await
         }
     }
-}
-
-async fn show_one(session: &Session, name: &str) -> Result<Answer, Failure> {
-    let volume: LogicalVolume = session.get(&url(name, "")).await?;
-    Ok(Answer::new(&volume, show(&volume)))
-}
-
-async fn create(session: &Session, options: &VolumeCreateOptions) -> Result<Answer, Failure> {
-    let request = create_request(options)?;
-    let (path, dry_run) = ("/v1/volumes".to_owned(), options.change.dry_run);
-    let call = Call { method: Method::POST, path, request: &request, dry_run };
-    if request.array_block_size.is_some() {
-        session.warn_of(&call).await;
-    }
-    session.change(call, |made: &LogicalVolume| format!("made {} of {}", made.name, size(made.size))).await
-}
-
-async fn split(session: &Session, name: &str, to: String, dry_run: bool) -> Result<Answer, Failure> {
-    let request = Split { to, ..Split::default() };
-    let call = post(name, "/split", &request, dry_run);
-    session.change(call, |new: &LogicalVolume| format!("{} has a copy of {name}", new.name)).await
 }
 
 /// The request, or the error of a kind of volume that is not built.
@@ -148,7 +123,7 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         log: options.layout.log.as_deref().map(absolute).transpose()?,
         on: disk_words(&options.layout.disks)?,
         snapshot_policy: words(&options.policy),
-        ..VolumeCreate::default()
+        dry_run: options.change.dry_run,
     })
 }
 
@@ -191,14 +166,6 @@ fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static
     } else {
         None
     }
-}
-
-fn url(name: &str, verb: &str) -> String {
-    format!("/v1/volumes/{}{verb}", segment(name))
-}
-
-fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
-    Call { method: Method::POST, path: url(name, verb), request, dry_run }
 }
 
 fn table(volumes: &[LogicalVolume]) -> String {

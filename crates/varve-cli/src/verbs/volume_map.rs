@@ -2,24 +2,22 @@
 
 use super::or_dash;
 use crate::answer::Answer;
-use crate::client::segment;
 use crate::grammar::VolumeMapOptions;
 use crate::session::Session;
 use crate::table::Table;
-use varve_api::{Failure, MapExtent, MapKind, VolumeMap};
+use varve_api::{ByteRange, Failure, MapExtent, MapKind, calls};
 
 /// Asks for all extents, a page after the other.
 pub(super) async fn map(session: &Session, options: &VolumeMapOptions) -> Result<Answer, Failure> {
     let VolumeMapOptions { name, offset, length } = options;
-    let ask = async |offset: &str, length: Option<&str>| -> Result<VolumeMap, Failure> {
-        let length = length.map(|length| format!("&length={}", segment(length))).unwrap_or_default();
-        let path = format!("/v1/volumes/{}/map?offset={}{length}", segment(name), segment(offset));
-        session.get(&path).await
+    let ask = async |offset: String, length: Option<String>| {
+        let range = ByteRange { offset: Some(offset), length };
+        session.ask(&calls::MapVolume(name.clone(), range)).await
     };
-    let mut whole = ask(offset, length.as_deref()).await?;
+    let mut whole = ask(offset.clone(), length.clone()).await?;
     while whole.end < whole.until {
         let left = whole.until - whole.end;
-        let next = ask(&whole.end.to_string(), Some(&left.to_string())).await?;
+        let next = ask(whole.end.to_string(), Some(left.to_string())).await?;
         if next.end <= whole.end {
             break;
         }

@@ -1,63 +1,57 @@
 //! The HTTP interface: routes to the control, envelopes around its answers, the OpenAPI document.
 
-mod arrays;
-mod exports;
-mod groups;
+mod calls;
 pub(crate) mod guard;
-mod jobs;
+mod interface;
 pub(crate) mod listen;
-mod physical;
-mod pools;
 mod program;
 mod reply;
-mod scrub;
-mod snapshots;
-mod volumes;
 
 use axum::{Extension, Router};
+use interface::Interface;
 use utoipa::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
 use varve_control::ControlHandle;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Varve",
-    description = "Block volumes, snapshots and exports. Every answer is an envelope: \
-        `{\"schema\":\"varve.v1\",\"data\":…}` or `{\"schema\":\"varve.v1\",\"error\":{code, message, help}}`.",
-    version = "1"
-))]
+#[openapi(
+    info(
+        title = "Varve",
+        description = "Block volumes, snapshots and exports. Every answer is an envelope: \
+            `{\"schema\":\"varve.v1\",\"data\":…}` or `{\"schema\":\"varve.v1\",\"error\":{code, message, help}}`.",
+        version = "1"
+    ),
+    paths(program::healthz, program::prometheus, program::openapi_document)
+)]
 struct Document;
 
-fn routes() -> OpenApiRouter<ControlHandle> {
-    OpenApiRouter::with_openapi(Document::openapi())
-        .merge(physical::routes())
-        .merge(groups::routes())
-        .merge(volumes::routes())
-        .merge(pools::routes())
-        .merge(arrays::routes())
-        .merge(snapshots::routes())
-        .merge(exports::routes())
-        .merge(scrub::routes())
-        .merge(jobs::routes())
-        .merge(program::routes())
+fn interface() -> Interface {
+    calls::serve(Interface::new(program::routes(), Document::openapi()))
 }
 
 /// The service.
 pub(crate) fn service(control: ControlHandle) -> Router {
-    let (router, _) = routes().split_for_parts();
     let document = program::OpenApiText(openapi_json());
-    router.fallback(program::unknown).layer(Extension(document)).with_state(control)
+    interface().router.fallback(program::unknown).layer(Extension(document)).with_state(control)
 }
 
 /// The OpenAPI document, as JSON.
 pub fn openapi_json() -> String {
-    let (_, document) = routes().split_for_parts();
-    document.to_pretty_json().expect("the document is plain data") + "\n"
+    interface().document.to_pretty_json().expect("the document is plain data") + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use varve_api::calls::CALLS;
+
+    #[test]
+    fn each_call_that_is_declared_is_served() {
+        let mut declared: Vec<&str> = CALLS.iter().map(|call| call.name).collect();
+        let mut served = interface().served;
+        declared.sort_unstable();
+        served.sort_unstable();
+        assert_eq!(served, declared);
+    }
 
     #[test]
     fn the_document_that_is_checked_in_is_the_one_that_is_served() {

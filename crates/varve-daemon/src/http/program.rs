@@ -1,17 +1,17 @@
-//! Routes of the program itself: status, health, metrics, the meaning of error codes.
+//! What is served without an envelope: health, metrics, the OpenAPI document.
 
-use super::reply::{Data, Refusal, Reply};
+use super::reply::Refusal;
 use crate::metrics;
-use axum::extract::{Extension, Path, State};
+use axum::Router;
+use axum::extract::{Extension, State};
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use futures_util::future::join_all;
 use std::time::Duration;
 use tokio::time::timeout;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-use varve_api::{Code, DaemonStatus, Envelope, Explanation, Failure};
+use varve_api::{Code, Failure};
 use varve_control::ControlHandle;
 
 /// How long a shard may take to answer.
@@ -21,32 +21,16 @@ const HEALTH_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub(super) struct OpenApiText(pub(super) String);
 
-pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
-    OpenApiRouter::new()
-        .routes(routes!(daemon_status))
-        .routes(routes!(explain_code))
-        .routes(routes!(healthz))
-        .routes(routes!(prometheus))
-        .routes(routes!(openapi_document))
-}
-
-/// The daemon itself, and what happened last.
-#[utoipa::path(get, path = "/v1/status", tag = "program", responses((status = 200, body = Envelope<DaemonStatus>)))]
-async fn daemon_status(State(control): State<ControlHandle>) -> Reply<DaemonStatus> {
-    Ok(Data(control.call(async |control| control.status_with_problems().await).await?))
-}
-
-/// What an error code means.
-#[utoipa::path(get, path = "/v1/explain/{code}", tag = "program", params(("code" = String, Path, description = "V0123")),
-    responses((status = 200, body = Envelope<Explanation>)))]
-async fn explain_code(Path(code): Path<String>) -> Reply<Explanation> {
-    let missing = || Refusal(Failure::new(Code::CodeNotFound, format!("there is no error code {code:?}")));
-    Ok(Data(Code::parse(&code).ok_or_else(missing)?.explain()))
+pub(super) fn routes() -> Router<ControlHandle> {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(prometheus))
+        .route("/v1/openapi.json", get(openapi_document))
 }
 
 /// Whether the daemon serves: `ok`, once its control and every shard answer; else which shard does not.
 #[utoipa::path(get, path = "/healthz", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
-async fn healthz(State(control): State<ControlHandle>) -> Result<&'static str, Refusal> {
+pub(super) async fn healthz(State(control): State<ControlHandle>) -> Result<&'static str, Refusal> {
     let asked = control.ask_shards().map(async |(index, answer)| (index, timeout(HEALTH_MAX, answer).await));
     for (index, answer) in join_all(asked).await {
         let says = match answer {
@@ -61,7 +45,7 @@ async fn healthz(State(control): State<ControlHandle>) -> Result<&'static str, R
 
 /// Counters in Prometheus' text form.
 #[utoipa::path(get, path = "/metrics", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
-async fn prometheus(State(control): State<ControlHandle>) -> Result<Response, Refusal> {
+pub(super) async fn prometheus(State(control): State<ControlHandle>) -> Result<Response, Refusal> {
     let figures = control.call(async |control| control.figures().await).await?;
     let text = metrics::render(&figures);
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
@@ -69,7 +53,7 @@ async fn prometheus(State(control): State<ControlHandle>) -> Result<Response, Re
 
 /// This interface as an OpenAPI document.
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "program", responses((status = 200, content_type = "application/json")))]
-async fn openapi_document(Extension(document): Extension<OpenApiText>) -> Response {
+pub(super) async fn openapi_document(Extension(document): Extension<OpenApiText>) -> Response {
     ([(CONTENT_TYPE, "application/json")], document.0).into_response()
 }
 
