@@ -14,6 +14,8 @@
 //! - OPEN2. After a failure in the middle of a commit it is unknown which version will win: the group refuses further changes
 //!   until its disks are scanned again.
 //! - OPEN3. A disk is used once, belongs to the group unless it is leaving, and the group is what the version that counts says.
+//! - OPEN4. Once a group is reconciled no slot is left that was torn and may have been newer: a later version over it, torn too, could
+//!   make it whole, as far as both have the same bytes.
 
 mod member;
 mod messages;
@@ -141,6 +143,7 @@ impl OpenGroup {
             replica_state,
             newest: newest_slot.map(|placed| placed.extent),
             sequence_max: holds,
+            torn: replica.ring.damaged.iter().map(|damaged| damaged.address).collect(),
             tail: Lookup::Unknown,
         });
     }
@@ -252,6 +255,7 @@ impl OpenGroup {
         }
         // The disks' labels say how long their rings are, and a ring may be shorter than when the version was made.
         self.check_length(&self.group, self.slot.text.len(), &[])?;
+        self.clear_torn().await?;
         self.bring_forward().await?;
         let leaving: Vec<Member> =
             self.members.extract_if(.., |member| member.replica_state == ReplicaState::Removed).collect();
@@ -325,6 +329,13 @@ impl OpenGroup {
         let (slot, arena, group) = (&self.slot, &self.arena, &self.group);
         let counted = self.members.iter_mut().filter(|member| group.counts_on(member.pv));
         join_all(counted.map(|member| member.mend_tail(slot, group, arena))).await;
+    }
+
+    /// Clears what a crash has left of versions that do not count (OPEN4).
+    async fn clear_torn(&mut self) -> Result<(), CommitError> {
+        let arena = &self.arena;
+        let results = join_all(self.members.iter_mut().map(|member| member.clear_torn(arena))).await;
+        self.finish_writes(results)
     }
 
     /// The version that counts, as it is to lie on the disk `pv`.

@@ -8,8 +8,8 @@ use crate::injected_bug::{InjectedBug, has};
 use crate::model::Group;
 use futures_util::future::join_all;
 use uuid::Uuid;
-use varve_block::{Arena, Extent, IoError};
-use varve_format::{Label, RingContent, SEQUENCE_END, Slot};
+use varve_block::{Arena, Durability, Extent, IoError};
+use varve_format::{BLOCK_SIZE, Label, RingContent, SEQUENCE_END, Slot};
 
 /// No group has changed so often: what holds a number from here on, and comes to a group that has not, was forged.
 const REACHED_END: u64 = SEQUENCE_END / 2;
@@ -29,6 +29,8 @@ pub(super) struct Member {
     pub(super) replica_state: ReplicaState,
     pub(super) newest: Option<Extent>,
     pub(super) sequence_max: u64,
+    /// Where its ring has slots that were torn and may have been newer (OPEN4).
+    pub(super) torn: Vec<u64>,
     /// Its tail, if it has one; looked for when it is first needed.
     pub(super) tail: Lookup,
 }
@@ -79,8 +81,25 @@ impl Member {
             replica_state: ReplicaState::Current,
             newest: None,
             sequence_max: 0,
+            torn: Vec::new(),
             tail: Lookup::Unknown,
         }
+    }
+
+    /// Clears what a crash has left of versions in its ring (OPEN4).
+    pub(super) async fn clear_torn(&mut self, arena: &Arena) -> Result<(), (String, IoError)> {
+        let torn = std::mem::take(&mut self.torn);
+        if torn.is_empty() {
+            return Ok(());
+        }
+        for address in torn {
+            let header = Extent::new(address, BLOCK_SIZE);
+            assert!(self.newest.is_none_or(|newest| !newest.overlaps(header)), "OPEN4: {header:?} is whole");
+            let zeros = arena.take_zeroed(BLOCK_SIZE as usize).freeze();
+            let written = self.disk.device.write(address, zeros, Durability::Volatile).await;
+            written.map(drop).map_err(|error| self.failed(error))?;
+        }
+        self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))
     }
 
     /// Looks for its tail, and ends it if the extents of `group` are to reach into it (TAIL1 of `tail.rs`).

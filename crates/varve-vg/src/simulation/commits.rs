@@ -501,6 +501,12 @@ fn a_disk_that_leaves_while_halves_are_used_apart_belongs_to_no_group() {
     history(61_315);
 }
 
+/// Half of a version that a crash cut off, then half of another one in its place, in which the sectors that lacked are the same.
+#[test]
+fn a_version_that_was_torn_is_not_made_whole_by_the_next_one() {
+    history(123_905);
+}
+
 #[test]
 fn disks_that_fail_leave_the_old_version_or_the_new_one() {
     let name = test_name!("disks_that_fail_leave_the_old_version_or_the_new_one");

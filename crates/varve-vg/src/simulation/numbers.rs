@@ -12,6 +12,8 @@ use uuid::Uuid;
 use varve_format::{Field, RingContent, SEQUENCE_END, Slot, place, slot_length, version_of};
 use varve_sim::{CrashAt, CrashKind, Ran, World, run_seeds, test_name};
 
+/// What a disk writes as a whole.
+const SECTOR: usize = 512;
 /// The highest number that a slot may have.
 const LAST: u64 = SEQUENCE_END - 1;
 /// Numbers that slots may have, and that leave a group none, or a few.
@@ -106,6 +108,29 @@ fn a_forged_number_on_the_only_disk_is_damage() {
             assert_eq!(content(lab.open_on([0]).await.0.group()), truth);
         });
     }
+}
+
+#[test]
+fn what_a_crash_has_left_of_a_version_is_not_made_whole_by_a_later_one() {
+    let lab = Lab::new(World::new(1), 1);
+    lab.world.run(async {
+        let open = lab.create().await;
+        let first = lab.newest(0, open.group().id());
+        let text = first.text.replace("\nsequence = 1\n", "\nsequence = 2\n");
+        let ring = RingContent::find(&lab.disks[0].peek(RING), RING, first.vg, pv_id(0));
+        let newest = ring.newest().map(|placed| placed.extent);
+        let extent = place(RING, newest, slot_length(text.len()));
+        let bytes = Slot { pv: pv_id(0), ..first.followed_by(2, text) }.encode(extent.offset);
+        let (header, rest) = bytes.split_at(SECTOR);
+        lab.disks[0].poke(extent.offset, header);
+        let (open, _) = lab.open_on([0]).await;
+        let is_damage = |note: &Note| matches!(note, Note::SlotDamaged { .. });
+        assert!(open.notes().iter().any(is_damage), "{:?}", open.notes());
+        // A later version has the same bytes here, and its header does not reach the disk.
+        lab.disks[0].poke(extent.offset + SECTOR as u64, rest);
+        let (open, _) = lab.open_on([0]).await;
+        assert_eq!(open.group().entry().sequence, 1, "OPEN4");
+    });
 }
 
 #[test]
