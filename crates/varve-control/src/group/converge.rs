@@ -7,11 +7,13 @@
 //!   (CHANGE2 of `change.rs`).
 //! - CONVERGE3. A volume is asked what it holds that goes on (snapshots that are being removed, a rollback) when it was taken into use, and
 //!   when a job on it has failed.
-//! - CONVERGE4. A job is resumed when all of its groups that are here are served: it would be put off by a volume that is about to be.
+//! - CONVERGE4. A job is resumed, and a set of snapshots is resolved, by the group that decides, when all of its groups that are here are
+//!   served: what is about to be served cannot be asked, and is not gone.
 
 use super::known_group::KnownGroup;
 use crate::Control;
 use crate::find::LocatedVolume;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_vg::names::VolumeName;
 
@@ -26,13 +28,38 @@ impl Control {
         let unasked = self.take_unasked(group);
         self.resolve_sets(&[group]).await;
         self.resume_jobs(group, &unasked).await;
-        if was_unserved || !unasked.is_empty() {
+        if !was_unserved && !unasked.is_empty() {
             self.deciders_beside(group).into_iter().for_each(|first| self.converge_soon(first)); // CONVERGE4
         }
         if self.life.started.get().is_some() {
             self.restore_exports_of(group).await;
         }
         self.redirect_files(&unasked).await;
+    }
+
+    /// CONVERGE4: has the groups converge that decide of jobs and sets in these, which are served now.
+    pub(crate) async fn converge_deciders(&self, served: &[Uuid]) {
+        let first: BTreeSet<Uuid> = served.iter().flat_map(|group| self.deciders_beside(*group)).collect();
+        for group in first.into_iter().filter(|group| self.is_served(*group)) {
+            let _lock = self.lock_group(group).await;
+            self.converge(group).await;
+        }
+    }
+
+    /// Other groups that decide of jobs on which no task works, or of sets, in the text of `group`.
+    fn deciders_beside(&self, group: Uuid) -> BTreeSet<Uuid> {
+        let sets = self.with_group(group, |known| {
+            known.group.snapshot_sets().iter().filter_map(|set| set.groups.first().copied()).collect()
+        });
+        let mut first: BTreeSet<Uuid> = sets.unwrap_or_default();
+        first.extend(self.deciders_of_resting_jobs(group));
+        first.remove(&group);
+        first
+    }
+
+    /// Whether a group is here and served.
+    pub(crate) fn is_served(&self, group: Uuid) -> bool {
+        self.groups.known.borrow().contains_key(&group) && !self.groups.unserved.borrow().contains(&group)
     }
 
     /// Brings a group to what its text says in a task of its own, when its lock is free.

@@ -210,6 +210,9 @@ impl Control {
                 standing.iter().find(|other| other.group == group && other.set.id == part.set.id)
             };
             let is_here = |group: &Uuid| self.groups.known.borrow().contains_key(group);
+            if part.set.groups.iter().any(|group| is_here(group) && !self.is_served(*group)) {
+                continue; // CONVERGE4 of `converge.rs`
+            }
             if !part.set.groups.iter().all(is_here) {
                 tracing::warn!(group = %part.group, set = %part.set.id,
                     "snapshots of one instant cannot be resolved before all of their groups are here: varve pv scan PATH…");

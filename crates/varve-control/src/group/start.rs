@@ -106,11 +106,13 @@ impl Control {
                 served.push(async move {
                     self.converge(group).await;
                     drop(turn); // LOCKING2 of `locking.rs`
+                    group
                 });
             }
         }
         drop(turns);
-        join_all(served).await;
+        let served: Vec<Uuid> = join_all(served).await;
+        self.converge_deciders(&served).await;
     }
 
     /// Groups one of whose disks is one of these.

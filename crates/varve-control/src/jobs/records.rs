@@ -207,11 +207,10 @@ impl Control {
         !self.recorded(id, first).is_some_and(named)
     }
 
-    /// Other groups that decide of jobs in the text of `group` on which no task works.
-    pub(crate) fn deciders_beside(&self, group: Uuid) -> BTreeSet<Uuid> {
+    /// The groups that decide of jobs in the text of `group` on which no task works.
+    pub(crate) fn deciders_of_resting_jobs(&self, group: Uuid) -> BTreeSet<Uuid> {
         let jobs = self.with_group(group, |known| {
-            let jobs = known.group.jobs().iter().map(|job| (job.id, decider(group, job)));
-            jobs.filter(|(_, first)| *first != group).collect::<Vec<_>>()
+            known.group.jobs().iter().map(|job| (job.id, decider(group, job))).collect::<Vec<_>>()
         });
         let rests = |id, first| self.jobs.records.state(id, first) != Some(RecordState::Runs);
         let jobs = jobs.unwrap_or_default().into_iter();
