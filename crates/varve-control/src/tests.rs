@@ -72,10 +72,7 @@ where
         let started = ControlHandle::start(shards, events, options, Remembered::default()).await;
         let handle = started.expect("it starts");
         let worked = handle.call(async move |control| {
-            let label = PhysicalVolumeCreate { paths: disks.clone(), size: Some(size), ..Default::default() };
-            control.create_disks(label).await.expect("a disk");
-            let group = GroupCreate { name: "data".into(), paths: disks.clone(), ..Default::default() };
-            control.create_group(group).await.expect("a group");
+            make_group(&control, "data", &disks, &size).await;
             work(control, disks).await;
             Ok(())
         });
@@ -160,6 +157,15 @@ async fn make_mirror(control: &Control, name: &str, size: &str, on: &[String]) {
 
 async fn scan(control: &Control) {
     control.scan_disks(PhysicalVolumeScan::default()).await.expect("nothing is wrong now");
+}
+
+/// Makes a group of new disks of this size.
+async fn make_group(control: &Control, name: &str, paths: &[String], size: &str) {
+    let (paths, size) = (paths.to_vec(), Some(size.to_owned()));
+    let label = PhysicalVolumeCreate { paths: paths.clone(), size, ..Default::default() };
+    control.create_disks(label).await.expect("disks");
+    let request = GroupCreate { name: name.into(), paths, ..Default::default() };
+    control.create_group(request).await.expect("a group");
 }
 
 async fn make_pool(control: &Control, name: &str) {
@@ -558,11 +564,7 @@ async fn soon<T>(control: &Control, work: impl Future<Output = T>) -> Option<T> 
 fn a_command_that_waits_for_a_disk_of_its_group_holds_up_no_other_group() {
     with_control(async |control| {
         let disk = control.memory.state_dir.with_file_name("other").display().to_string();
-        let (paths, size) = (vec![disk], Some("100M".into()));
-        let label = PhysicalVolumeCreate { paths: paths.clone(), size, ..Default::default() };
-        control.create_disks(label).await.expect("a disk");
-        let group = GroupCreate { name: "other".into(), paths, ..Default::default() };
-        control.create_group(group).await.expect("a group");
+        make_group(&control, "other", &[disk], "100M").await;
         make_volume(&control, "data/a", None, None).await;
         let data = control.find_group("data").expect("it is there");
         let lock = control.lock_of("data").await;

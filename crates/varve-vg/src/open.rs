@@ -21,7 +21,7 @@ mod member;
 mod messages;
 mod returned;
 
-use member::{Lookup, Member, leaves_numbers, relabel};
+use member::{Lookup, Member, leaves_numbers, relabel, torn_beside};
 pub use messages::{Absent, CommitError, Note};
 
 use crate::disks::disk::{Disk, Reading};
@@ -134,6 +134,8 @@ impl OpenGroup {
         if replica_state == ReplicaState::Removed && !is_leaving {
             return;
         }
+        let newest = newest_slot.map(|placed| placed.extent);
+        let torn = torn_beside(newest, &replica.ring);
         let disks = if replica_state == ReplicaState::Stale { &mut self.stale } else { &mut self.members };
         disks.push(Member {
             pv: replica.pv,
@@ -141,9 +143,9 @@ impl OpenGroup {
             label_worn: reading.label_worn,
             disk: reading.disk,
             replica_state,
-            newest: newest_slot.map(|placed| placed.extent),
+            newest,
             sequence_max: holds,
-            torn: replica.ring.damaged.iter().map(|damaged| damaged.address).collect(),
+            torn,
             tail: Lookup::Unknown,
         });
     }

@@ -166,13 +166,13 @@ impl Control {
     }
 
     /// Redirects the files of these volumes and of their snapshots to what serves them now (OUTOFUSE2 of `activation.rs`).
-    pub(crate) async fn redirect_files(&self, begun: &[(VolumeName, LocatedVolume)]) {
+    pub(crate) async fn redirect_files(&self, volumes: &[(VolumeName, LocatedVolume)]) {
         let files: Vec<(String, Option<String>, bool, &LocatedVolume)> = {
             let exports = self.exports.known.borrow();
             let files = exports.iter().filter(|(_, export)| matches!(export.open, Open::Fuse(_)));
             let of = |(id, KnownExport { remembered, name, .. }): (&String, &KnownExport)| {
                 let (_, located) =
-                    begun.iter().find(|(_, located)| located.volume.id == remembered.volume)?;
+                    volumes.iter().find(|(_, located)| located.volume.id == remembered.volume)?;
                 Some((id.clone(), name.snapshot.clone(), remembered.read_only, located))
             };
             files.filter_map(of).collect()

@@ -47,12 +47,7 @@ fn a_removal_that_no_text_has_goes_on_when_its_volume_is_activated() {
 #[test]
 fn a_job_of_two_groups_is_resumed_when_both_are_served() {
     with_control(async |control| {
-        let paths = vec!["/other".to_owned()];
-        let label =
-            PhysicalVolumeCreate { paths: paths.clone(), size: Some("600M".into()), ..Default::default() };
-        control.create_disks(label).await.expect("a disk");
-        let group = GroupCreate { name: "other".into(), paths, ..Default::default() };
-        control.create_group(group).await.expect("a group");
+        make_group(&control, "other", &["/other".to_owned()], "600M").await;
         let groups = ["data", "other"].map(|group| control.find_group(group).expect("it is there")).to_vec();
         let id = control.next_job_of(&groups);
         for (group, volume) in groups.iter().zip(["data/v", "other/v"]) {

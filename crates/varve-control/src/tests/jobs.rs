@@ -11,10 +11,7 @@ use varve_vg::plan::JobStep;
 /// Makes the group `other`; the paths of its disks.
 async fn make_other(control: &Control) -> Vec<String> {
     let paths = vec!["/other0".to_owned(), "/other1".to_owned()];
-    let label = PhysicalVolumeCreate { paths: paths.clone(), size: Some("64M".into()), ..Default::default() };
-    control.create_disks(label).await.expect("disks");
-    let request = GroupCreate { name: "other".into(), paths: paths.clone(), ..Default::default() };
-    control.create_group(request).await.expect("a group");
+    make_group(control, "other", &paths, "64M").await;
     paths
 }
 

@@ -9,12 +9,7 @@ use varve_vg::Change;
 #[test]
 fn commands_on_several_groups_do_not_wait_for_each_other_in_a_circle() {
     with_control(async |control| {
-        let paths = vec!["/other".to_owned()];
-        let label =
-            PhysicalVolumeCreate { paths: paths.clone(), size: Some("64M".into()), ..Default::default() };
-        control.create_disks(label).await.expect("a disk");
-        let group = GroupCreate { name: "other".into(), paths, ..Default::default() };
-        control.create_group(group).await.expect("a group");
+        make_group(&control, "other", &["/other".to_owned()], "64M").await;
         let clock = control.context.clock();
         let locked =
             async |names: [&str; 2]| drop(control.lock_all_of(names).await.expect("it does not stop"));
@@ -209,12 +204,7 @@ fn a_snapshot_store_that_could_not_be_formatted_stands_in_no_text() {
 #[test]
 fn snapshots_of_one_instant_in_another_group_are_left_to_their_command() {
     with_control(async |control| {
-        let paths = vec!["/other".to_owned()];
-        let label =
-            PhysicalVolumeCreate { paths: paths.clone(), size: Some("600M".into()), ..Default::default() };
-        control.create_disks(label).await.expect("a disk");
-        let group = GroupCreate { name: "other".into(), paths, ..Default::default() };
-        control.create_group(group).await.expect("a group");
+        make_group(&control, "other", &["/other".to_owned()], "600M").await;
         let volumes = ["data/a", "data/b", "other/a", "other/b"];
         for volume in volumes {
             make_volume(&control, volume, None, None).await;

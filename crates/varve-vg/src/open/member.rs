@@ -35,6 +35,13 @@ pub(super) struct Member {
     pub(super) tail: Lookup,
 }
 
+/// Where a ring has slots that were torn and may have been newer than that at `newest` (OPEN4). What looks like one within that is part
+/// of it, whatever wrote it there.
+pub(super) fn torn_beside(newest: Option<Extent>, ring: &RingContent) -> Vec<u64> {
+    let is_within = |address| newest.is_some_and(|newest| newest.overlaps(Extent::new(address, BLOCK_SIZE)));
+    ring.damaged.iter().map(|damaged| damaged.address).filter(|address| !is_within(*address)).collect()
+}
+
 /// Lets the labels of `members` say that they belong to `vg`, where they are worn or say something else.
 pub(super) async fn relabel(
     members: impl IntoIterator<Item = &mut Member>,
@@ -88,18 +95,19 @@ impl Member {
 
     /// Clears what a crash has left of versions in its ring (OPEN4).
     pub(super) async fn clear_torn(&mut self, arena: &Arena) -> Result<(), (String, IoError)> {
-        let torn = std::mem::take(&mut self.torn);
-        if torn.is_empty() {
+        if self.torn.is_empty() {
             return Ok(());
         }
-        for address in torn {
+        for address in self.torn.iter().copied() {
             let header = Extent::new(address, BLOCK_SIZE);
             assert!(self.newest.is_none_or(|newest| !newest.overlaps(header)), "OPEN4: {header:?} is whole");
             let zeros = arena.take_zeroed(BLOCK_SIZE as usize).freeze();
             let written = self.disk.device.write(address, zeros, Durability::Volatile).await;
             written.map(drop).map_err(|error| self.failed(error))?;
         }
-        self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))
+        self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error))?;
+        self.torn.clear();
+        Ok(())
     }
 
     /// Looks for its tail, and ends it if the extents of `group` are to reach into it (TAIL1 of `tail.rs`).
