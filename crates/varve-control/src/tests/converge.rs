@@ -27,20 +27,45 @@ fn a_group_that_has_converged_stays_as_it_is() {
     });
 }
 
+/// A volume with a snapshot whose removal has begun and stands in no text; its identity.
+async fn begin_unrecorded_removal(control: &Control) -> Uuid {
+    make_volume(control, "data/v", None, None).await;
+    make_snapshot(control, "data/v@a").await;
+    converge(control, "data").await;
+    let located = control.find_volume(&name("data/v")).expect("it is there");
+    let target = control.facts(&located).await[0].target;
+    let removed = located.home.volume(located.volume.id).remove_snapshot(target).await;
+    assert_eq!(removed.map(|removed| removed.map(|removed| removed.is_ok())), Ok(Some(true)));
+    located.volume.id
+}
+
+/// How many stores a volume has after a while.
+async fn stores_later(control: &Control, volume: Uuid) -> usize {
+    control.context.clock().sleep(Duration::from_secs(1)).await;
+    control.entry_of(volume).expect("it is there").1.stores().count()
+}
+
 #[test]
 fn a_removal_that_no_text_has_goes_on_when_its_volume_is_activated() {
     with_control(async |control| {
-        make_volume(&control, "data/v", None, None).await;
-        make_snapshot(&control, "data/v@a").await;
-        let located = control.find_volume(&name("data/v")).expect("it is there");
-        let target = control.facts(&located).await[0].target;
-        let removed = located.home.volume(located.volume.id).remove_snapshot(target).await;
-        assert_eq!(removed.map(|removed| removed.map(|removed| removed.is_ok())), Ok(Some(true)));
+        let volume = begin_unrecorded_removal(&control).await;
         control.deactivate_volume("data/v", Deactivate::default()).await.expect("no client has it");
         control.activate_volume("data/v", Activate::default()).await.expect("its disk is here");
-        control.context.clock().sleep(Duration::from_secs(1)).await;
-        let stores = control.entry_of(located.volume.id).map(|(_, entry)| entry.stores().count());
-        assert_eq!(stores, Ok(0), "CONVERGE3: its store is given back");
+        assert_eq!(stores_later(&control, volume).await, 0, "CONVERGE3: its store is given back");
+    });
+}
+
+#[test]
+fn what_goes_on_in_a_volume_is_asked_again_when_a_job_on_it_has_failed() {
+    with_control(async |control| {
+        let volume = begin_unrecorded_removal(&control).await;
+        converge(&control, "data").await;
+        assert_eq!(stores_later(&control, volume).await, 1, "it was asked when it was taken into use");
+        let (id, now) = (control.next_job(), control.now());
+        let job = control.register_job(id, "rollback", "data/v@a", "bytes", &[volume], now);
+        control.finish_job(job.id, Err(Failure::new(Code::MediumFailed, "a test"))).await;
+        converge(&control, "data").await;
+        assert_eq!(stores_later(&control, volume).await, 0, "CONVERGE3");
     });
 }
 
