@@ -70,8 +70,10 @@ impl DiskOperation {
         let sync = (makes_durable && is_cached).then(|| disk.syncs.enter());
         let begun = clock::tick();
         disk.answers.begin(begun);
-        if matches!(action, DiskAction::Allocate { .. }) {
-            disk.blocks().begin_release();
+        match &action {
+            DiskAction::Allocate { .. } => disk.blocks().begin_release(),
+            DiskAction::Write { data, .. } => disk.blocks().begin_write(data.len()),
+            _ => {}
         }
         Self { disk, action, sync, begun }
     }
@@ -101,8 +103,10 @@ impl DiskOperation {
         if let Some(number) = self.sync.take() {
             self.disk.syncs.leave(number);
         }
-        if matches!(self.action, DiskAction::Allocate { .. }) {
-            self.disk.blocks().end_release();
+        match &self.action {
+            DiskAction::Allocate { .. } => self.disk.blocks().end_release(),
+            DiskAction::Write { data, .. } => self.disk.blocks().end_write(data.len()),
+            _ => {}
         }
         self.disk.answers.end(self.begun, clock::tick());
     }

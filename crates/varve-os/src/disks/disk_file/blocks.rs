@@ -3,6 +3,9 @@
 //! Invariant BLOCKS1: a disk alone writes its file (DISKFILE1 of `disk_file.rs`), and by writing a file only takes more space. So
 //! what falls by more than a file system frees of its own, while the disk gave nothing back, was cut off. A cut is not seen if as
 //! much was taken anew since the last look, if the disk gives space back meanwhile, or where a file system counts in another way.
+//!
+//! Invariant BLOCKS2: a file system may count all that a write asks for before it has found the space, and give the rest back. So
+//! what writes under way may have counted beforehand is not taken for space that the file had.
 
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,6 +14,8 @@ use std::sync::{Mutex, PoisonError};
 /// What file systems free of their own, when what they note about a file takes less space: so many bytes, or that part of the file.
 const SLACK: u64 = 128 << 10;
 const SLACK_PART: u64 = 1024;
+/// Most that a file system takes at each end of a write beyond it, in bytes: it gives space in clusters.
+const CLUSTER: u64 = 64 << 10;
 /// So often in sequence less is seen: a file system moves what it counts from one number to another.
 const LOOKS: usize = 3;
 
@@ -19,11 +24,37 @@ const LOOKS: usize = 3;
 pub(crate) struct Blocks {
     /// Whether it is looked at.
     watched: AtomicBool,
-    /// Changes that give space back: how often one began, and how often one ended.
+    /// Changes that give space back.
+    releases: Passage,
+    /// The bytes that writes may take.
+    writes: Passage,
+    /// The most bytes that it surely took, since so many releases began.
+    most: Mutex<Option<(u64, u64)>>,
+}
+
+/// How much has begun, and how much of that has ended.
+#[derive(Debug, Default)]
+struct Passage {
     begun: AtomicU64,
     ended: AtomicU64,
-    /// The most bytes seen since `begun` was so much.
-    most: Mutex<Option<(u64, u64)>>,
+}
+
+impl Passage {
+    fn begin(&self, count: u64) {
+        self.begun.fetch_add(count, Ordering::AcqRel);
+    }
+
+    fn end(&self, count: u64) {
+        self.ended.fetch_add(count, Ordering::AcqRel);
+    }
+
+    fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
+    }
+
+    fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
+    }
 }
 
 impl Blocks {
@@ -34,12 +65,26 @@ impl Blocks {
 
     /// A change that may give space back begins.
     pub(crate) fn begin_release(&self) {
-        self.begun.fetch_add(1, Ordering::AcqRel);
+        self.releases.begin(1);
     }
 
     /// One has ended.
     pub(crate) fn end_release(&self) {
-        self.ended.fetch_add(1, Ordering::AcqRel);
+        self.releases.end(1);
+    }
+
+    /// A write of so many bytes begins (BLOCKS2).
+    pub(crate) fn begin_write(&self, length: usize) {
+        if self.watched.load(Ordering::Relaxed) {
+            self.writes.begin(length as u64 + 2 * CLUSTER);
+        }
+    }
+
+    /// One has ended.
+    pub(crate) fn end_write(&self, length: usize) {
+        if self.watched.load(Ordering::Relaxed) {
+            self.writes.end(length as u64 + 2 * CLUSTER);
+        }
     }
 
     /// Asks for the size and the space of the file, in bytes; the size, and how much of the space was taken away (BLOCKS1).
@@ -49,10 +94,12 @@ impl Blocks {
         }
         let mut least = u64::MAX;
         for _ in 0..LOOKS {
-            let ended = self.ended.load(Ordering::Acquire);
-            let begun = self.begun.load(Ordering::Acquire);
+            let (written, ended) = (self.writes.ended(), self.releases.ended());
+            let begun = self.releases.begun();
             let (size, space) = ask()?;
-            let is_quiet = begun == ended && self.begun.load(Ordering::Acquire) == begun;
+            let is_quiet = begun == ended && self.releases.begun() == begun;
+            // Whatever was under way when the file system was asked began before this, and had not ended before that (BLOCKS2).
+            let surely = space.saturating_sub(self.writes.begun() - written);
             let mut most = self.most.lock().unwrap_or_else(PoisonError::into_inner);
             match *most {
                 _ if !is_quiet => {
@@ -63,11 +110,11 @@ impl Blocks {
                     least = least.min(seen - space);
                 }
                 Some((counted, seen)) if counted == begun => {
-                    *most = Some((begun, seen.max(space)));
+                    *most = Some((begun, seen.max(surely)));
                     return Ok((size, 0));
                 }
                 _ => {
-                    *most = Some((begun, space));
+                    *most = Some((begun, surely));
                     return Ok((size, 0));
                 }
             }
@@ -97,6 +144,24 @@ mod tests {
         blocks.end_release();
         assert_eq!([look(&blocks, 1 << 20), look(&blocks, 2 << 20)], [0, 0], "this is the new measure");
         assert_eq!(look(&blocks, 1 << 20), 1 << 20, "BLOCKS1");
+    }
+
+    #[test]
+    fn what_a_write_counts_beforehand_was_not_taken_away() {
+        let (blocks, length) = (Blocks::default(), 2 << 20);
+        blocks.watch();
+        assert_eq!(look(&blocks, 8 << 20), 0);
+        blocks.begin_write(length);
+        assert_eq!(look(&blocks, 10 << 20), 0, "all that it asks for is counted");
+        assert_eq!(look(&blocks, 9 << 20), 0, "BLOCKS2: the file system has found half of it");
+        blocks.end_write(length);
+        assert_eq!(look(&blocks, 9 << 20), 0, "BLOCKS2");
+        blocks.begin_write(length);
+        assert_eq!(look(&blocks, 8 << 20), 1 << 20, "BLOCKS1: what surely was there is missed beside a write, too");
+        blocks.begin_release();
+        blocks.end_release();
+        assert_eq!(look(&blocks, 10 << 20), 0);
+        assert_eq!(look(&blocks, 9 << 20), 0, "BLOCKS2: nor is it the new measure after a release");
     }
 
     #[test]
