@@ -3,7 +3,7 @@
 use super::losses::{ejected, scan_first};
 use super::*;
 use varve_api::{
-    ArrayChange, PhysicalVolumeChange, PhysicalVolumeReplace, Resize,
+    ArrayChange, ExportCreate, ExportRemove, PhysicalVolumeChange, PhysicalVolumeReplace, Resize,
 };
 use varve_sim::FaultBudget;
 use varve_vg::Change;
@@ -113,6 +113,25 @@ fn a_pool_that_is_extended_twice_keeps_what_was_written_between() {
         let content = content(&control, "data/v").await;
         let lost = content.iter().filter(|byte| **byte != 7).count();
         assert_eq!(lost, 0, "CHANGE3: bytes that were cleared after they were written");
+    });
+}
+
+#[test]
+fn an_export_that_is_removed_twice_is_removed_by_one_of_them() {
+    with_control(async |control| {
+        make_linear(&control, "data/v", "8M").await;
+        let (address, door) = ("unix:/sockets/v".to_owned(), Some(varve_api::Door::Nbd));
+        let request =
+            ExportCreate { volume: "data/v".into(), address: address.clone(), door, ..Default::default() };
+        for round in 0..60 {
+            control.create_export(request.clone()).await.expect("nothing is there");
+            let remove = async |delay_us| {
+                control.context.clock().sleep(Duration::from_micros(delay_us)).await;
+                control.remove_export(&address, ExportRemove::default()).await.is_ok()
+            };
+            let removed = join(remove(0), remove(round * 20)).await;
+            assert_eq!(removed, (true, false), "EXPORTS2");
+        }
     });
 }
 
