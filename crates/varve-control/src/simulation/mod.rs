@@ -21,6 +21,8 @@
 //!   once the disk is sound again it has done all or nothing.
 //! - HISTORY13. Commands that are given together do what they do in some order of them: what each was answered, and what is found
 //!   afterwards, has one.
+//! - HISTORY14. What lies on a disk whose file was cut short is answered by errors alone until the file is whole and was opened anew, and
+//!   the status says so.
 
 mod array_trouble;
 mod array_verbs;
@@ -33,6 +35,7 @@ pub(crate) mod remote;
 mod together;
 mod trouble;
 mod verbs;
+mod watched;
 
 use crate::injected_bug::{self, InjectedBug};
 use daemon::{Daemon, RunningJob};
@@ -689,6 +692,13 @@ fn bugs_of_the_control_are_noticed() {
     let text = "a group's text is acknowledged before it is durable";
     control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));
     control_of("a stale disk is believed", Kind::Away, 5, inject(GroupBug::BelieveStale));
+}
+
+#[test]
+fn a_disk_that_answers_zeros_after_it_was_cut_is_noticed() {
+    control_in(30, "a disk answers zeros after it was cut", Kind::Troubles, 10, |is_in| {
+        watched::ANSWERS_CUT.set(is_in);
+    });
 }
 
 #[test]

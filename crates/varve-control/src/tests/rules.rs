@@ -3,7 +3,8 @@
 use super::losses::{ejected, scan_first};
 use super::*;
 use varve_api::{
-    ArrayChange, ExportCreate, ExportRemove, PhysicalVolumeChange, PhysicalVolumeReplace, Resize,
+    ArrayChange, ExportCreate, ExportRemove, GroupState, PhysicalVolumeChange, PhysicalVolumeReplace,
+    PhysicalVolumeState, Resize,
 };
 use varve_sim::FaultBudget;
 use varve_vg::Change;
@@ -132,6 +133,21 @@ fn an_export_that_is_removed_twice_is_removed_by_one_of_them() {
             let removed = join(remove(0), remove(round * 20)).await;
             assert_eq!(removed, (true, false), "EXPORTS2");
         }
+    });
+}
+
+#[test]
+fn a_group_whose_only_disk_cannot_be_opened_anew_is_incomplete_until_it_can() {
+    with_disks(1, "64M", async |control, disks| {
+        let looked = async || {
+            control.scan_disks(Default::default()).await.expect("it is no error that a disk is away");
+            let (group, disk) = (control.list_groups().remove(0), control.list_disks().remove(0));
+            (group.state, disk.state)
+        };
+        host().shrink(&disks[0]);
+        assert_eq!(looked().await, (GroupState::Incomplete, PhysicalVolumeState::Missing));
+        host().set_gone(&disks[0], false);
+        assert_eq!(looked().await, (GroupState::Ok, PhysicalVolumeState::Ok));
     });
 }
 
