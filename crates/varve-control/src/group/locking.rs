@@ -53,12 +53,19 @@ impl Control {
         names: impl IntoIterator<Item = &'n str>,
     ) -> Result<Held, Failure> {
         let names = names.into_iter().map(|name| name.split(['/', '@']).next().unwrap_or_default());
-        let groups: BTreeSet<Uuid> = names.filter_map(|name| self.find_group(name).ok()).collect();
-        let mut guards = Vec::with_capacity(groups.len());
-        for group in groups {
-            guards.push(self.lock_unless_silent(group).await?);
+        let names: Vec<&str> = names.collect();
+        let named = || names.iter().filter_map(|name| self.find_group(name).ok()).collect::<BTreeSet<Uuid>>();
+        loop {
+            let groups = named();
+            let mut guards = Vec::with_capacity(groups.len());
+            for group in &groups {
+                guards.push(self.lock_unless_silent(*group).await?);
+            }
+            // Meanwhile a group may have been renamed, and another one have got its name.
+            if named() == groups {
+                return self.unless_stopping(Held(guards));
+            }
         }
-        self.unless_stopping(Held(guards))
     }
 
     /// The lock of a group, unless it is held by what waits for a silent disk (LOCKING4).

@@ -4,7 +4,7 @@ use super::losses::{ejected, scan_first};
 use super::*;
 use varve_api::{
     ArrayChange, ExportCreate, ExportRemove, GroupState, PhysicalVolumeChange, PhysicalVolumeReplace,
-    PhysicalVolumeState, Resize,
+    PhysicalVolumeState, Rename, Resize,
 };
 use varve_sim::FaultBudget;
 use varve_vg::Change;
@@ -26,6 +26,36 @@ fn commands_on_several_groups_do_not_wait_for_each_other_in_a_circle() {
         let both = join(locked(["data/a", "other/b"]), locked(["other/b", "data/a"]));
         let ended = varve_block::timeout(&clock, Duration::from_secs(60), join(both, released)).await;
         assert!(ended.is_some(), "LOCKING1: the order is that of the groups, not of the words");
+    });
+}
+
+#[test]
+fn a_command_that_waited_while_its_group_was_renamed_does_not_take_it_for_the_one_it_named() {
+    with_control(async |control| {
+        make_group(&control, "other", &["/other".to_owned()], "64M").await;
+        let id = |name: &str| control.find_group(name).expect("it is there");
+        let (renamed, other) = (id("data"), id("other"));
+        let held = control.lock_group(renamed).await;
+        let rename = async |name: &str, to: &str| {
+            let to = Rename { to: to.to_owned(), ..Default::default() };
+            control.rename_group(name, to).await.map(drop).expect("the name is free");
+        };
+        let renamed_both = async {
+            rename("data", "old").await;
+            rename("other", "data").await;
+        };
+        let waited = async {
+            varve_block::yield_now().await;
+            control.lock_of("data/a").await.expect("it does not stop")
+        };
+        let released = async {
+            control.context.clock().sleep(Duration::from_millis(1)).await;
+            drop(held);
+        };
+        let ((), (lock, ())) = join(renamed_both, join(waited, released)).await;
+        assert!(!control.locks.is_held(renamed), "CONTROL1: it is another group's name now");
+        assert_eq!(id("data"), other);
+        drop(lock);
     });
 }
 
