@@ -6,6 +6,7 @@ use super::{Event, History, Kind, log};
 use crate::Control;
 use crate::commands::arrays::KnownArray;
 use crate::group::known_group::KnownGroup;
+use crate::jobs::targets::TextWorkKey;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
@@ -65,6 +66,7 @@ impl History<'_> {
             Fault::Fails => Event::Failed,
             Fault::Stalls => Event::Stalled,
             Fault::Ejected => Event::Ejected,
+            Fault::Shrunk => unreachable!("it is a fault of other histories"),
         });
         self.begin(trouble);
         if fault == Fault::Ejected {
@@ -174,7 +176,7 @@ impl Daemon {
                         let log = space.layout.log().map(|log| log.area.pv);
                         let is_sound = !space.layout.members().is_empty()
                             && log != Some(disk.name)
-                            && !control.jobs.targets.converting.borrow().contains(&volume.id);
+                            && !control.jobs.targets.is_running(&TextWorkKey::Conversion(volume.id));
                         for area in space.areas().filter(|area| area.pv == disk.name) {
                             if !is_sound {
                                 return Vec::new();
@@ -215,7 +217,7 @@ impl Daemon {
             let is_fit = !is_prompt || policy.slow_after_ms <= PROMPT_MS;
             array.store.is_none()
                 && is_fit
-                && !control.jobs.targets.converting.borrow().contains(&array.volume.id)
+                && !control.jobs.targets.is_running(&TextWorkKey::Conversion(array.volume.id))
         })
         .await
     }

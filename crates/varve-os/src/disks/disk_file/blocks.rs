@@ -157,7 +157,11 @@ mod tests {
         blocks.end_write(length);
         assert_eq!(look(&blocks, 9 << 20), 0, "BLOCKS2");
         blocks.begin_write(length);
-        assert_eq!(look(&blocks, 8 << 20), 1 << 20, "BLOCKS1: what surely was there is missed beside a write, too");
+        assert_eq!(
+            look(&blocks, 8 << 20),
+            1 << 20,
+            "BLOCKS1: what surely was there is missed beside a write, too"
+        );
         blocks.begin_release();
         blocks.end_release();
         assert_eq!(look(&blocks, 10 << 20), 0);
