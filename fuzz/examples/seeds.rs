@@ -87,6 +87,7 @@ fn array() -> Vec<Vec<u8>> {
         dirty: vec![1, 0],
         missed: vec![3, 1],
         written: vec![u64::MAX, 7],
+        known: vec![Extent::new(4096, 8192)],
     };
     let mut bytes = vec![0; superblock.length()];
     superblock.encode(&mut bytes);

@@ -14,6 +14,7 @@ mod number_map;
 mod padded;
 pub mod pdata;
 pub mod qcow2;
+mod ranges;
 mod reader_epochs;
 pub mod snapshot;
 mod space_waiters;

@@ -14,8 +14,8 @@ pub use record::{
     Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, STAMP_ENTRIES_MAX, record_blocks,
 };
 pub use superblock::{
-    Kind, MEMBER_LAYOUT, MEMBERS_MAX, MemberEntry, MemberState, NUMBER_MAX, REGIONS_MAX, RING_OFFSET,
-    RegionBits, SLOT_SIZE, SUPERBLOCK_LAYOUT, Superblock,
+    KNOWN_MAX, Kind, MEMBER_LAYOUT, MEMBERS_MAX, MemberEntry, MemberState, NUMBER_MAX, REGIONS_MAX,
+    RING_OFFSET, RegionBits, SLOT_SIZE, SUPERBLOCK_LAYOUT, Superblock,
 };
 pub use uuid::Uuid;
 

@@ -15,12 +15,14 @@
 //! - ARRAY5. The log lies on a log disk, or on a member at least; its head lies in the ring or at its end, and numbers that only
 //!   rise are so small that they never end.
 //! - ARRAY6. A superblock leaves the last block of its slot to a stamp; a member that left names a stamp no newer than the superblock's.
+//! - ARRAY7. Bytes of dirty regions are known only while a data member of ddraid is not in sync: at most [`KNOWN_MAX`] runs of whole
+//!   blocks, in order, that do not touch each other.
 
 use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, checksum_without, require};
 use crate::epoch::{Epoch, EpochFields};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
-use varve_block::is_zero;
+use varve_block::{Extent, is_zero};
 
 /// The most members of an array.
 pub const MEMBERS_MAX: usize = 9;
@@ -32,6 +34,12 @@ pub const SLOT_SIZE: u64 = 64 * 1024;
 pub const RING_OFFSET: u64 = 2 * SLOT_SIZE;
 /// The highest number of a superblock or a record (ARRAY5).
 pub const NUMBER_MAX: u64 = 1 << 62;
+
+/// The most runs of bytes of dirty regions that are known (ARRAY7).
+pub const KNOWN_MAX: usize =
+    (SLOT_SIZE - BLOCK_SIZE - SETS.offset as u64 - 3 * REGIONS_MAX / 8) as usize / RUN;
+/// Bytes of a run.
+const RUN: usize = 16;
 
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffAR";
 
@@ -73,12 +81,19 @@ const LOG_DISK: Field = Field::new(144, 16, "log_disk", "UUID of the log disk th
 const STAMP: Field =
     Field::new(160, 8, "stamp", "number of the stamp that all members got before this superblock");
 const TABLE: Field = Field::new(168, 360, "table", "one entry for each member, 40 bytes each");
-const RESERVED_2: Field = Field::new(528, 112, "reserved", "zero");
+const KNOWN: Field = Field::new(
+    528,
+    8,
+    "known",
+    "number of runs of bytes in regions of the set dirty of which it is known what they hold although a data member is missing",
+);
+const RESERVED_2: Field = Field::new(536, 104, "reserved", "zero");
 const SETS: Field = Field::new(
     640,
     3456,
     "sets",
-    "three sets of regions, one bit a region, each a multiple of 8 bytes: dirty, missed, written; goes on to the end of the blocks",
+    "three sets of regions, one bit a region, each a multiple of 8 bytes: dirty, missed, written; then the runs that are \
+     known, each with its first byte in the array and its length, 8 bytes each; goes on to the end of the blocks",
 );
 
 /// The byte table of a superblock.
@@ -112,6 +127,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         LOG_DISK,
         STAMP,
         TABLE,
+        KNOWN,
         RESERVED_2,
         SETS,
     ],
@@ -139,7 +155,8 @@ pub const MEMBER_LAYOUT: Layout = Layout::new(
 );
 
 const _: () = assert!(TABLE.size == MEMBERS_MAX * MEMBER_LAYOUT.size);
-const _: () = assert!(SETS.offset as u64 + 3 * REGIONS_MAX / 8 <= SLOT_SIZE - BLOCK_SIZE);
+const _: () =
+    assert!(SETS.offset as u64 + 3 * REGIONS_MAX / 8 + (KNOWN_MAX * RUN) as u64 <= SLOT_SIZE - BLOCK_SIZE);
 
 /// How an array lays its bytes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +230,7 @@ pub struct Superblock {
     /// Whether the array has checksums: a table of pages behind the ring.
     pub checksums: bool,
     /// Whether the pages of checksums of all regions in `dirty` are at least as new as the last flush, and no fragment there was changed
-    /// since: what fits them may be read although a data member is missing.
+    /// since but of what is `known`: what fits them may be read although a data member is missing.
     pub pages_current: bool,
     /// The stamp that all members got before this superblock.
     pub stamp: u64,
@@ -225,6 +242,8 @@ pub struct Superblock {
     pub missed: RegionBits,
     /// Regions that were ever written.
     pub written: RegionBits,
+    /// What was written to regions in `dirty` while a data member is missing: it is computed from the others.
+    pub known: Vec<Extent>,
 }
 
 impl Superblock {
@@ -245,7 +264,7 @@ impl Superblock {
 
     /// Bytes of the superblock: whole blocks.
     pub fn length(&self) -> usize {
-        (SETS.offset + 3 * 8 * self.words()).next_multiple_of(BLOCK_SIZE as usize)
+        (SETS.offset + 3 * 8 * self.words() + RUN * self.known.len()).next_multiple_of(BLOCK_SIZE as usize)
     }
 
     /// Tells superblocks apart that hosts with different members wrote under one number; the same on all members.
@@ -274,6 +293,7 @@ impl Superblock {
         require(self.regions() <= REGIONS_MAX, "ARRAY4: the number of regions")?;
         let sets = [&self.dirty, &self.missed, &self.written];
         require(sets.iter().all(|set| self.is_set(set)), "ARRAY4: a set of regions")?;
+        require(self.are_known(), "ARRAY7: what is known of dirty regions")?;
         let ring_blocks = self.metadata_size.saturating_sub(RING_OFFSET) / BLOCK_SIZE;
         require(ring_blocks >= 4 && self.head <= ring_blocks, "ARRAY5: the head of the log")?;
         let have_log = self.log_members != 0;
@@ -295,6 +315,19 @@ impl Superblock {
         let rest = self.regions() % 64;
         let has_no_more = rest == 0 || set.last().is_none_or(|word| word >> rest == 0);
         set.len() == self.words() && has_no_more
+    }
+
+    fn are_known(&self) -> bool {
+        let data_members = &self.members[..self.members.len() - 1];
+        let is_missing = data_members.iter().any(|member| member.state != MemberState::InSync);
+        let is_run = |run: &Extent| !run.is_empty() && run.is_aligned(self.block_size);
+        self.known.is_empty()
+            || self.kind == Kind::Ddraid
+                && is_missing
+                && self.known.len() <= KNOWN_MAX
+                && self.known.iter().all(is_run)
+                && self.known.windows(2).all(|pair| pair[0].end() < pair[1].offset)
+                && self.known.last().is_none_or(|last| last.end() <= self.size)
     }
 
     /// The bytes of the superblock, as long as [`Superblock::length`]. Panics if [`Superblock::check`] fails.
@@ -326,16 +359,18 @@ impl Superblock {
             AWAY_SINCE.put_u64(entry, member.away_since);
             LEFT_AT.put_u64(entry, member.left_at);
         }
-        let words = self.dirty.iter().chain(&self.missed).chain(&self.written);
-        for (word, place) in words.zip(bytes[SETS.offset..].chunks_exact_mut(8)) {
+        let runs = self.known.iter().flat_map(|run| [run.offset, run.length]);
+        let sets = self.dirty.iter().chain(&self.missed).chain(&self.written).copied();
+        for (word, place) in sets.chain(runs).zip(bytes[SETS.offset..].chunks_exact_mut(8)) {
             place.copy_from_slice(&word.to_le_bytes());
         }
         let checksum = checksum_without(bytes, CHECKSUM);
         CHECKSUM.put_u32(bytes, checksum);
     }
 
-    fn numbers(&self) -> [(Field, u64); 9] {
+    fn numbers(&self) -> [(Field, u64); 10] {
         [
+            (KNOWN, self.known.len() as u64),
             (ADDRESS, self.slot()),
             (NUMBER, self.number),
             (ARRAY_BLOCK, self.block_size),
@@ -393,6 +428,7 @@ impl Superblock {
             dirty: Vec::new(),
             missed: Vec::new(),
             written: Vec::new(),
+            known: Vec::new(),
         };
         for entry in bytes[TABLE.offset..TABLE.end()].chunks(MEMBER_LAYOUT.size).take(count) {
             superblock.members.push(member_of(entry)?);
@@ -400,6 +436,9 @@ impl Superblock {
         let unused = &bytes[TABLE.offset + count * MEMBER_LAYOUT.size..TABLE.end()];
         require(is_zero(unused), "bytes behind the members are not zero")?;
         require(superblock.region_size > 0 && superblock.regions() <= REGIONS_MAX, "ARRAY4: regions")?;
+        let runs = usize::try_from(KNOWN.u64(bytes)).unwrap_or(usize::MAX);
+        require(runs <= KNOWN_MAX, "ARRAY7: how much of dirty regions is known")?;
+        superblock.known = vec![Extent::default(); runs];
         let length = BLOCKS.u32(bytes) as usize * BLOCK_SIZE as usize;
         require(superblock.length() == bytes.len() && length == bytes.len(), "ARRAY1: the number of blocks")?;
         let words = superblock.words();
@@ -407,6 +446,11 @@ impl Superblock {
         superblock.dirty = sets.by_ref().take(words).collect();
         superblock.missed = sets.by_ref().take(words).collect();
         superblock.written = sets.by_ref().take(words).collect();
+        for run in &mut superblock.known {
+            let (offset, length) = (sets.next().unwrap_or(0), sets.next().unwrap_or(0));
+            let known = Extent::checked(offset, length);
+            *run = known.ok_or(ArrayFormatError::Invalid("ARRAY7: a run that is known"))?;
+        }
         require(sets.all(|word| word == 0), "bytes behind the sets are not zero")?;
         superblock.check()?;
         let is_here = ADDRESS.u64(bytes) == address && superblock.slot() == address;
@@ -488,6 +532,7 @@ mod tests {
             dirty: vec![1, 1 << 5],
             missed: vec![3, 0],
             written: vec![u64::MAX, (1 << 6) - 1],
+            known: vec![Extent::new(8192, 8192), Extent::new(69 << 20, 1 << 20)],
         }
     }
 
@@ -508,7 +553,8 @@ mod tests {
             (block[183], block[184], block[188], block[224], block[232], block[240]),
             (1, 1, 1, 2, 6, 7)
         );
-        assert_eq!((block[640], block[648], block[656], block[672]), (1, 1 << 5, 3, 255));
+        assert_eq!((block[528], block[640], block[648], block[656], block[672]), (2, 1, 1 << 5, 3, 255));
+        assert_eq!((block[689], block[697], block[706], block[707], block[714]), (32, 32, 0x50, 4, 16));
         assert_eq!(Superblock::claims(&block, SLOT_SIZE), Some(4096));
         assert_eq!(Superblock::decode(&block, SLOT_SIZE), Ok(sample()));
         let large = Superblock {
@@ -516,6 +562,7 @@ mod tests {
             dirty: vec![7; 2048],
             missed: vec![8; 2048],
             written: vec![9; 2048],
+            known: (0..KNOWN_MAX as u64).map(|run| Extent::new(run << 20, 8192)).collect(),
             ..sample()
         };
         assert!(large.length() as u64 <= SLOT_SIZE - BLOCK_SIZE, "ARRAY6");
@@ -550,6 +597,8 @@ mod tests {
 
     #[test]
     fn contradictions_are_named() {
+        let known = |runs: [Extent; 2]| Superblock { known: runs.to_vec(), ..sample() };
+        let in_sync = [1, 2, 3].map(|id| member(id, MemberState::InSync, 0)).to_vec();
         let wrong = [
             (Superblock { place: 3, ..sample() }, "ARRAY3"),
             (Superblock { kind: Kind::Mirror, ..sample() }, "ARRAY3"),
@@ -564,6 +613,10 @@ mod tests {
             (Superblock { number: u64::MAX, ..sample() }, "ARRAY5"),
             (Superblock { number: 5, ..sample() }, "ARRAY5"),
             (Superblock { stamp: 6, ..sample() }, "ARRAY5"),
+            (known([Extent::new(0, 4096), Extent::new(1 << 20, 8192)]), "ARRAY7"),
+            (known([Extent::new(0, 8192), Extent::new(8192, 8192)]), "ARRAY7"),
+            (known([Extent::new(0, 8192), Extent::new(70 << 20, 8192)]), "ARRAY7"),
+            (Superblock { members: in_sync, ..sample() }, "ARRAY7"),
         ];
         for (superblock, rule) in wrong {
             match superblock.check() {

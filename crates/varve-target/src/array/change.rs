@@ -73,11 +73,16 @@ impl Array {
             let piece = self.piece_of(change, done)?;
             let extent = Extent::new(offset + done, piece.length());
             let regions = self.regions.of(extent);
-            if self.is_lost(regions.clone()) {
-                return Err(self.refuse());
+            let is_lost = self.is_lost(regions.clone());
+            let room = is_lost.then(|| self.lost.room_for(extent)).flatten();
+            if is_lost && room.is_none() {
+                return Err(self.refuse()); // ARRAYLOST4
             }
             self.regions.enter(regions.clone());
             let logged = self.log_first(regions.clone(), extent.offset, &piece).await;
+            if is_lost && logged == Ok(()) {
+                self.know_written(regions.clone(), extent);
+            }
             let mut failed = match logged {
                 Ok(()) => self.send(extent, &piece, durability).await,
                 Err(Stop) => Vec::new(),
@@ -145,7 +150,7 @@ impl Array {
             _ => None,
         };
         loop {
-            let is_marked = self.regions.is_marked(regions.clone(), change.writes());
+            let is_marked = self.is_marked(regions.clone(), change.writes());
             if is_marked && content.as_ref().is_none_or(|is_durable| is_durable.get()) {
                 return Ok(());
             }
@@ -153,15 +158,23 @@ impl Array {
                 return Err(Stop);
             }
             // Of many regions a record marks the first: the next one goes on behind them.
-            let unmarked = regions
-                .clone()
-                .filter(|region| !self.regions.is_marked(*region..region + 1, change.writes()));
+            let unmarked =
+                regions.clone().filter(|region| !self.is_marked(*region..region + 1, change.writes()));
             unmarked.for_each(|region| self.log.ask(region, change.writes()));
             if self.has_bug(InjectedBug::WriteBeforeMark) {
                 return Ok(());
             }
             Box::pin(self.join_commit()).await?; // Seldom; memory for its future is not had for every change.
         }
+    }
+
+    /// Whether the log says of all `regions` that they are dirty, and as written if the change `writes`. The superblock says it of those that
+    /// are lost; no mark must say that members lack them (ARRAYLOST5).
+    fn is_marked(&self, regions: Range<u64>, writes: bool) -> bool {
+        let is_lost = |region: u64| self.is_lost(region..region + 1);
+        self.regions.is_marked(regions.clone(), writes)
+            || self.is_lost(regions.clone()) && { regions }
+                .all(|region| is_lost(region) || self.regions.is_marked(region..region + 1, writes))
     }
 
     /// Waits for a commit that begins after now, or leads it.

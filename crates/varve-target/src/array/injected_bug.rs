@@ -30,6 +30,8 @@ pub enum InjectedBug {
     FlushBeforePages,
     /// What was read while a member was missing is not kept when it returns (breaks ARRAYLOST3).
     ForgetReadBlocks,
+    /// What was written to lost regions is not in the superblock (breaks ARRAYLOST4).
+    ForgetKnown,
     /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
     ScrubBesideWriters,
     /// What lies on a log disk is believed although the log has gone on elsewhere (breaks LOGDISK1).

@@ -16,7 +16,7 @@
 //! - ARRAYIO3. What a member missed is acknowledged only when it is durable on the others that it is away.
 //! - ARRAYIO4. Members are made equal, or caught up, where no write is under way meanwhile: under the range lock.
 //! - ARRAYIO5. A region in which members may differ is never reconstructed. Where a data member of ddraid is missing it is not read,
-//!   but for blocks of which checksums say what was flushed there last (ARRAYLOST2).
+//!   but for blocks that were written since (ARRAYLOST4), or of which checksums say what was flushed there last (ARRAYLOST2).
 //! - ARRAYIO6. While a data member of ddraid is missing, what is written is in the log first.
 //! - ARRAYIO7. A read writes no record.
 
@@ -136,8 +136,8 @@ impl Array {
     fn assert_consistent(&self) {
         self.members.assert_consistent();
         self.regions.assert_consistent();
-        let is_lost_known = self.lost.are_pages_current();
-        assert!(!is_lost_known || self.lacks_data_member(), "ARRAYLOST1: all data members are in sync");
+        let is_known = self.lost.is_nothing_known() || self.lacks_data_member();
+        assert!(is_known, "ARRAYLOST1: all data members are in sync");
         assert_eq!(self.members.count(), self.spec.layout.members(), "ARRAY3: each member has a place");
         let differ = !self.regions.unsynced().is_empty();
         assert!(!differ || self.may_differ(), "RESYNC1: members differ of which one has all that counts");

@@ -196,6 +196,7 @@ impl Array {
             dirty: self.regions.unsynced().bits(),
             missed: self.members.missed(self.regions.count()).bits(),
             written: self.regions.written().bits(),
+            known: if self.has_bug(InjectedBug::ForgetKnown) { Vec::new() } else { self.lost.known() },
         }
     }
 

@@ -40,7 +40,6 @@
 //!   with `copies` held: so every change of the part preserves it once more.
 
 mod drops;
-mod ranges;
 mod serve;
 mod state;
 
@@ -52,7 +51,6 @@ use super::map::{Run, Source};
 use super::{InjectedBug, SnapshotStore, StoreError, index, of_device};
 use crate::pdata::InUse;
 use futures_util::stream::{self, StreamExt};
-pub(super) use ranges::Ranges;
 use std::cell::Cell;
 use varve_block::{Durability, Extent, GIB, IoError, LockMode, MIB, ZeroOptions, align_down};
 use varve_format::store::{Entry, PART_SIZE};

@@ -11,6 +11,7 @@ use varve_target::array::{
 
 const METADATA: u64 = MIB;
 const LENGTH: usize = 64 << 10;
+const BLOCK: u64 = 4096;
 /// Regions in which something was being written when the power failed.
 const DIRTY: [u64; 3] = [1, 2, 5];
 /// The data member that is lost with it.
@@ -26,6 +27,10 @@ struct Rig {
 impl Rig {
     /// An array that was written everywhere and closed; then the regions of `DIRTY` were written again, and the daemon was killed.
     fn new(bug: Option<InjectedBug>) -> Self {
+        Self::with_dirty(bug, &DIRTY)
+    }
+
+    fn with_dirty(bug: Option<InjectedBug>, dirty: &[u64]) -> Self {
         let layout = ArrayLayout::Ddraid { order: 1, block_size: 4096 };
         let spec = rig::spec(layout, 8 * MIB, METADATA);
         let disks = (0..3).map(|_| SimDisk::new(METADATA + 8 * MIB)).collect();
@@ -38,13 +43,13 @@ impl Rig {
             }
             array.close().await.expect("closed");
             let array = rig.open(&[]).await;
-            for region in DIRTY {
-                rig.write(&array, region, 2).await;
+            for region in dirty {
+                rig.write(&array, *region, 2).await;
             }
         });
         rig.world.crash(CrashKind::Process);
         // Of what was under way the parity has not come: what is computed is neither the old content nor the new one.
-        for region in DIRTY {
+        for region in dirty {
             rig.disks[2].poke(METADATA + region * MIB / 2, &[0x77; LENGTH / 2]);
         }
         rig
@@ -72,6 +77,25 @@ impl Rig {
 
     async fn read(&self, array: &Rc<Array>, region: u64) -> Result<Buffer, IoError> {
         array.device().read(region * MIB, self.world.arena().take(LENGTH)).await
+    }
+
+    /// Writes `length` bytes into a block of a region.
+    async fn write_block(
+        &self,
+        array: &Rc<Array>,
+        at: (u64, u64),
+        byte: u8,
+        length: u64,
+    ) -> Result<(), IoError> {
+        let data = self.world.arena().copy(&vec![byte; length as usize]);
+        let written = array.device().write(at.0 * MIB + at.1 * BLOCK, data, Durability::Volatile).await;
+        written.map(drop)
+    }
+
+    /// What a block of a region holds.
+    async fn read_block(&self, array: &Rc<Array>, at: (u64, u64)) -> Result<Vec<u8>, IoError> {
+        let buffer = self.world.arena().take(BLOCK as usize);
+        Ok(array.device().read(at.0 * MIB + at.1 * BLOCK, buffer).await?.to_vec())
     }
 
     async fn in_sync(&self, array: &Rc<Array>) {
@@ -178,5 +202,93 @@ fn a_member_that_is_disowned_is_filled_anew() {
             [0; 512],
             "parity of equal halves"
         );
+    });
+}
+
+#[test]
+fn what_is_written_to_a_lost_region_stays_and_the_rest_comes_back_with_the_member() {
+    let rig = Rig::new(None);
+    let written = (DIRTY[0], 3);
+    let expected = [vec![8; 512], vec![9; BLOCK as usize - 512]].concat();
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        let refused = Err(IoError::Corrupt);
+        assert_eq!(
+            rig.write_block(&array, written, 9, 512).await,
+            refused,
+            "the rest of the block is not known"
+        );
+        assert_eq!(rig.write_block(&array, written, 9, BLOCK).await, Ok(()), "ARRAYLOST4");
+        assert_eq!(rig.write_block(&array, written, 8, 512).await, Ok(()), "the rest is known now");
+        assert_eq!(rig.read_block(&array, written).await.as_ref(), Ok(&expected));
+        assert_eq!(rig.read_block(&array, (DIRTY[0], 4)).await, Err(IoError::Corrupt), "it was not written");
+        assert_eq!(array.lost_regions(), DIRTY);
+    });
+    rig.world.crash(CrashKind::Power);
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        assert_eq!(rig.read_block(&array, written).await.as_ref(), Ok(&expected), "the log has it");
+        let whole = rig.world.arena().copy(&vec![7; MIB as usize]);
+        array.device().write(DIRTY[1] * MIB, whole, Durability::Volatile).await.expect("whole blocks");
+        while array.lost_regions() != [DIRTY[0], DIRTY[2]] {
+            array.changed(array.changes()).await; // ARRAYLOST6
+        }
+    });
+    rig.world.crash(CrashKind::Power);
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        assert_eq!(
+            array.lost_regions(),
+            [DIRTY[0], DIRTY[2]],
+            "a region that was written whole is lost no more"
+        );
+        assert_eq!(rig.read_block(&array, written).await.as_ref(), Ok(&expected), "the superblock has it");
+        array.attach(LOST, rig.members(&[]).swap_remove(LOST)).await.expect("it returns");
+        rig.in_sync(&array).await;
+        assert_eq!(rig.read_block(&array, written).await.as_ref(), Ok(&expected), "ARRAYLOST3");
+        assert_eq!(rig.read_block(&array, (DIRTY[0], 4)).await, Ok(vec![2; BLOCK as usize]), "ARRAYLOST5");
+        for block in [0, 255] {
+            assert_eq!(rig.read_block(&array, (DIRTY[1], block)).await, Ok(vec![7; BLOCK as usize]));
+        }
+        assert!(rig.read(&array, DIRTY[2]).await.is_ok_and(|found| found.iter().all(|byte| *byte == 2)));
+    });
+}
+
+#[test]
+fn what_a_superblock_has_no_room_for_is_refused_whole() {
+    let rig = Rig::with_dirty(None, &[0, 1, 2, 3, 4, 5]);
+    let every_other = || (0..768).map(|block| (block / 128, block % 128 * 2));
+    let known = varve_format::array::KNOWN_MAX;
+    let look = async || {
+        let array = rig.open(&[LOST]).await;
+        for (index, at) in every_other().enumerate() {
+            let expected = if index < known { Ok(vec![9; BLOCK as usize]) } else { Err(IoError::Corrupt) };
+            assert_eq!(rig.read_block(&array, at).await, expected, "ARRAYLOST4: block {index}");
+        }
+        array
+    };
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        for (index, at) in every_other().enumerate() {
+            let expected = if index < known { Ok(()) } else { Err(IoError::Corrupt) };
+            assert_eq!(rig.write_block(&array, at, 9, BLOCK).await, expected, "ARRAYLOST4: block {index}");
+        }
+        array.close().await.expect("closed");
+    });
+    rig.world.run(async {
+        let array = look().await;
+        assert_eq!(rig.write_block(&array, (0, 1), 9, BLOCK).await, Ok(()), "two runs become one");
+        assert_eq!(
+            rig.write_block(&array, (5, 254), 9, BLOCK).await,
+            Ok(()),
+            "there is room for another one"
+        );
+    });
+    rig.world.crash(CrashKind::Power);
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        for at in [(0, 1), (5, 254)] {
+            assert_eq!(rig.read_block(&array, at).await, Ok(vec![9; BLOCK as usize]));
+        }
     });
 }

@@ -1,4 +1,4 @@
-//! Arrays of ddraid with checksums that lose a data member with the power: what is read of dirty regions, and what stays of it.
+//! Arrays of ddraid that lose a data member with the power: what is read of dirty regions, what is written there, and what stays of it.
 //!
 //! Every fragment holds one of two bytes, so that different versions of a block have fragments in common: only then can old
 //! checksums fit what was overwritten (`docs/decisions/0150-pages-with-every-flush.md`).
@@ -7,6 +7,7 @@ use super::rig;
 use std::cell::RefCell;
 use std::io::Write;
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use varve_block::{Device, Durability, IoError, KIB, MIB, is_zero};
@@ -34,11 +35,15 @@ struct Versions {
     acknowledged: usize,
     /// The block is torn: each of its sectors may hold any of them.
     is_torn: bool,
+    /// It was read or written since a data member was lost: it is refused no more.
+    is_known: bool,
+    /// Its loss was accepted, and it was not written since: it may hold anything.
+    is_anything: bool,
 }
 
 impl Versions {
     fn only(content: Content) -> Self {
-        Self { all: vec![content], before: 0, acknowledged: 1, is_torn: false }
+        Self { all: vec![content], before: 0, acknowledged: 1, ..Self::default() }
     }
 
     /// Another one is about to be written. Returns how many there were, with it.
@@ -61,6 +66,9 @@ struct Counts {
     read: AtomicU64,
     refused: AtomicU64,
     narrowed: AtomicU64,
+    /// Blocks of lost regions that were written, and boots that ended while they were.
+    written: AtomicU64,
+    crashed: AtomicU64,
 }
 
 struct Host {
@@ -72,12 +80,12 @@ struct Host {
 }
 
 impl Host {
-    fn new(seed: u64, bug: Option<InjectedBug>) -> Self {
+    fn new(seed: u64, bug: Option<InjectedBug>, checksums: bool) -> Self {
         let world = World::new(seed);
         let mut random = world.random();
         let (order, is_written) = (random.between(1, 3) as u32, random.chance(1, 2) || bug.is_some());
         let layout = ArrayLayout::Ddraid { order, block_size: BLOCK };
-        let spec = ArraySpec { checksums: true, ..rig::spec(layout, SIZE, METADATA) };
+        let spec = ArraySpec { checksums, ..rig::spec(layout, SIZE, METADATA) };
         let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE)).collect();
         let host = Self { world, spec, disks, bug, blocks: RefCell::default() };
         host.world.run(async {
@@ -132,10 +140,10 @@ impl Host {
         let written = device.write(BLOCKS[index] * BLOCK, data, durability).await;
         let mut blocks = self.blocks.borrow_mut();
         if written.is_err() {
-            blocks[index].all.pop(); // A lost region is refused before anything is written.
+            blocks[index].all.pop(); // It was refused before anything was written.
             return written.map(drop);
         }
-        blocks[index].acknowledged = count;
+        (blocks[index].acknowledged, blocks[index].is_known) = (count, true);
         if durability == Durability::Durable {
             blocks[index].flushed(count);
         }
@@ -186,26 +194,98 @@ impl Host {
                 }
                 Err(error) => {
                     assert!(error == IoError::Corrupt && !is_whole, "{error}: block {block}");
+                    let is_known = self.blocks.borrow()[index].is_known;
+                    assert!(
+                        !is_known,
+                        "ARRAYLOST3, ARRAYLOST4: block {block} was read or written, and is refused"
+                    );
                     counts.refused.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
     }
 
-    /// Some blocks are written anew, where regions are not lost.
-    async fn overwrite(&self, array: &Rc<Array>, random: &mut Random) {
+    /// Some blocks are written anew, of lost regions, too; some of them are flushed.
+    async fn overwrite(&self, array: &Rc<Array>, random: &mut Random, counts: &Counts) {
         let device = array.device();
         for index in (0..BLOCKS.len()).filter(|_| random.chance(1, 3)).collect::<Vec<_>>() {
             let is_lost = array.lost_regions().contains(&(BLOCKS[index] * BLOCK / MIB));
-            let expected = if is_lost { Err(IoError::Corrupt) } else { Ok(()) };
-            assert_eq!(self.write(&device, index, random).await, expected, "block {}", BLOCKS[index]);
+            assert_eq!(self.write(&device, index, random).await, Ok(()), "block {}", BLOCKS[index]);
+            counts.written.fetch_add(u64::from(is_lost), Ordering::Relaxed);
         }
-        self.flush(&device).await;
+        if random.chance(2, 3) {
+            self.flush(&device).await;
+        }
+    }
+
+    /// What clients do while member `lost` is missing.
+    async fn boot_without(&self, lost: usize, random: &mut Random, counts: &Counts) -> Rc<Array> {
+        let array = self.open(Some(lost)).await;
+        let before = array.status().unsynced;
+        self.look(&array, false, counts).await;
+        for _ in 0..random.between(1, 3) {
+            if random.chance(1, 3) {
+                self.world.clock().sleep(Duration::from_secs(5)).await;
+            }
+            self.overwrite(&array, random, counts).await;
+            if random.chance(1, 4) {
+                // A superblock begins the log anew.
+                array.await_ejections().await.expect("no faults");
+                array.accept_loss(|_| false).await.expect("no faults");
+            }
+            self.look(&array, false, counts).await;
+        }
+        let narrowed = before.saturating_sub(array.status().unsynced);
+        counts.narrowed.fetch_add(narrowed, Ordering::Relaxed);
+        array
+    }
+
+    /// Member `lost` returns while clients write, until all is whole.
+    async fn take_back(&self, array: &Rc<Array>, lost: usize, random: &mut Random, counts: &Counts) {
+        if array.status().members[lost].state == MemberState::Away {
+            array.attach(lost, self.members(None).swap_remove(lost)).await.expect("it returns");
+        }
+        let mut writes = random.below(6);
+        while !array.status().is_whole() {
+            let changes = array.changes();
+            self.accept_waiting(array, lost, random).await;
+            if writes > 0 && random.chance(1, 2) {
+                writes -= 1;
+                self.overwrite(array, random, counts).await;
+            }
+            if changes == array.changes() && !array.status().is_whole() {
+                array.changed(changes).await;
+            }
+        }
+    }
+
+    /// The power may have failed when member `lost` was about to be back in sync, so that it is filled anew: it brings nothing back. What
+    /// is lost then is accepted, and written anew.
+    async fn accept_waiting(&self, array: &Rc<Array>, lost: usize, random: &mut Random) {
+        let waiting = array.lost_regions();
+        if array.status().members[lost].state != MemberState::CatchingUp || waiting.is_empty() {
+            return;
+        }
+        let is_waiting = |index: &usize| waiting.contains(&(BLOCKS[*index] * BLOCK / MIB));
+        let is_unknown = |index: &usize| is_waiting(index) && !self.blocks.borrow()[*index].is_known;
+        let unknown: Vec<usize> = (0..BLOCKS.len()).filter(is_unknown).collect();
+        unknown.iter().for_each(|index| self.blocks.borrow_mut()[*index].is_anything = true);
+        array.accept_loss(|region| waiting.contains(&region)).await.expect("no faults");
+        for index in unknown {
+            self.write(&array.device(), index, random).await.expect("no faults");
+            self.flush(&array.device()).await;
+            let mut blocks = self.blocks.borrow_mut();
+            let written = blocks[index].all.pop().expect("it was just written");
+            blocks[index] = Versions { is_known: true, ..Versions::only(written) };
+        }
     }
 
     fn check(&self, index: usize, found: &[u8], is_whole: bool) {
         let mut blocks = self.blocks.borrow_mut();
         let (versions, fragments) = (&mut blocks[index], self.fragments());
+        if versions.is_anything {
+            return;
+        }
         let size = BLOCK as usize / fragments;
         let held: Content = (0..fragments).map(|fragment| found[fragment * size]).collect();
         let is_even = found.chunks(size).all(|run| run.iter().all(|byte| *byte == run[0]));
@@ -224,10 +304,15 @@ impl Host {
             );
         }
         if is_even {
-            *versions = Versions::only(held);
+            *versions = Versions { is_known: true, ..Versions::only(held) };
         } else {
             versions.is_torn = true;
         }
+    }
+
+    /// The power has failed while a data member was missing: what was under way is whole, or was not written.
+    fn crashed_again(&self) {
+        self.blocks.borrow_mut().iter_mut().for_each(|block| (block.before, block.acknowledged) = (0, 1));
     }
 
     /// The power has failed. If all members return, what was under way is made of what each of them has.
@@ -235,13 +320,15 @@ impl Host {
         let mut blocks = self.blocks.borrow_mut();
         for block in blocks.iter_mut() {
             (block.before, block.acknowledged) = (0, 1);
+            block.is_known = false;
             block.is_torn |= all_return && block.all.len() > 1;
         }
     }
 }
 
 fn history(seed: u64, bug: Option<InjectedBug>, counts: &Counts) {
-    let host = Host::new(seed, bug);
+    let checksums = !seed.is_multiple_of(4) || bug.is_some_and(InjectedBug::is_of_checksums);
+    let host = Host::new(seed, bug, checksums);
     let mut random = host.world.random();
     let lost = random.below(host.fragments() as u64) as usize;
     // Where a second crash comes soon, what the first one left dirty is refused, and a bug shows nowhere.
@@ -261,30 +348,31 @@ fn history(seed: u64, bug: Option<InjectedBug>, counts: &Counts) {
         host.crashed(crash < crashes);
     }
     for _ in 0..random.between(1, 3) {
-        let mut random = random.fork();
-        host.world.run(async {
-            let array = host.open(Some(lost)).await;
-            let before = array.status().unsynced;
-            host.look(&array, false, counts).await;
-            host.world.clock().sleep(Duration::from_secs(5)).await;
-            let narrowed = before - array.status().unsynced;
-            counts.narrowed.fetch_add(narrowed, Ordering::Relaxed);
-            host.look(&array, false, counts).await;
-            host.overwrite(&array, &mut random).await;
-            if random.chance(1, 2) {
-                array.close().await.expect("no faults");
+        let mut choices = random.fork();
+        if random.chance(1, 2) {
+            host.world.schedule(CrashAt::Event(random.between(20, 400)), CrashKind::Power);
+        }
+        let is_returning = random.chance(1, 3);
+        let ran = host.world.run_until_crash(async {
+            let array = host.boot_without(lost, &mut choices, counts).await;
+            match is_returning {
+                true => host.take_back(&array, lost, &mut choices, counts).await,
+                false if choices.chance(1, 2) => array.close().await.expect("no faults"),
+                false => {}
             }
         });
-        host.world.crash(CrashKind::Power);
+        counts.crashed.fetch_add(u64::from(ran.crashed()), Ordering::Relaxed);
+        if !ran.crashed() {
+            host.world.crash(CrashKind::Power);
+        }
+        match is_returning {
+            true => host.crashed(true), // It may have been back in sync.
+            false => host.crashed_again(),
+        }
     }
     host.world.run(async {
         let array = host.open(random.chance(1, 2).then_some(lost)).await;
-        if array.status().members[lost].state == MemberState::Away {
-            array.attach(lost, host.members(None).swap_remove(lost)).await.expect("it returns");
-        }
-        while !array.status().is_whole() {
-            array.changed(array.changes()).await;
-        }
+        host.take_back(&array, lost, &mut random, counts).await;
         host.look(&array, true, counts).await;
         host.look(&array, true, counts).await;
     });
@@ -292,21 +380,21 @@ fn history(seed: u64, bug: Option<InjectedBug>, counts: &Counts) {
 
 #[test]
 fn what_was_flushed_is_read_although_a_data_member_is_lost_with_the_power() {
-    static COUNTS: Counts =
-        Counts { read: AtomicU64::new(0), refused: AtomicU64::new(0), narrowed: AtomicU64::new(0) };
+    static COUNTS: LazyLock<Counts> = LazyLock::new(Counts::default);
     let name = test_name!("what_was_flushed_is_read_although_a_data_member_is_lost_with_the_power");
     run_seeds(name, 1500, |seed| history(seed, None, &COUNTS));
-    let [read, refused, narrowed] =
-        [&COUNTS.read, &COUNTS.refused, &COUNTS.narrowed].map(|count| count.load(Ordering::Relaxed));
+    let Counts { read, refused, narrowed, written, crashed } = &*COUNTS;
+    let all = [read, refused, narrowed, written, crashed].map(|count| count.load(Ordering::Relaxed));
+    let [read, refused, narrowed, written, crashed] = all;
     let _ = writeln!(
         std::io::stderr(),
-        "sim: lost regions: {read} blocks read, {refused} refused, {narrowed} regions lost no more"
+        "sim: lost regions: {read} blocks read, {refused} refused, {written} written, {narrowed} regions lost no more, {crashed} crashes"
     );
 }
 
 #[test]
 fn a_lost_block_that_is_believed_without_reason_is_noticed() {
-    for bug in [InjectedBug::FlushBeforePages, InjectedBug::ForgetReadBlocks] {
+    for bug in [InjectedBug::FlushBeforePages, InjectedBug::ForgetReadBlocks, InjectedBug::ForgetKnown] {
         caught_share(&format!("{bug:?}"), 2000, 1, |seed| history(seed, Some(bug), &Counts::default()));
     }
 }
@@ -315,7 +403,7 @@ fn a_lost_block_that_is_believed_without_reason_is_noticed() {
 #[test]
 fn what_was_flushed_is_read_after_a_crash_without_the_parity_and_one_that_loses_a_data_member() {
     for seed in 1..=12 {
-        let host = Host::new(seed, None);
+        let host = Host::new(seed, None, true);
         let (parity, fragments, mut random) = (host.fragments(), host.fragments(), host.world.random());
         let mut content: Content = (1..=fragments as u8).collect();
         random.shuffle(&mut content);
@@ -352,7 +440,7 @@ fn what_was_flushed_is_read_after_a_crash_without_the_parity_and_one_that_loses_
 /// again before that region was made equal, and that member is lost.
 #[test]
 fn a_region_that_was_dirty_before_is_refused() {
-    let host = Host::new(1, Some(InjectedBug::ForgetReadBlocks)); // It begins written, and no member returns.
+    let host = Host::new(1, Some(InjectedBug::ForgetReadBlocks), true); // It begins written, and no member returns.
     host.world
         .run(async {
             let array = host.open(None).await;

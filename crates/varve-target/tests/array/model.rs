@@ -3,7 +3,8 @@
 //! A region has three blocks and gets up to three writes, of the same block or of several. The protocol below (mark, write,
 //! acknowledge, flush, clear, eject) is walked through in every order. After each step the power may fail: then every
 //! fragment on every member holds, independently, any version since the last flush; and one member may be lost with it.
-//! Each of these states is opened by the rules of recovery, read, and resynced.
+//! Each of these states is opened by the rules of recovery, read, and resynced. Where the region cannot be read because a data member is
+//! missing, a block is written twice, the power fails again, and the array is opened without the member and with it.
 //!
 //! A fragment's content is a number of 64 bits that says what it is, so that a wrong reconstruction is never taken for
 //! content. Writes of the same block follow each other, since changes hold their blocks alone.
@@ -14,7 +15,8 @@ use varve_target::array::ArrayLayout;
 
 const BLOCKS: usize = 3;
 const MEMBERS_MAX: usize = 9;
-const VERSIONS: usize = 5;
+/// Of a block: what was there before, three writes, and two while it cannot be read.
+const VERSIONS: usize = 6;
 
 /// Of each block, what each member holds.
 type Held<T> = [[T; MEMBERS_MAX]; BLOCKS];
@@ -39,6 +41,24 @@ enum Bug {
     /// A region that cannot be read because a data member is missing is written: what that member holds of it, which
     /// decides when it returns, is then stale in some blocks.
     WriteWhileGated,
+    /// It is written without its content in the log.
+    WriteGatedUnlogged,
+    /// What was written there is forgotten when the log begins anew.
+    ForgetKnown,
+    /// What is about to be written there is known before the log has it.
+    KnowBeforeLog,
+}
+
+/// A block of a region that cannot be read, after it was written there and the power has failed again.
+struct GatedWrite {
+    /// Whether the log or the superblock says that it was written; and whether it was acknowledged.
+    is_known: bool,
+    is_acknowledged: bool,
+    /// The version whose data the log holds, if any.
+    logged: Option<u8>,
+    /// What the first members that are here have, and what the others do.
+    held: (usize, u8, u8),
+    allowed: (u8, u8),
 }
 
 /// How far the writes of a block have come, in versions: 0 is what was there before.
@@ -309,7 +329,7 @@ impl Model {
 
     /// Recovers from a crash.
     fn open(&self, remains: &Remains, believed: [bool; MEMBERS_MAX], held: &Held<u64>) -> Opened {
-        let (mut held, mut blocks) = (*held, remains.blocks);
+        let (mut held, blocks) = (*held, remains.blocks);
         let missing = (0..self.members).find(|member| !believed[*member] && self.holds_data_alone(*member));
         if missing.is_none() || !remains.dirty || self.has(Bug::ReconstructDirty) {
             for (index, block) in
@@ -322,14 +342,96 @@ impl Model {
         if missing == remains.away {
             return Opened::Broken("a region cannot be read although its members agreed");
         }
-        if self.has(Bug::WriteWhileGated) {
-            let version = blocks[0].1 + 1;
-            (blocks[0].0, blocks[0].1) = (version, version);
-            for member in (0..self.members).filter(|member| believed[*member]) {
-                held[0][member] = self.contents[usize::from(version)][0][member];
-            }
-        }
         // Until the missing member returns: then the data win, its own too.
+        let all = std::array::from_fn(|member| member < self.members);
+        match self.serve(&held, &blocks, true, all, None) {
+            Opened::Sound => self.write_gated(&held, &blocks, missing.expect("a region is gated without it")),
+            other => other,
+        }
+    }
+
+    /// Writes the first block of a region that cannot be read because member `missing` is not there, twice; the power fails after
+    /// each step.
+    fn write_gated(&self, held: &Held<u64>, blocks: &[(u8, u8, u8); BLOCKS], missing: usize) -> Opened {
+        if self.members > 5 {
+            return Opened::Gated; // Their states are too many, and nothing depends on how many members there are.
+        }
+        let (first, second) = (blocks[0].1 + 1, blocks[0].1 + 2);
+        let here = self.members - 1;
+        let is_logged = !self.has(Bug::WriteGatedUnlogged);
+        let mut crashes = Vec::new();
+        for count in 0..=here {
+            let is_acknowledged = count == here;
+            crashes.push(GatedWrite {
+                is_known: is_logged,
+                is_acknowledged,
+                logged: is_logged.then_some(first),
+                held: (count, first, 0),
+                allowed: (first, first),
+            });
+            crashes.push(GatedWrite {
+                is_known: !self.has(Bug::ForgetKnown) || is_logged,
+                is_acknowledged: true,
+                logged: is_logged.then_some(second),
+                held: (count, second, first),
+                allowed: (first, second),
+            });
+        }
+        crashes.push(GatedWrite {
+            is_known: !self.has(Bug::ForgetKnown), // The log has begun anew.
+            is_acknowledged: true,
+            logged: None,
+            held: (here, first, first),
+            allowed: (first, first),
+        });
+        if self.has(Bug::KnowBeforeLog) {
+            let (logged, allowed) = (None, (first, first));
+            crashes.push(GatedWrite {
+                is_known: true,
+                is_acknowledged: false,
+                logged,
+                held: (0, first, 0),
+                allowed,
+            });
+        }
+        let opened = crashes.iter().map(|crash| self.open_written(held, blocks, missing, crash));
+        opened.into_iter().find(|opened| *opened != Opened::Gated).unwrap_or(Opened::Gated)
+    }
+
+    /// Opens what a crash has left of the first block, without member `missing` and with it.
+    fn open_written(
+        &self,
+        held: &Held<u64>,
+        blocks: &[(u8, u8, u8); BLOCKS],
+        missing: usize,
+        crash: &GatedWrite,
+    ) -> Opened {
+        let (mut held, mut blocks) = (*held, *blocks);
+        let places = (0..self.members).filter(|member| *member != missing);
+        for (index, member) in places.enumerate() {
+            let (count, new, old) = crash.held;
+            let version = crash.logged.unwrap_or(if index < count { new } else { old });
+            if version > 0 {
+                held[0][member] = self.contents[usize::from(version)][0][member];
+            } // Else it has what was there.
+        }
+        if !crash.is_known {
+            return match crash.is_acknowledged {
+                true => Opened::Broken("what was written is refused"),
+                false => Opened::Gated,
+            };
+        }
+        (blocks[0].0, blocks[0].1) = crash.allowed;
+        let data = self.read(&held[0], 0, Some(missing));
+        let is_version = |version: u8| {
+            self.contents[usize::from(version)][0][..self.members - 1] == data[..self.members - 1]
+        };
+        if !(crash.allowed.0..=crash.allowed.1).any(is_version) {
+            return Opened::Broken("a block that was written is read wrongly");
+        }
+        if !self.has(Bug::WriteWhileGated) {
+            held[0][missing] = data[missing];
+        }
         let all = std::array::from_fn(|member| member < self.members);
         match self.serve(&held, &blocks, true, all, None) {
             Opened::Sound => Opened::Gated,
@@ -470,7 +572,7 @@ fn a_dirty_block_that_is_reconstructed_would_be_garbage_this_often() {
 fn every_bug_is_caught() {
     let mirrors = [ArrayLayout::Mirror { copies: 2 }, ArrayLayout::Mirror { copies: 3 }];
     let both = [mirrors[0], mirrors[1], ddraid(1), ddraid(2)];
-    let bugs: [(Bug, &[ArrayLayout]); 8] = [
+    let bugs: [(Bug, &[ArrayLayout]); 11] = [
         (Bug::ReconstructDirty, &both[2..]),
         (Bug::ClearBeforeFlush, &both),
         (Bug::WriteBeforeMark, &both),
@@ -479,6 +581,9 @@ fn every_bug_is_caught() {
         (Bug::WriteUnloggedWhileAway, &both[2..]),
         (Bug::ResyncByCopy, &both[2..]),
         (Bug::WriteWhileGated, &both[2..]),
+        (Bug::WriteGatedUnlogged, &both[2..]),
+        (Bug::ForgetKnown, &both[2..]),
+        (Bug::KnowBeforeLog, &both[2..]),
     ];
     for (bug, layouts) in bugs {
         for layout in layouts {

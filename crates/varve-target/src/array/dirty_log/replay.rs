@@ -17,7 +17,9 @@ use super::super::{ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug
 use super::log_copy::{LogCopy, Records, next_of, regions_of};
 use super::log_disk;
 use crate::journal::LogStart;
-use varve_format::array::{BLOCK_SIZE, Change, MemberState, Record, Superblock};
+use crate::ranges::Ranges;
+use varve_block::Extent;
+use varve_format::array::{BLOCK_SIZE, Change, KNOWN_MAX, MemberState, Record, Superblock};
 
 /// Reads the log: of the log disk if it has it, else of the members that have it and are in sync.
 pub(in crate::array) async fn read_log(
@@ -89,6 +91,8 @@ pub(in crate::array) struct Replayed {
     pub(in crate::array) lacks: Vec<RegionSet>,
     /// Whether the pages of checksums of all regions in `dirty` are at least as new as the last flush (ARRAYLOST1).
     pub(in crate::array) pages_current: bool,
+    /// What was written to regions that were lost already (ARRAYLOST4).
+    pub(in crate::array) known: Ranges,
     /// Regions of which stamps say something that not all members are known to have (STAMP5).
     pub(in crate::array) named: RegionSet,
     /// Where the log goes on, and the number of the first record that it may lack: one that was found may not be durable.
@@ -105,7 +109,7 @@ impl Replayed {
         log: &Found,
     ) -> Result<Self, ArrayError> {
         let superblock = &election.superblock;
-        let mut sets = Sets::of(superblock);
+        let mut sets = Sets::of(superblock, has_data_member_missing(spec.layout, superblock));
         sets.replay(records, superblock.region_size, election)?;
         if has_data_member_missing(spec.layout, superblock) && records.is_some() {
             sets.marked.clear(); // ARRAYOPEN2
@@ -148,6 +152,7 @@ impl Replayed {
         if is_reconciled {
             reconciled.insert_all(&dirty);
             dirty.clear();
+            sets.known = Ranges::default();
         }
         Ok(Self {
             region_size,
@@ -156,11 +161,21 @@ impl Replayed {
             reconciled: reconciled.folded(doublings, regions),
             written: sets.written.folded(doublings, regions),
             lacks,
-            pages_current,
+            pages_current: pages_current && spec.checksums,
+            known: known_before(spec.size, sets.known)?,
             named: sets.named.folded(doublings, regions),
             next: election.newest.sequence,
             begin: past_log_disk(log, go_on(spec, superblock, records)),
         })
+    }
+}
+
+/// What is known of lost regions of an array that has `size` bytes now.
+fn known_before(size: u64, mut known: Ranges) -> Result<Ranges, ArrayError> {
+    known.remove(Extent::between(size, u64::MAX));
+    match known.count() <= KNOWN_MAX {
+        true => Ok(known),
+        false => Err(ArrayError::Mismatch("the log says more of lost regions than a superblock can")),
     }
 }
 
@@ -202,14 +217,22 @@ struct Sets {
     ever_marked: RegionSet,
     /// Of which stamps say something that not all members are known to have.
     named: RegionSet,
+    /// Dirty ones that were lost when the superblock was written, and what was written to them since.
+    lost: RegionSet,
+    known: Ranges,
 }
 
 impl Sets {
-    fn of(superblock: &Superblock) -> Self {
+    fn of(superblock: &Superblock, are_dirty_lost: bool) -> Self {
         let regions = superblock.regions();
+        let dirty = RegionSet::of(&superblock.dirty, regions);
+        let mut known = Ranges::default();
+        superblock.known.iter().for_each(|run| known.insert(*run));
         Self {
             regions,
-            dirty: RegionSet::of(&superblock.dirty, regions),
+            lost: if are_dirty_lost { dirty.clone() } else { RegionSet::new(regions) },
+            known,
+            dirty,
             missed: RegionSet::of(&superblock.missed, regions),
             written: RegionSet::of(&superblock.written, regions),
             marked: RegionSet::new(regions),
@@ -235,6 +258,7 @@ impl Sets {
 
     /// ARRAYOPEN3: the log is unknown.
     fn know_nothing(&mut self) {
+        self.known = Ranges::default();
         for set in [&mut self.written, &mut self.marked, &mut self.ever_marked] {
             set.fill();
         }
@@ -261,10 +285,21 @@ impl Sets {
             let is_void =
                 matches!(change, Change::Clean(..)) && election.is_some_and(Election::is_any_lagging);
             for region in regions.filter(|_| !is_void) {
-                self.apply(change, region);
+                match self.lost.contains(region) {
+                    true => self.apply_lost(change, region, region_size),
+                    false => self.apply(change, region),
+                }
             }
         }
         Ok(())
+    }
+
+    /// ARRAYLOST4, ARRAYLOST5: only content counts in a region that was lost.
+    fn apply_lost(&mut self, change: &Change, region: u64, region_size: u64) {
+        let Change::Content(offset, data) = change else { return };
+        let content = Extent::checked(*offset, data.len() as u64);
+        let whole = Extent::new(region * region_size, region_size);
+        self.known.insert(content.and_then(|content| content.intersect(whole)).unwrap_or_default());
     }
 
     fn apply(&mut self, change: &Change, region: u64) {
@@ -294,7 +329,9 @@ mod tests {
     fn without_a_log_every_region_is_dirty_and_counts_as_written() {
         let empty = || RegionSet::new(4);
         let (dirty, missed, written, marked, ever_marked) = (empty(), empty(), empty(), empty(), empty());
-        let mut sets = Sets { regions: 4, dirty, missed, written, marked, ever_marked, named: empty() };
+        let known = Ranges::default();
+        let (lost, named) = (empty(), empty());
+        let mut sets = Sets { regions: 4, dirty, missed, written, marked, ever_marked, named, lost, known };
         sets.know_nothing();
         for set in [&sets.written, &sets.marked, &sets.ever_marked] {
             assert!((0..4).all(|region| set.contains(region)), "ARRAYOPEN3");

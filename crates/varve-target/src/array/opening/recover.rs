@@ -141,6 +141,7 @@ impl Array {
             &found.watch,
             (spec.metadata_size, options.injected_bug == Some(InjectedBug::ResyncFromBehind)),
         );
+        let is_content_lost = lacks_data_member(spec.layout, election);
         let array = Self {
             shape: Cell::new(shape),
             log_disk: LogDisk::new(log_disk, &requests[members.count()], &members),
@@ -154,9 +155,7 @@ impl Array {
             ),
             log,
             checksums: spec.checksums.then(|| Checksums::new(spec.layout, own, options.checksum_cache)),
-            lost: Lost::new(
-                replayed.pages_current && spec.checksums && lacks_data_member(spec.layout, election),
-            ),
+            lost: Lost::new(replayed.pages_current && is_content_lost, replayed.known),
             paging: RangeLock::new(),
             range: RangeLock::new(),
             gate: Gate::default(),
@@ -366,6 +365,7 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
         dirty: empty.clone(),
         missed: empty.clone(),
         written: empty,
+        known: Vec::new(),
     }
 }
 

@@ -177,7 +177,7 @@ impl Array {
 
     /// Member `place` has caught up if it lacks nothing any more (RESYNC2).
     pub(in crate::array) async fn finish_catching_up(&self, place: usize) -> Result<(), IoError> {
-        if self.restore_verified(place).await? == Step::Stuck {
+        if self.restore_known(place).await? == Step::Stuck {
             return Ok(());
         }
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
@@ -186,7 +186,7 @@ impl Array {
             if is_whole && self.members.state(place) == MemberState::CatchingUp {
                 self.members.take_back(place);
                 if !self.lacks_data_member() {
-                    self.lost.end(); // ARRAYLOST1
+                    self.end_lost(); // ARRAYLOST1
                 }
             }
         })

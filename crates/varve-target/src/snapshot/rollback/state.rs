@@ -1,6 +1,6 @@
 //! What is known of a rollback under way.
 
-use super::ranges::Ranges;
+use crate::ranges::Ranges;
 use std::cell::Cell;
 use varve_block::Extent;
 use varve_format::store::Entry;

@@ -36,6 +36,7 @@ fn superblock(number: u64, states: &[MemberState]) -> Found {
         dirty: vec![0],
         missed: vec![0],
         written: vec![0],
+        known: Vec::new(),
     })
 }
 

@@ -1,9 +1,10 @@
 //! What is known of the content of snapshots, piece by piece, and where nothing is.
 
 use super::Readable;
+use crate::ranges::Ranges;
 use crate::snapshot::contents::Contents;
 use crate::snapshot::map::NextOlder;
-use crate::snapshot::rollback::{Ranges, Rollback};
+use crate::snapshot::rollback::Rollback;
 use std::collections::BTreeMap;
 use varve_block::Extent;
 use varve_format::pdata::exception::exception_key;

@@ -7,7 +7,7 @@ use varve_block::Extent;
 
 /// A set of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::snapshot) struct Ranges {
+pub(crate) struct Ranges {
     /// The end of each range, by its beginning.
     ends: BTreeMap<u64, u64>,
     bytes: u64,
@@ -15,17 +15,17 @@ pub(in crate::snapshot) struct Ranges {
 
 impl Ranges {
     /// How many ranges there are.
-    pub(in crate::snapshot) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.ends.len()
     }
 
     /// How many bytes are in the set.
-    pub(in crate::snapshot) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// How many bytes before `end` are in the set.
-    pub(in crate::snapshot) fn bytes_before(&self, end: u64) -> u64 {
+    pub(crate) fn bytes_before(&self, end: u64) -> u64 {
         let behind = self.ends.iter().rev().take_while(|(_, last)| **last > end);
         let beyond: u64 = behind.map(|(first, last)| last - end.max(*first)).sum();
         assert!(beyond <= self.bytes, "RANGES1: what lies behind {end} is in the set");
@@ -33,12 +33,12 @@ impl Ranges {
     }
 
     /// The ranges, in order.
-    pub(in crate::snapshot) fn iter(&self) -> impl Iterator<Item = Extent> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> {
         self.ends.iter().map(|(start, end)| Extent::between(*start, *end))
     }
 
     /// Puts `extent` into the set.
-    pub(in crate::snapshot) fn insert(&mut self, extent: Extent) {
+    pub(crate) fn insert(&mut self, extent: Extent) {
         if extent.is_empty() {
             return;
         }
@@ -57,7 +57,7 @@ impl Ranges {
     }
 
     /// Takes `extent` out of the set.
-    pub(in crate::snapshot) fn remove(&mut self, extent: Extent) {
+    pub(crate) fn remove(&mut self, extent: Extent) {
         while let Some((&start, &end)) = self.ends.range(..extent.end()).next_back()
             && end > extent.offset
             && !extent.is_empty()
@@ -75,7 +75,7 @@ impl Ranges {
     }
 
     /// What of `extent` is not in the set, in order.
-    pub(in crate::snapshot) fn gaps(&self, extent: Extent) -> Vec<Extent> {
+    pub(crate) fn gaps(&self, extent: Extent) -> Vec<Extent> {
         let before = self.ends.range(..=extent.offset).next_back();
         let mut at = before.map_or(extent.offset, |(_, end)| extent.offset.max(*end));
         let mut gaps = Vec::new();
@@ -92,7 +92,7 @@ impl Ranges {
     }
 
     /// The first byte of `extent` that is not in the set.
-    pub(in crate::snapshot) fn first_gap(&self, extent: Extent) -> Option<u64> {
+    pub(crate) fn first_gap(&self, extent: Extent) -> Option<u64> {
         let before = self.ends.range(..=extent.offset).next_back();
         let at = before.map_or(extent.offset, |(_, end)| extent.offset.max(*end));
         (at < extent.end()).then_some(at) // RANGES1: no range begins where one ends.
