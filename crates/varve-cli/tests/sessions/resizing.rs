@@ -144,3 +144,21 @@ fn an_old_end_is_believed_no_more() {
     let why = "no physical volume, neither by its first nor by its last MiB";
     assert!(said.exit != 0 && said.stderr.contains(why), "RESIZE2: {}{}", said.stdout, said.stderr);
 }
+
+#[test]
+fn what_moves_to_a_disk_that_has_grown_is_found_there() {
+    let world = World::with_group();
+    world.ok("lv create data/v --size 580M --on d1");
+    world.ok("lv create data/x --size 100M --on d2");
+    world.ok("lv extend data/x --size +4M --on d1");
+    world.ok("export create data/x --nbd unix:socket");
+    fill(&world, "data/x", 0, 100 * MIB, 1);
+    set_length(&world, "d1", 1000 * MIB);
+    world.ok("pv resize d1");
+    world.ok("pv move d2 d1 --wait");
+    fill(&world, "data/x", 50 * MIB, MIB, 2);
+    holds(&world, "data/x", &[(50 * MIB, 1), (MIB, 2), (49 * MIB, 1), (4 * MIB, 0)]);
+    assert_eq!(world.data("lv show data/x")["state"], "active");
+    world.ok("vg reduce data d2");
+    world.ok("status --check");
+}
