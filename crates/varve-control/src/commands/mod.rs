@@ -13,7 +13,6 @@ pub(super) mod pools;
 pub(super) mod rebuild;
 pub(super) mod restore;
 pub(super) mod shown_volume;
-pub(super) mod snapshot_change;
 pub(super) mod snapshots;
 pub(super) mod split;
 pub(super) mod thin;

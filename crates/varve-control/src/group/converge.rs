@@ -13,6 +13,9 @@
 use super::known_group::KnownGroup;
 use crate::Control;
 use crate::find::LocatedVolume;
+use crate::jobs::clearing::Clearing;
+use crate::jobs::conversions::ConversionWork;
+use crate::jobs::moves::Move;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_vg::names::VolumeName;
@@ -77,9 +80,9 @@ impl Control {
 
     /// Resumes everything under way in a group that no task works on; `unasked` volumes are asked (CONVERGE3).
     async fn resume_jobs(&self, group: Uuid, unasked: &[(VolumeName, LocatedVolume)]) {
-        self.resume_clearing(group);
-        self.resume_moves(group);
-        self.resume_conversions(group);
+        self.resume_text_work::<Clearing>(group);
+        self.resume_text_work::<Move>(group);
+        self.resume_text_work::<ConversionWork>(group);
         self.resume_recorded(group).await;
         self.resume_removals(unasked).await;
         self.resume_rollbacks(unasked).await;

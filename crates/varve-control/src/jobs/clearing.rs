@@ -9,8 +9,11 @@
 //! - CLEARING2. The mark moves behind an extent after the zeros of all before it are durable. What a pool gains meanwhile keeps it.
 
 use super::registry::{CLEAR, Started};
+use super::runner::{Standing, Stop, TextWork, Work};
+use super::targets::TextWorkKey;
 use crate::Control;
 use crate::failures;
+use crate::group::known_group::KnownGroup;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -19,11 +22,58 @@ use varve_vg::model::{Layout, LogicalVolume, PvName};
 use varve_vg::tree::VolumeNode;
 use varve_vg::{Change, Group, Plan};
 use varve_volume::copies::clear;
-use varve_volume::copies::progress::Progress;
 use varve_volume::opened::open_array;
 
 /// Bytes of a new pool that are cleared before it is there: it begins with these.
 const FIRST_OF_POOL: u64 = 64 * MIB;
+
+/// What a cancelled clearing leaves.
+const ENDED: &str = "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
+
+/// The work of a clearing.
+pub(crate) struct Clearing {
+    group: Uuid,
+    volume: Uuid,
+}
+
+impl Work for Clearing {
+    fn group(&self) -> Option<Uuid> {
+        Some(self.group)
+    }
+
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        control.clear_all(self.group, self.volume, job).await
+    }
+
+    fn standing(&mut self, control: &Control) -> Standing {
+        match control.entry_of(self.volume) {
+            Ok((_, entry)) if entry.uncleared.is_none() => Standing::Done,
+            Ok(_) => Standing::ToDo,
+            Err(_) => Standing::Gone(Failure::new(Code::JobCancelled, "the volume was given up")),
+        }
+    }
+}
+
+impl TextWork for Clearing {
+    const KIND: &'static str = CLEAR;
+
+    fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self> {
+        let volumes = known.group.logical_volumes().iter().filter(|volume| volume.uncleared.is_some());
+        volumes.map(|volume| Self { group, volume: volume.id }).collect()
+    }
+
+    fn key(&self) -> TextWorkKey {
+        TextWorkKey::Clearing(self.volume)
+    }
+
+    fn subject(&self, control: &Control) -> String {
+        control.subject(self.volume)
+    }
+
+    fn volumes(&self) -> Vec<Uuid> {
+        vec![self.volume]
+    }
+}
 
 impl Control {
     /// CLEARING1, of the extents from `from` on that `planned` gives to `volume`: clears them now if that costs nothing, else the
@@ -78,50 +128,16 @@ impl Control {
         planned.with_uncleared(volume.id, uncleared).map_err(|error| failures::plan(&error))
     }
 
-    /// Begins the jobs that clear what volumes of a group are still to be given, unless they run.
-    pub(crate) fn resume_clearing(&self, group: Uuid) {
-        let marked = self.with_group(group, |known| {
-            let volumes = known.group.logical_volumes().iter().filter(|volume| volume.uncleared.is_some());
-            if !known.can_be_changed() {
-                return Vec::new();
-            }
-            volumes.map(|volume| volume.id).collect::<Vec<Uuid>>()
-        });
-        for volume in marked.unwrap_or_default() {
-            if self.refuse_if_busy(volume).is_err() || self.life.stopping.get() {
-                continue;
-            }
-            let subject = self.subject(volume);
-            let job = self.register_job(self.next_job(), CLEAR, &subject, "bytes", &[volume], self.now());
-            let me = self.weak();
-            self.context.spawner().spawn(async move {
-                if let Some(control) = me.upgrade() {
-                    control.run_clearing(group, volume, job).await;
-                }
-            });
-        }
-    }
-
-    async fn run_clearing(&self, group: Uuid, volume: Uuid, job: Started) {
-        let result = self.clear_all(group, volume, &job.progress).await;
-        self.finish_job(job.id, result).await;
-    }
-
     /// Writes zeros to all that is marked, also to what the volume gains meanwhile, and lets it have that.
-    async fn clear_all(&self, group: Uuid, volume: Uuid, progress: &Progress) -> Result<(), Failure> {
-        while let Some(until) = self.clear_marked(group, volume, progress).await? {
+    async fn clear_all(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Stop> {
+        while let Some(until) = self.clear_marked(group, volume, job).await? {
             self.give_cleared(group, volume, until).await?;
         }
         Ok(())
     }
 
     /// Writes zeros to all that is marked now. Returns where it ends, in extents; none if nothing is.
-    async fn clear_marked(
-        &self,
-        group: Uuid,
-        volume: Uuid,
-        progress: &Progress,
-    ) -> Result<Option<u64>, Failure> {
+    async fn clear_marked(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<Option<u64>, Stop> {
         let (_, entry) = self.entry_of(volume)?;
         let now = self.with_group(group, |known| known.group.clone())?;
         let Some(from) = entry.uncleared else { return Ok(None) };
@@ -135,12 +151,8 @@ impl Control {
             .iter()
             .flat_map(|(device, extent)| extent.pieces(clear::STEP).map(move |(_, piece)| (device, piece)));
         for (device, piece) in pieces {
-            if progress.is_cancelled() || self.life.stopping.get() {
-                let message =
-                    "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
-                return Err(Failure::new(Code::JobCancelled, message));
-            }
-            progress.report(done, total);
+            self.check_wanted(job, ENDED)?;
+            job.progress.report(done, total);
             let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
             device.zero(piece, slow).await.map_err(failed)?;
             done += piece.length;

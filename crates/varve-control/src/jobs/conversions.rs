@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Invariants:
-//! - CONVERTJOB1. As long as the text has a conversion, a job works on it, or says why it waits. After a restart it copies anew.
+//! - CONVERTJOB1. As long as the text has a conversion, a job works on it, or says why it waits (RUN3 of
+//!   `runner.rs`). After a restart it copies anew.
 //! - CONVERTJOB2. Between the commit that lets the new layout count and the moment when requests go there, nothing grows: a tree that
 //!   is built then would lead to one layout, while others lead to both.
 //! - CONVERTJOB3. A layout is freed when no request is under way to it.
@@ -20,12 +21,15 @@
 //!   that is thrown away is needed for it.
 
 use super::moves::not_known;
-use super::registry::{CONVERT, SHORT, Started, Stop};
+use super::registry::{CONVERT, SHORT, Started};
+use super::runner::{Standing, Stop, TextWork, Work};
+use super::targets::TextWorkKey;
 use crate::Control;
 use crate::commands::layout::layout;
 use crate::failures;
 use crate::find::{LocatedVolume, volume_name};
 use crate::group::change::shown;
+use crate::group::known_group::KnownGroup;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
@@ -41,6 +45,76 @@ use varve_volume::copies::conversions::Part;
 
 /// Bytes that are copied between two looks at whether to go on.
 const BATCH: u64 = 8 * MIB;
+
+/// What a cancelled conversion leaves.
+const ENDED: &str = "the conversion has ended; the volume is as it was";
+
+/// The work of a conversion.
+pub(crate) struct ConversionWork {
+    group: Uuid,
+    volume: Uuid,
+    /// Whether the new layout was in the text at the last look.
+    is_switched: bool,
+}
+
+impl ConversionWork {
+    fn new(group: Uuid, volume: Uuid) -> Self {
+        Self { group, volume, is_switched: false }
+    }
+}
+
+impl Work for ConversionWork {
+    const DONE: Option<&'static str> = Some("has its new layout");
+
+    fn group(&self) -> Option<Uuid> {
+        Some(self.group)
+    }
+
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        control.try_converting(self.group, self.volume, job).await
+    }
+
+    async fn give_up(&mut self, control: &Control) -> Result<bool, Failure> {
+        control.free(self.group, self.volume, "ended").await // CONVERTJOB4
+    }
+
+    fn standing(&mut self, control: &Control) -> Standing {
+        if let Some(entry) = control.conversion_of(self.group, self.volume) {
+            self.is_switched = entry.switched;
+            return Standing::ToDo;
+        }
+        match self.is_switched && control.entry_of(self.volume).is_ok() {
+            true => Standing::Done,
+            false => {
+                Standing::Gone(Failure::new(Code::JobCancelled, "the volume, or its group, was given up"))
+            }
+        }
+    }
+}
+
+impl TextWork for ConversionWork {
+    const KIND: &'static str = CONVERT;
+
+    fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self> {
+        known.group.conversions().iter().map(|entry| Self::new(group, entry.volume)).collect()
+    }
+
+    fn key(&self) -> TextWorkKey {
+        TextWorkKey::Conversion(self.volume)
+    }
+
+    fn subject(&self, control: &Control) -> String {
+        control.subject(self.volume)
+    }
+
+    fn number(&self, control: &Control) -> Option<u64> {
+        control.conversion_of(self.group, self.volume)?.job
+    }
+
+    fn volumes(&self) -> Vec<Uuid> {
+        vec![self.volume]
+    }
+}
 
 impl Control {
     /// Converts a volume to another layout; the answer is a job.
@@ -104,81 +178,10 @@ impl Control {
         let planned = planned.with_job(Numbered::Conversion(volume), self.next_job_of(&[group]));
         commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
         drop(commits);
-        Ok(Changed::Done(self.begin_converting(group, volume)))
+        Ok(Changed::Done(self.begin_text_work(group, ConversionWork::new(group, volume))))
     }
 
-    /// Begins the jobs of the conversions of a group, unless they run (CONVERTJOB1).
-    pub(crate) fn resume_conversions(&self, group: Uuid) {
-        let marked = self.with_group(group, |known| {
-            let is_usable = known.can_be_changed();
-            let conversions = known.group.conversions().iter().filter(|_| is_usable);
-            conversions.map(|entry| entry.volume).collect::<Vec<Uuid>>()
-        });
-        for volume in marked.unwrap_or_default() {
-            if !self.jobs.targets.converting.borrow().contains(&volume) && !self.life.stopping.get() {
-                self.begin_converting(group, volume);
-            }
-        }
-    }
-
-    fn begin_converting(&self, group: Uuid, volume: Uuid) -> u64 {
-        let subject = self.subject(volume);
-        let given = self.conversion_of(group, volume).and_then(|entry| entry.job);
-        let job =
-            self.register_job(self.numbered(group, given), CONVERT, &subject, "bytes", &[volume], self.now());
-        let id = job.id;
-        self.jobs.targets.converting.borrow_mut().insert(volume);
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            let Some(control) = me.upgrade() else { return };
-            let result = control.convert(group, volume, &job).await;
-            control.jobs.targets.converting.borrow_mut().remove(&volume);
-            if result.is_ok() {
-                control.event(&subject, "has its new layout");
-            }
-            control.finish_job(job.id, result).await;
-        });
-        id
-    }
-
-    /// Retries until the volume is converted, or a command or an error ends it.
-    async fn convert(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Failure> {
-        let (mut ending, mut is_switched) = (None, false);
-        loop {
-            let tried = match &ending {
-                None => self.try_converting(group, volume, job).await,
-                Some(_) => self.free(group, volume, "ended").await.map_err(Stop::Wait), // CONVERTJOB4
-            };
-            let stopped = match (tried, ending.take()) {
-                (Ok(true), _) | (Ok(false), None) => return Ok(()),
-                (Ok(false), Some(failure)) => return Err(failure),
-                (Err(stopped), before) => {
-                    ending = before;
-                    stopped
-                }
-            };
-            if self.life.stopping.get() {
-                let message = "the daemon stops; the conversion goes on when it starts";
-                return Err(Failure::new(Code::JobCancelled, message));
-            }
-            match self.conversion_of(group, volume) {
-                Some(entry) => is_switched = entry.switched,
-                // A scan has found that the last change counts.
-                None if is_switched && self.entry_of(volume).is_ok() => return Ok(()),
-                None => {
-                    let gone = || Failure::new(Code::JobCancelled, "the volume, or its group, was given up");
-                    return Err(ending.unwrap_or_else(gone));
-                }
-            }
-            match stopped {
-                Stop::End(failure) => ending = Some(self.with_disks_in_trouble(group, failure)),
-                Stop::Wait(trouble) => self.wait_in_trouble(group, job, ending.is_some(), trouble).await,
-            }
-        }
-    }
-
-    /// Whether the volume has its new layout, as it has if this does not fail.
-    async fn try_converting(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<bool, Stop> {
+    async fn try_converting(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Stop> {
         let lock = self.lock_group(group).await;
         self.reconcile_converting(group, volume).await?;
         drop(lock);
@@ -197,7 +200,8 @@ impl Control {
             switched?;
             reconciled?;
         }
-        Ok(self.free(group, volume, "done").await?)
+        self.free(group, volume, "done").await?;
+        Ok(())
     }
 
     /// Frees the layout that does not count; whether that is the old one.
@@ -214,7 +218,7 @@ impl Control {
 
     /// Copies all parts, not faster than the conversion may.
     async fn copy_parts(&self, group: Uuid, entry: &Conversion, job: &Started) -> Result<(), Stop> {
-        self.check_wanted_still(job)?;
+        self.check_wanted(job, ENDED)?;
         let volume = entry.volume;
         let home = self.home_of(volume).ok_or_else(not_known)?;
         let (parts, disks) = self.with_group(group, |known| {
@@ -234,7 +238,7 @@ impl Control {
         self.jobs.list.say_trouble(job.id, None);
         let mut left = total;
         while left > 0 {
-            self.check_wanted_still(job)?;
+            self.check_wanted(job, ENDED)?;
             self.check_disks_here(group, job, &targets)?;
             let began = self.context.clock().now();
             let batch = entry.rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
@@ -242,7 +246,7 @@ impl Control {
             job.progress.report_done(total - left);
             if let Some(rate) = entry.rate {
                 let end = began.after(Duration::from_secs_f64(batch as f64 / rate as f64));
-                self.hold_back(end, || self.check_wanted_still(job).is_ok()).await;
+                self.hold_back(end, || self.check_wanted(job, ENDED).is_ok()).await;
             }
         }
         Ok(())
@@ -255,7 +259,7 @@ impl Control {
 
     /// Lets the new layout count. The caller has the lock of the group.
     async fn switch_layout(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Stop> {
-        self.check_wanted_still(job)?;
+        self.check_wanted(job, ENDED)?;
         let commits = self.commits(group).await;
         let size = format_size(job.progress.done());
         let words = format!("{} converted: {size} copied", self.subject(volume));
@@ -291,17 +295,6 @@ impl Control {
 
     fn conversion_of(&self, group: Uuid, volume: Uuid) -> Option<Conversion> {
         self.with_group(group, |known| known.group.conversion_of(volume).cloned()).ok().flatten()
-    }
-
-    fn check_wanted_still(&self, job: &Started) -> Result<(), Stop> {
-        if self.life.stopping.get() {
-            return Err(Stop::Wait(Failure::new(Code::Stopping, "the daemon is stopping")));
-        }
-        if job.progress.is_cancelled() {
-            let message = "the conversion has ended; the volume is as it was";
-            return Err(Stop::End(Failure::new(Code::JobCancelled, message)));
-        }
-        Ok(())
     }
 }
 

@@ -6,9 +6,10 @@
 //! - FLATTENJOB2. One that cannot go on because the pool or the origin is not there ends for now, but stands in the text until it is
 //!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
-use super::image_jobs::image_plan;
+use super::image_jobs::{OVER_NOTHING, image_plan};
 use super::records::{Outlook, RecordedJob};
 use super::registry::{FLATTEN, SHORT, Started};
+use super::runner::{Stop, Work, unless_usable};
 use crate::Control;
 use crate::failures;
 use std::sync::Arc;
@@ -20,6 +21,26 @@ use varve_vg::size::format_size;
 use varve_volume::ShardHandle;
 use varve_volume::content::origins::Gone;
 use varve_volume::copies::image_jobs::ImageWork;
+
+/// The work of a job, where its pool lives.
+struct Flattening {
+    home: Result<ShardHandle, Failure>,
+    pool: Uuid,
+    number: u64,
+}
+
+impl Work for Flattening {
+    const DONE: Option<&'static str> = Some(OVER_NOTHING);
+
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        let home = self.home.as_ref().map_err(|failure| Stop::PutOff(failure.clone()))?;
+        let work = home.pool(self.pool).flatten(self.number, Arc::clone(&job.progress));
+        let done = work.await.map_err(failures::gone).and_then(|done| done);
+        done.map_err(unless_usable)?; // FLATTENJOB2
+        control.look_again(self.pool).await;
+        Ok(())
+    }
+}
 
 impl Control {
     /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool, or what a volume in an image shows of
@@ -56,34 +77,9 @@ impl Control {
         let started = self.start_job(located.group, &subject, &[volume], work).await?;
         let id = started.id;
         self.event(&subject, "a copy of its origin begins");
-        self.spawn_flattening(located.home.clone(), (pool, number), subject, &started);
+        self.spawn_work(started, Flattening { home: Ok(located.home.clone()), pool, number });
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
-    }
-
-    fn spawn_flattening(
-        &self,
-        home: ShardHandle,
-        (pool, number): (Uuid, u64),
-        subject: String,
-        started: &Started,
-    ) {
-        let (id, progress) = (started.id, Arc::clone(&started.progress));
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            let work = home.pool(pool).flatten(number, progress);
-            let result = work.await.map_err(failures::gone).and_then(|done| done);
-            // A daemon that stops leaves the job to the next one (FLATTENJOB1).
-            let Some(control) = me.upgrade() else { return };
-            if result.is_ok() {
-                control.event(&subject, "is backed by nothing any more");
-                control.look_again(pool).await;
-            }
-            match result {
-                Err(failure) if failures::is_unusable_now(&failure) => control.put_off(id, failure).await, // FLATTENJOB2
-                result => control.finish_job(id, result).await,
-            }
-        });
     }
 
     /// FLATTENJOB2: whether what was put off can go on now.
@@ -121,10 +117,11 @@ impl Control {
         let first = job.first();
         let JobWork::Flatten { volume, pool, number } = first.work else { return };
         let started = self.register_job(job.id, FLATTEN, &first.subject, "bytes", &[volume], first.started.0);
-        if let Some(home) = self.home_of(volume) {
-            return self.spawn_flattening(home, (pool, number), first.subject.clone(), &started);
-        }
-        let failure = Failure::new(Code::VolumeUnusable, format!("{} cannot be used", first.subject));
-        self.end_later(started.id, failure.help("bring its disks back, then varve pv scan PATH"));
+        let unusable = || {
+            let message = format!("{} cannot be used", first.subject);
+            Failure::new(Code::VolumeUnusable, message).help("bring its disks back, then varve pv scan PATH")
+        };
+        let home = self.home_of(volume).ok_or_else(unusable);
+        self.spawn_work(started, Flattening { home, pool, number });
     }
 }

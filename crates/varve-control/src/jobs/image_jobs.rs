@@ -10,6 +10,7 @@
 
 use super::records::RecordedJob;
 use super::registry::{Started, kind};
+use super::runner::{Stop, Work, unless_usable};
 use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;
@@ -21,6 +22,32 @@ use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 use varve_volume::copies::image_jobs::{Below, ImageWork};
 use varve_volume::copies::progress::Progress;
+
+/// What is recorded of a volume that is flattened.
+pub(crate) const OVER_NOTHING: &str = "is backed by nothing any more";
+
+/// The work of a job, and the image in which its volume is to lie.
+struct WorkOnImage {
+    work: ImageWork,
+    volume: Uuid,
+    image: String,
+}
+
+impl Work for WorkOnImage {
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        let entry = control.entry_of(self.volume).ok();
+        if entry.and_then(|(_, entry)| image_path(&entry.layout)).as_ref() != Some(&self.image) {
+            return Ok(()); // IMAGEJOB1
+        }
+        let progress = Arc::clone(&job.progress);
+        let done = match self.work {
+            ImageWork::Flatten => control.flatten_image(self.volume, progress).await,
+            ImageWork::Commit => control.commit_image(self.volume, progress).await,
+        };
+        control.check_running()?; // IMAGEJOB1
+        done.map_err(unless_usable) // IMAGEJOB2
+    }
+}
 
 /// What a job does, of which volume, and in which image that lies.
 fn work_of(work: &JobWork) -> Option<(ImageWork, Uuid, &str)> {
@@ -71,7 +98,7 @@ impl Control {
 
     pub(crate) async fn flatten_image(&self, volume: Uuid, progress: Arc<Progress>) -> Result<(), Failure> {
         self.work_on_image(volume, ImageWork::Flatten, progress).await?;
-        self.event(&self.subject(volume), "is backed by nothing any more");
+        self.event(&self.subject(volume), OVER_NOTHING);
         if let Err(failure) = self.reopen_image(volume).await {
             tracing::warn!(%volume, %failure, "a volume was not brought back after its image was flattened");
         }
@@ -100,29 +127,9 @@ impl Control {
         };
         let started = self.start_job(located.group, &subject, &[volume], recorded).await?;
         self.event(&subject, words);
-        self.spawn_image_job(work, volume, image, &started);
-        Ok(started.id)
-    }
-
-    fn spawn_image_job(&self, work: ImageWork, volume: Uuid, image: String, started: &Started) {
-        let (id, progress, me) = (started.id, Arc::clone(&started.progress), self.weak());
-        self.context.spawner().spawn(async move {
-            let Some(control) = me.upgrade() else { return };
-            let lies_in = control.entry_of(volume).ok().and_then(|(_, entry)| image_path(&entry.layout));
-            let lies_there = lies_in == Some(image);
-            let result = match work {
-                _ if !lies_there => Ok(()), // IMAGEJOB1
-                ImageWork::Flatten => control.flatten_image(volume, progress).await,
-                ImageWork::Commit => control.commit_image(volume, progress).await,
-            };
-            match result {
-                _ if control.life.stopping.get() => {} // IMAGEJOB1
-                Err(failure) if failures::is_unusable_now(&failure) => {
-                    control.put_off(id, failure).await; // IMAGEJOB2
-                }
-                result => control.finish_job(id, result).await,
-            }
-        });
+        let id = started.id;
+        self.spawn_work(started, WorkOnImage { work, volume, image });
+        Ok(id)
     }
 
     /// Does the work of a job where its volume lives.
@@ -168,7 +175,7 @@ impl Control {
         let Some((work, volume, image)) = work_of(&first.work) else { return };
         let (kind, started) = (kind(&first.work), first.started.0);
         let started = self.register_job(job.id, kind, &first.subject, "bytes", &[volume], started);
-        self.spawn_image_job(work, volume, image.to_owned(), &started);
+        self.spawn_work(started, WorkOnImage { work, volume, image: image.to_owned() });
     }
 
     /// A volume is gone, or another job follows.

@@ -15,5 +15,6 @@ pub(super) mod records;
 pub(super) mod registry;
 pub(super) mod removal;
 pub(super) mod rollback;
+pub(super) mod runner;
 pub(super) mod scrub;
 pub(super) mod targets;

@@ -11,16 +11,19 @@
 //! ```
 //!
 //! Invariants:
-//! - MOVEJOB1. As long as the text says that a disk is being emptied, a job does so, or says why it waits.
+//! - MOVEJOB1. As long as the text says that a disk is being emptied, a job does so, or says why it waits (RUN3 of `runner.rs`).
 //! - MOVEJOB2. Between the commit that lets the new place count and the moment when requests go there, no tree of a volume is
 //!   built, so that all of them lead to one place.
 //! - MOVEJOB3. A place is freed when no request of its volume is under way there.
-//! - MOVEJOB4. A move that has ended stands in no text: a job that is to end tries until that is so.
+//! - MOVEJOB4. A move that has ended stands in no text: a job that is to end tries until that is so (RUN1).
 
-use super::registry::{MOVE, Started, Stop};
+use super::registry::{MOVE, SHORT, Started};
+use super::runner::{Standing, Stop, TextWork, Work};
+use super::targets::TextWorkKey;
 use crate::Control;
 use crate::failures;
 use crate::group::change::shown;
+use crate::group::known_group::KnownGroup;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, PhysicalVolumeMove};
@@ -36,6 +39,62 @@ use varve_volume::copies::movable::MovingRun;
 const STEP: u64 = 256 * MIB;
 /// Bytes that are copied between two looks at whether to go on.
 const BATCH: u64 = 8 * MIB;
+
+/// What a cancelled move leaves.
+const ENDED: &str = "the move has ended; what has moved stays where it is";
+
+/// The work of a move.
+pub(crate) struct Move {
+    group: Uuid,
+    from: PvName,
+}
+
+impl Work for Move {
+    const DONE: Option<&'static str> = Some("nothing of its group lies on it any more");
+
+    fn group(&self) -> Option<Uuid> {
+        Some(self.group)
+    }
+
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        control.take_steps(self.group, self.from, job).await
+    }
+
+    async fn give_up(&mut self, control: &Control) -> Result<bool, Failure> {
+        control.end_move(self.group, self.from).await.map(|()| false) // MOVEJOB4
+    }
+
+    fn standing(&mut self, control: &Control) -> Standing {
+        let is_here = control.with_group(self.group, |known| {
+            (known.group.move_from(self.from).is_some(), known.group.pv(self.from).is_some())
+        });
+        match is_here {
+            Ok((true, _)) => Standing::ToDo,
+            Ok((false, true)) if control.left_on(self.group, self.from) == 0 => Standing::Done,
+            _ => Standing::Gone(Failure::new(Code::JobCancelled, "the disk, or the group, was given up")),
+        }
+    }
+}
+
+impl TextWork for Move {
+    const KIND: &'static str = MOVE;
+
+    fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self> {
+        known.group.moves().iter().map(|entry| Self { group, from: entry.from }).collect()
+    }
+
+    fn key(&self) -> TextWorkKey {
+        TextWorkKey::Move(self.group, self.from)
+    }
+
+    fn subject(&self, control: &Control) -> String {
+        control.path_of(self.group, self.from)
+    }
+
+    fn number(&self, control: &Control) -> Option<u64> {
+        control.with_group(self.group, |known| known.group.move_from(self.from)?.job).ok().flatten()
+    }
+}
 
 /// What moves, and whose it is.
 struct Step {
@@ -65,89 +124,16 @@ impl Control {
         let planned = planned.with_job(Numbered::Move(from), self.next_job_of(&[group]));
         commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
         drop((commits, lock));
-        let job = self.begin_moving(group, from);
-        self.job_soon(job, super::registry::SHORT).await.map(Changed::Done)
-    }
-
-    /// Begins the jobs of the moves of a group, unless they run (MOVEJOB1).
-    pub(crate) fn resume_moves(&self, group: Uuid) {
-        let marked = self.with_group(group, |known| {
-            let is_usable = known.can_be_changed();
-            let moves = known.group.moves().iter().filter(|_| is_usable);
-            moves.map(|entry| entry.from).collect::<Vec<PvName>>()
-        });
-        for from in marked.unwrap_or_default() {
-            if !self.jobs.targets.moving.borrow().contains_key(&(group, from)) && !self.life.stopping.get() {
-                self.begin_moving(group, from);
-            }
-        }
-    }
-
-    fn begin_moving(&self, group: Uuid, from: PvName) -> u64 {
-        let subject = self.path_of(group, from);
-        let given = self.with_group(group, |known| known.group.move_from(from)?.job).ok().flatten();
-        let job = self.register_job(self.numbered(group, given), MOVE, &subject, "bytes", &[], self.now());
-        let id = job.id;
-        self.jobs.targets.moving.borrow_mut().insert((group, from), id);
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            let Some(control) = me.upgrade() else { return };
-            let result = control.empty(group, from, &job).await;
-            control.jobs.targets.moving.borrow_mut().remove(&(group, from));
-            if result.is_ok() {
-                control.event(&subject, "nothing of its group lies on it any more");
-            }
-            control.finish_job(job.id, result).await;
-        });
-        id
-    }
-
-    /// Retries until nothing is left, or a command or an error ends it.
-    async fn empty(&self, group: Uuid, from: PvName, job: &Started) -> Result<(), Failure> {
-        let total = self.left_on(group, from);
-        let mut ending = None;
-        loop {
-            let tried = match &ending {
-                None => self.take_steps(group, from, job, total).await,
-                Some(_) => self.end_move(group, from).await.map_err(Stop::Wait), // MOVEJOB4
-            };
-            let stopped = match (tried, ending.take()) {
-                (Ok(()), None) => return Ok(()),
-                (Ok(()), Some(failure)) => return Err(failure),
-                (Err(stopped), before) => {
-                    ending = before;
-                    stopped
-                }
-            };
-            if self.life.stopping.get() {
-                let message = "the daemon stops; the move goes on when it starts";
-                return Err(Failure::new(Code::JobCancelled, message));
-            }
-            if self.with_group(group, |known| known.group.move_from(from).is_none()) != Ok(false) {
-                return self.ended_elsewhere(group, from, ending);
-            }
-            match stopped {
-                Stop::End(failure) => ending = Some(self.with_disks_in_trouble(group, failure)),
-                Stop::Wait(trouble) => self.wait_in_trouble(group, job, ending.is_some(), trouble).await,
-            }
-        }
-    }
-
-    /// How a move has ended that no text has any more, though the last change failed.
-    fn ended_elsewhere(&self, group: Uuid, from: PvName, ending: Option<Failure>) -> Result<(), Failure> {
-        let is_there = self.with_group(group, |known| known.group.pv(from).is_some()) == Ok(true);
-        match ending {
-            Some(failure) => Err(failure),
-            // A scan has found that the last change counts.
-            None if is_there && self.left_on(group, from) == 0 => Ok(()),
-            None => Err(Failure::new(Code::JobCancelled, "the disk, or the group, was given up")),
-        }
+        let job = self.begin_text_work(group, Move { group, from });
+        self.job_soon(job, SHORT).await.map(Changed::Done)
     }
 
     /// Takes step after step until nothing is left.
-    async fn take_steps(&self, group: Uuid, from: PvName, job: &Started, total: u64) -> Result<(), Stop> {
+    async fn take_steps(&self, group: Uuid, from: PvName, job: &Started) -> Result<(), Stop> {
         loop {
-            job.progress.report(total.saturating_sub(self.left_on(group, from)), total);
+            let left = self.left_on(group, from);
+            let total = job.progress.total().max(left);
+            job.progress.report(total - left, total);
             if !self.step(group, from, job).await? {
                 return Ok(());
             }
@@ -172,7 +158,7 @@ impl Control {
     /// Moves one run; whether there was one.
     async fn step(&self, group: Uuid, from: PvName, job: &Started) -> Result<bool, Stop> {
         self.reconcile_move(group, from).await?;
-        self.check_wanted(job)?;
+        self.check_wanted(job, ENDED)?;
         let Some(step) = self.reserve(group, from, job).await? else { return Ok(false) };
         let moved = self.carry_out(group, from, &step, job).await;
         self.jobs.targets.busy.borrow_mut().retain(|_, id| *id != job.id);
@@ -263,7 +249,7 @@ impl Control {
         begun.await.map_err(failures::gone)??;
         let (volume, mut left, done) = (step.volume, step.bytes, job.progress.done());
         while left > 0 {
-            self.check_wanted(job)?;
+            self.check_wanted(job, ENDED)?;
             let began = self.context.clock().now();
             let batch = rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
             let copied = step.home.volume(volume).copy_move(from, batch);
@@ -274,7 +260,7 @@ impl Control {
             job.progress.report_done(done + step.bytes - left);
             if let Some(rate) = rate {
                 let takes = Duration::from_secs_f64(batch as f64 / rate as f64);
-                self.hold_back(began.after(takes), || self.check_wanted(job).is_ok()).await;
+                self.hold_back(began.after(takes), || self.check_wanted(job, ENDED).is_ok()).await;
             }
         }
         Ok(())
@@ -286,14 +272,6 @@ impl Control {
         let message = format!("{}; it moves to {target}", failure.message);
         let failure = Failure { message, ..failure };
         Stop::End(failure.help("varve pv list; what has moved stays where it is"))
-    }
-
-    /// Waits until `end`, or until the job is not wanted any more.
-    pub(crate) async fn hold_back(&self, end: varve_block::Moment, is_wanted: impl Fn() -> bool) {
-        let clock = self.context.clock();
-        while clock.now() < end && is_wanted() {
-            clock.sleep(end.since(clock.now()).min(Duration::from_millis(200))).await;
-        }
     }
 
     /// Lets the new place of a step count. The caller has the lock of the group.
@@ -317,7 +295,7 @@ impl Control {
     pub(crate) async fn reconcile_moves(&self, group: Uuid) {
         let moves = self.with_group(group, |known| known.group.moves().to_vec()).unwrap_or_default();
         for entry in moves {
-            let is_running = self.jobs.targets.moving.borrow().contains_key(&(group, entry.from));
+            let is_running = self.jobs.targets.is_running(&TextWorkKey::Move(group, entry.from));
             if is_running && let Err(failure) = self.reconcile_locked(group, entry.from).await {
                 tracing::warn!(%failure, "a move is not reconciled");
             }
@@ -345,17 +323,6 @@ impl Control {
         let Some((volume, is_switched, is_left)) = found else { return Ok(()) };
         let Some(home) = self.home_of(volume) else { return Ok(()) };
         home.volume(volume).finish_move(from, is_switched, is_left).await.map_err(failures::gone)
-    }
-
-    fn check_wanted(&self, job: &Started) -> Result<(), Stop> {
-        if self.life.stopping.get() {
-            return Err(Stop::Wait(Failure::new(Code::Stopping, "the daemon is stopping")));
-        }
-        if job.progress.is_cancelled() {
-            let message = "the move has ended; what has moved stays where it is";
-            return Err(Stop::End(Failure::new(Code::JobCancelled, message)));
-        }
-        Ok(())
     }
 
     /// Whether what is moved now, or converted, is of this volume or store.

@@ -2,15 +2,35 @@
 //!
 //! Invariant CHECKJOB1: a check stands in no text, and writes nothing but checkpoints of its pool; so a restart forgets it.
 
-use super::registry::{CHECK, SHORT};
+use super::registry::{CHECK, SHORT, Started};
+use super::runner::{Stop, Work};
 use crate::Control;
 use crate::failures;
 use std::sync::Arc;
+use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
 use varve_target::thin::PoolReport;
+use varve_volume::ShardHandle;
 
 /// So many findings are reported one by one.
 const TOLD_MAX: usize = 20;
+
+/// The work of a check.
+struct Check {
+    home: ShardHandle,
+    pool: Uuid,
+    subject: String,
+}
+
+impl Work for Check {
+    const GOES_ON: bool = false; // CHECKJOB1
+
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        let work = self.home.pool(self.pool).check(Arc::clone(&job.progress));
+        let checked = work.await.map_err(failures::gone).and_then(|done| done);
+        checked.and_then(|report| control.tell_check(&self.subject, &report)).map_err(Stop::End)
+    }
+}
 
 impl Control {
     /// Checks the last commit of a pool; the answer is a job, which fails if anything is damaged.
@@ -20,15 +40,7 @@ impl Control {
         let (id, pool, subject) = (self.next_job(), located.volume.id, name.to_string());
         // CHECKJOB1: it stands in no text.
         let started = self.register_job(id, CHECK, &subject, "nodes", &[], self.now());
-        let progress = Arc::clone(&started.progress);
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            let work = located.home.pool(pool).check(progress);
-            let checked = work.await.map_err(failures::gone).and_then(|done| done);
-            let Some(control) = me.upgrade() else { return };
-            let result = checked.and_then(|report| control.tell_check(&subject, &report));
-            control.finish_job(id, result).await;
-        });
+        self.spawn_work(started, Check { home: located.home, pool, subject });
         self.job_soon(id, SHORT).await
     }
 

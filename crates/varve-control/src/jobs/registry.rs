@@ -2,23 +2,18 @@
 //!
 //! Invariant JOBS1: a volume is rolled back by at most one job. Meanwhile snapshots of it are made, held and removed as
 //! ever, except the one that it is rolled back to; other changes to it are refused. Removals block nothing.
-//!
-//! Invariant JOBS2: a disk that is missing ends no move and no conversion before the time for which it may be slow to appear has passed;
-//! meanwhile the job says which disk that is, and what ends the wait.
 
 use super::records::{Outlook, RecordedJob};
 use crate::Control;
 use crate::jobs::job_list::NewJob;
 use futures_util::future::{Either, select};
 use std::cell::Cell;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
 use varve_block::Moment;
-use varve_block::host::DiskState;
-use varve_vg::model::{JobWork, PvName};
+use varve_vg::model::JobWork;
 use varve_volume::copies::progress::Progress;
 
 /// The kinds of jobs.
@@ -39,9 +34,6 @@ pub(crate) const SHORT: Duration = Duration::from_millis(500);
 /// Characters of the names that a job says it works on, unless one name is longer.
 const SUBJECT_SHOWN: usize = 200;
 
-/// How long to wait before what failed is tried again.
-pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(2);
-
 /// No host has had more jobs.
 const COUNTED_MAX: u64 = 1 << 48;
 
@@ -50,21 +42,7 @@ pub(crate) struct Started {
     pub(crate) id: u64,
     pub(crate) progress: Arc<Progress>,
     /// Since when a disk that it needs is missing, if one is.
-    missing_since: Cell<Option<Moment>>,
-}
-
-/// Why a move, or a conversion, does not go on.
-pub(crate) enum Stop {
-    /// It ends: a move with what has moved where it is now, a conversion with the volume as it was.
-    End(Failure),
-    /// It goes on later.
-    Wait(Failure),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Wait(failure)
-    }
+    pub(crate) missing_since: Cell<Option<Moment>>,
 }
 
 impl Control {
@@ -126,9 +104,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let may_end = [REMOVE, FLATTEN, IMAGE_COMMIT, IMAGE_FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
-        let cancellable = may_end.contains(&kind);
-        let new = NewJob { kind, subject, unit, started, cancellable };
+        let new = NewJob { kind, subject, unit, started, cancellable: is_cancellable(kind) };
         let progress = self.jobs.list.start(id, &new);
         self.jobs.targets.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
         Started { id, progress, missing_since: Cell::new(None) }
@@ -160,6 +136,7 @@ impl Control {
 
     /// A job works on no volume any more; on which it did.
     fn release_targets(&self, id: u64) -> Vec<Uuid> {
+        self.jobs.targets.running.borrow_mut().retain(|_, job| *job != id);
         let mut busy = self.jobs.targets.busy.borrow_mut();
         busy.extract_if(.., |_, job| *job == id).map(|(volume, _)| volume).collect()
     }
@@ -181,77 +158,6 @@ impl Control {
         match select(ended, clock.sleep(timeout)).await {
             Either::Left(_) | Either::Right(_) => self.jobs.list.show(&id),
         }
-    }
-
-    /// JOBS2. What a job that copies does when of `disks`, those that it copies to, some are missing; nothing if none is.
-    pub(crate) fn check_disks_here(&self, group: Uuid, job: &Started, disks: &[PvName]) -> Result<(), Stop> {
-        let here = self.with_group(group, |known| self.disk_files(known))?;
-        let Some(missing) = disks.iter().find(|disk| !here.contains_key(disk)) else {
-            job.missing_since.set(None);
-            return Ok(());
-        };
-        let now = self.context.clock().now();
-        let since = job.missing_since.get().unwrap_or(now);
-        job.missing_since.set(Some(since));
-        let path = self.path_of(group, *missing);
-        let message = format!("{path}, to which it copies, is missing");
-        let failure = Failure::new(Code::GroupIncomplete, message).help("varve pv list");
-        Err(match since.after(self.disks.lost.after()) <= now {
-            true => Stop::End(failure),
-            false => Stop::Wait(failure),
-        })
-    }
-
-    /// Says what a job of a group waits for, and waits before it tries again. One that `is_ending` only has to say so in the group's text.
-    pub(crate) async fn wait_in_trouble(
-        &self,
-        group: Uuid,
-        job: &Started,
-        is_ending: bool,
-        trouble: Failure,
-    ) {
-        let trouble = self.with_disks_in_trouble(group, trouble);
-        let failed = self.disks_in_trouble(group);
-        let help = match failed.first() {
-            None => trouble.help.clone(),
-            Some((path, _)) if is_ending => {
-                format!(
-                    "the job ends as soon as its group can be changed, without {path} or with it: varve pv scan {path}"
-                )
-            }
-            Some((path, _)) => {
-                format!(
-                    "varve job cancel {}; or bring {path} back, and it goes on: varve pv scan {path}",
-                    job.id
-                )
-            }
-        };
-        self.jobs.list.say_trouble(job.id, Some(trouble.help(help)));
-        self.reconcile_soon(group);
-        self.context.clock().sleep(RETRY_DELAY).await;
-    }
-
-    /// The failure of a job, with the disks of its group that may be the reason.
-    pub(crate) fn with_disks_in_trouble(&self, group: Uuid, failure: Failure) -> Failure {
-        let disks = self.disks_in_trouble(group);
-        let untold = disks.iter().filter(|(path, _)| !failure.message.contains(path.as_str()));
-        let message =
-            untold.fold(failure.message.clone(), |message, (path, why)| format!("{message}; {path} {why}"));
-        Failure { message, ..failure }
-    }
-
-    /// The disks of a group that are missing, or take no writes.
-    fn disks_in_trouble(&self, group: Uuid) -> Vec<(String, &'static str)> {
-        let found = self.with_group(group, |known| {
-            let disks = self.disks.known.borrow();
-            let state = |path: &String| disks.get(Path::new(path)).map(|known| known.file.state());
-            let failed =
-                known.paths.values().filter(|path| !matches!(state(path), None | Some(DiskState::InUse)));
-            let failed = failed.map(|path| (path.clone(), "takes no writes"));
-            let missing = known.missing().into_iter().map(|path| (path, "is missing"));
-            missing.chain(failed).collect()
-        });
-        found.unwrap_or_default()
     }
 
     /// Takes up a job that stands in a text.
@@ -291,6 +197,11 @@ impl Control {
         };
         if is_good { Outlook::Good } else { Outlook::Bad }
     }
+}
+
+/// Whether jobs of a kind may be asked to end.
+pub(crate) fn is_cancellable(kind: &str) -> bool {
+    kind != ROLLBACK
 }
 
 /// The kind of a job that stands in a text.

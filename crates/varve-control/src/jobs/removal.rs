@@ -12,6 +12,7 @@
 
 use super::records::RecordedJob;
 use super::registry::{REMOVE, Started, subject_of};
+use super::runner::{Stop, Work};
 use crate::Control;
 use crate::commands::snapshots::{Batch, snapshot_name};
 use crate::failures;
@@ -49,6 +50,22 @@ struct Going {
     targets: Vec<(Target, u64)>,
 }
 
+/// The work of a job: what is to go; what was left out is said in the end.
+struct Removal {
+    going: Vec<Going>,
+    left: Option<Failure>,
+}
+
+impl Work for Removal {
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        let removed = control.remove_all(&self.going, &job.progress).await;
+        removed.and(self.left.clone().map_or(Ok(()), Err)).map_err(|failure| match failure.code {
+            Code::VolumeUnusable | Code::MediumFailed => Stop::PutOff(failure), // REMOVAL3
+            _ => Stop::End(failure),
+        })
+    }
+}
+
 impl Control {
     /// Removes snapshots; the answer is a job.
     pub async fn remove_snapshots(&self, request: SnapshotRemove) -> Result<Changed<Job>, Failure> {
@@ -78,7 +95,7 @@ impl Control {
         let subject = subject_of(&names);
         let id = self.begin_removal(&going, &names, &subject).await?;
         let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
-        self.spawn_removal(going, None, started);
+        self.spawn_work(started, Removal { going, left: None });
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }
@@ -284,31 +301,14 @@ impl Control {
             .help("varve lv list; when the volume is in use, varve snap list shows what is left")
     }
 
-    /// Removes what is `going`; what was `left` out is said in the end.
-    fn spawn_removal(&self, going: Vec<Going>, left: Option<Failure>, started: Started) {
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            let Some(control) = me.upgrade() else { return };
-            let result = control.remove_all(going, &started.progress).await;
-            let result = result.and(left.map_or(Ok(()), Err));
-            match result {
-                Err(_) if control.life.stopping.get() => {} // REMOVAL1
-                Err(failure) if matches!(failure.code, Code::VolumeUnusable | Code::MediumFailed) => {
-                    control.put_off(started.id, failure).await; // REMOVAL3
-                }
-                result => control.finish_job(started.id, result).await,
-            }
-        });
-    }
-
-    async fn remove_all(&self, going: Vec<Going>, progress: &Arc<JobProgress>) -> Result<(), Failure> {
+    async fn remove_all(&self, going: &[Going], progress: &Arc<JobProgress>) -> Result<(), Failure> {
         let size = |going: &Going| going.targets.iter().map(|(_, size)| size).sum::<u64>();
         let total = going.iter().map(size).sum();
         progress.report(0, total);
-        self.begin(&going, None, progress).await?;
+        self.begin(going, None, progress).await?;
         progress.make_final();
         let mut before = 0;
-        for part in &going {
+        for part in going {
             let (volume, targets, progress) = (part.volume, part.targets.clone(), Arc::clone(progress));
             let followed = part.home.volume(volume).follow_removals(targets, before, progress);
             match (followed.await.map_err(failures::gone)?, part.targets.first()) {
@@ -322,10 +322,10 @@ impl Control {
             }
             before += size(part);
         }
-        for part in &going {
+        for part in going {
             self.drop_empty_stores(part.volume).await?;
         }
-        self.reconcile_origins_of_removed(&going).await;
+        self.reconcile_origins_of_removed(going).await;
         progress.report(total, total);
         Ok(())
     }
@@ -372,7 +372,7 @@ impl Control {
         }
         let first = job.first();
         let started = self.register_job(job.id, REMOVE, &first.subject, "bytes", &[], first.started.0);
-        self.spawn_removal(going, left, started);
+        self.spawn_work(started, Removal { going, left });
     }
 
     /// Takes up removals in these volumes that stand in no text (REMOVAL2), and gives back stores that a crash left empty.
@@ -401,7 +401,7 @@ impl Control {
                 drop(self.record_removal(id, &subject, works)); // REMOVAL2
             }
             let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
-            self.spawn_removal(going, None, started);
+            self.spawn_work(started, Removal { going, left: None });
         }
     }
 }

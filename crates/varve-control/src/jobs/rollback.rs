@@ -11,6 +11,7 @@
 
 use super::records::RecordedJob;
 use super::registry::{ROLLBACK, SHORT, Started};
+use super::runner::{Stop, Work, unless_usable};
 use crate::Control;
 use crate::commands::snapshots::{Batch, snapshot_name};
 use crate::failures;
@@ -25,13 +26,10 @@ use varve_vg::model::JobWork;
 use varve_vg::names::VolumeName;
 use varve_volume::content::snapshot_facts::{RollbackPoint, SnapshotFacts, Target};
 use varve_volume::copies::progress::Progress as JobProgress;
-use varve_volume::fault;
+use varve_volume::{ShardHandle, fault};
 
 /// How often progress is polled.
 const TICK: Duration = Duration::from_millis(2);
-/// How long a rollback rests after an error: at first, and at most.
-const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-
 /// How the snapshots that keep what was before a rollback begin; a number follows.
 const BEFORE: &str = "before-rollback-";
 
@@ -44,6 +42,88 @@ enum Step {
     Record,
     /// What is not on the volume's own place yet is to be copied there.
     Finish,
+}
+
+/// The work of a job, where its volume lives.
+struct Rollback {
+    home: ShardHandle,
+    group: Uuid,
+    volume: Uuid,
+    /// Of a thin volume.
+    pool: Option<Uuid>,
+    /// What is to be done next.
+    step: Step,
+    /// The snapshot of before, until the rollback has begun.
+    before: Option<Batch>,
+}
+
+impl Rollback {
+    fn new(located: &LocatedVolume, step: Step, before: Option<Batch>) -> Self {
+        let (home, group, volume) = (located.home.clone(), located.group, located.volume.id);
+        Self { home, group, volume, pool: located.thin.as_ref().map(|thin| thin.pool), step, before }
+    }
+
+    /// Takes one step; what follows, if something does.
+    async fn take_step(&self, control: &Control, job: &Started) -> Result<Option<Step>, Failure> {
+        let (volume, progress) = (self.home.volume(self.volume), Arc::clone(&job.progress));
+        match self.step {
+            Step::Begin(point) => {
+                volume.begin_rollback(point, progress).await.map_err(failures::gone)??;
+                fault::die_at("rollback-begun");
+                control.learn_of_rollback(self.group, self.pool).await;
+                // ROLLJOB1: the mark of a thin volume says it already.
+                Ok(Some(if point.mark.is_some() { Step::Finish } else { Step::Record }))
+            }
+            Step::Record => control.record_rollback(job.id).await.map(|()| Some(Step::Finish)),
+            Step::Finish => {
+                volume.finish_rollback(progress).await.map_err(failures::gone)??;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Why it does not go on. One that may have begun goes on when its volume can be used again, and then the snapshot of before stays
+    /// (ROLLJOB4): it is not known what a disk that failed has.
+    async fn stopped(&self, control: &Control, failure: Failure) -> Stop {
+        let may_have_begun = failure.code == Code::MediumFailed && matches!(self.step, Step::Begin(_));
+        match control.may_go_on(self.volume, &failure).await {
+            true => Stop::Wait(failure), // ROLLJOB3
+            false if may_have_begun => Stop::PutOff(failure),
+            false => unless_usable(failure),
+        }
+    }
+}
+
+impl Work for Rollback {
+    fn group(&self) -> Option<Uuid> {
+        Some(self.group)
+    }
+
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        loop {
+            match self.take_step(control, job).await {
+                Ok(Some(next)) => self.step = next,
+                Ok(None) => return Ok(()),
+                Err(failure) => return Err(self.stopped(control, failure).await),
+            }
+        }
+    }
+
+    async fn give_up(&mut self, control: &Control) -> Result<bool, Failure> {
+        if let (Step::Begin(_), Some(before)) = (&self.step, self.before.take()) {
+            control.take_back(&before).await; // ROLLJOB4
+        }
+        Ok(false)
+    }
+}
+
+/// A rollback that stands in a text and whose volume is not there, or cannot be used.
+struct Unusable(Failure);
+
+impl Work for Unusable {
+    async fn run(&mut self, _control: &Control, _job: &Started) -> Result<(), Stop> {
+        Err(unless_usable(self.0.clone()))
+    }
 }
 
 impl Control {
@@ -72,7 +152,7 @@ impl Control {
         let (id, progress) = (started.id, Arc::clone(&started.progress));
         self.jobs.list.say_kept(id, before.as_ref().map(kept_name));
         self.event(&request.name, "rollback begins");
-        self.spawn_rollback(Step::Begin(point), &located, &started, before);
+        self.spawn_work(started, Rollback::new(&located, Step::Begin(point), before));
         drop(lock);
         self.until_begun(id, &progress).await;
         self.job_soon(id, SHORT).await.map(Changed::Done)
@@ -201,68 +281,6 @@ impl Control {
         located.home.volume(volume).rollback_point(snapshot).await.map_err(failures::gone)?
     }
 
-    /// Takes a rollback from `step` to its end.
-    fn spawn_rollback(
-        &self,
-        mut step: Step,
-        located: &LocatedVolume,
-        started: &Started,
-        before: Option<Batch>,
-    ) {
-        let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
-        let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
-        let progress = Arc::clone(&started.progress);
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            let mut rest = REST[0];
-            loop {
-                let progress = Arc::clone(&progress);
-                let done = match step {
-                    Step::Record => match me.upgrade() {
-                        Some(control) => control.record_rollback(id).await,
-                        None => return,
-                    },
-                    _ => {
-                        let work = match step {
-                            Step::Begin(point) => home.volume(volume).begin_rollback(point, progress),
-                            Step::Record | Step::Finish => home.volume(volume).finish_rollback(progress),
-                        };
-                        work.await.map_err(failures::gone).and_then(|done| done)
-                    }
-                };
-                let Some(control) = me.upgrade() else { return };
-                match (done, step) {
-                    (Ok(()), Step::Begin(point)) => {
-                        fault::die_at("rollback-begun");
-                        // ROLLJOB1: the mark of a thin volume says it already.
-                        step = if point.mark.is_some() { Step::Finish } else { Step::Record };
-                        control.learn_of_rollback(group, pool).await;
-                        continue;
-                    }
-                    (Ok(()), Step::Record) => {
-                        step = Step::Finish;
-                        continue;
-                    }
-                    (Ok(()), Step::Finish) => return control.finish_job(id, Ok(())).await,
-                    (Err(failure), _) if control.may_go_on(volume, &failure).await => {
-                        control.rest(id, volume, failure, rest).await;
-                    }
-                    (Err(_), _) if control.life.stopping.get() => return, // ROLLJOB1
-                    (Err(failure), step) if waits(&failure, &step) => {
-                        return control.put_off(id, failure).await;
-                    }
-                    (failed, step) => {
-                        if let (Step::Begin(_), Some(before)) = (step, &before) {
-                            control.take_back(before).await; // ROLLJOB4
-                        }
-                        return control.finish_job(id, failed).await;
-                    }
-                }
-                rest = (2 * rest).min(REST[1]);
-            }
-        });
-    }
-
     /// The origin of a thin volume may be another snapshot after its rollback.
     async fn learn_of_rollback(&self, group: Uuid, pool: Option<Uuid>) {
         if let Some(pool) = pool
@@ -280,18 +298,6 @@ impl Control {
         }
         let Some(home) = self.home_of(volume) else { return false };
         home.volume(volume).is_rolling_back().await == Ok(Some(true))
-    }
-
-    /// Says what a rollback met, and lets time pass.
-    async fn rest(&self, id: u64, volume: Uuid, failure: Failure, rest: Duration) {
-        let known =
-            self.jobs.list.show(&id.to_string()).is_ok_and(|job| job.error.as_ref() == Some(&failure));
-        if !known {
-            let message = format!("job {id}: the rollback rests and tries again: {failure}");
-            self.warn(&self.subject(volume), &message);
-        }
-        self.jobs.list.say_trouble(id, Some(failure));
-        self.context.clock().sleep(rest).await;
     }
 
     /// Takes up rollbacks of these volumes that no job works on (ROLLJOB2).
@@ -314,7 +320,7 @@ impl Control {
             }
             let started = self.register_job(id, ROLLBACK, &subject, "bytes", &[volume], self.now());
             self.event(&subject, "a rollback that had been begun goes on");
-            self.spawn_rollback(Step::Finish, located, &started, None);
+            self.spawn_work(started, Rollback::new(located, Step::Finish, None));
         }
     }
 
@@ -334,7 +340,7 @@ impl Control {
         let started =
             self.register_job(job.id, ROLLBACK, &first.subject, "bytes", &[volume], first.started.0);
         if self.is_gone(volume, store) {
-            return self.end_later(started.id, gone(&first.subject));
+            return self.spawn_work(started, Unusable(gone(&first.subject)));
         }
         // It may have another name by now.
         let located = self
@@ -345,22 +351,10 @@ impl Control {
         match located {
             Ok(located) => {
                 let step = if begun { Step::Finish } else { Step::Begin(point) };
-                self.spawn_rollback(step, &located, &started, None);
+                self.spawn_work(started, Rollback::new(&located, step, None));
             }
-            Err(failure) => self.end_later(started.id, failure),
+            Err(failure) => self.spawn_work(started, Unusable(failure)),
         }
-    }
-
-    /// Ends a job whose volume is not there, or cannot be used.
-    pub(crate) fn end_later(&self, id: u64, failure: Failure) {
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            match me.upgrade() {
-                Some(control) if failures::is_unusable_now(&failure) => control.put_off(id, failure).await,
-                Some(control) => control.finish_job(id, Err(failure)).await,
-                None => {}
-            }
-        });
     }
 
     /// The exports whose clients would see a rollback, in words.
@@ -368,13 +362,6 @@ impl Control {
         let warning = |id: String| format!("would change what the clients of export {id} see");
         self.exports_of(&name.origin()).into_iter().map(warning).collect()
     }
-}
-
-/// Whether a rollback goes on when its volume can be used again. One that may have begun does, and then the snapshot of before stays
-/// (ROLLJOB4): it is not known what a disk that failed has.
-fn waits(failure: &Failure, step: &Step) -> bool {
-    failures::is_unusable_now(failure)
-        || (failure.code == Code::MediumFailed && matches!(step, Step::Begin(_)))
 }
 
 /// What the text says of a rollback.

@@ -2,7 +2,9 @@
 //!
 //! Invariant SCRUBJOB1: a scrub leaves things as they were for clients; so a restart forgets it, and what it found is remembered.
 
-use super::registry::{SCRUB, SHORT};
+use super::registry::{SCRUB, SHORT, Started};
+use super::runner::{Stop, Work};
+use super::targets::TextWorkKey;
 use crate::Control;
 use crate::failures;
 use crate::find::volume_name;
@@ -13,10 +15,39 @@ use varve_api::{ArrayScrub, Changed, Code, Failure, Job, JobState, Plan, Scrub};
 use varve_target::array::{Rates, ScrubOptions};
 use varve_vg::model::LogicalVolume;
 use varve_vg::size::{format_size, parse_size};
+use varve_volume::ShardHandle;
 use varve_volume::copies::scrub::Scrubbed;
 
 /// The slowest scrub, in bytes a second: one of a terabyte takes half a year.
 const RATE_MIN: u64 = 64 << 10;
+
+/// The work of a scrub.
+struct Scrubbing {
+    home: ShardHandle,
+    group: Uuid,
+    volume: Uuid,
+    subject: String,
+    options: ScrubOptions,
+}
+
+impl Work for Scrubbing {
+    const GOES_ON: bool = false; // SCRUBJOB1
+
+    async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
+        let (volume, progress) = (self.volume, Arc::clone(&job.progress));
+        let work = self.home.volume(volume).scrub(self.subject.clone(), self.options, progress);
+        let scrubbed = work.await.map_err(failures::gone).and_then(|done| done).map_err(Stop::End)?;
+        let scrub = control.result_of(&scrubbed, self.options.check_only);
+        control.jobs.list.say_scrub(job.id, &scrub);
+        control.memory.remembered.borrow_mut().scrubs.insert(volume, scrub.clone());
+        if scrub.complete && !scrub.check_only && scrub.unread == 0 {
+            let found = control.mismatches_of(self.group, volume).await;
+            control.arrays.made_good.borrow_mut().insert(volume, found);
+        }
+        control.save_or_warn().await;
+        control.tell_scrub(&self.subject, &scrub, scrubbed).map_err(Stop::End)
+    }
+}
 
 impl Control {
     /// Compares all members of an array; the answer is a job, which fails if they do not fit each other afterwards.
@@ -25,7 +56,7 @@ impl Control {
         let options = ScrubOptions { rates: rates(request.rate.as_deref())?, check_only: request.check_only };
         let located = self.find_array(text)?.usable()?;
         let (id, subject) = (located.volume.id, name.to_string());
-        if self.jobs.targets.converting.borrow().contains(&id) {
+        if self.jobs.targets.is_running(&TextWorkKey::Conversion(id)) {
             self.refuse_if_busy(id)?; // Its new array is not filled yet.
         }
         let asked = located.home.volume(id).scrub_size(subject.clone());
@@ -44,28 +75,8 @@ impl Control {
         let number = self.next_job();
         // SCRUBJOB1: it is not remembered, and blocks no change.
         let started = self.register_job(number, SCRUB, &subject, "bytes", &[], self.now());
-        let progress = Arc::clone(&started.progress);
-        let me = self.weak();
-        self.context.spawner().spawn(async move {
-            let work = located.home.volume(id).scrub(subject.clone(), options, progress);
-            let scrubbed = work.await.map_err(failures::gone).and_then(|done| done);
-            let Some(control) = me.upgrade() else { return };
-            let result = match scrubbed {
-                Ok(scrubbed) => {
-                    let scrub = control.result_of(&scrubbed, options.check_only);
-                    control.jobs.list.say_scrub(number, &scrub);
-                    control.memory.remembered.borrow_mut().scrubs.insert(id, scrub.clone());
-                    if scrub.complete && !scrub.check_only && scrub.unread == 0 {
-                        let found = control.mismatches_of(located.group, id).await;
-                        control.arrays.made_good.borrow_mut().insert(id, found);
-                    }
-                    control.tell_scrub(&subject, &scrub, scrubbed)
-                }
-                Err(failure) => Err(failure),
-            };
-            control.save_or_warn().await;
-            control.finish_job(number, result).await;
-        });
+        let group = located.group;
+        self.spawn_work(started, Scrubbing { home: located.home, group, volume: id, subject, options });
         self.job_soon(number, SHORT).await.map(Changed::Done)
     }
 

@@ -115,7 +115,7 @@ fn convert_and_fail(how: How, cancelled: Option<u64>) {
         let job = fail_and_end(&control, &disks[2], how, cancelled, &id).await;
         assert!(matches!(job.state, JobState::Cancelled | JobState::Failed), "{job:?}");
         assert_eq!(control.show_volume("data/v").await.expect("it is there").segments, before);
-        assert_eq!(owned(&control), owned_before, "CONVERTJOB4: what was reserved is free");
+        assert_eq!(owned(&control), owned_before, "CONVERTJOB4, RUN1: what was reserved is free");
         check_served(&control, &disks[2], how).await;
     });
 }
