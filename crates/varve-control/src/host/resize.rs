@@ -100,7 +100,7 @@ impl Control {
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group)
             && let Some(open) = &mut known.open
         {
-            open.exchange_device(disk, device);
+            open.exchange_device(disk, &device);
         }
         Ok(())
     }

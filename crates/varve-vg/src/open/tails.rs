@@ -7,7 +7,7 @@ use varve_block::Device;
 
 impl OpenGroup {
     /// The disk `pv` is this device from now on: it ends elsewhere than the one before.
-    pub fn exchange_device(&mut self, pv: Uuid, device: Device) {
+    pub fn exchange_device(&mut self, pv: Uuid, device: &Device) {
         for member in self.members.iter_mut().filter(|member| member.pv == pv) {
             member.disk.device = device.clone();
         }
