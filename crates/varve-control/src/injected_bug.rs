@@ -16,6 +16,8 @@ pub(crate) enum InjectedBug {
     KeepCutOff,
     /// A volume that was taken out of use is not closed, and keeps its disks.
     KeepFenced,
+    /// Sets of snapshots are undone in groups whose locks are not held (breaks SETS5).
+    UndoUnlocked,
 }
 
 #[cfg(not(test))]

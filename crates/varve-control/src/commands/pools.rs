@@ -101,28 +101,29 @@ impl Control {
     pub async fn extend_pool(&self, text: &str, request: Resize) -> Result<Changed<ShownPool>, Failure> {
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?.usable()?;
-        let most = self.pool_size_max(located.volume.id).await?;
+        let (group, pool) = (located.group, located.volume.id);
+        let most = self.pool_size_max(pool).await?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let disks = self.disk_choice(located.group, &request.on).await?;
-        let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
-        let _growing = self.locks.growing(located.group).enter().await; // MOVEJOB2 of `moves.rs`
-        let commits = self.commits(located.group).await;
+        let disks = self.disk_choice(group, &request.on).await?;
+        let _growing = self.locks.growing(group).enter().await; // MOVEJOB2 of `moves.rs`
+        let commits = self.commits(group).await;
+        let (_, volume) = self.entry_of(pool)?; // CHANGE3 of `change.rs`
+        let located = LocatedVolume { volume, ..located };
+        let change = Change::ExtendVolume { name: located.volume.name.clone(), size, disks };
         let words = format!("pool extend {name} --size {}", request.size);
-        let planned = commits.plan(located.group, change, &words)?;
-        let extents = planned.after.lv(&name.volume).map_or(0, |pool| pool.extents);
-        refuse_beyond(most, planned.after.bytes(extents))?;
-        self.refuse_wider_loss(located.group, located.volume.id, &planned.after).await?;
+        let planned = commits.plan(group, change, &words)?;
+        let grown = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this pool");
+        refuse_beyond(most, planned.after.bytes(grown.extents))?;
+        self.refuse_wider_loss(group, pool, &planned.after).await?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this pool");
-        let before = located.served_extents();
-        let planned = self.clear(located.group, planned, &volume, before, false).await?;
-        commits.commit(located.group, planned, Vec::new()).await?;
+        let planned = self.clear(group, planned, &grown, located.served_extents(), false).await?;
+        commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
-        self.grow_on_shard(located.volume.id, located.volume.id).await?;
-        self.converge_soon(located.group);
-        self.show_pool(text).await.map(Changed::Done)
+        self.grow_on_shard(pool, pool).await?;
+        self.converge_soon(group);
+        self.show_pool(&self.subject(pool)).await.map(Changed::Done)
     }
 
     /// The most bytes that a pool can have; no bound if there is no such pool.

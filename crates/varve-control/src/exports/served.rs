@@ -100,7 +100,7 @@ impl Control {
                 format!("would end export {id} of {} with {} clients", export.volume, export.connections);
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        if self.exports.known.borrow().get(&id).is_some_and(|export| matches!(export.open, Open::Moving)) {
+        if !self.memory.remembered.borrow().exports.iter().any(|export| export.id == id) {
             let message = format!("export {id} is being closed already");
             return Err(Failure::new(Code::VolumeBusy, message).help("varve export list"));
         }

@@ -4,6 +4,8 @@
 //! - CHANGE1. Planning and committing happen under one hold of `commits`, so no plan is outdated.
 //! - CHANGE2. No task waits for a volume's requests while it holds `commits`: those may wait for their store to grow, which
 //!   is a commit.
+//! - CHANGE3. What a plan depends on is looked up with `commits` held where the lock of the group is not: a pool may have grown by itself
+//!   since, and clients use what it has got.
 
 use crate::Control;
 use crate::failures;

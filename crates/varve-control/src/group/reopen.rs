@@ -165,6 +165,9 @@ impl Control {
                     _ => failure,
                 };
                 self.warn(&path.display().to_string(), &failure.message);
+                for known in self.groups.known.borrow_mut().values_mut() {
+                    known.paths.retain(|_, held| Path::new(held) != path); // No other disk may be left that says it.
+                }
                 self.disks.unopened.borrow_mut().insert(path.to_owned(), failure);
             }
         }

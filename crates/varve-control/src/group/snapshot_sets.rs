@@ -17,6 +17,7 @@
 use crate::Control;
 use crate::commands::snapshots::Batch;
 use crate::failures;
+use crate::injected_bug::{self, InjectedBug};
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_vg::Change;
@@ -205,7 +206,10 @@ impl Control {
             };
             groups.iter().flat_map(part).collect()
         };
-        for part in standing.iter().filter(|part| locked.contains(&part.group)) {
+        let is_locked = |part: &&Part| {
+            locked.contains(&part.group) || injected_bug::has(InjectedBug::UndoUnlocked) // SETS5
+        };
+        for part in standing.iter().filter(is_locked) {
             let of_set = |group: Uuid| {
                 standing.iter().find(|other| other.group == group && other.set.id == part.set.id)
             };

@@ -50,7 +50,7 @@ fn flushes(verbs: &[Verb]) -> Vec<u64> {
 #[test]
 fn a_job_costs_two_flushes_and_a_rollback_of_a_volume_with_a_store_three_and_snapshots_none() {
     let volume = |name: &str| Verb::CreateVolume { name: name.into(), size: MIB, stripes: 1 };
-    let roll_back = |volume: &str| Verb::RollBack { volume: volume.into(), name: "a".into(), kept: None };
+    let roll_back = |volume: &str| Verb::RollBack { volume: volume.into(), name: "a".into(), is_kept: false };
     let remove =
         |volume: &str, own: &[&str]| Verb::RemoveSnapshots { volume: volume.into(), names: names(own) };
     let verbs = [

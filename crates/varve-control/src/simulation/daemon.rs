@@ -144,9 +144,14 @@ impl Daemon {
         }
     }
 
+    /// What is not as it should be.
+    pub(super) async fn attention(&self) -> Vec<Problem> {
+        let status = self.handle.call(async |control| control.status_with_problems().await).await;
+        status.expect("it runs").attention
+    }
+
     /// Looks at the status where nothing has gone wrong (HISTORY12).
     pub(super) async fn says_ok(&self) {
-        let status = self.handle.call(async |control| control.status_with_problems().await).await;
         let is_usual = |problem: &Problem| {
             use ProblemKind::{
                 ArrayDegraded, MapperAway, PoolFull, SnapshotDropped, SpaceRefused, SpaceWaited,
@@ -155,7 +160,7 @@ impl Daemon {
             let was_refused = problem.kind == ProblemKind::DiskErrors; // In trouble that is over.
             was_refused || usual.contains(&problem.kind)
         };
-        let problems = status.expect("it runs").attention;
+        let problems = self.attention().await;
         assert!(problems.iter().all(is_usual), "HISTORY12: nothing went wrong: {problems:?}");
     }
 

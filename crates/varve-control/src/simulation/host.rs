@@ -5,6 +5,7 @@
 use super::mapper::{MAPPERS, MapperLink, Mappers};
 use super::model::base_content;
 use super::remote::{Imported, portal_of};
+use super::watched::Watched;
 use crate::host::remembered::Remembered;
 use futures_channel::mpsc;
 use futures_util::StreamExt;
@@ -22,10 +23,7 @@ use varve_block::host::{
     ConnectError, DiskCounters, DiskOptions, DiskPlacement, DiskState, FileIdentity, FileLook, Medium,
     MediumExtent, OpenError,
 };
-use varve_block::{
-    Arena, BlockDevice, Checked, Clock, Completion, Device, Durability, Extent, Io, IoError, LocalFuture,
-    MapAnswer, MapFuture, MapIntent, Portal, Shape, Spawner, Stream,
-};
+use varve_block::{Arena, Clock, Device, Extent, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_format::qcow2::Backing;
 use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Oracle, Random, SimDisk};
@@ -255,7 +253,7 @@ impl Table {
 }
 
 /// A disk that is open and locked.
-struct SimOpenDisk {
+pub(super) struct SimOpenDisk {
     files: Arc<SimFiles>,
     path: PathBuf,
     entry: Entry,
@@ -263,9 +261,9 @@ struct SimOpenDisk {
     process: u64,
     /// Whether it is opened exclusively.
     is_alone: bool,
-    has_lost_writes: AtomicBool,
+    pub(super) has_lost_writes: AtomicBool,
     /// Requests that failed.
-    errors: AtomicU64,
+    pub(super) errors: AtomicU64,
 }
 
 impl Drop for SimOpenDisk {
@@ -557,6 +555,16 @@ impl Host {
         self.set_gone(path, true);
     }
 
+    /// The file of a disk is cut to nothing, and cannot be opened as long as it is short.
+    pub(crate) fn shrink(&self, path: &str) {
+        if path.starts_with(MAPPERS) {
+            return self.set_gone(path, true);
+        }
+        if let Some(entry) = self.files.table().entries.get_mut(Path::new(path)) {
+            (entry.cuts, entry.is_gone) = (entry.cuts + 1, true);
+        }
+    }
+
     /// Makes an image in clusters of so many bytes if it is a qcow2 one: of a disk of zeros, or over a raw image with the base
     /// content of the volume of a number.
     pub(crate) async fn make_image(
@@ -755,46 +763,5 @@ impl Listener for SimListener {
                 .poll_next_unpin(context)
                 .map(|next| next.ok_or_else(|| io::ErrorKind::NotConnected.into()))
         }))
-    }
-}
-
-/// A disk that is out of use once it has lost writes that others count on, or part of what it held, as a file of the real host is.
-struct Watched {
-    device: Device,
-    shape: Shape,
-    file: Arc<SimOpenDisk>,
-}
-
-impl BlockDevice for Watched {
-    fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        let io = io.into_io();
-        let is_counted_on = matches!(io, Io::Flush | Io::Write { durability: Durability::Durable, .. });
-        let is_read = matches!(io, Io::Read { .. });
-        if self.file.state().is_cut_off() {
-            return Completion::failed(IoError::Gone);
-        }
-        if !is_read && self.file.has_lost_writes.load(Ordering::Relaxed) {
-            return Completion::failed(IoError::Medium);
-        }
-        let completion = self.device.submit(io);
-        Completion::pending(async move {
-            let outcome = completion.await;
-            if outcome.is_err() {
-                self.file.errors.fetch_add(1, Ordering::Relaxed);
-                self.file.has_lost_writes.fetch_or(is_counted_on, Ordering::Relaxed);
-            }
-            if self.file.state().is_cut_off() {
-                return Err(IoError::Gone);
-            }
-            outcome
-        })
-    }
-
-    fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
-        MapAnswer::in_front(&self.device, extent, intent).ready()
     }
 }

@@ -19,6 +19,10 @@
 //!   for a mapper that goes and comes.
 //! - HISTORY11. A command about a group one of whose disks refuses requests now and then, or does not answer for a while, is answered, and
 //!   once the disk is sound again it has done all or nothing.
+//! - HISTORY13. Commands that are given together do what they do in some order of them: what each was answered, and what is found
+//!   afterwards, has one.
+//! - HISTORY14. What lies on a disk whose file was cut short is answered by errors alone until the file is whole and was opened anew, and
+//!   the status says so.
 
 mod array_trouble;
 mod array_verbs;
@@ -28,8 +32,10 @@ pub(crate) mod host;
 mod mapper;
 mod model;
 pub(crate) mod remote;
+mod together;
 mod trouble;
 mod verbs;
+mod watched;
 
 use crate::injected_bug::{self, InjectedBug};
 use daemon::{Daemon, RunningJob};
@@ -203,6 +209,8 @@ enum Kind {
     Away,
     /// Disks that refuse writes and flushes now and then, or do not answer for a while, as commands are given to their groups.
     Refused,
+    /// Commands that are given together, in two groups.
+    Together,
     /// Mirrors and ddraid of which disks fail, one at a time, while they are used, rebuilt, scrubbed and converted.
     Arrays,
 }
@@ -210,10 +218,8 @@ enum Kind {
 impl Kind {
     fn latency_max(self) -> Duration {
         match self {
-            Kind::Plain | Kind::Troubles | Kind::Away | Kind::Refused | Kind::Arrays => {
-                Duration::from_micros(400)
-            }
             Kind::Jobs => Duration::from_millis(200),
+            _ => Duration::from_micros(400),
         }
     }
 }
@@ -263,7 +269,8 @@ impl<'a> History<'a> {
             self.life.set(life);
             let kind =
                 *self.random.borrow_mut().pick(&[CrashKind::Power, CrashKind::Power, CrashKind::Process]);
-            if life > 1 && !is_last {
+            // Commands that are given together are cut short themselves.
+            if life > 1 && !is_last && self.kind != Kind::Together {
                 let events_max = *self.random.borrow_mut().pick(&[30, 300, 3000]);
                 let at = CrashAt::Event(self.random.borrow_mut().between(1, events_max));
                 self.host.world.schedule(at, kind);
@@ -320,6 +327,7 @@ impl<'a> History<'a> {
                     }
                     self.begin_trouble();
                 }
+                1..=12 | 18.. if self.is_for_several() => self.commands_together(&daemon).await,
                 1..=12 => {
                     let model = self.models.borrow()[0].clone();
                     self.command(&daemon, &model).await;
@@ -402,6 +410,11 @@ impl<'a> History<'a> {
         let mut random = self.random.borrow_mut();
         if self.kind == Kind::Arrays {
             return Verb::pick_of_arrays(part, &mut random);
+        }
+        if self.kind == Kind::Together
+            && let Some(verb) = Verb::pick_what_lacks(part, &mut random)
+        {
+            return verb;
         }
         let mut verb = Verb::pick(part, &mut random);
         for _ in 0..4 {
@@ -622,6 +635,11 @@ fn histories_of_jobs_with_crashes() {
 }
 
 #[test]
+fn histories_of_commands_given_together() {
+    run_histories(test_name!("histories_of_commands_given_together"), Kind::Together, 15);
+}
+
+#[test]
 fn histories_of_disks_in_trouble() {
     run_histories(test_name!("histories_of_disks_in_trouble"), Kind::Troubles, 300);
 }
@@ -674,6 +692,20 @@ fn bugs_of_the_control_are_noticed() {
     let text = "a group's text is acknowledged before it is durable";
     control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));
     control_of("a stale disk is believed", Kind::Away, 5, inject(GroupBug::BelieveStale));
+}
+
+#[test]
+fn a_disk_that_answers_zeros_after_it_was_cut_is_noticed() {
+    control_in(30, "a disk answers zeros after it was cut", Kind::Troubles, 10, |is_in| {
+        watched::ANSWERS_CUT.set(is_in);
+    });
+}
+
+#[test]
+fn a_set_that_is_undone_while_its_command_makes_it_is_noticed() {
+    control_of("a set is undone while its command makes it", Kind::Together, 1, |is_in| {
+        injected_bug::inject(is_in.then_some(InjectedBug::UndoUnlocked));
+    });
 }
 
 #[test]

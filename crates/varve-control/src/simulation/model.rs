@@ -58,6 +58,11 @@ impl Volume {
         }
     }
 
+    /// Whether it may become smaller: what its snapshots show outside a pool is on the volume itself.
+    pub(super) fn may_shrink(&self) -> bool {
+        self.pool.is_some() || self.snapshots.is_empty()
+    }
+
     /// It lies in what was the backing image of its image.
     pub(super) fn lie_below(&mut self) {
         (self.image, self.has_origin) = (self.image.as_deref().map(base_of), false);

@@ -14,6 +14,8 @@ use varve_sim::{Client, CrashAt, CrashKind, FaultPlan, Mix};
 const BACK_MAX: Duration = Duration::from_secs(120);
 /// How long a command may take.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
+/// How long it may take until the status says that a disk is out of use.
+const SEEN_MAX: Duration = Duration::from_secs(5);
 /// How often disks are looked at until then.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -32,6 +34,8 @@ pub(super) enum Fault {
         /// How short it is.
         length: u64,
     },
+    /// Its file is cut to nothing while it is in use, and gets its content back later: until it is opened anew it answers nothing.
+    Shrunk,
     /// It is sound, and a person has taken members of arrays there out of use.
     Ejected,
 }
@@ -64,7 +68,7 @@ impl Trouble {
 
     fn plan(&self) -> FaultPlan {
         match self.fault {
-            Fault::Gone | Fault::CutOff { .. } | Fault::Ejected => FaultPlan::default(),
+            Fault::Gone | Fault::CutOff { .. } | Fault::Shrunk | Fault::Ejected => FaultPlan::default(),
             Fault::Fails => {
                 // What lies on arrays is read from others, and written again.
                 let latent = if self.survivors.is_empty() { 0 } else { 20_000 };
@@ -89,15 +93,19 @@ impl History<'_> {
         let fault = match self.kind {
             Kind::Away => Fault::Gone,
             Kind::Refused => *random.pick(&[Fault::Fails, Fault::Stalls]),
-            Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails]),
-            _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls]),
+            Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Shrunk]),
+            _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls, Fault::Shrunk]),
         };
+        // What is below an image is read through a file that no scan opens anew.
+        let is_below = super::host::image_over(&path).is_some();
+        let fault = if fault == Fault::Shrunk && is_below { Fault::Gone } else { fault };
         self.begin(Trouble::new(group, path, fault));
     }
 
     pub(super) fn begin(&self, trouble: Trouble) {
         match trouble.fault {
             Fault::Gone => self.host.set_gone(&trouble.path, true),
+            Fault::Shrunk => self.host.shrink(&trouble.path),
             Fault::CutOff { length } => {
                 self.host.world.schedule(CrashAt::Event(u64::MAX), CrashKind::Power);
                 self.host.cut_off(&trouble.path, length);
@@ -158,6 +166,9 @@ impl History<'_> {
             self.count(Event::EndedInTrouble);
             return true;
         }
+        if fault == Some(Fault::Shrunk) {
+            self.see_that_it_is_shrunk(daemon).await;
+        }
         self.mend();
         if fault == Some(Fault::Stalls) {
             // Arrays are made equal by requests that no client waits for: those that stall have ended, too, then.
@@ -217,6 +228,21 @@ impl History<'_> {
             self.given_up.borrow_mut().push(trouble.path.clone());
         }
         self.models.replace(vec![if given_up.is_ok() { after } else { before.clone() }]);
+    }
+
+    /// HISTORY14: the status says that a disk of a group is out of use.
+    async fn see_that_it_is_shrunk(&self, daemon: &Daemon) {
+        self.host.world.clock().sleep(SEEN_MAX).await;
+        let trouble = self.trouble.borrow().clone();
+        let is_disk = |trouble: &Trouble| {
+            self.models
+                .borrow()
+                .iter()
+                .all(|model| model.groups.values().any(|disks| disks.contains(&trouble.path)))
+        };
+        if trouble.as_ref().is_some_and(is_disk) {
+            assert!(!daemon.attention().await.is_empty(), "HISTORY14: {trouble:?}");
+        }
     }
 
     /// The disk is sound again.

@@ -142,8 +142,8 @@ pub(super) enum Verb {
     RollBack {
         volume: String,
         name: String,
-        /// The snapshot that keeps what was before, if one does.
-        kept: Option<String>,
+        /// Whether a snapshot keeps what was before.
+        is_kept: bool,
     },
     Export {
         target: String,
@@ -198,7 +198,7 @@ impl Verb {
         }
     }
 
-    fn new_group(model: &Model, random: &mut Random) -> Option<Verb> {
+    pub(super) fn new_group(model: &Model, random: &mut Random) -> Option<Verb> {
         if model.groups.len() >= 2 {
             return None;
         }
@@ -244,7 +244,7 @@ impl Verb {
         (model.groups[&name].len() < 4).then_some(Verb::ExtendGroup { name, disk })
     }
 
-    fn new_volume(model: &Model, random: &mut Random) -> Option<Verb> {
+    pub(super) fn new_volume(model: &Model, random: &mut Random) -> Option<Verb> {
         let group = pick(model.groups.keys(), random)?;
         let is_used = |name: &str| {
             let full = format!("{group}/{name}");
@@ -349,7 +349,7 @@ impl Verb {
                 let size = volume.oracle.borrow().size();
                 let step = if volume.pool.is_some() { 4 * KIB } else { EXTENT_SIZE };
                 let step = random.between(1, 4) * step;
-                let grows = size <= step || random.chance(2, 3) || !volume.snapshots.is_empty();
+                let grows = size <= step || random.chance(2, 3) || !volume.may_shrink();
                 Some(Verb::Resize { name, size: if grows { size + step } else { size - step }, grows })
             }
             2 if volume.snapshots.is_empty() && !model.exports.values().any(|target| *target == name) => {
@@ -359,7 +359,7 @@ impl Verb {
         }
     }
 
-    fn new_snapshots(model: &Model, random: &mut Random) -> Option<Verb> {
+    pub(super) fn new_snapshots(model: &Model, random: &mut Random) -> Option<Verb> {
         let group = pick(model.groups.keys(), random)?;
         let prefix = format!("{group}/");
         let few = |volume: &super::model::Volume| volume.snapshots.len() < SNAPSHOTS_MAX && !volume.is_spoilt;
@@ -386,11 +386,8 @@ impl Verb {
             5 => Some(Verb::ChangeSnapshot { volume: name, name: own, read_only: !snapshot.read_only }),
             0 => Some(Verb::Hold { volume: name, name: own, held: !snapshot.held }),
             1 => {
-                let number = |own: &String| own.strip_prefix(BEFORE)?.parse::<u64>().ok();
-                let last = volume.snapshots.keys().filter_map(number).max().unwrap_or(0);
-                let has_room = volume.snapshots.len() < SNAPSHOTS_MAX;
-                let kept = (has_room && random.chance(2, 3)).then(|| format!("{BEFORE}{}", last + 1));
-                Some(Verb::RollBack { volume: name, name: own, kept })
+                let is_kept = volume.snapshots.len() < SNAPSHOTS_MAX && random.chance(2, 3);
+                Some(Verb::RollBack { volume: name, name: own, is_kept })
             }
             _ => {
                 let free = |(own, snapshot): &(&String, &super::model::Snapshot)| {
@@ -489,7 +486,7 @@ impl Verb {
             Verb::ChangeSnapshot { volume, name, read_only } => {
                 after.snapshot(&volume, &name).read_only = read_only;
             }
-            Verb::RollBack { volume, name, kept } => after.roll_back(&volume, &name, kept.as_deref()),
+            Verb::RollBack { volume, name, is_kept } => after.roll_back(&volume, &name, is_kept),
             Verb::Export { target, address } => {
                 after.exports.insert(address, target);
             }
@@ -675,8 +672,8 @@ impl Verb {
             Verb::CommitImage { name } => {
                 done(control.commit_volume(&name, varve_api::Commit::default()).await?)
             }
-            Verb::RollBack { volume, name, kept } => {
-                let (name, no_snapshot) = (format!("{volume}@{name}"), kept.is_none());
+            Verb::RollBack { volume, name, is_kept } => {
+                let (name, no_snapshot) = (format!("{volume}@{name}"), !is_kept);
                 let request = SnapshotRollback { name, no_snapshot, ..Default::default() };
                 done(control.rollback_snapshot(request).await?)
             }
@@ -700,8 +697,12 @@ fn done(changed: varve_api::Changed<varve_api::Job>) -> Option<String> {
 
 impl Model {
     /// A volume has the content of a snapshot, and its own size.
-    fn roll_back(&mut self, volume: &str, name: &str, kept: Option<&str>) {
-        kept.into_iter().for_each(|kept| self.add_snapshot(volume, kept, true));
+    fn roll_back(&mut self, volume: &str, name: &str, is_kept: bool) {
+        if is_kept {
+            let number = |own: &String| own.strip_prefix(BEFORE)?.parse::<u64>().ok();
+            let last = self.volumes[volume].snapshots.keys().filter_map(number).max().unwrap_or(0);
+            self.add_snapshot(volume, &format!("{BEFORE}{}", last + 1), true);
+        }
         self.change(volume, |oracle, volume| {
             let size = oracle.size();
             let mut becomes = volume.snapshots[name].oracle.borrow().fork();

@@ -2,7 +2,10 @@
 
 use super::losses::{ejected, scan_first};
 use super::*;
-use varve_api::{ArrayChange, PhysicalVolumeChange, PhysicalVolumeReplace, Resize};
+use varve_api::{
+    ArrayChange, ExportCreate, ExportRemove, GroupState, PhysicalVolumeChange, PhysicalVolumeReplace,
+    PhysicalVolumeState, Resize,
+};
 use varve_sim::FaultBudget;
 use varve_vg::Change;
 
@@ -64,6 +67,87 @@ fn a_disk_whose_members_are_back_is_not_replaced_by_a_spare_that_comes_later() {
         let array = control.show_volume("data/v").await.expect("it is there").array.expect("it is one");
         let on: Vec<&String> = array.members.iter().flat_map(|member| &member.disks).collect();
         assert_eq!(on, disks[..3].iter().collect::<Vec<_>>(), "SPARES1: no array does without it");
+    });
+}
+
+/// Writes every byte of a volume.
+async fn write_all(control: &Control, volume: &str, byte: u8) {
+    let located = control.find_volume(&name(volume)).expect("it is there");
+    let id = located.volume.id;
+    let written = located.home.run_for_test(async move |context: ShardContext| {
+        let device = open::device(&context, id, None).expect("it is served");
+        for (_, piece) in device.shape().extent().pieces(MIB) {
+            let data = context.arena().copy(&vec![byte; usize::try_from(piece.length).expect("a MiB")]);
+            device.write(piece.offset, data, Durability::Volatile).await.expect("there is space");
+        }
+    });
+    written.await.expect("a shard");
+}
+
+#[test]
+fn a_pool_that_is_extended_twice_keeps_what_was_written_between() {
+    with_disks(4, "64M", async |control, _| {
+        let (layout, order) = (Some(ShownLayout::Ddraid), Some(1));
+        let request =
+            PoolCreate { name: "data/p".into(), size: "4M".into(), layout, order, ..Default::default() };
+        control.create_pool(request).await.expect("there is space");
+        make_volume(&control, "data/v", Some("p"), None).await;
+        let group = control.find_group("data").expect("it is there");
+        let after = async |ms| control.context.clock().sleep(Duration::from_millis(ms)).await;
+        let extend = async |ms| {
+            after(ms).await;
+            let request = Resize { size: "+16M".into(), ..Default::default() };
+            control.extend_pool("data/p", request).await.expect("there is space");
+        };
+        let held = control.commits(group).await;
+        let begin = async {
+            after(300).await;
+            drop(held);
+        };
+        let write = async {
+            after(100).await;
+            let _held = control.commits(group).await;
+            after(100).await; // The pool has grown.
+            write_all(&control, "data/v", 7).await;
+        };
+        join(join(extend(0), write), join(extend(200), begin)).await;
+        let content = content(&control, "data/v").await;
+        let lost = content.iter().filter(|byte| **byte != 7).count();
+        assert_eq!(lost, 0, "CHANGE3: bytes that were cleared after they were written");
+    });
+}
+
+#[test]
+fn an_export_that_is_removed_twice_is_removed_by_one_of_them() {
+    with_control(async |control| {
+        make_linear(&control, "data/v", "8M").await;
+        let (address, door) = ("unix:/sockets/v".to_owned(), Some(varve_api::Door::Nbd));
+        let request =
+            ExportCreate { volume: "data/v".into(), address: address.clone(), door, ..Default::default() };
+        for round in 0..60 {
+            control.create_export(request.clone()).await.expect("nothing is there");
+            let remove = async |delay_us| {
+                control.context.clock().sleep(Duration::from_micros(delay_us)).await;
+                control.remove_export(&address, ExportRemove::default()).await.is_ok()
+            };
+            let removed = join(remove(0), remove(round * 20)).await;
+            assert_eq!(removed, (true, false), "EXPORTS2");
+        }
+    });
+}
+
+#[test]
+fn a_group_whose_only_disk_cannot_be_opened_anew_is_incomplete_until_it_can() {
+    with_disks(1, "64M", async |control, disks| {
+        let looked = async || {
+            control.scan_disks(Default::default()).await.expect("it is no error that a disk is away");
+            let (group, disk) = (control.list_groups().remove(0), control.list_disks().remove(0));
+            (group.state, disk.state)
+        };
+        host().shrink(&disks[0]);
+        assert_eq!(looked().await, (GroupState::Incomplete, PhysicalVolumeState::Missing));
+        host().set_gone(&disks[0], false);
+        assert_eq!(looked().await, (GroupState::Ok, PhysicalVolumeState::Ok));
     });
 }
 
