@@ -9,10 +9,10 @@ use crate::{
     Changed, Commit, Convert, Deactivate, Empty, Explanation, Export, ExportCreate, ExportRemove, Flatten,
     Group, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History, InGroup, Job,
     JobCancel, LogicalVolume, OfVolume, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate,
-    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, Pool, PoolChange,
-    PoolCreate, Remove, Rename, Resize, Restored, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff,
-    SnapshotHold, SnapshotRemove, SnapshotRollback, Split, Timeout, VolumeArray, VolumeChange, VolumeCreate,
-    VolumeMap,
+    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
+    PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Rename, Resize, Restored, Snapshot,
+    SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRollback, Split,
+    Timeout, VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -201,6 +201,8 @@ calls! {
         ForgetDisk       Post   "/v1/pvs/forget"                       (PhysicalVolumeRemove) -> Changed<Empty>;
         /// Change what a disk is for.
         ChangeDisk       Post   "/v1/pvs/change"                       (PhysicalVolumeChange) -> Changed<Vec<PhysicalVolume>>;
+        /// Use a disk up to where it ends now, or less of it.
+        ResizeDisk       Post   "/v1/pvs/resize"                       (PhysicalVolumeResize) -> Changed<Vec<PhysicalVolume>>;
         /// Put the members of arrays that lie on a disk on others, which are rebuilt while the volumes serve.
         ReplaceDisk      Post   "/v1/pvs/replace"                      (PhysicalVolumeReplace) -> Changed<Vec<VolumeArray>>;
         /// Move what lies on a disk to others; the answer is a job.

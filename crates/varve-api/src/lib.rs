@@ -35,9 +35,9 @@ pub use requests::{
     Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
     Convert, Deactivate, DryRun, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
     GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
-    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
-    Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
-    Split, VolumeChange, VolumeCreate,
+    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize, PhysicalVolumeScan, PolicyWords,
+    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
+    SnapshotRemove, SnapshotRollback, Split, VolumeChange, VolumeCreate,
 };
 pub use status::{DaemonStatus, Event, Problem};
 pub use volume_map::{MapExtent, VolumeMap};

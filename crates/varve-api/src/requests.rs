@@ -110,6 +110,14 @@ requests! {
         spare: Option<bool>,
     }
 
+    /// Uses more or less of a disk.
+    struct PhysicalVolumeResize {
+        /// Path or identity of the disk.
+        disk: String,
+        /// How much of it is used from now on; all that there is now if not given.
+        size: Option<String>,
+    }
+
     /// Puts members of arrays that lie on a disk on others of its group.
     struct PhysicalVolumeReplace {
         /// Path or identity of the disk, which may be missing.

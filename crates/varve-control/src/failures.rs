@@ -104,6 +104,7 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::DiskNotFound { .. } => Code::NotInGroup,
         PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
         PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,
+        PlanError::DiskEndInUse { .. } => Code::DiskHoldsExtents,
         PlanError::DiskBusy { .. } | PlanError::NotArray { .. } | PlanError::VolumeDegraded { .. } => {
             Code::DiskHoldsExtents
         }

@@ -9,6 +9,7 @@ use varve_vg::model::{Layout, LogicalVolume, Role};
 use varve_vg::names::VolumeName;
 use varve_volume::ShardHandle;
 use varve_volume::content::thin::ThinVolume;
+use varve_volume::doors::export_target::Target;
 
 /// A volume and where it is served.
 pub(super) struct LocatedVolume {
@@ -46,6 +47,11 @@ impl LocatedVolume {
     /// The pool of a thin volume.
     pub(super) fn pool(&self) -> Uuid {
         self.thin.as_ref().map_or(self.volume.id, |thin| thin.pool)
+    }
+
+    /// Where a door onto the volume, or onto one of its snapshots, leads.
+    pub(super) fn target(&self, snapshot: Option<String>, read_only: bool) -> Target {
+        Target { volume: self.volume.id, snapshot, home: self.home.clone(), read_only }
     }
 
     /// The volume, if it can be used.

@@ -11,7 +11,6 @@ use crate::host::remembered::Remembered;
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{FutureExt, select_all};
 use futures_util::{StreamExt, stream};
-use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -95,6 +94,7 @@ impl ControlHandle {
             let (serving, served) = oneshot::channel();
             let spawner = context.spawner();
             let memory = Memory::new(&context, state_dir, remembered);
+            let exports = Exports::new(&context, doors);
             let control = Rc::new_cyclic(|me| Control {
                 me: me.clone(),
                 context,
@@ -108,7 +108,7 @@ impl ControlHandle {
                 disks: Disks::new(spare_after),
                 arrays: Default::default(),
                 groups: Default::default(),
-                exports: Exports { known: RefCell::default(), doors },
+                exports,
                 jobs: Default::default(),
                 events: crate::status::events::Events::default(),
                 memory,

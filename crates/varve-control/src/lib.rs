@@ -39,15 +39,17 @@ use group::locks::Locks;
 use host::known_disks::Disks;
 use host::life::Life;
 use host::memory::Memory;
+use host::path_calls::{at_path, within};
 use jobs::known_jobs::KnownJobs;
 use status::watch::Watch;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Weak;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, Health};
+use varve_block::Moment;
 use varve_format::version_of;
-use varve_volume::world::ArchivedText;
+use varve_volume::world::{ArchivedText, Files};
 use varve_volume::{Host, ShardHandle};
 
 /// How long a disk may take for a small read before it counts as silent.
@@ -125,6 +127,20 @@ impl Control {
     /// Seconds since 1970.
     fn now(&self) -> u64 {
         self.context.clock().date().0
+    }
+
+    /// `work`, unless it takes longer than until `deadline`.
+    async fn until<T>(&self, deadline: Moment, work: impl Future<Output = T>) -> Option<T> {
+        within(&self.context, deadline.since(self.context.clock().now()), work).await
+    }
+
+    /// Does `work` with what is at `path`, on a thread of its own (PATHCALL1 of `path_calls.rs`).
+    async fn at_path<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&dyn Files) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        at_path(&self.context, path, work).await
     }
 
     /// A command ended with a panic.

@@ -48,6 +48,10 @@ impl OpenDisk for RealDisk {
         self.0.set_length(bytes)
     }
 
+    fn end_at(&self, bytes: u64) -> Result<(), OpenError> {
+        self.0.end_at(bytes)
+    }
+
     fn state(&self) -> DiskState {
         self.0.state()
     }

@@ -13,6 +13,8 @@ pub enum InjectedBug {
     LeaveLast,
     /// Writes new versions to no tail.
     SkipTail,
+    /// Leaves the tail of a disk where its end was before.
+    KeepOldTail,
     /// Goes on without recording which disks are missing.
     ForgetMissing,
 }

@@ -19,10 +19,13 @@
 
 mod member;
 mod messages;
+mod resized;
 mod returned;
+mod tails;
 
 use member::{Lookup, Member, leaves_numbers, relabel, torn_beside};
 pub use messages::{Absent, CommitError, Note};
+use resized::{fit, fits};
 
 use crate::disks::disk::{Disk, Reading};
 use crate::disks::free_disk::FreeDisk;
@@ -109,8 +112,7 @@ impl OpenGroup {
             self.notes.push(Note::LabelWorn { path: path.clone() });
         }
         let entry = self.group.pv_by_id(replica.pv);
-        let shape = (reading.label.size, reading.label.data_offset);
-        if entry.is_some_and(|entry| (entry.size, entry.data_offset) != shape) {
+        if entry.is_some_and(|entry| !fits(entry, &reading, &replica.ring)) {
             self.notes.push(Note::OtherShape { path });
             return;
         }
@@ -187,13 +189,6 @@ impl OpenGroup {
         &self.notes
     }
 
-    /// What users should know about the second copies of the disks' metadata, in their last MiB; they are read for it.
-    pub async fn tail_notes(&self) -> Vec<Note> {
-        let current = self.with(ReplicaState::Current);
-        let looks = current.map(|member| member.tail_note(&self.slot, &self.group, &self.arena));
-        join_all(looks).await.into_iter().flatten().collect()
-    }
-
     /// Whether it was reconciled, and may be used.
     pub fn is_reconciled(&self) -> bool {
         self.state == State::Reconciled
@@ -261,6 +256,8 @@ impl OpenGroup {
         self.bring_forward().await?;
         let leaving: Vec<Member> =
             self.members.extract_if(.., |member| member.replica_state == ReplicaState::Removed).collect();
+        let fitted = fit(&mut self.members, &self.group, &self.slot, &self.arena).await;
+        self.finish_writes(fitted)?;
         let labelled = relabel(&mut self.members, Some(self.group.id()), &self.arena).await;
         self.finish_writes(labelled)?;
         self.mend_tails().await;
@@ -327,12 +324,6 @@ impl OpenGroup {
     }
 
     /// Brings the tails of the disks that the group counts on to its version.
-    async fn mend_tails(&mut self) {
-        let (slot, arena, group) = (&self.slot, &self.arena, &self.group);
-        let counted = self.members.iter_mut().filter(|member| group.counts_on(member.pv));
-        join_all(counted.map(|member| member.mend_tail(slot, group, arena))).await;
-    }
-
     /// Clears what a crash has left of versions that do not count (OPEN4).
     async fn clear_torn(&mut self) -> Result<(), CommitError> {
         let arena = &self.arena;
@@ -463,6 +454,9 @@ impl OpenGroup {
             results.extend(relabel(leaving, None, &arena).await);
         }
         self.members.extend(joining);
+        if results.iter().all(Result::is_ok) {
+            results.extend(fit(&mut self.members, next, slot, &arena).await);
+        }
         results
     }
 

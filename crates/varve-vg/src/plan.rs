@@ -102,6 +102,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::ReplaceMembers { from, volume, id, disks } => {
             draft.replace_members(from, volume.as_deref(), id, &disks)
         }
+        Change::ResizeDisk { id, size } => draft.resize_disk(id, size),
         Change::SetSpare { disk, is_spare } => draft.set_spare(disk, is_spare),
         Change::MarkMissing { missing, returned } => draft.mark_missing(&missing, &returned),
         Change::CreateStore { volume, id, size, chunk_size, kind } => {

@@ -6,6 +6,7 @@ mod disks;
 mod membership;
 mod numbers;
 mod rebuilding;
+mod resizing;
 mod tails;
 
 use crate::disks::disk::write_label;
@@ -54,12 +55,17 @@ impl Lab {
 
     /// Labels the disk with this number as a physical volume with a short ring.
     async fn label(&self, number: usize) -> FreeDisk {
+        self.label_with(number, self.disk(number).device.shape().size).await
+    }
+
+    /// Labels it as one of which `size` bytes are managed.
+    async fn label_with(&self, number: usize, size: u64) -> FreeDisk {
         let disk = self.disk(number);
         let label = Label {
             generation: 1,
             pv: pv_id(number),
             vg: None,
-            size: disk.device.shape().size,
+            size,
             ring: RING,
             data_offset: RING.end(),
             created: UnixTime(1),

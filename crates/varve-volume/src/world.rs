@@ -36,6 +36,11 @@ pub trait OpenDisk: Send + Sync {
     /// Gives a file another length, durably; nothing may use it behind that any more. A block device keeps its own. May wait for
     /// ever.
     fn set_length(&self, bytes: u64) -> Result<(), OpenError>;
+    /// It ends after so many bytes from now on, however much longer its file or block device is: what is behind may be cut off. Devices
+    /// made before keep their shape. May wait for ever if it is to be longer than before.
+    fn end_at(&self, _bytes: u64) -> Result<(), OpenError> {
+        Ok(())
+    }
     /// Whether it can be used still.
     fn state(&self) -> DiskState;
     /// For how long none of its requests has been answered.

@@ -10,7 +10,7 @@ const FILES_MAX: usize = 6;
 /// Types whose methods stand in more files, by the files that define them, and in how many. The list is to shrink.
 const MEASURED: [(&str, &str, usize); 8] = [
     ("crates/varve-control/src/group/known_group.rs", "KnownGroup", 9),
-    ("crates/varve-control/src/lib.rs", "Control", 63),
+    ("crates/varve-control/src/lib.rs", "Control", 62),
     ("crates/varve-target/src/array/mod.rs", "Array", 15),
     ("crates/varve-target/src/delegate/state.rs", "State", 8),
     ("crates/varve-target/src/qcow2/mod.rs", "Image", 14),

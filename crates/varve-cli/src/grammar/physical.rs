@@ -72,6 +72,16 @@ pub(crate) enum PhysicalVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
+    /// Use a disk up to where its file or device ends now, or less of it.
+    Resize {
+        /// The disk: its path or its identity.
+        disk: String,
+        /// Use so much of it: what is behind can be cut off afterwards. Nothing may be there.
+        #[arg(long)]
+        size: Option<String>,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Put all members of arrays on a disk, which may be missing, on others, and rebuild them there.
     Replace {
         /// The disk whose members go elsewhere.

@@ -13,8 +13,8 @@ use std::path::Path;
 use varve_api::calls::{self, Call};
 use varve_api::{
     Changed, Code, DryRun, Failure, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate,
-    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PhysicalVolumeState,
-    VolumeArray,
+    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
+    PhysicalVolumeScan, PhysicalVolumeState, VolumeArray,
 };
 use varve_os::medium_at;
 
@@ -47,6 +47,10 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             let (disk, spare) = (absolute(&disk)?, Some(spare));
             let request = PhysicalVolumeChange { disk, spare, dry_run: change.dry_run };
             session.change(calls::ChangeDisk(request), |disks| table(disks)).await
+        }
+        PhysicalVerb::Resize { disk, size, change } => {
+            let request = PhysicalVolumeResize { disk: absolute(&disk)?, size, dry_run: change.dry_run };
+            session.change(calls::ResizeDisk(request), |disks| resized(disks)).await
         }
         PhysicalVerb::Replace { from, to, change } => {
             let to = to.as_deref().map(absolute).transpose()?;
@@ -134,6 +138,16 @@ fn made(disks: &[PhysicalVolume]) -> String {
     disks.iter().map(line).collect()
 }
 
+/// How much of a disk its group uses now.
+fn resized(disks: &[PhysicalVolume]) -> String {
+    let line = |disk: &PhysicalVolume| {
+        let (path, group) =
+            (or_dash(disk.path.as_deref().unwrap_or("")), disk.group.as_deref().unwrap_or(""));
+        format!("{path} has {} for group {group} now, {} free\n", size(disk.size), size(disk.free))
+    };
+    disks.iter().map(line).collect()
+}
+
 /// The logical and the physical sectors of a disk, in bytes.
 fn sectors(disk: &PhysicalVolume) -> String {
     let sizes = disk.sector_logical.zip(disk.sector_physical);
@@ -148,7 +162,11 @@ fn size_text(disk: &PhysicalVolume) -> String {
 
 /// What is said of a disk that has grown.
 fn grown(disk: &PhysicalVolume) -> Option<String> {
-    disk.grown_to.map(|bytes| format!("it has grown to {}, and uses no more than before", size(bytes)))
+    let path = disk.path.as_deref()?;
+    let text = |bytes| {
+        format!("it has grown to {}, and uses no more than before: varve pv resize {path}", size(bytes))
+    };
+    disk.grown_to.map(text)
 }
 
 /// The state of a disk; of one that is well whether it is a spare.

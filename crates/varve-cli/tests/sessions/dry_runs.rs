@@ -47,6 +47,7 @@ const POSSIBLE: &[&str] = &[
     "pv create new --size 64M",
     "pv scan out",
     "pv change d6 --spare yes",
+    "pv resize d1 --size 250M",
     "pv remove u1",
     "pv forget u1",
     "pv move d1",
@@ -104,6 +105,8 @@ const POSSIBLE: &[&str] = &[
 
 /// What cannot.
 const IMPOSSIBLE: &[&str] = &[
+    "pv resize d1 --size 900M",
+    "pv resize d1 --size 8M",
     "pv create d1",
     "pv create d1 --size 1G",
     "pv create nowhere",

@@ -35,6 +35,7 @@ mod problems;
 mod recorded_jobs;
 mod refusals;
 mod replacing;
+mod resizing;
 mod restarts;
 mod restores;
 mod rollbacks;

@@ -271,11 +271,7 @@ impl Control {
     /// Takes a volume that was set aside into use again; its doors go on.
     pub(crate) async fn bring_back(&self, located: &LocatedVolume) -> Result<(), Failure> {
         self.converge(located.group).await;
-        for shard in &self.shards {
-            let resumed = shard.resume_doors().await;
-            resumed.map_err(failures::gone)?;
-        }
-        Ok(())
+        self.resume_doors().await
     }
 }
 

@@ -290,7 +290,6 @@ impl Control {
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
         self.converge(located.group).await;
-        self.resize_exports(name, &self.find_volume(name)?).await;
         self.show_volume(&name.to_string()).await.map(Changed::Done)
     }
 

@@ -1,12 +1,73 @@
-//! The exports that the control knows, and what their doors share.
+//! The exports that the control knows, and the kinds of doors that there are.
 
+use super::fuse::FuseServer;
 use super::known_export::KnownExport;
+use super::nbd::NbdServer;
+use super::server::{ExportDoor, ExportServer};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
+use varve_api::{Code, Door, Failure};
+use varve_volume::Host;
 use varve_volume::doors::nbd::DoorResources;
 
 /// By their ids.
 pub(crate) struct Exports {
     pub(crate) known: RefCell<BTreeMap<String, KnownExport>>,
-    pub(crate) doors: DoorResources,
+    nbd: NbdServer,
+    fuse: FuseServer,
+}
+
+impl Exports {
+    /// None yet; what their doors may have together.
+    pub(crate) fn new(host: &Host, resources: DoorResources) -> Self {
+        let fuse = FuseServer::new(host.clone(), resources.budget.clone());
+        Self { known: RefCell::default(), nbd: NbdServer::new(host.clone(), resources), fuse }
+    }
+
+    /// What serves exports through this kind of door (DOORKIND1 of `server.rs`).
+    pub(crate) fn server(&self, door: Door) -> Result<&dyn ExportServer, Failure> {
+        match door {
+            Door::Nbd => Ok(&self.nbd),
+            Door::Fuse => Ok(&self.fuse),
+            Door::Ublk | Door::VhostUser => {
+                let message = format!("exports through {door}: not built yet");
+                Err(Failure::new(Code::NotBuilt, message).help("use --nbd or --fuse"))
+            }
+        }
+    }
+
+    /// The door of an export that is open.
+    pub(crate) fn door(&self, id: &str) -> Option<Rc<dyn ExportDoor>> {
+        self.known.borrow().get(id)?.door()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// Files below `folder` that name a kind of door, but for those of tests.
+    fn naming_a_kind(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder of the sources") {
+            let path = entry.expect("an entry").path();
+            let is_for_tests = path.ends_with("simulation") || path.ends_with("src/tests");
+            if path.is_dir() && !is_for_tests {
+                naming_a_kind(&path, found);
+            } else if path.is_file() && !path.ends_with("src/tests.rs") {
+                let text = fs::read_to_string(&path).expect("a source");
+                let kinds = ["Door::Nbd", "Door::Fuse", "Door::Ublk", "Door::VhostUser"];
+                found.extend(kinds.iter().any(|kind| text.contains(kind)).then_some(path));
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_of_doors_are_told_apart_in_one_place() {
+        let mut found = Vec::new();
+        naming_a_kind(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+        let own = found.iter().map(|path| path.file_name().and_then(|name| name.to_str()));
+        assert_eq!(own.collect::<Vec<_>>(), [Some("known_exports.rs")], "DOORKIND1");
+    }
 }

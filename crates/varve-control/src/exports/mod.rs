@@ -2,6 +2,9 @@
 
 pub(super) mod address;
 pub(super) mod doors;
+pub(super) mod fuse;
 pub(super) mod known_export;
 pub(super) mod known_exports;
+pub(super) mod nbd;
 pub(super) mod served;
+pub(super) mod server;

@@ -8,21 +8,19 @@
 
 use super::address::Address;
 use super::known_export::{KnownExport, Open};
+use super::server::{Closing, ExportServer};
 use crate::Control;
 use crate::failures;
 use crate::host::remembered::RememberedExport;
 use futures_channel::oneshot;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{
-    Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
-};
+use varve_api::{Changed, Code, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic};
 use varve_block::Moment;
 use varve_vg::names::VolumeName;
 use varve_volume::NoAnswer;
-use varve_volume::world::{FileDoor, Place};
 
 /// How long a command waits for requests of an export that it removes. They are waited for on.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
@@ -53,22 +51,19 @@ impl Control {
         let door = request
             .door
             .ok_or_else(|| Failure::new(Code::Usage, "no door was chosen").help("--nbd or --fuse"))?;
-        let text = request.address.clone();
-        let parsed = self.at_path(Path::new(&request.address), move |_| Address::parse(door, &text)).await;
-        let address = parsed??;
+        let (server, text) = (self.exports.server(door)?, request.address.clone());
+        let read = server.address();
+        let address = self.at_path(Path::new(&request.address), move |_| read(&text)).await??;
         let located = self.find_volume(&name)?;
         self.check_readable(&located, &name).await?;
         let name = self.present_name(located.volume.id, name);
         self.refuse_granted(&located)?;
         self.check_export(&address, &name)?;
-        self.check_folder(&address).await?;
-        if let Address::Fuse(path) = &address {
-            self.check_fuse(path).await?;
-        }
+        address.check_folder(&self.context).await?;
+        server.check(&address).await?;
         if request.dry_run {
-            self.check_listen(&address).await?;
             let access = if request.read_only { ", read-only" } else { "" };
-            let step = format!("would export {name} through {door} at {}{access}", address.text());
+            let step = format!("would export {name} through {door} at {}{access}", address.text);
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         let id = self.next_export_id();
@@ -77,19 +72,19 @@ impl Control {
             volume: located.volume.id,
             name: name.to_string(),
             door,
-            address: address.text(),
+            address: address.text.clone(),
             read_only: request.read_only,
         };
         let open = self.open_export(&remembered, &name, &address, &located).await?;
         let stored = remembered.clone();
-        self.keep_export(remembered, name, open).await;
+        self.keep_export(remembered, name, Some(address.clone()), open).await;
         self.memory.remembered.borrow_mut().exports.push(stored);
         // An export that cannot be remembered is not made (EXPORTS1).
         if let Err(failure) = self.save().await {
             self.forget_export(&id).await;
             return Err(failure);
         }
-        self.event(&request.volume, &format!("exported as {id} at {}", address.text()));
+        self.event(&request.volume, &format!("exported as {id} at {}", address.text));
         let export = self.shown_export(&id).await;
         Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
     }
@@ -150,7 +145,8 @@ impl Control {
             }
             let Some(used) = used else { return Ok(()) };
             if clock.now() >= deadline {
-                return Err(connected(&used));
+                let server = self.exports.server(used.door)?;
+                return Err(connected(&used, server.leave_help()));
             }
             clock.sleep(LEAVE_TICK).await;
         }
@@ -174,10 +170,8 @@ impl Control {
 
     /// Closes the door of an export that is remembered no more; if that cannot be it is an export again.
     async fn finish_removal(&self, id: &str, volume: &str, force: bool) -> Result<(), Failure> {
-        let closed = match force {
-            true => self.detach_export(id).await,
-            false => self.close_export(id).await,
-        };
+        let closing = if force { Closing::Forced } else { Closing::Unused };
+        let closed = self.close_export(id, closing).await;
         if closed.is_err() {
             let again = self.exports.known.borrow().get(id).map(|export| export.remembered.clone());
             self.memory.remembered.borrow_mut().exports.extend(again);
@@ -233,40 +227,51 @@ impl Control {
             return;
         };
         let name = self.present_name(remembered.volume, name);
-        let (door, text) = (remembered.door, remembered.address.clone());
-        let parsed =
-            self.context.files_at(Path::new(&remembered.address), move |_| Address::parse(door, &text)).await;
-        if let Ok(Ok(address)) = &parsed
-            && let Err(failure) = self.check_folder(address).await
+        let text = remembered.address.clone();
+        let read = match self.exports.server(remembered.door).map(ExportServer::address) {
+            Ok(read) => {
+                let read = self.context.files_at(Path::new(&remembered.address), move |_| read(&text)).await;
+                read.flatten()
+            }
+            Err(failure) => Err(failure),
+        };
+        let address = read.as_ref().ok().cloned();
+        if let Some(address) = &address
+            && let Err(failure) = address.check_folder(&self.context).await
         {
-            return self.keep_export(remembered, name, Open::Down(failure)).await;
+            return self.keep_export(remembered, name, Some(address.clone()), Open::Down(failure)).await;
         }
-        let opened = match (parsed, self.find_volume(&name)) {
+        let opened = match (read, self.find_volume(&name)) {
             // Another volume may have its name now.
             (Ok(_), Ok(located)) if located.volume.id != remembered.volume => Err(Failure::new(
                 Code::VolumeNotFound,
                 format!("the volume that was called {name} is not here"),
             )
             .help(format!("varve export remove {}", remembered.id))),
-            (Ok(Ok(address)), Ok(located)) => match self.check_readable(&located, &name).await {
+            (Ok(address), Ok(located)) => match self.check_readable(&located, &name).await {
                 Ok(()) => {
                     let open = async || self.open_export(&remembered, &name, &address, &located).await;
                     self.retry_until(deadline, &[Code::AddressInUse, Code::DoorFailed], open).await
                 }
                 Err(failure) => Err(failure),
             },
-            (Ok(Err(failure)), _) | (_, Err(failure)) => Err(failure),
-            (Err(failure), _) => Err(failure),
+            (Err(failure), _) | (_, Err(failure)) => Err(failure),
         };
         let open = opened.unwrap_or_else(Open::Down);
-        self.keep_export(remembered, name, open).await;
+        self.keep_export(remembered, name, address, open).await;
     }
 
     /// Knows an export from now on, and the file that it has now.
-    async fn keep_export(&self, remembered: RememberedExport, name: VolumeName, open: Open) {
+    async fn keep_export(
+        &self,
+        remembered: RememberedExport,
+        name: VolumeName,
+        address: Option<Address>,
+        open: Open,
+    ) {
         let id = remembered.id.clone();
-        let export = KnownExport { remembered, name, open, file: None, away: None, is_recovering: false };
-        let path = export.path().filter(|_| export.is_open());
+        let export = KnownExport::new(remembered, name, address, open);
+        let path = export.file_path().filter(|_| export.is_open());
         self.exports.known.borrow_mut().insert(id.clone(), export);
         let Some(path) = path else { return };
         let asked = path.clone();
@@ -284,27 +289,14 @@ impl Control {
         }
     }
 
-    /// Refuses an address in a folder that is not there.
-    pub(crate) async fn check_folder(&self, address: &Address) -> Result<(), Failure> {
-        let (Address::Nbd(Place::Unix(path)) | Address::Fuse(path)) = address else { return Ok(()) };
-        let Some(folder) = path.parent().map(Path::to_owned) else { return Ok(()) };
-        let asked = folder.clone();
-        if self.at_path(&folder, move |files| files.is_folder(&asked)).await? {
-            return Ok(());
-        }
-        let message = format!("{}: there is no folder {}", path.display(), folder.display());
-        Err(Failure::new(Code::DoorFailed, message).help(format!("mkdir -p {}", folder.display())))
-    }
-
     /// Refuses an export that is there already.
     fn check_export(&self, address: &Address, name: &VolumeName) -> Result<(), Failure> {
         let exports = self.exports.known.borrow();
-        let text = address.text();
-        let mut here = exports.values().filter(|export| export.remembered.address == text);
-        let taken = match address {
-            Address::Nbd(_) => here.find(|export| export.name == *name),
-            Address::Fuse(_) => here.next(),
+        let text = &address.text;
+        let is_taken = |export: &&KnownExport| {
+            export.remembered.address == *text && (!address.is_shared || export.name == *name)
         };
+        let taken = exports.values().find(is_taken);
         match taken {
             None => Ok(()),
             Some(export) => {
@@ -316,7 +308,7 @@ impl Control {
     }
 
     async fn forget_export(&self, id: &str) {
-        let _ = self.close_export(id).await;
+        let _ = self.close_export(id, Closing::Unused).await;
         self.exports.known.borrow_mut().remove(id);
         self.memory.remembered.borrow_mut().exports.retain(|export| export.id != id);
     }
@@ -336,7 +328,7 @@ impl Control {
         let is_meant = |export: &&KnownExport| {
             let remembered = &export.remembered;
             let bare = remembered.address.strip_prefix("unix:").unwrap_or(&remembered.address);
-            let uri = parsed(remembered).and_then(|address| address.uri(&export.name));
+            let uri = export.address.as_ref().and_then(|address| address.uri(&export.name));
             text == remembered.address
                 || text == bare
                 || uri.as_deref() == Some(text)
@@ -356,101 +348,56 @@ impl Control {
     }
 
     async fn shown_export(&self, id: &str) -> Option<Export> {
-        let (mut export, shard) = {
+        let (mut export, door) = {
             let exports = self.exports.known.borrow();
             let known = exports.get(id)?;
-            let shard = match &known.open {
-                Open::Nbd(shard) => Some(shard.clone()),
-                _ => None,
-            };
-            (shown(known), shard)
+            (shown(known), known.door())
         };
-        if let Some(shard) = shard {
-            let (address, name) = (export.address.clone(), export.volume.clone());
-            let counters = shard.exports(&address).counters(name);
-            if let Ok(Some((clients, traffic))) = counters.await {
-                export.connections = clients.len() as u64;
-                (export.clients, export.traffic) = (clients, traffic);
-            }
+        if let Some(door) = door {
+            (export.clients, export.traffic) = door.counters().await;
+            export.connections = export.clients.len() as u64;
         }
         Some(export)
     }
 }
 
-/// What is shown of an export, without what its shard counts.
+/// What is shown of an export, without what its door counts.
 fn shown(known: &KnownExport) -> Export {
     let remembered = &known.remembered;
-    let address = parsed(remembered);
-    let (state, reason) = match &known.open {
-        Open::Nbd(_) | Open::Fuse(_) if known.away.is_some() => {
-            (ExportState::Down, known.away.as_ref().map(|failure| failure.message.clone()))
-        }
-        Open::Nbd(_) => (ExportState::Serving, None),
-        Open::Fuse(door) if door.is_serving() => (ExportState::Serving, None),
-        Open::Fuse(_) => (ExportState::Down, Some("somebody unmounted it".to_owned())),
-        Open::Down(failure) => (ExportState::Down, Some(failure.message.clone())),
-        Open::Moving => (ExportState::Down, Some("it is being opened or closed".to_owned())),
-    };
-    let traffic = match &known.open {
-        Open::Fuse(door) => file_traffic(&**door),
-        _ => Traffic::default(),
-    };
-    let clients = match &known.open {
-        Open::Fuse(door) if door.is_serving() => door.clients(),
-        _ => Vec::new(),
+    let address = known.address.as_ref();
+    let (state, reason) = match (&known.open, &known.away) {
+        (Open::Serving(_), Some(away)) => (ExportState::Down, Some(away.message.clone())),
+        (Open::Serving(door), None) => match door.ended() {
+            None => (ExportState::Serving, None),
+            Some(ended) => (ExportState::Down, Some(ended.reason.to_owned())),
+        },
+        (Open::Down(failure), _) => (ExportState::Down, Some(failure.message.clone())),
+        (Open::Moving, _) => (ExportState::Down, Some("it is being opened or closed".to_owned())),
     };
     Export {
         id: remembered.id.clone(),
         volume: known.name.to_string(),
         door: remembered.door,
         address: remembered.address.clone(),
-        uri: address.as_ref().and_then(|address| address.uri(&known.name)),
-        path: address.as_ref().and_then(Address::path),
+        uri: address.and_then(|address| address.uri(&known.name)),
+        path: address.and_then(|address| Some(address.path.as_ref()?.display().to_string())),
         read_only: remembered.read_only,
         state,
         reason,
-        connections: clients.len() as u64,
-        clients,
-        traffic,
+        connections: 0,
+        clients: Vec::new(),
+        traffic: Traffic::default(),
     }
 }
 
 /// The failure of a change that a client of `export` is in the way of (EXPORTS4).
-fn connected(export: &Export) -> Failure {
+fn connected(export: &Export, help: &str) -> Failure {
     let (volume, id, address) = (&export.volume, &export.id, &export.address);
     let shown = export.clients.iter().take(CLIENTS_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     let more = export.clients.len().saturating_sub(CLIENTS_SHOWN);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     let message = format!("{volume} is in use through export {id} at {address}: {shown}{more}");
-    let help = match export.door {
-        Door::Fuse => {
-            "unmount what is on it and detach loop devices (losetup -d); or add --force to go on without them"
-        }
-        _ => "let them unmount and disconnect; or add --force to go on without them",
-    };
     Failure::new(Code::ClientsConnected, message).help(help)
-}
-
-fn file_traffic(door: &dyn FileDoor) -> Traffic {
-    let counters = door.counters();
-    Traffic {
-        reads: counters.reads,
-        read_bytes: counters.read_bytes,
-        writes: counters.writes + counters.zeros,
-        write_bytes: counters.write_bytes + counters.zero_bytes,
-        flushes: counters.flushes,
-        discards: 0,
-        errors: counters.errors,
-    }
-}
-
-/// The address as it was remembered, in the one way in which it is written; no host name is looked up.
-pub(crate) fn parsed(remembered: &RememberedExport) -> Option<Address> {
-    match remembered.door {
-        Door::Fuse => Some(Address::Fuse(PathBuf::from(&remembered.address))),
-        Door::Nbd => Address::parse(Door::Nbd, &remembered.address).ok(),
-        Door::Ublk | Door::VhostUser => None,
-    }
 }
 
 fn no_export(text: &str) -> Failure {

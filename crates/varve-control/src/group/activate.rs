@@ -58,7 +58,7 @@ impl Control {
     ) -> Result<(), Failure> {
         let mut spec = self.activation_spec(group, volume)?;
         self.refuse_unagreed_mapper(group, volume)?;
-        self.await_abandoned(group).await?; // ABANDONED1 of `abandoned.rs`
+        self.await_abandoned(group).await?; // ABANDONED1 of `stalled.rs`
         spec.image = self.image_for(group, volume).await?;
         spec.devices = self.devices_of(group, volume).await?;
         let activated = shard.activate(spec);
@@ -113,7 +113,7 @@ impl Control {
     ) -> Result<(), Failure> {
         self.release(group, volume, shard).await??;
         self.remember_left(&[volume]).await;
-        self.await_abandoned(group).await // ABANDONED1 of `abandoned.rs`
+        self.await_abandoned(group).await // ABANDONED1 of `stalled.rs`
     }
 
     /// Ends the use of a volume that is removed. What may not be durable of it is told, and keeps nothing from going on.
@@ -127,7 +127,7 @@ impl Control {
             }
             Ok(()) => {}
         }
-        self.await_abandoned(group).await // ABANDONED1 of `abandoned.rs`
+        self.await_abandoned(group).await // ABANDONED1 of `stalled.rs`
     }
 
     /// Ends the use of one volume; an error within says that something of it may not be durable.

@@ -37,7 +37,7 @@ impl Control {
         if self.life.started.get().is_some() {
             self.restore_exports_of(group).await;
         }
-        self.redirect_files(&unasked).await;
+        self.redirect_exports(&unasked).await;
     }
 
     /// CONVERGE4: has the groups converge that decide of jobs and sets in these, which are served now.

@@ -10,6 +10,7 @@
 use super::known_group::KnownGroup;
 use crate::Control;
 use crate::exports::known_export::{KnownExport, Open};
+use crate::exports::server::Closing;
 use crate::failures;
 use crate::injected_bug::{InjectedBug, has};
 use std::collections::BTreeMap;
@@ -184,7 +185,7 @@ impl Control {
         let lost = |(id, export): (&String, &KnownExport)| is_lost(export).then(|| id.clone());
         let ids: Vec<String> = self.exports.known.borrow().iter().filter_map(lost).collect();
         for id in ids {
-            if let Err(failure) = self.close_export(&id).await {
+            if let Err(failure) = self.close_export(&id, Closing::Unused).await {
                 tracing::warn!(export = id, %failure, "an export that leads nowhere cannot be closed");
             } else if let Some(known) = self.exports.known.borrow_mut().get_mut(&id) {
                 known.open = Open::Down(down.clone());

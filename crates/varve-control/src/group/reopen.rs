@@ -56,12 +56,17 @@ impl Control {
             let _turn = self.lock_group(*group).await;
             self.converge(*group).await;
         }
-        if groups.is_empty() {
-            return;
+        if !groups.is_empty() {
+            let _ = self.resume_doors().await;
         }
+    }
+
+    /// REOPEN1: requests of doors that wait reach what is served now.
+    pub(crate) async fn resume_doors(&self) -> Result<(), Failure> {
         for shard in &self.shards {
-            let _ = shard.resume_doors().await;
+            shard.resume_doors().await.map_err(failures::gone)?;
         }
+        Ok(())
     }
 
     /// Groups with a disk that failed, with a store or pool that takes no changes any more, or with a pool whose volumes lie

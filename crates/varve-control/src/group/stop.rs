@@ -11,10 +11,9 @@ use super::known_group::KnownGroup;
 use crate::backing::mappers::mapper_trouble;
 use crate::host::known_disk::KnownDisk;
 use crate::{Control, PROBE};
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::Moment;
@@ -110,16 +109,6 @@ impl Control {
         .await;
         let closed: Vec<Uuid> = closed.into_iter().flatten().collect();
         let _ = self.until(deadline, self.remember_left(&closed)).await;
-    }
-
-    /// `work`, unless it takes longer than until `deadline`.
-    pub(crate) async fn until<T>(&self, deadline: Moment, work: impl Future<Output = T>) -> Option<T> {
-        let clock = self.context.clock();
-        let left = deadline.since(clock.now());
-        match select(pin!(work), clock.sleep(left)).await {
-            Either::Left((done, _)) => Some(done),
-            Either::Right(_) => None,
-        }
     }
 
     /// Disks that are known and do not answer a small read until `deadline`.

@@ -11,7 +11,7 @@ use super::known_disk::KnownDisk;
 use crate::Control;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_api::{Cache, Code, Door, Failure};
+use varve_api::{Cache, Code, Failure};
 use varve_block::host::MediumExtent;
 use varve_format::Label;
 use varve_vg::disks::identity::{label_of, mark};
@@ -201,8 +201,7 @@ impl Control {
     pub(crate) async fn refuse_own_export(&self, path: &Path) -> Result<(), Failure> {
         let own: Vec<PathBuf> = {
             let exports = self.exports.known.borrow();
-            let files = exports.values().filter(|export| export.remembered.door == Door::Fuse);
-            files.map(|export| PathBuf::from(&export.remembered.address)).collect()
+            exports.values().filter_map(|export| export.address.as_ref()?.path.clone()).collect()
         };
         if own.is_empty() {
             return Ok(());

@@ -1,6 +1,5 @@
 //! The disks and paths of the host, and what the daemon remembers of them.
 
-pub(super) mod abandoned;
 pub(super) mod archive;
 pub(super) mod disks;
 pub(super) mod identity;
@@ -13,5 +12,6 @@ pub(super) mod lost_disks;
 pub(super) mod memory;
 pub(super) mod path_calls;
 pub(super) mod remembered;
+pub(super) mod resize;
 pub(super) mod spares;
 pub(super) mod stalled;

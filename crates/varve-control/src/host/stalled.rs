@@ -1,4 +1,8 @@
-//! Disks that do not answer: shown as such while it lasts.
+//! Disks that do not answer: shown as such while it lasts; and requests that outlive a panic: their futures are dropped, and the kernel
+//! carries them out all the same.
+//!
+//! Invariant ABANDONED1: a volume is taken into use, and extents of a released one are given to others, only when no request
+//! whose answer no task awaits any more is under way on the disks of its group.
 
 use super::limited::LIMIT;
 use crate::Control;
@@ -8,6 +12,7 @@ use futures_util::future::select;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, IoError};
 use varve_vg::CommitError;
@@ -21,7 +26,29 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) const STALLED: &str =
     "its requests wait and none is answered; its volumes go on when it answers again";
 
+/// How long a command waits for requests whose answers no task awaits.
+const ABANDONED_MAX: Duration = Duration::from_secs(5);
+/// How often it looks whether they have ended.
+const ABANDONED_LOOK: Duration = Duration::from_millis(5);
+
 impl Control {
+    /// Waits for requests under way on the group's disks whose answers no task awaits (ABANDONED1).
+    pub(crate) async fn await_abandoned(&self, group: Uuid) -> Result<(), Failure> {
+        let disks = self.with_group(group, |known| self.disk_files(known))?;
+        let clock = self.context.clock();
+        let deadline = clock.now().after(ABANDONED_MAX);
+        while let Some(disk) = disks.values().find(|disk| disk.has_abandoned()) {
+            if clock.now() >= deadline {
+                let path = disk.path().display();
+                let message = format!("requests from before the volume failed are still under way on {path}");
+                return Err(Failure::new(Code::VolumeUnusable, message)
+                    .help("the disk does not answer: varve pv list; then the same command again"));
+            }
+            clock.sleep(ABANDONED_LOOK).await;
+        }
+        Ok(())
+    }
+
     /// Does `work` again and again, until what it answers with is dropped.
     pub(crate) fn repeat(&self, work: impl AsyncFn(&Self) + 'static) -> oneshot::Sender<()> {
         let (sender, mut stopped) = oneshot::channel();

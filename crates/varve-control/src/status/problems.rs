@@ -257,13 +257,13 @@ impl Control {
                 (Open::Down(failure), _) | (_, Some(failure)) => {
                     (failure.message.clone(), failure.help.clone())
                 }
-                (Open::Fuse(door), None) if !door.is_serving() => {
-                    ("its file was unmounted".to_owned(), String::new())
-                }
-                _ if is_silent => {
-                    ("its folder does not answer".to_owned(), "look at that file system".to_owned())
-                }
-                _ => continue,
+                (Open::Serving(door), None) => match door.ended() {
+                    Some(ended) => (ended.problem.to_owned(), String::new()),
+                    None if is_silent => {
+                        ("its folder does not answer".to_owned(), "look at that file system".to_owned())
+                    }
+                    None => continue,
+                },
             };
             let message = format!("of {} at {} is down: {reason}", export.name, export.remembered.address);
             let told = (message, format!("{help} (it is tried again every 2 s)").trim_start().to_owned());

@@ -1,11 +1,14 @@
 //! Tests of what holds while volumes are served: doors, stores, sets of snapshots, gates, moves.
 
 use super::*;
+use crate::exports::fuse::FuseDoor;
 use crate::exports::known_export::{KnownExport, Open};
+use crate::host::path_calls::within;
 use crate::host::remembered::RememberedExport;
 use crate::simulation::remote::Imported;
 use futures_util::future::join3;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use varve_api::{Convert, PhysicalVolumeMove};
 use varve_block::{Device, Portal};
 use varve_export::fuse::{FuseCounters, FuseError};
@@ -273,6 +276,18 @@ impl FileDoor for BareFile {
 }
 
 #[test]
+fn a_door_does_not_wait_for_a_mount_that_does_not_answer() {
+    with_disks(1, "300M", async |control, _| {
+        let clock = control.context.clock();
+        let begun = clock.now();
+        let limit = Duration::from_secs(30);
+        assert_eq!(within(&control.context, limit, std::future::pending::<()>()).await, None, "DOORKIND2");
+        assert!(clock.now().since(begun) >= limit);
+        assert_eq!(within(&control.context, limit, async { 7 }).await, Some(7));
+    });
+}
+
+#[test]
 fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
     with_disks(1, "300M", async |control, disks| {
         make_linear(&control, "data/v", "4M").await;
@@ -283,15 +298,10 @@ fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
         let (id, volume, address) = ("e1".to_owned(), located.volume.id, "/file".to_owned());
         let (text, door) = ("data/v".to_owned(), varve_api::Door::Fuse);
         let remembered = RememberedExport { id, volume, name: text, door, address, read_only: false };
-        let open = Open::Fuse(Box::new(BareFile(Arc::clone(&place))));
-        let export = KnownExport {
-            remembered,
-            name: name("data/v"),
-            open,
-            file: None,
-            away: None,
-            is_recovering: true, // Else it is mounted anew: there is no such file.
-        };
+        let bare = Box::new(BareFile(Arc::clone(&place)));
+        let open = Open::Serving(Rc::new(FuseDoor::new(control.context.clone(), bare)));
+        let mut export = KnownExport::new(remembered, name("data/v"), None, open);
+        export.is_recovering = true; // Else it is mounted anew: there is no such file.
         control.exports.known.borrow_mut().insert("e1".into(), export);
         let (before, arena) = (file(), control.context.arena());
         before.write(0, arena.copy(&[7; 4096]), Durability::Volatile).await.expect("it is served");

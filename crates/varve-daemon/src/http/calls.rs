@@ -23,6 +23,7 @@ fn disks(interface: Interface) -> Interface {
         .on(async |control, RemoveDisk(request)| control.remove_disk(request).await)
         .on(async |control, ForgetDisk(request)| control.forget_disk(request).await)
         .on(async |control, ChangeDisk(request)| control.change_disk(request).await)
+        .on(async |control, ResizeDisk(request)| control.resize_disk(request).await)
         .on(async |control, ReplaceDisk(request)| control.replace_disk(request).await)
         .on(async |control, MoveDisk(request)| control.move_disk(request).await)
 }

@@ -69,9 +69,10 @@ impl MovableDisk {
         self.turn().await;
     }
 
-    /// Whether `extent` is reached on the disk itself.
+    /// Whether `extent` is reached on the disk itself, which may have grown since this was made.
     pub fn is_plain(&self, extent: Extent) -> bool {
-        !self.has_left.get() && plain(&self.runs.borrow(), extent) == [extent]
+        let is_inside = self.disk.borrow().shape().extent().contains(extent);
+        is_inside && !self.has_left.get() && plain(&self.runs.borrow(), extent) == [extent]
     }
 
     /// Nothing of the volume is left on the disk itself: no request, and no flush, goes there any more.

@@ -52,6 +52,11 @@ fn ring_of(size: u64) -> Option<Extent> {
     Some(ring)
 }
 
+/// Where the tail of a disk of which `size` bytes are managed is, if it has one.
+pub(crate) fn tail_of(size: u64) -> Option<Extent> {
+    ring_of(size).map(|ring| Extent::new(ring.offset, TAIL_SIZE))
+}
+
 /// How many extents of `extent_size` bytes a disk has beside its tail. One that has no room for an extent beside
 /// it has none.
 pub(crate) fn extents_beside(size: u64, data_offset: u64, extent_size: u64) -> u64 {

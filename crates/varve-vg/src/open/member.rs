@@ -150,6 +150,11 @@ impl Member {
         mended.unwrap_or_else(|error| self.lose_tail(error));
     }
 
+    /// Its tail is looked for anew when it is next needed.
+    pub(super) fn forget_tail(&mut self) {
+        self.tail = Lookup::Unknown;
+    }
+
     fn lose_tail(&mut self, error: IoError) {
         tracing::warn!(path = self.disk.path, %error, "the second copy of its metadata cannot be written");
         self.tail = Lookup::Lost;
@@ -206,9 +211,13 @@ impl Member {
     }
 
     pub(super) async fn relabel(&mut self, vg: Option<Uuid>, arena: &Arena) -> Result<(), IoError> {
+        self.write_label(Label { vg, ..self.label }, arena).await
+    }
+
+    /// Writes its label as the next one, durably; to the tail, too.
+    pub(super) async fn write_label(&mut self, label: Label, arena: &Arena) -> Result<(), IoError> {
         // Of copies with the highest generation, the one that was written first and is durable counts: `write_label`.
-        let generation = self.label.generation.saturating_add(1);
-        let label = Label { generation, vg, ..self.label };
+        let label = Label { generation: self.label.generation.saturating_add(1), ..label };
         assert_eq!(label.pv, self.pv, "a disk stays what it is");
         let device = self.disk.device.clone();
         write_label(&device, &label, arena).await?;

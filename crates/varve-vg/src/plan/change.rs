@@ -112,6 +112,13 @@ pub enum Change {
         /// Whether it is kept.
         is_spare: bool,
     },
+    /// Manage more or less of a disk.
+    ResizeDisk {
+        /// What its label says.
+        id: Uuid,
+        /// Bytes that are managed from now on; whole blocks of them are.
+        size: u64,
+    },
     /// Put members of arrays that lie on a disk on others. The new ones are empty, and other members than those that they replace.
     ReplaceMembers {
         /// What the label of that disk says; it may be missing.

@@ -1,11 +1,13 @@
 //! Plans that concern the group itself and its disks.
 
 use super::{Draft, NewDisk, PlanError};
-use crate::disks::tail::extents_beside;
+use crate::disks::tail::{TAIL_SIZE, extents_beside};
 use crate::model::{Group, LogicalVolume, PhysicalVolume, PvName, areas};
+use crate::size::format_size;
 use std::collections::BTreeMap;
 use uuid::Uuid;
-use varve_format::check_name;
+use varve_block::align_down;
+use varve_format::{BLOCK_SIZE, check_name};
 
 impl Draft<'_> {
     pub(super) fn rename_group(&mut self, to: String) -> Result<(), PlanError> {
@@ -64,6 +66,56 @@ impl Draft<'_> {
         assert!(!self.description.physical_volumes.is_empty(), "a group keeps a disk");
         self.step(format!("take {path} ({}) out of {group}", pv.name));
         Ok(())
+    }
+
+    /// A disk keeps every extent that something owns (PLAN2).
+    pub(super) fn resize_disk(&mut self, id: Uuid, size: u64) -> Result<(), PlanError> {
+        let group: String = self.group_name().into();
+        let Some(pv) = self.pv(id).cloned() else {
+            return Err(PlanError::DiskNotFound { group, disk: id.to_string() });
+        };
+        let path = self.check_disk(pv.name)?;
+        let (size, extent_size) = (align_down(size, BLOCK_SIZE), self.extent_size());
+        let beside = extents_beside(size, pv.data_offset, extent_size);
+        if beside == 0 {
+            return Err(PlanError::DiskTooSmall { path, size, extent_size });
+        }
+        let is_larger = size > pv.size;
+        // An older disk may be full to its end, without a tail.
+        let extents = if is_larger { beside.max(pv.extents) } else { beside };
+        if !is_larger {
+            self.check_disk_not_moving(pv.name)?;
+            self.check_no_step_to(pv.name)?;
+            self.check_disk_not_converting(pv.name)?;
+            self.check_beyond(&pv, extents, size)?;
+        }
+        let (before, after) = (format_size(pv.size), format_size(size));
+        let (count, text) = (extents.abs_diff(pv.extents), self.size_text(extents.abs_diff(pv.extents)));
+        let verb = if extents >= pv.extents { "gains" } else { "loses" };
+        self.step(format!(
+            "resize {path} ({}) from {before} to {after}: {group} {verb} {count} extents ({text})",
+            pv.name
+        ));
+        for own in self.description.physical_volumes.iter_mut().filter(|own| own.id == id) {
+            (own.size, own.extents) = (size, extents);
+        }
+        Ok(())
+    }
+
+    /// Refuses to take extents of a disk from the one at `extents` on away, if something owns one of them.
+    fn check_beyond(&self, pv: &PhysicalVolume, extents: u64, size: u64) -> Result<(), PlanError> {
+        let ends =
+            |lv: &LogicalVolume| areas(lv).filter(|area| area.pv == pv.name).map(|area| area.end()).max();
+        let volumes = self.description.logical_volumes.iter();
+        let beyond: Vec<String> =
+            volumes.clone().filter(|lv| ends(lv) > Some(extents)).map(|lv| self.full(&lv.name)).collect();
+        if beyond.is_empty() {
+            return Ok(());
+        }
+        let end = volumes.filter_map(ends).max().unwrap_or(extents);
+        let least = pv.data_offset + end * self.extent_size() + TAIL_SIZE;
+        assert!(end > extents && least > size, "PLAN2");
+        Err(PlanError::DiskEndInUse { path: pv.path.clone(), size, least, volumes: beyond })
     }
 
     pub(super) fn remove_missing(&mut self, with_volumes: bool) -> Result<(), PlanError> {

@@ -219,6 +219,18 @@ pub enum PlanError {
         /// Bytes of an extent.
         extent_size: u64,
     },
+    /// Volumes lie at the end of the disk.
+    #[error("{path} cannot be reduced to {}: {} lie behind that", format_size(*size), volumes.join(", "))]
+    DiskEndInUse {
+        /// The disk.
+        path: String,
+        /// Bytes that would be managed.
+        size: u64,
+        /// The fewest that can be.
+        least: u64,
+        /// `VG/LV` of the volumes.
+        volumes: Vec<String>,
+    },
     /// Volumes lie on the disk.
     #[error("{path} holds extents of {}", volumes.join(", "))]
     DiskBusy {
@@ -441,7 +453,7 @@ impl PlanError {
             Self::VolumeExists { .. } | Self::DiskExists { .. } => ErrorKind::Exists,
             Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
             Self::VolumeDegraded { .. } | Self::NotArray { .. } | Self::Moving { .. } => ErrorKind::Busy,
-            Self::Spare(_) | Self::Granted { .. } => ErrorKind::Busy,
+            Self::Spare(_) | Self::Granted { .. } | Self::DiskEndInUse { .. } => ErrorKind::Busy,
             Self::NotMoving { .. } | Self::NothingToMove { .. } | Self::JobNotFound { .. } => {
                 ErrorKind::NotFound
             }

@@ -105,6 +105,11 @@ impl PlanError {
             }
             Self::DiskBusy { .. } | Self::Moving { .. } | Self::NotMoving { .. } => self.help_move(),
             Self::NothingToMove { .. } | Self::NoPlace { .. } => self.help_move(),
+            Self::DiskEndInUse { path, least, .. } => {
+                format!(
+                    "`varve pv resize {path} --size {least}B` is the least; `varve pv move {path}` empties it"
+                )
+            }
             Self::LastDisk { group, .. } => format!("`varve vg remove {group}` gives up the group"),
             Self::NothingMissing { group } => format!("`varve vg show {group}` shows its disks"),
             Self::GroupIncomplete { group, .. } => {

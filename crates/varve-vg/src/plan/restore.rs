@@ -8,6 +8,7 @@
 
 use super::under_way::{drop_under_way, mark_words, work_words};
 use super::{Draft, PlanError};
+use crate::disks::tail::extents_beside;
 use crate::model::{Description, Group, Layout, LogicalVolume, PhysicalVolume, PvName, Segment, Store};
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -212,11 +213,23 @@ impl Draft<'_> {
             let Some(pv) = now.iter().find(|pv| pv.id == old.id) else {
                 return Err(format!("its disk {} ({}) is not in the group", old.path, old.id));
             };
-            if (pv.size, pv.data_offset) != (old.size, old.data_offset) {
-                return Err(format!("the disk {} has another size", pv.path));
+            if pv.data_offset != old.data_offset {
+                return Err(format!("the extents of the disk {} begin elsewhere", pv.path));
             }
-            let spare = pv.spare && backup.volumes_on(old.name).is_empty();
-            Ok(PhysicalVolume { name: old.name, extents: old.extents, spare, ..pv.clone() })
+            let areas = backup.owned_areas().filter(|area| area.pv == old.name);
+            let used = areas.map(|area| area.end()).max().unwrap_or(0);
+            let extents = match pv.size == old.size {
+                true => old.extents,
+                false => used.max(extents_beside(pv.size, pv.data_offset, self.extent_size())),
+            };
+            if pv.data_offset + backup.bytes(extents) > pv.size {
+                return Err(format!(
+                    "the disk {} was reduced since, and has not all that was on it",
+                    pv.path
+                ));
+            }
+            let spare = pv.spare && used == 0;
+            Ok(PhysicalVolume { name: old.name, extents, spare, ..pv.clone() })
         });
         let restored: Vec<_> = restored.collect::<Result<_, _>>()?;
         let names: HashSet<PvName> = restored.iter().map(|pv| pv.name).collect();

@@ -405,6 +405,9 @@ fn change_of_disks(kind: i32, name: String, number: u128, bytes: u64) -> Change 
             let volume = number.is_multiple_of(4).then_some(name);
             Change::ReplaceMembers { from: disk(small, 0).id, volume, id, disks: DiskChoice::default() }
         }
+        14 if number.is_multiple_of(7) => {
+            Change::ResizeDisk { id: disk(small, 0).id, size: bytes * 2 + 4097 }
+        }
         14 if number.is_multiple_of(5) => {
             Change::SetSpare { disk: disk(small, 0).id, is_spare: number.is_multiple_of(3) }
         }

@@ -24,6 +24,8 @@ const LOOKS: usize = 3;
 pub(crate) struct Blocks {
     /// Whether it is looked at.
     watched: AtomicBool,
+    /// Whether what is behind the end of the disk may be cut off meanwhile.
+    paused: AtomicBool,
     /// Changes that give space back.
     releases: Passage,
     /// The bytes that writes may take.
@@ -63,6 +65,20 @@ impl Blocks {
         self.watched.store(true, Ordering::Relaxed);
     }
 
+    /// The file is longer than the disk by so many bytes more, which may be cut off.
+    pub(super) fn allow_cut(&self, bytes: u64) {
+        if bytes > SLACK {
+            self.paused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The file ends where the disk does.
+    pub(super) fn forbid_cuts(&self) {
+        if self.paused.load(Ordering::Relaxed) {
+            self.paused.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// A change that may give space back begins.
     pub(crate) fn begin_release(&self) {
         self.releases.begin(1);
@@ -90,6 +106,10 @@ impl Blocks {
     /// Asks for the size and the space of the file, in bytes; the size, and how much of the space was taken away (BLOCKS1).
     pub(super) fn look(&self, ask: impl Fn() -> Result<(u64, u64), Errno>) -> Result<(u64, u64), Errno> {
         if !self.watched.load(Ordering::Relaxed) {
+            return ask().map(|(size, _)| (size, 0));
+        }
+        if self.paused.load(Ordering::Relaxed) {
+            *self.most.lock().unwrap_or_else(PoisonError::into_inner) = None;
             return ask().map(|(size, _)| (size, 0));
         }
         let mut least = u64::MAX;
@@ -144,6 +164,17 @@ mod tests {
         blocks.end_release();
         assert_eq!([look(&blocks, 1 << 20), look(&blocks, 2 << 20)], [0, 0], "this is the new measure");
         assert_eq!(look(&blocks, 1 << 20), 1 << 20, "BLOCKS1");
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_the_disk_may_be_cut_off() {
+        let blocks = Blocks::default();
+        blocks.watch();
+        assert_eq!(look(&blocks, 8 << 20), 0);
+        blocks.allow_cut(4 << 20);
+        assert_eq!(look(&blocks, 4 << 20), 0, "the rest may go");
+        blocks.forbid_cuts();
+        assert_eq!([look(&blocks, 4 << 20), look(&blocks, 2 << 20)], [0, 2 << 20], "BLOCKS1");
     }
 
     #[test]

@@ -10,22 +10,46 @@ impl DiskFile {
     /// their shape. Never shrinks.
     pub fn grow(&self, size: u64) -> Result<u64, OpenError> {
         self.refuse_shrunk()?;
-        let fail = |errno| open_error(&self.path, errno);
-        let present = match self.kind {
-            DiskKind::File => {
-                let length = self.file.metadata().map_err(|error| open_error_of(&self.path, error))?.len();
-                if length < size {
-                    rustix::fs::ftruncate(&self.file, size).map_err(fail)?;
-                }
-                length.max(size)
-            }
-            DiskKind::BlockDevice => sys::block_device_size(&self.file).map_err(fail)?,
-        };
+        let mut present = self.present_length()?;
+        if self.kind == DiskKind::File && present < size {
+            rustix::fs::ftruncate(&self.file, size).map_err(|errno| open_error(&self.path, errno))?;
+            present = size;
+        }
         if present < size {
             return Err(OpenError::TooSmall { path: self.path.clone(), size: present, size_min: size });
         }
         self.size.fetch_max(present, Ordering::Relaxed);
         Ok(self.size())
+    }
+
+    /// The disk ends after `bytes` from now on, however much longer its file or block device is: what is behind may be cut off, and is
+    /// none of the disk's. Devices made before keep their shape. May wait if the disk is to be longer than before.
+    pub fn end_at(&self, bytes: u64) -> Result<(), OpenError> {
+        self.refuse_shrunk()?;
+        let before = self.length();
+        if bytes <= before {
+            self.health.blocks.allow_cut(before - bytes);
+        } else {
+            let present = self.present_length()?;
+            if present < bytes {
+                return Err(OpenError::TooSmall { path: self.path.clone(), size: present, size_min: bytes });
+            }
+            self.health.blocks.allow_cut(present - bytes);
+        }
+        self.size.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn present_length(&self) -> Result<u64, OpenError> {
+        match self.kind {
+            DiskKind::File => {
+                let metadata = self.file.metadata().map_err(|error| open_error_of(&self.path, error))?;
+                Ok(metadata.len())
+            }
+            DiskKind::BlockDevice => {
+                sys::block_device_size(&self.file).map_err(|errno| open_error(&self.path, errno))
+            }
+        }
     }
 
     /// Gives a file the length of `bytes`, and makes that durable; what lies behind it is lost. A block device keeps its own.
@@ -50,6 +74,30 @@ impl DiskFile {
 #[cfg(test)]
 mod tests {
     use crate::{CacheMode, DiskFile, DiskOptions};
+    use varve_block::host::DiskState;
+
+    #[test]
+    fn what_lies_behind_the_end_of_a_disk_may_be_cut_off_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("disk");
+        std::fs::write(&path, vec![7; 4 << 20]).expect("written");
+        let disk = DiskFile::open(&path, DiskOptions::default()).expect("a file");
+        let cut = |bytes: u64| std::fs::File::options().write(true).open(&path)?.set_len(bytes);
+        let state_at = |bytes: u64| {
+            cut(bytes).expect("cut");
+            let _ = disk.check_length();
+            disk.state()
+        };
+        cut(6 << 20).expect("it grows");
+        disk.end_at(6 << 20).expect("there is as much");
+        assert!(disk.end_at(8 << 20).is_err(), "there is less");
+        disk.end_at(2 << 20).expect("there is more");
+        assert_eq!((disk.size(), disk.shape().size), (2 << 20, 2 << 20));
+        assert_eq!(state_at(3 << 20), DiskState::InUse);
+        assert_eq!(state_at(2 << 20), DiskState::InUse);
+        let shrunk = DiskState::Shrunk { expected: 2 << 20, found: 1 << 20 };
+        assert_eq!(state_at(1 << 20), shrunk, "HEALTH2");
+    }
 
     #[test]
     fn a_file_gets_the_length_that_it_is_given_and_keeps_what_it_held() {

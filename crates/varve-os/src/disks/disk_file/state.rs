@@ -173,6 +173,9 @@ impl DiskFile {
 
     fn compare_length(&self, found: Result<u64, Errno>) -> Result<(), IoError> {
         let expected = self.size.load(Ordering::Relaxed);
+        if found == Ok(expected) {
+            self.health.blocks.forbid_cuts();
+        }
         if let Ok(found) = found
             && found < expected
         {
