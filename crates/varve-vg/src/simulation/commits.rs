@@ -99,8 +99,8 @@ struct Run {
     lab: Lab,
     oracle: RefCell<Oracle>,
     random: RefCell<Random>,
-    /// An older state of one disk.
-    image: Option<(usize, DiskImage)>,
+    /// An older state of one disk, and the commits that were cut off then.
+    image: Option<(usize, DiskImage, Vec<Content>)>,
     habits: Habits,
     /// Whether disks fail in this boot.
     is_faulty: Cell<bool>,
@@ -193,9 +193,10 @@ impl Run {
     fn play_with_images(&mut self) {
         if self.chance(self.habits.images, 8) && self.image.is_none() {
             let number = self.random.borrow_mut().index(self.lab.disks.len());
-            self.image = Some((number, self.lab.disks[number].image()));
+            let cut_off = self.oracle.borrow().under_way.clone();
+            self.image = Some((number, self.lab.disks[number].image(), cut_off));
         } else if self.chance(self.habits.images, 8)
-            && let Some((number, image)) = self.image.take()
+            && let Some((number, image, cut_off)) = self.image.take()
         {
             let mut oracle = self.oracle.borrow_mut();
             let others = oracle.staying_holders().iter().any(|holder| *holder != number);
@@ -203,6 +204,8 @@ impl Run {
                 self.lab.disks[number].restore(&image);
                 oracle.holders.remove(&number);
                 oracle.stale.insert(number);
+                // A disk that was away since may hold one of these, and the image knows of nothing later that would speak against it.
+                oracle.under_way.extend(cut_off);
             }
         }
     }
