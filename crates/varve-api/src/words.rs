@@ -170,6 +170,8 @@ words! {
         PoolFull = "pool-full",
         /// A snapshot was dropped to make room.
         SnapshotDropped = "snapshot-dropped",
+        /// The file of an image, or of one below it, was cut short while it was in use.
+        ImageCutOff = "image-cut-off",
         /// The file of an image was deleted, and is kept only because it is open.
         ImageDeleted = "image-deleted",
         /// An export is not served.

@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::harness::World;
+use crate::image_volumes::qemu;
 use crate::replacing::wait_for_members;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -248,5 +249,51 @@ fn a_disk_file_of_which_a_block_is_left_can_be_given_up() {
     world.ok("pv remove d2 -y");
     assert_eq!(world.data("pv list").as_array().map(Vec::len), Some(0));
     assert!(std::fs::read(world.path("d1")).expect("it is there").iter().all(|byte| *byte == 0));
+    assert_eq!(world.stop(), Some(0));
+}
+
+#[test]
+fn a_file_below_an_image_that_is_cut_short_is_named_and_read_again_when_it_is_whole() {
+    let mut world = World::new();
+    world.start_with("--image-dir .");
+    world.ok("pv create d1 --size 64M");
+    world.ok("vg create data d1");
+    let (whole, kept) = (vec![7; 16 << 20], world.path("base"));
+    std::fs::write(&kept, &whole).expect("written");
+    qemu(&world, "qemu-img create -q -f qcow2 -b base -F raw top");
+    world.ok("lv create data/i --image top --format qcow2");
+    world.ok("export create data/i --nbd unix:i.sock");
+    let socket = world.path("i.sock");
+    let mut client = Client::new(&socket, "data/i");
+    assert_eq!(client.read(0, BLOCK), Ok(vec![7; BLOCK]));
+    cut(&kept, 1 << 20);
+    let end = Instant::now() + SOON;
+    while client.read(8 << 20, BLOCK).is_ok() {
+        assert!(Instant::now() < end, "what was cut off is read no more");
+    }
+    let told = |world: &World| {
+        let end = Instant::now() + SOON;
+        loop {
+            let checked = world.run("status --check");
+            let rows = checked.stdout.clone();
+            if rows.contains("cut short") {
+                assert_eq!(checked.exit, 7, "{rows}");
+                assert!(rows.contains("base") && rows.contains("data/i"), "{rows}");
+                return;
+            }
+            assert!(Instant::now() < end, "{rows}");
+        }
+    };
+    told(&world);
+    // A scan opens it anew, and does not take the rest for zeros.
+    world.run("pv scan");
+    assert!(client.read(8 << 20, BLOCK).is_err(), "READFILES1");
+    told(&world);
+    std::fs::write(&kept, &whole).expect("written");
+    world.ok("pv scan");
+    world.ok("status --check");
+    let mut client = Client::new(&socket, "data/i");
+    assert!(client.read_all() == whole, "it is read again");
+    drop(client);
     assert_eq!(world.stop(), Some(0));
 }

@@ -195,6 +195,7 @@ impl Control {
         let place = path.to_owned();
         let opened = self.at_path(path, move |files| files.open_image(&place, options)).await?;
         let opened = opened.map_err(|error| failures::open(&error))?;
+        self.watch.read_files.refuse_cut(&opened.disk)?;
         self.watch.read_files.add(&opened.disk);
         Ok((Layer { file: opened.disk, tail: opened.tail, format }, opened.modified_ns))
     }

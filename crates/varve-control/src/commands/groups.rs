@@ -260,7 +260,7 @@ impl Control {
             });
             let unlinked = open.and_then(KnownDisk::why_unlinked);
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
-            let failed = file.and_then(|(_, state, ..)| crate::group::reopen::why_failed(state));
+            let failed = file.and_then(|(_, state, ..)| crate::host::known_disk::why_failed(state));
             let (state, reason) = match (path, stale) {
                 (Some(_), _) if failed.is_some() => (PhysicalVolumeState::Failed, failed),
                 (Some(_), _) if file.is_some_and(|(_, _, is_stalled, ..)| is_stalled) => {

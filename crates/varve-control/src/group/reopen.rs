@@ -10,19 +10,20 @@ use super::known_group::KnownGroup;
 use super::locking::Answering;
 use crate::failures;
 use crate::host::known_disk::KnownDisk;
+use crate::status::looks;
 use crate::{Control, PROBE};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::host::DiskState;
-use varve_vg::size::format_size;
 use varve_volume::ShardHandle;
 
 impl Control {
     /// Releases everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
     /// that follows takes them into use again; then [`Control::lead_doors`].
     pub(crate) async fn reopen_failed(&self) -> Vec<Uuid> {
+        looks::count(self).await; // READFILES1: what was cut short is known before it is opened anew.
         let Answering { mut turns, commits, silent } = self.lock_answering().await;
         drop(commits); // What is set aside may wait for its store to grow (CHANGE2 of `change.rs`).
         let mut reopened = Vec::new();
@@ -170,31 +171,6 @@ impl Control {
                 }
                 self.disks.unopened.borrow_mut().insert(path.to_owned(), failure);
             }
-        }
-    }
-}
-
-/// Why a disk is out of use, if it is, and what brings it back.
-pub(crate) fn why_failed(state: DiskState) -> Option<String> {
-    match state {
-        DiskState::InUse => None,
-        DiskState::WritesLost => {
-            let reason = "a write or flush failed; it takes no writes until varve pv scan opens it anew";
-            Some(reason.to_owned())
-        }
-        DiskState::CutOff { lost } => {
-            let lost = format_size(lost);
-            Some(format!(
-                "another program has cut it short and made it longer again, and {lost} of what it held are lost; it is not used until \
-                 it has its content again and varve pv scan opens it anew"
-            ))
-        }
-        DiskState::Shrunk { expected, found } => {
-            let (expected, found) = (format_size(expected), format_size(found));
-            Some(format!(
-                "it was cut short: it had {expected} and has {found}; it is not used until it has its size again and varve \
-                 pv scan opens it anew"
-            ))
         }
     }
 }

@@ -9,10 +9,10 @@
 //!   array: it cannot know for itself that it is an older copy. Of metadata the group's text knows.
 
 use super::known_group::KnownGroup;
-use super::reopen::why_failed;
 use crate::Control;
 use crate::backing::images::what;
 use crate::host::disks::options;
+use crate::host::known_disk::why_failed;
 use crate::host::known_disk::{DepartedDisk, KnownDisk};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -438,7 +438,7 @@ fn create_hint(failure: Failure, path: &Path) -> Failure {
 /// A disk that no group counts on; `refused` says that its group cannot be used at all.
 fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume {
     let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
-    let failed = crate::group::reopen::why_failed(known.file.state());
+    let failed = crate::host::known_disk::why_failed(known.file.state());
     let unlinked = known.why_unlinked();
     let (state, reason) = match (&known.problem, known.label) {
         _ if failed.is_some() => (PhysicalVolumeState::Failed, failed),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Cache, PhysicalVolumeState};
-use varve_block::host::{DiskMark, DiskPlacement};
+use varve_block::host::{DiskMark, DiskPlacement, DiskState};
 use varve_format::Label;
+use varve_vg::size::format_size;
 use varve_volume::world::DiskRef;
 
 /// For how long none of the requests to a disk or a mapper is answered before that is a problem.
@@ -72,5 +73,30 @@ impl KnownDisk {
     /// Whether its requests wait, and none was answered lately.
     pub(crate) fn is_stalled(&self) -> bool {
         self.file.silence() >= SILENCE_MAX
+    }
+}
+
+/// Why a disk is out of use, if it is, and what brings it back.
+pub(crate) fn why_failed(state: DiskState) -> Option<String> {
+    match state {
+        DiskState::InUse => None,
+        DiskState::WritesLost => {
+            let reason = "a write or flush failed; it takes no writes until varve pv scan opens it anew";
+            Some(reason.to_owned())
+        }
+        DiskState::CutOff { lost } => {
+            let lost = format_size(lost);
+            Some(format!(
+                "another program has cut it short and made it longer again, and {lost} of what it held are lost; it is not used until \
+                 it has its content again and varve pv scan opens it anew"
+            ))
+        }
+        DiskState::Shrunk { expected, found } => {
+            let (expected, found) = (format_size(expected), format_size(found));
+            Some(format!(
+                "it was cut short: it had {expected} and has {found}; it is not used until it has its size again and varve \
+                 pv scan opens it anew"
+            ))
+        }
     }
 }

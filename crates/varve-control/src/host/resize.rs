@@ -6,7 +6,7 @@
 use crate::Control;
 use crate::failures;
 use crate::group::change::shown;
-use crate::group::reopen::why_failed;
+use crate::host::known_disk::why_failed;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;

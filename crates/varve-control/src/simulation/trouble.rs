@@ -96,9 +96,6 @@ impl History<'_> {
             Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Shrunk]),
             _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls, Fault::Shrunk]),
         };
-        // What is below an image is read through a file that no scan opens anew.
-        let is_below = super::host::image_over(&path).is_some();
-        let fault = if fault == Fault::Shrunk && is_below { Fault::Gone } else { fault };
         self.begin(Trouble::new(group, path, fault));
     }
 

@@ -7,6 +7,7 @@
 
 use crate::Control;
 use crate::exports::doors;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
@@ -66,9 +67,14 @@ async fn open_files(control: &Control) -> Vec<(PathBuf, Option<Uuid>, DiskRef)> 
     };
     let mut files: Vec<_> = control.disks.known.borrow().iter().map(own).collect();
     let deadline = control.context.clock().now().after(crate::PROBE);
+    let mut seen: BTreeSet<PathBuf> = files.iter().map(|(path, ..)| path.clone()).collect();
     for shard in &control.shards {
         if let Some(Ok(images)) = control.until(deadline, shard.image_files()).await {
-            files.extend(images.into_iter().map(|(id, file)| (file.path().to_owned(), Some(id), file)));
+            let images = images.into_iter().map(|(id, file)| (file.path().to_owned(), Some(id), file));
+            // Many images may be over one, which each of them has open; of these one that is out of use comes before others.
+            let (cut_off, whole): (Vec<_>, Vec<_>) = images.partition(|(.., file)| file.state().is_cut_off());
+            let new = cut_off.into_iter().chain(whole).filter(|(path, ..)| seen.insert(path.clone()));
+            files.extend(new);
         }
     }
     files

@@ -119,6 +119,11 @@ impl Control {
                 rows.add(ProblemKind::HostFull, (noun, &name), group.clone(), (message, help));
             }
             // Of a disk its state says so.
+            if let (Some(why), Some(_)) = (&trouble.why_cut_off, trouble.volume) {
+                let message = format!("has lost a part of {path}: {why}");
+                let help = format!("give {path} its content back, then varve pv scan");
+                rows.add(ProblemKind::ImageCutOff, (noun, &name), group.clone(), (message, help));
+            }
             if trouble.is_deleted && trouble.volume.is_some() {
                 let message = format!(
                     "is lost when the daemon ends: its file {path} was deleted, and is only kept open"

@@ -4,6 +4,7 @@
 //! Invariant WATCH1: what begins and what ends is reported once, also if nobody asks for it.
 
 use crate::backing::read_files::ReadFiles;
+use crate::host::known_disk::why_failed;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Failure, Problem};
 use varve_block::Moment;
-use varve_block::host::{DiskPlacement, FileLook};
+use varve_block::host::{DiskPlacement, DiskState, FileLook};
 use varve_volume::world::DiskRef;
 
 /// Longest that a failure for want of space counts after there is room again.
@@ -52,6 +53,7 @@ struct WatchedFile {
     /// Requests that had failed for other reasons when a person had it scanned last.
     errors_seen: u64,
     errors: u64,
+    state: DiskState,
 }
 
 impl WatchedFile {
@@ -70,6 +72,8 @@ pub(crate) struct FileTrouble {
     pub(crate) is_full: bool,
     /// Requests that failed since a person had it scanned.
     pub(crate) errors: u64,
+    /// Why it is out of use, if it is.
+    pub(crate) why_cut_off: Option<String>,
 }
 
 impl Watch {
@@ -123,10 +127,13 @@ impl Watch {
             is_deleted: file.look.placement == DiskPlacement::Deleted,
             is_full: file.is_full(now),
             errors: file.errors.saturating_sub(file.errors_seen),
+            why_cut_off: Some(file.state).filter(|state| state.is_cut_off()).and_then(why_failed),
         };
         let files = self.files.borrow();
-        let troubles = files.iter().map(trouble);
-        troubles.filter(|trouble| trouble.is_deleted || trouble.is_full || trouble.errors > 0).collect()
+        let is_one = |trouble: &FileTrouble| {
+            trouble.is_deleted || trouble.is_full || trouble.errors > 0 || trouble.why_cut_off.is_some()
+        };
+        files.iter().map(trouble).filter(is_one).collect()
     }
 
     /// Bytes of the file or block device at `path`, if these are more than `bytes`.
@@ -169,7 +176,10 @@ impl Watch {
         files.retain(|path, _| disks.iter().any(|(known, ..)| known == path));
         for (path, volume, disk) in disks {
             let (file, counted) = (files.entry(path.clone()).or_default(), disk.counters());
-            file.volume = *volume;
+            (file.volume, file.state) = (*volume, disk.state());
+            if let DiskState::Shrunk { expected, .. } = file.state {
+                self.read_files.note_cut(disk, expected);
+            }
             if counted.no_space != file.no_space.0 {
                 let has_failed = counted.no_space > file.no_space.0;
                 file.no_space = (counted.no_space, has_failed.then_some(now));

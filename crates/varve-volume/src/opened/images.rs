@@ -162,13 +162,14 @@ async fn open_to_write(host: &Host, image: &Image) -> Result<OpenImage, Failure>
         None => None,
     };
     let (file, work) = (Arc::clone(&image.top.file), Tracker::default());
+    let below = image.below.iter().map(|layer| Arc::clone(&layer.file)).collect();
     if image.top.format == ImageFormat::Raw {
         flush(host, &file).await?; // IMAGE3
-        return Ok(OpenImage { device: host.disk(&file), image: None, lower, file, work });
+        return Ok(OpenImage { device: host.disk(&file), image: None, below, lower, file, work });
     }
     let image = Rc::new(image.to_write(host, lower.as_deref()).await?);
     let device = Device::new(ImageDevice::new(Rc::clone(&image)));
-    Ok(OpenImage { device, image: Some(image), lower, file, work })
+    Ok(OpenImage { device, image: Some(image), below, lower, file, work })
 }
 
 /// Makes durable what a killed daemon may have written (IMAGE3).

@@ -25,6 +25,8 @@ pub(crate) struct OpenImage {
     /// None of a raw image.
     pub(crate) image: Option<Rc<qcow2::Image>>,
     pub(crate) device: Device,
+    /// The files of the images below that are only read.
+    pub(crate) below: Vec<DiskRef>,
     /// The image directly below, if that is written too.
     pub(crate) lower: Option<Box<OpenImage>>,
     /// Work on the image past its volume.
@@ -32,8 +34,14 @@ pub(crate) struct OpenImage {
 }
 
 impl OpenImage {
+    /// Its file, and those below that are only read.
+    fn own_files(&self) -> impl Iterator<Item = &DiskRef> {
+        std::iter::once(&self.file).chain(&self.below)
+    }
+
     fn failure(&self) -> Option<IoError> {
-        let lost = (self.file.state() != DiskState::InUse).then_some(IoError::Medium);
+        let is_lost = self.own_files().any(|file| file.state() != DiskState::InUse);
+        let lost = is_lost.then_some(IoError::Medium);
         let own = self.image.as_ref().and_then(|image| image.failure()).or(lost);
         own.or_else(|| self.lower.as_ref().and_then(|lower| lower.failure()))
     }
@@ -68,13 +76,14 @@ impl Images {
         self.open.borrow().get(&id)?.failure()
     }
 
-    /// The files of all open images, with the volumes that lie in them.
+    /// The files of all open images and of those below, with the volumes that lie in them: that of the volume's own image comes first.
     pub(crate) fn files(&self) -> Vec<(Uuid, DiskRef)> {
         let open = self.open.borrow();
         let mut files = Vec::new();
         for (volume, image) in &*open {
             let layers = std::iter::successors(Some(image), |image| image.lower.as_deref());
-            files.extend(layers.map(|image| (*volume, DiskRef::clone(&image.file))));
+            let own = layers.flat_map(OpenImage::own_files);
+            files.extend(own.map(|file| (*volume, DiskRef::clone(file))));
         }
         files
     }
