@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::harness::World;
 use crate::image_volumes::qemu;
 use crate::replacing::wait_for_members;
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -253,47 +254,52 @@ fn a_disk_file_of_which_a_block_is_left_can_be_given_up() {
 }
 
 #[test]
-fn a_file_below_an_image_that_is_cut_short_is_named_and_read_again_when_it_is_whole() {
+fn a_file_below_volumes_that_is_cut_short_is_named_and_read_again_when_it_is_whole() {
     let mut world = World::new();
     world.start_with("--image-dir .");
-    world.ok("pv create d1 --size 64M");
+    world.ok("pv create d1 --size 200M");
     world.ok("vg create data d1");
-    let (whole, kept) = (vec![7; 16 << 20], world.path("base"));
-    std::fs::write(&kept, &whole).expect("written");
+    let (whole, base) = (vec![7; 16 << 20], world.path("base"));
+    std::fs::write(&base, &whole).expect("written");
+    let date = std::fs::metadata(&base).and_then(|known| known.modified()).expect("dated");
     qemu(&world, "qemu-img create -q -f qcow2 -b base -F raw top");
     world.ok("lv create data/i --image top --format qcow2");
-    world.ok("export create data/i --nbd unix:i.sock");
-    let socket = world.path("i.sock");
-    let mut client = Client::new(&socket, "data/i");
-    assert_eq!(client.read(0, BLOCK), Ok(vec![7; BLOCK]));
-    cut(&kept, 1 << 20);
-    let end = Instant::now() + SOON;
-    while client.read(8 << 20, BLOCK).is_ok() {
-        assert!(Instant::now() < end, "what was cut off is read no more");
-    }
-    let told = |world: &World| {
+    world.ok("pool create data/p --size 64M");
+    world.ok("lv create data/t --pool p --image base --format raw");
+    for volume in ["i", "t"] {
+        world.ok(&format!("export create data/{volume} --nbd unix:{volume}.sock"));
+        let client = || Client::new(&world.path(&format!("{volume}.sock")), &format!("data/{volume}"));
+        let mut reader = client();
+        assert_eq!(reader.read(0, BLOCK), Ok(vec![7; BLOCK]));
+        cut(&base, 1 << 20);
         let end = Instant::now() + SOON;
-        loop {
-            let checked = world.run("status --check");
-            let rows = checked.stdout.clone();
-            if rows.contains("cut short") {
-                assert_eq!(checked.exit, 7, "{rows}");
-                assert!(rows.contains("base") && rows.contains("data/i"), "{rows}");
-                return;
-            }
-            assert!(Instant::now() < end, "{rows}");
+        while reader.read(8 << 20, BLOCK).is_ok() {
+            assert!(Instant::now() < end, "{volume}: what was cut off is read no more");
         }
-    };
-    told(&world);
-    // A scan opens it anew, and does not take the rest for zeros.
-    world.run("pv scan");
-    assert!(client.read(8 << 20, BLOCK).is_err(), "READFILES1");
-    told(&world);
-    std::fs::write(&kept, &whole).expect("written");
-    world.ok("pv scan");
-    world.ok("status --check");
-    let mut client = Client::new(&socket, "data/i");
-    assert!(client.read_all() == whole, "it is read again");
-    drop(client);
+        wait_until_named(&world, "base", &format!("data/{volume}"));
+        // A scan opens it anew, and does not take the rest for zeros.
+        world.run("pv scan");
+        assert!(reader.read(8 << 20, BLOCK).is_err(), "READFILES1: {volume}");
+        wait_until_named(&world, "base", &format!("data/{volume}"));
+        let mut back = std::fs::File::options().write(true).open(&base).expect("there");
+        back.write_all(&whole).and_then(|()| back.set_modified(date)).expect("as it was");
+        world.ok("pv scan");
+        world.ok("status --check");
+        assert!(client().read_all() == whole, "{volume}: it is read again");
+    }
     assert_eq!(world.stop(), Some(0));
+}
+
+/// Until the status says that a file was cut short, and that a volume suffers from it.
+fn wait_until_named(world: &World, file: &str, volume: &str) {
+    let end = Instant::now() + SOON;
+    loop {
+        let checked = world.run("status --check");
+        let rows = &checked.stdout;
+        if rows.contains("cut short") && rows.contains(file) && rows.contains(volume) {
+            assert_eq!(checked.exit, 7, "{rows}");
+            return;
+        }
+        assert!(Instant::now() < end, "{rows}");
+    }
 }

@@ -109,7 +109,11 @@ impl Control {
         for trouble in self.watch.file_troubles(self.context.clock().now()) {
             let path = trouble.path.display().to_string();
             let (noun, name, group) = match trouble.volume {
-                Some(volume) => ("lv", self.subject(volume), group_in(&self.subject(volume))),
+                Some(volume) => {
+                    let is_pool = self.entry_of(volume).is_ok_and(|(_, entry)| entry.is_pool());
+                    let noun = if is_pool { "pool" } else { "lv" };
+                    (noun, self.subject(volume), group_in(&self.subject(volume)))
+                }
                 None => ("pv", path.clone(), self.group_of(&trouble.path)),
             };
             if trouble.is_full {

@@ -79,9 +79,15 @@ impl ShardHandle {
         self.run(async move |here: ShardContext| retire::activate(&here, &spec).await)
     }
 
-    /// The files of images in which volumes lie, with these.
+    /// The files of images in which volumes lie, with these, and of images that are origins in pools, with these.
     pub fn image_files(&self) -> Answer<Vec<(Uuid, DiskRef)>> {
-        self.run(async move |here: ShardContext| here.images.files())
+        self.run(async move |here: ShardContext| {
+            let mut files = here.images.files();
+            for (pool, open) in &*here.state().pools.borrow() {
+                files.extend(open.origin_files().into_iter().map(|file| (*pool, file)));
+            }
+            files
+        })
     }
 
     /// Leads the doors whose requests wait to volumes that were opened anew.

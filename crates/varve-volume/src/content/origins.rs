@@ -203,7 +203,7 @@ pub(crate) async fn reach(context: &ShardContext, below: &Below, origin: &Origin
 /// Attaches `origin` to all volumes of a pool that are backed by it, and serves them.
 pub async fn attach(context: &ShardContext, pool: Uuid, origin: Origin, below: Below) -> Result<(), Failure> {
     let device = reach(context, &below, &origin).await?;
-    attach_device(context, pool, origin, &device).await
+    attach_device(context, pool, origin, (&below, &device)).await
 }
 
 /// The same where the origin was reached already.
@@ -211,9 +211,12 @@ pub(crate) async fn attach_device(
     context: &ShardContext,
     pool: Uuid,
     origin: Origin,
-    device: &Device,
+    (below, device): (&Below, &Device),
 ) -> Result<(), Failure> {
     let open = pool_serving::pool(context, pool)?;
+    if let Below::Image(image) = below {
+        open.note_image(&origin, image);
+    }
     open.pool.attach_origin(&origin, device).map_err(|error| failures::pool("its origin", &error))?;
     for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
         serve(&open, context, volume.id).await?;

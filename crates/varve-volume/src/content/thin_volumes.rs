@@ -47,13 +47,18 @@ pub async fn create(
     let open = pool(context, spec.node.id)?;
     let over = match over {
         // Before there is a volume that needs it.
-        Some((origin, below)) => Some((origin, origins::reach(context, &below, &origin).await?)),
+        Some((origin, below)) => {
+            let device = origins::reach(context, &below, &origin).await?;
+            Some((origin, below, device))
+        }
         None => None,
     };
-    let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
+    let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, ..)| *origin) };
     let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
     match over {
-        Some((origin, device)) => origins::attach_device(context, spec.node.id, origin, &device).await,
+        Some((origin, below, device)) => {
+            origins::attach_device(context, spec.node.id, origin, (&below, &device)).await
+        }
         None => enter(&open, context, number).await,
     }
 }

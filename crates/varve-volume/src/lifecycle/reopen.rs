@@ -11,7 +11,7 @@ use varve_block::{Device, IoError, Suspended};
 /// Whether a volume or pool takes no changes since one failed.
 pub fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
     match context.pool(volume) {
-        Some(open) => open.failure().is_some(),
+        Some(open) => open.failure().is_some() || open.has_lost_image(None),
         None => context.stack(volume).is_some_and(|stack| stack.failure().is_some()),
     }
 }
@@ -71,7 +71,10 @@ impl VolumeStack {
     /// Why the volume takes no changes any more, if one of its stores or its pool has failed.
     pub(crate) fn failure(&self) -> Option<IoError> {
         match &self.thin {
-            Some(thin) => thin.open.failure(),
+            Some(thin) => {
+                let lost = thin.open.has_lost_image(Some(thin.number)).then_some(IoError::Medium);
+                thin.open.failure().or(lost)
+            }
             None => {
                 let of_stores = self.stores.borrow().iter().find_map(|open| open.store.last_failure());
                 of_stores.or_else(|| self.host.images.failure(self.id()))

@@ -9,20 +9,23 @@ use crate::content::pool_error::store_error;
 use crate::doors::gate::Gate;
 use crate::failures;
 use crate::host::Host;
+use crate::layers::Image;
 use crate::lifecycle::background::{Background, BatchEnd};
 use crate::lifecycle::health::Health;
 use crate::lifecycle::placement::Placement;
 use crate::spec::{Accepts, ActivationSpec, Disks};
+use crate::world::DiskRef;
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
+use varve_block::host::DiskState;
 use varve_block::{IoError, TrackerGuard};
 use varve_target::array::ArrayStatus;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
+use varve_target::thin::{Backing, Origin, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{StorePolicy, WhenFull};
 use varve_vg::table::Table;
 
@@ -46,6 +49,8 @@ pub struct OpenPool {
     pub(crate) placement: RefCell<Placement>,
     /// Whether something in it has panicked.
     pub(crate) health: Health,
+    /// The files of images that are origins in it.
+    origin_files: RefCell<Vec<(Backing, DiskRef)>>,
     growth: Rc<Growth<Pool>>,
     host: Host,
     background: Background,
@@ -107,6 +112,7 @@ impl OpenPool {
             gate: place.0,
             placement: RefCell::new(place.1),
             health: health.clone(),
+            origin_files: RefCell::default(),
             growth,
             host: host.clone(),
             background: Background::new(host, health),
@@ -143,6 +149,28 @@ impl OpenPool {
     /// Why it takes no changes any more, if a commit has failed.
     pub(crate) fn failure(&self) -> Option<IoError> {
         self.pool.last_failure()
+    }
+
+    /// An image is an origin in it.
+    pub(crate) fn note_image(&self, origin: &Origin, image: &Image) {
+        let layers = std::iter::once(&image.top).chain(&image.below);
+        let files = layers.map(|layer| (origin.backing, DiskRef::clone(&layer.file)));
+        let mut known = self.origin_files.borrow_mut();
+        known.retain(|(backing, _)| *backing != origin.backing); // It may have been opened anew.
+        known.extend(files);
+    }
+
+    /// The files of images that are origins in it.
+    pub(crate) fn origin_files(&self) -> Vec<DiskRef> {
+        self.origin_files.borrow().iter().map(|(_, file)| DiskRef::clone(file)).collect()
+    }
+
+    /// Whether an image is out of use over which something lies: the volume with this number, or anything.
+    pub(crate) fn has_lost_image(&self, number: Option<u64>) -> bool {
+        let own = |number: u64| self.pool.info(number)?.origin.map(|origin| origin.backing);
+        let is_its = |backing: Backing| number.is_none_or(|number| own(number) == Some(backing));
+        let files = self.origin_files.borrow();
+        files.iter().any(|(backing, file)| file.state() != DiskState::InUse && is_its(*backing))
     }
 
     /// What it is like now.
