@@ -165,7 +165,7 @@ impl OpenPool {
         self.origin_files.borrow().iter().map(|(_, file)| DiskRef::clone(file)).collect()
     }
 
-    /// Whether an image is out of use over which something lies: the volume with this number, or anything.
+    /// Whether an image is out of use that is the origin of the volume with this number, or of any.
     pub(crate) fn has_lost_image(&self, number: Option<u64>) -> bool {
         let own = |number: u64| self.pool.info(number)?.origin.map(|origin| origin.backing);
         let is_its = |backing: Backing| number.is_none_or(|number| own(number) == Some(backing));
