@@ -3,6 +3,7 @@
 use crate::own_exports::find_own;
 use crate::real_disk::RealDisk;
 use crate::{archive, file_link, state};
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -234,6 +235,10 @@ impl World for RealWorld {
     fn device(&self, disk: &DiskRef) -> Device {
         let disk = Arc::clone(disk).into_any().downcast::<DiskFile>();
         self.context.disk(&disk.expect("every disk of this world is a file"))
+    }
+
+    fn disk_of(&self, opening: Arc<dyn Any + Send + Sync>) -> DiskRef {
+        RealDisk::on(opening.downcast::<DiskFile>().expect("every disk of this world is a file"))
     }
 
     fn portal(&self, device: &Device) -> Portal {

@@ -98,6 +98,10 @@ impl World for TestWorld {
         self.1.device(&self.0)
     }
 
+    fn disk_of(&self, opening: Arc<dyn Any + Send + Sync>) -> DiskRef {
+        opening.downcast::<TestDisk>().expect("a disk of this world")
+    }
+
     fn portal(&self, _: &Device) -> Portal {
         unreachable!("there is no other shard")
     }

@@ -223,6 +223,8 @@ pub trait World {
     fn new_id(&self) -> Uuid;
     /// A device on a disk that this world opened, with the shape that the disk has now.
     fn device(&self, disk: &DiskRef) -> Device;
+    /// The disk of which `opening` is what [`OpenDisk::into_any`] gave.
+    fn disk_of(&self, opening: Arc<dyn Any + Send + Sync>) -> DiskRef;
     /// The way from any thread to a device of this shard.
     fn portal(&self, device: &Device) -> Portal;
     /// A device that lives on another shard.

@@ -699,6 +699,10 @@ impl World for SimShard {
         Device::new(Watched { device, shape, file })
     }
 
+    fn disk_of(&self, opening: Arc<dyn Any + Send + Sync>) -> DiskRef {
+        opening.downcast::<SimOpenDisk>().expect("a disk of this world")
+    }
+
     fn portal(&self, device: &Device) -> Portal {
         portal_of(device, &self.spawner())
     }

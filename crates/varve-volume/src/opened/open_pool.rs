@@ -9,15 +9,17 @@ use crate::content::pool_error::store_error;
 use crate::doors::gate::Gate;
 use crate::failures;
 use crate::host::Host;
-use crate::layers::Image;
+use crate::layers::{Image, Layer};
 use crate::lifecycle::background::{Background, BatchEnd};
 use crate::lifecycle::health::Health;
 use crate::lifecycle::placement::Placement;
 use crate::spec::{Accepts, ActivationSpec, Disks};
 use crate::world::DiskRef;
 use futures_util::future::LocalBoxFuture;
+use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
@@ -49,8 +51,8 @@ pub struct OpenPool {
     pub(crate) placement: RefCell<Placement>,
     /// Whether something in it has panicked.
     pub(crate) health: Health,
-    /// The files of images that are origins in it.
-    origin_files: RefCell<Vec<(Backing, DiskRef)>>,
+    /// The files of images that are origins in it, as long as it reads them.
+    origin_files: RefCell<Vec<(Backing, Weak<dyn Any + Send + Sync>)>>,
     growth: Rc<Growth<Pool>>,
     host: Host,
     background: Background,
@@ -154,15 +156,17 @@ impl OpenPool {
     /// An image is an origin in it.
     pub(crate) fn note_image(&self, origin: &Origin, image: &Image) {
         let layers = std::iter::once(&image.top).chain(&image.below);
-        let files = layers.map(|layer| (origin.backing, DiskRef::clone(&layer.file)));
+        let opening = |layer: &Layer| Arc::downgrade(&Arc::clone(&layer.file).into_any());
+        let files = layers.map(|layer| (origin.backing, opening(layer)));
         let mut known = self.origin_files.borrow_mut();
-        known.retain(|(backing, _)| *backing != origin.backing); // It may have been opened anew.
+        known.retain(|(_, file)| file.strong_count() > 0);
         known.extend(files);
     }
 
     /// The files of images that are origins in it.
     pub(crate) fn origin_files(&self) -> Vec<DiskRef> {
-        self.origin_files.borrow().iter().map(|(_, file)| DiskRef::clone(file)).collect()
+        let files = self.origin_files.borrow();
+        files.iter().filter_map(|(_, file)| Some(self.host.world.disk_of(file.upgrade()?))).collect()
     }
 
     /// Whether an image is out of use that is the origin of the volume with this number, or of any.
@@ -170,7 +174,8 @@ impl OpenPool {
         let own = |number: u64| self.pool.info(number)?.origin.map(|origin| origin.backing);
         let is_its = |backing: Backing| number.is_none_or(|number| own(number) == Some(backing));
         let files = self.origin_files.borrow();
-        files.iter().any(|(backing, file)| file.state() != DiskState::InUse && is_its(*backing))
+        let is_lost = |opening| self.host.world.disk_of(opening).state() != DiskState::InUse;
+        files.iter().any(|(backing, file)| file.upgrade().is_some_and(is_lost) && is_its(*backing))
     }
 
     /// What it is like now.
