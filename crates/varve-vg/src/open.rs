@@ -323,7 +323,6 @@ impl OpenGroup {
         self.finish_writes(results)
     }
 
-    /// Brings the tails of the disks that the group counts on to its version.
     /// Clears what a crash has left of versions that do not count (OPEN4).
     async fn clear_torn(&mut self) -> Result<(), CommitError> {
         let arena = &self.arena;

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::host::{
@@ -63,6 +63,14 @@ pub trait OpenDisk: Send + Sync {
 
 /// A disk that is open.
 pub type DiskRef = Arc<dyn OpenDisk>;
+
+/// An opening of a disk, as long as a device is made of it or is to be.
+pub type Opening = Weak<dyn Any + Send + Sync>;
+
+/// The opening that `disk` is.
+pub fn opening_of(disk: &DiskRef) -> Opening {
+    Arc::downgrade(&Arc::clone(disk).into_any())
+}
 
 /// Whether both are one opening of a disk.
 pub fn is_same_disk(one: &DiskRef, other: &DiskRef) -> bool {

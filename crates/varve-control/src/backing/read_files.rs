@@ -4,18 +4,13 @@
 //! Invariant READFILES1: a file that was found cut short while it was read is not read as an image before it is as long as it was, as long
 //! as the daemon lives: what lay beyond its end would read as zeros.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
 use varve_api::{Code, Failure};
 use varve_block::host::MediumExtent;
 use varve_vg::size::format_size;
-use varve_volume::world::DiskRef;
-
-/// An opening of a file, as long as a device is made of it or is to be.
-type Opening = Weak<dyn Any + Send + Sync>;
+use varve_volume::world::{DiskRef, Opening, opening_of};
 
 /// Files that are open to be read as images, or as parts of them.
 #[derive(Default)]
@@ -30,7 +25,7 @@ impl ReadFiles {
     pub(crate) fn add(&self, file: &DiskRef) {
         let mut known = self.open.borrow_mut();
         known.retain(|(_, opening)| opening.strong_count() > 0);
-        known.push((file.medium(), Arc::downgrade(&Arc::clone(file).into_any())));
+        known.push((file.medium(), opening_of(file)));
     }
 
     /// How often bytes of `file` are open to be read, itself included.

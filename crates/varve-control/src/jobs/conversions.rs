@@ -31,10 +31,8 @@ use crate::find::{LocatedVolume, volume_name};
 use crate::group::change::shown;
 use crate::group::known_group::KnownGroup;
 use std::collections::BTreeSet;
-use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Convert, Failure, Job};
-use varve_block::MIB;
 use varve_vg::Change;
 use varve_vg::model::{Conversion, ConvertedPart, PvName};
 use varve_vg::plan::{ConversionStep, Numbered};
@@ -42,9 +40,6 @@ use varve_vg::size::{format_size, parse_size};
 use varve_vg::table::part_table;
 use varve_volume::ShardHandle;
 use varve_volume::copies::conversions::Part;
-
-/// Bytes that are copied between two looks at whether to go on.
-const BATCH: u64 = 8 * MIB;
 
 /// What a cancelled conversion leaves.
 const ENDED: &str = "the conversion has ended; the volume is as it was";
@@ -236,20 +231,11 @@ impl Control {
         let begun = home.volume(volume).begin_conversion(parts, disks);
         begun.await.map_err(failures::gone)?.map_err(stop)?;
         self.jobs.list.say_trouble(job.id, None);
-        let mut left = total;
-        while left > 0 {
-            self.check_wanted(job, ENDED)?;
+        let copy = async |batch| {
             self.check_disks_here(group, job, &targets)?;
-            let began = self.context.clock().now();
-            let batch = entry.rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
-            left = self.copy_batch(&home, volume, batch).await.map_err(|stop| on_disks(stop, &paths))?;
-            job.progress.report_done(total - left);
-            if let Some(rate) = entry.rate {
-                let end = began.after(Duration::from_secs_f64(batch as f64 / rate as f64));
-                self.hold_back(end, || self.check_wanted(job, ENDED).is_ok()).await;
-            }
-        }
-        Ok(())
+            self.copy_batch(&home, volume, batch).await.map_err(|stop| on_disks(stop, &paths))
+        };
+        self.copy_at_rate(job, (total, entry.rate), ENDED, copy).await
     }
 
     async fn copy_batch(&self, home: &ShardHandle, volume: Uuid, bytes: u64) -> Result<u64, Stop> {

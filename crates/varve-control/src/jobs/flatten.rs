@@ -9,7 +9,7 @@
 use super::image_jobs::{OVER_NOTHING, image_plan};
 use super::records::{Outlook, RecordedJob};
 use super::registry::{FLATTEN, SHORT, Started};
-use super::runner::{Stop, Work, unless_usable};
+use super::runner::{Stop, Unusable, Work, unless_usable};
 use crate::Control;
 use crate::failures;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use varve_volume::copies::image_jobs::ImageWork;
 
 /// The work of a job, where its pool lives.
 struct Flattening {
-    home: Result<ShardHandle, Failure>,
+    home: ShardHandle,
     pool: Uuid,
     number: u64,
 }
@@ -33,8 +33,7 @@ impl Work for Flattening {
     const DONE: Option<&'static str> = Some(OVER_NOTHING);
 
     async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
-        let home = self.home.as_ref().map_err(|failure| Stop::PutOff(failure.clone()))?;
-        let work = home.pool(self.pool).flatten(self.number, Arc::clone(&job.progress));
+        let work = self.home.pool(self.pool).flatten(self.number, Arc::clone(&job.progress));
         let done = work.await.map_err(failures::gone).and_then(|done| done);
         done.map_err(unless_usable)?; // FLATTENJOB2
         control.look_again(self.pool).await;
@@ -77,7 +76,7 @@ impl Control {
         let started = self.start_job(located.group, &subject, &[volume], work).await?;
         let id = started.id;
         self.event(&subject, "a copy of its origin begins");
-        self.spawn_work(started, Flattening { home: Ok(located.home.clone()), pool, number });
+        self.spawn_work(started, Flattening { home: located.home.clone(), pool, number });
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }
@@ -117,11 +116,10 @@ impl Control {
         let first = job.first();
         let JobWork::Flatten { volume, pool, number } = first.work else { return };
         let started = self.register_job(job.id, FLATTEN, &first.subject, "bytes", &[volume], first.started.0);
-        let unusable = || {
-            let message = format!("{} cannot be used", first.subject);
-            Failure::new(Code::VolumeUnusable, message).help("bring its disks back, then varve pv scan PATH")
-        };
-        let home = self.home_of(volume).ok_or_else(unusable);
-        self.spawn_work(started, Flattening { home, pool, number });
+        if let Some(home) = self.home_of(volume) {
+            return self.spawn_work(started, Flattening { home, pool, number });
+        }
+        let failure = Failure::new(Code::VolumeUnusable, format!("{} cannot be used", first.subject));
+        self.spawn_work(started, Unusable(failure.help("bring its disks back, then varve pv scan PATH")));
     }
 }

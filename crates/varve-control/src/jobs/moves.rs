@@ -24,7 +24,6 @@ use crate::Control;
 use crate::failures;
 use crate::group::change::shown;
 use crate::group::known_group::KnownGroup;
-use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, PhysicalVolumeMove};
 use varve_block::{Extent, MIB};
@@ -37,8 +36,6 @@ use varve_volume::copies::movable::MovingRun;
 
 /// Bytes that are moved by one step.
 const STEP: u64 = 256 * MIB;
-/// Bytes that are copied between two looks at whether to go on.
-const BATCH: u64 = 8 * MIB;
 
 /// What a cancelled move leaves.
 const ENDED: &str = "the move has ended; what has moved stays where it is";
@@ -247,23 +244,14 @@ impl Control {
         let run = run.ok_or_else(missing)?;
         let begun = step.home.begin_move(run);
         begun.await.map_err(failures::gone)??;
-        let (volume, mut left, done) = (step.volume, step.bytes, job.progress.done());
-        while left > 0 {
-            self.check_wanted(job, ENDED)?;
-            let began = self.context.clock().now();
-            let batch = rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
-            let copied = step.home.volume(volume).copy_move(from, batch);
-            left = copied.await.map_err(failures::gone)?.map_err(|failure| match failure.code {
+        let copy = async |batch| {
+            let copied = step.home.volume(step.volume).copy_move(from, batch);
+            copied.await.map_err(failures::gone)?.map_err(|failure| match failure.code {
                 Code::VolumeUnusable => Stop::Wait(failure),
                 _ => self.failed_step(group, step, failure),
-            })?;
-            job.progress.report_done(done + step.bytes - left);
-            if let Some(rate) = rate {
-                let takes = Duration::from_secs_f64(batch as f64 / rate as f64);
-                self.hold_back(began.after(takes), || self.check_wanted(job, ENDED).is_ok()).await;
-            }
-        }
-        Ok(())
+            })
+        };
+        self.copy_at_rate(job, (step.bytes, rate), ENDED, copy).await
     }
 
     /// A disk has failed: the old place of the step counts.

@@ -11,7 +11,7 @@
 
 use super::records::RecordedJob;
 use super::registry::{ROLLBACK, SHORT, Started};
-use super::runner::{Stop, Work, unless_usable};
+use super::runner::{Stop, Unusable, Work, unless_usable};
 use crate::Control;
 use crate::commands::snapshots::{Batch, snapshot_name};
 use crate::failures;
@@ -114,15 +114,6 @@ impl Work for Rollback {
             control.take_back(&before).await; // ROLLJOB4
         }
         Ok(false)
-    }
-}
-
-/// A rollback that stands in a text and whose volume is not there, or cannot be used.
-struct Unusable(Failure);
-
-impl Work for Unusable {
-    async fn run(&mut self, _control: &Control, _job: &Started) -> Result<(), Stop> {
-        Err(unless_usable(self.0.clone()))
     }
 }
 

@@ -18,10 +18,12 @@ use std::path::Path;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::Moment;
 use varve_block::host::DiskState;
+use varve_block::{MIB, Moment};
 use varve_vg::model::PvName;
 
+/// Bytes that are copied between two looks at whether to go on.
+const BATCH: u64 = 8 * MIB;
 /// How long to wait before what failed is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -82,6 +84,15 @@ pub(crate) trait Work: 'static {
     /// Where it stands, after it has failed.
     fn standing(&mut self, _control: &Control) -> Standing {
         Standing::ToDo
+    }
+}
+
+/// Work that stands in a text and on what is not there, or cannot be used.
+pub(crate) struct Unusable(pub(crate) Failure);
+
+impl Work for Unusable {
+    async fn run(&mut self, _control: &Control, _job: &Started) -> Result<(), Stop> {
+        Err(unless_usable(self.0.clone()))
     }
 }
 
@@ -230,8 +241,32 @@ impl Control {
         })
     }
 
+    /// Has `copy` copy up to so many bytes of `bytes` after another, not faster than `rate`, and report what is left, until nothing is or
+    /// the job is not wanted any more; `ended` says what a user's request to end it leaves.
+    pub(crate) async fn copy_at_rate(
+        &self,
+        job: &Started,
+        (bytes, rate): (u64, Option<u64>),
+        ended: &str,
+        copy: impl AsyncFn(u64) -> Result<u64, Stop>,
+    ) -> Result<(), Stop> {
+        let (mut left, done) = (bytes, job.progress.done());
+        while left > 0 {
+            self.check_wanted(job, ended)?;
+            let began = self.context.clock().now();
+            let batch = rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
+            left = copy(batch).await?;
+            job.progress.report_done(done + bytes - left);
+            if let Some(rate) = rate {
+                let takes = Duration::from_secs_f64(batch as f64 / rate as f64);
+                self.hold_back(began.after(takes), || self.check_wanted(job, ended).is_ok()).await;
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until `end`, or until the job is not wanted any more.
-    pub(crate) async fn hold_back(&self, end: Moment, is_wanted: impl Fn() -> bool) {
+    async fn hold_back(&self, end: Moment, is_wanted: impl Fn() -> bool) {
         let clock = self.context.clock();
         while clock.now() < end && is_wanted() {
             clock.sleep(end.since(clock.now()).min(Duration::from_millis(200))).await;

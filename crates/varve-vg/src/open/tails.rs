@@ -20,6 +20,7 @@ impl OpenGroup {
         join_all(looks).await.into_iter().flatten().collect()
     }
 
+    /// Brings the tails of the disks that the group counts on to its version.
     pub(super) async fn mend_tails(&mut self) {
         let (slot, arena, group) = (&self.slot, &self.arena, &self.group);
         let counted = self.members.iter_mut().filter(|member| group.counts_on(member.pv));

@@ -84,7 +84,7 @@ impl ShardHandle {
         self.run(async move |here: ShardContext| {
             let mut files = here.images.files();
             for (pool, open) in &*here.state().pools.borrow() {
-                files.extend(open.origin_files().into_iter().map(|file| (*pool, file)));
+                files.extend(open.look_at_origin_files().into_iter().map(|file| (*pool, file)));
             }
             files
         })

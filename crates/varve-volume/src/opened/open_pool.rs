@@ -9,17 +9,16 @@ use crate::content::pool_error::store_error;
 use crate::doors::gate::Gate;
 use crate::failures;
 use crate::host::Host;
-use crate::layers::{Image, Layer};
+use crate::layers::Image;
 use crate::lifecycle::background::{Background, BatchEnd};
 use crate::lifecycle::health::Health;
 use crate::lifecycle::placement::Placement;
 use crate::spec::{Accepts, ActivationSpec, Disks};
-use crate::world::DiskRef;
+use crate::world::{DiskRef, Opening, opening_of};
 use futures_util::future::LocalBoxFuture;
-use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
@@ -51,8 +50,10 @@ pub struct OpenPool {
     pub(crate) placement: RefCell<Placement>,
     /// Whether something in it has panicked.
     pub(crate) health: Health,
-    /// The files of images that are origins in it, as long as it reads them.
-    origin_files: RefCell<Vec<(Backing, Weak<dyn Any + Send + Sync>)>>,
+    /// The files of images that are origins in it.
+    origin_files: RefCell<Vec<(Backing, Opening)>>,
+    /// Those of these images that were out of use when their files were looked at last.
+    lost_images: RefCell<BTreeSet<Backing>>,
     growth: Rc<Growth<Pool>>,
     host: Host,
     background: Background,
@@ -115,6 +116,7 @@ impl OpenPool {
             placement: RefCell::new(place.1),
             health: health.clone(),
             origin_files: RefCell::default(),
+            lost_images: RefCell::default(),
             growth,
             host: host.clone(),
             background: Background::new(host, health),
@@ -156,26 +158,30 @@ impl OpenPool {
     /// An image is an origin in it.
     pub(crate) fn note_image(&self, origin: &Origin, image: &Image) {
         let layers = std::iter::once(&image.top).chain(&image.below);
-        let opening = |layer: &Layer| Arc::downgrade(&Arc::clone(&layer.file).into_any());
-        let files = layers.map(|layer| (origin.backing, opening(layer)));
+        let files = layers.map(|layer| (origin.backing, opening_of(&layer.file)));
         let mut known = self.origin_files.borrow_mut();
         known.retain(|(_, file)| file.strong_count() > 0);
         known.extend(files);
     }
 
-    /// The files of images that are origins in it.
-    pub(crate) fn origin_files(&self) -> Vec<DiskRef> {
-        let files = self.origin_files.borrow();
-        files.iter().filter_map(|(_, file)| Some(self.host.world.disk_of(file.upgrade()?))).collect()
+    /// Looks at the files of images that are origins in it, which may be as many as it has volumes.
+    pub(crate) fn look_at_origin_files(&self) -> Vec<DiskRef> {
+        let known = self.origin_files.borrow();
+        let open = known
+            .iter()
+            .filter_map(|(backing, file)| Some((*backing, self.host.world.disk_of(file.upgrade()?))));
+        let open: Vec<(Backing, DiskRef)> = open.collect();
+        let lost = open.iter().filter(|(_, file)| file.state() != DiskState::InUse);
+        self.lost_images.replace(lost.map(|(backing, _)| *backing).collect());
+        open.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Whether an image is out of use that is the origin of the volume with this number, or of any.
+    /// Whether an image was out of use at the last look that is the origin of the volume with this number, or of any.
     pub(crate) fn has_lost_image(&self, number: Option<u64>) -> bool {
-        let own = |number: u64| self.pool.info(number)?.origin.map(|origin| origin.backing);
-        let is_its = |backing: Backing| number.is_none_or(|number| own(number) == Some(backing));
-        let files = self.origin_files.borrow();
-        let is_lost = |opening| self.host.world.disk_of(opening).state() != DiskState::InUse;
-        files.iter().any(|(backing, file)| file.upgrade().is_some_and(is_lost) && is_its(*backing))
+        let lost = self.lost_images.borrow();
+        let own = |number| self.pool.info(number).and_then(|info| info.origin).map(|origin| origin.backing);
+        !lost.is_empty()
+            && number.is_none_or(|number| own(number).is_some_and(|backing| lost.contains(&backing)))
     }
 
     /// What it is like now.
