@@ -365,6 +365,34 @@ fn an_image_is_closed_before_the_one_below_it_that_it_is_committed_to() {
 }
 
 #[test]
+fn a_commit_that_ends_while_the_daemon_stops_is_left_to_the_next_one() {
+    let (host, paths) = new_host(Duration::from_millis(5));
+    live(&host, async move |control| {
+        make_group(&control, &paths).await;
+        let (upper, lower, host) = ("/images/i", "/images/below", self::host());
+        let below = NewImage { cluster_size: 64 << 10, ..NewImage::new(4 * MIB) };
+        host.make_qcow2(lower, &below).await;
+        let backing = Some(Backing { name: lower.into(), format: Some("qcow2".into()) });
+        host.make_qcow2(upper, &NewImage { backing, ..below }).await;
+        lie_in_image(&control, upper).await;
+        write_with(&control, "data/i", (0, 7), Durability::Volatile).await.expect("it is served");
+        let begun = join(control.commit_volume("data/i", Commit::default()), async {
+            while control.jobs.list.all().is_empty() {
+                control.context.clock().sleep(Duration::from_micros(100)).await;
+            }
+            control.life.stopping.set(true);
+        });
+        let Ok(Changed::Done(job)) = begun.await.0 else { panic!("it begins") };
+        let _ = control.jobs.list.ended(&job.id).expect("it is known").await;
+        let shown = control.jobs.list.show(&job.id).expect("it is known");
+        assert_eq!(shown.state, JobState::Cancelled, "RUN2: {shown:?}");
+        let group = control.find_group("data").expect("it is there");
+        let recorded = control.with_group(group, |known| known.group.jobs().len());
+        assert_eq!(recorded, Ok(1), "IMAGEJOB1, COMMITIMAGE2: the volume is in its own image still");
+    });
+}
+
+#[test]
 fn a_disk_that_does_not_answer_takes_no_time_at_a_stop_from_volumes_of_another_one() {
     let (host, paths) = new_host(Duration::from_micros(200));
     let disks = paths.clone();
