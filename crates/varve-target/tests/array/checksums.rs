@@ -98,7 +98,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Where `at` of the array lies on a member.
+    /// Where `at` of the array is on a member.
     fn on_member(&self, at: u64) -> u64 {
         METADATA + self.spec.layout.on_members(Extent::new(at, 64 * KIB)).offset
     }

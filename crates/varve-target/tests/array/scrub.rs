@@ -61,7 +61,7 @@ impl Rig {
         Self { world, layout, disks, array }
     }
 
-    /// Something else lies on member `place` where `offset` of the array does, of which no checksum tells.
+    /// Something else is on member `place` where `offset` of the array does, of which no checksum tells.
     fn rot(&self, place: usize, offset: u64) {
         let run = self.layout.on_members(Extent::new(offset, 64 * KIB));
         self.disks[place].poke(METADATA + run.offset, &[1; 512]);
