@@ -185,6 +185,23 @@ fn a_block_of_which_nothing_is_known_does_not_keep_another_one_from_being_healed
     }
 }
 
+/// A block that was never written differs between members: nothing says which of them is right, and a scrub makes them equal.
+#[test]
+fn a_scrub_makes_members_equal_in_a_block_of_which_nothing_is_known() {
+    for (layout, policy) in LAYOUTS.into_iter().flat_map(|layout| POLICIES.map(|policy| (layout, policy))) {
+        for place in 0..layout.members() {
+            let rig = Rig::new(layout, policy);
+            rig.world.run(async {
+                let array = rig.written().await;
+                rig.disks[place].poke(rig.on_member(AT + LENGTH), &[1; 512]);
+                assert_eq!(rig.scrub(&array).await, (1, 0, 0), "{layout:?}, {place}");
+                assert_eq!(rig.scrub(&array).await, (0, 0, 0), "{layout:?}, {place}");
+                assert!(array.status().members.iter().all(|member| member.wrong == 0), "{layout:?}, {place}");
+            });
+        }
+    }
+}
+
 #[test]
 fn a_scrub_knows_which_member_lies() {
     for layout in LAYOUTS {

@@ -518,3 +518,26 @@ fn a_change_that_fails_in_a_region_that_is_being_made_equal_is_made_equal_too() 
         });
     }
 }
+
+/// ARRAYREAD2.
+#[test]
+fn where_members_differ_since_a_crash_those_that_cannot_be_read_leave_for_one_that_can() {
+    let rig = Rig::new(ArrayLayout::Mirror { copies: 3 }, LARGE, false);
+    rig.world.run(async {
+        let array = rig.open(rig.members()).await;
+        rig.write(&array, MIB, 1).await.expect("no faults");
+    });
+    rig.world.crash(CrashKind::Process);
+    for place in [0, 1] {
+        rig.disks[place].make_unreadable(Extent::new(rig.spec.metadata_size + MIB, 512));
+    }
+    rig.world.run(async {
+        // Nothing makes members equal in the background.
+        let options = ArrayOptions::new(rig.world.arena(), rig.world.clock());
+        let array = Array::open(rig.spec, rig.members(), options).await.expect("all are there");
+        assert_eq!(array.status().unsynced, 1, "ARRAYOPEN1");
+        rig.reads(&array, MIB, 1).await;
+        let states: Vec<_> = array.status().members.iter().map(|member| member.state).collect();
+        assert_eq!(states, [MemberState::Away, MemberState::Away, MemberState::InSync]);
+    });
+}
