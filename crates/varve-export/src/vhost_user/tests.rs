@@ -179,20 +179,21 @@ fn what_was_in_flight_when_a_process_was_killed_is_begun_again_in_its_order() {
     while disk.asked.lock().expect("no panic").len() < 4 {
         std::thread::yield_now();
     }
+    disk.release_one(1);
+    assert_eq!(guest.wait().0, 0, "answers come in any order");
     // The process is gone at this moment: what the machine keeps is memory.
     let anew_disk = Disk::new(DISK);
     let anew = Stage::on(&anew_disk, Access::ReadWrite, 64 << 20);
     let mut again = guest.connected_anew(anew.connect());
     again.set_up(protocol::ALL, Some((&area, &file)));
-    assert_eq!([again.wait().0, again.wait().0, again.wait().0], [8, 0, 4], "RESUBMIT1");
+    assert_eq!([again.wait().0, again.wait().0], [8, 4], "RESUBMIT1");
     let asked = anew_disk.asked.lock().expect("no panic").clone();
-    assert_eq!(asked, ["write 1024 512", "write 512 512", "write 1536 512"], "RESUBMIT2");
+    assert_eq!(asked, ["write 1024 512", "write 1536 512"], "RESUBMIT2");
     let content = anew_disk.content.lock().expect("no panic").clone();
-    assert!(content[512..2048] == [pattern(1, 512), pattern(2, 512), pattern(3, 512)].concat(), "RESUBMIT1");
+    assert!(content[1024..2048] == [pattern(2, 512), pattern(3, 512)].concat(), "RESUBMIT1");
     assert_eq!(again.done(READ, 2, &[], 512), (513, 0, pattern(2, 512)), "and it goes on");
     drop(again);
     anew.door.close();
-    disk.release();
 }
 
 #[test]

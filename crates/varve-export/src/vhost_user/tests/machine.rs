@@ -59,6 +59,13 @@ impl Disk {
         held.into_iter().rev().for_each(|(io, done)| done(self.answer(io)));
     }
 
+    /// Answers one of those that are held.
+    pub(super) fn release_one(&self, index: usize) {
+        let held = self.held.lock().expect("no panic").as_mut().map(|held| held.remove(index));
+        let (io, done) = held.expect("the disk is held");
+        done(self.answer(io));
+    }
+
     fn answer(&self, io: Io) -> Outcome {
         let mut content = self.content.lock().expect("no panic");
         let range = |extent: Extent| {
@@ -150,6 +157,13 @@ impl Stage {
                 return machine;
             }
         }
+    }
+}
+
+/// A test that fails does not wait for what it holds.
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.disk.release();
     }
 }
 
