@@ -151,7 +151,7 @@ impl Arena {
         self.inner.state().usage
     }
 
-    /// Where the arena's memory lies, for registration with the kernel: base address and length.
+    /// Where the arena's memory is, for registration with the kernel: base address and length.
     pub fn region(&self) -> (NonNull<u8>, usize) {
         (self.inner.memory.base(), self.inner.memory.length())
     }

@@ -1,7 +1,7 @@
 //! The device: two verbs and a question on the implementor's side, one checked door on the caller's.
 //!
 //! Contract, asserted by [`Device::submit`] for every layer:
-//! - DEVICE1. A request lies inside the device.
+//! - DEVICE1. A request is inside the device.
 //! - DEVICE2. A request's ends are multiples of the device's block size.
 //! - DEVICE3. A change is submitted only to a device that may be written; else it is answered `ReadOnly`.
 //! - DEVICE4. A request of no bytes, other than a flush, is answered at once.
@@ -31,7 +31,7 @@ use std::task::{Context, Poll};
 /// What the caller of [`BlockDevice::map`] is about to do with the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapIntent {
-    /// To know what lies where: whether there are holes is asked of the leaves, too.
+    /// To know what is where: whether there are holes is asked of the leaves, too.
     Inspect,
     /// To read them.
     Read,
@@ -39,7 +39,7 @@ pub enum MapIntent {
     Overwrite,
 }
 
-/// Where a run of bytes lies.
+/// Where a run of bytes is.
 #[derive(Clone)]
 pub enum Location {
     /// On another device, from `offset` on.
@@ -55,7 +55,7 @@ pub enum Location {
     Sent,
 }
 
-/// A run of bytes and where it lies.
+/// A run of bytes and where it is.
 #[derive(Clone)]
 pub struct MapPiece {
     /// Bytes.
@@ -70,7 +70,7 @@ pub struct MapPiece {
 #[derive(Default)]
 pub struct MapGuard(pub(crate) Vec<Box<dyn Any>>);
 
-/// Where the beginning of a range lies, and what keeps it there.
+/// Where the beginning of a range is, and what keeps it there.
 #[derive(Default)]
 pub struct MapAnswer {
     /// Runs in order (MAP1).
@@ -91,7 +91,7 @@ pub trait BlockDevice {
     /// when the world that runs it ends.
     fn submit(&self, io: Checked) -> Completion<'_>;
 
-    /// Where the beginning of `extent`, some bytes of the device, lies, by the contract in `map.rs`. A device that cannot tell wants
+    /// Where the beginning of `extent`, some bytes of the device, is, by the contract in `map.rs`. A device that cannot tell wants
     /// a request.
     fn map(&self, extent: Extent, _intent: MapIntent) -> MapFuture<'_> {
         let piece = MapPiece { length: extent.length, location: Location::Sent, holds: None };

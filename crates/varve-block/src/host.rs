@@ -54,7 +54,7 @@ pub enum OpenError {
     Permission(PathBuf),
     /// It is in use elsewhere.
     InUse(PathBuf),
-    /// It lies on a read-only medium.
+    /// It is on a read-only medium.
     ReadOnly(PathBuf),
     /// It is neither a regular file nor a block device.
     NotADisk(PathBuf),
@@ -161,7 +161,7 @@ impl MediumExtent {
         Self { start, end, ..self }
     }
 
-    /// Whether a byte lies in both.
+    /// Whether a byte is in both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.medium == other.medium && self.start < other.end && other.start < self.end
     }

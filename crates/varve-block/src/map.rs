@@ -5,7 +5,7 @@
 //!
 //! Contract:
 //! - MAP1. An answer covers the beginning of what was asked without a gap, at least one byte and no more than was asked; no piece
-//!   is empty, and each lies inside the device that it names.
+//!   is empty, and each is inside the device that it names.
 //! - MAP2. The holder of the guard of an answer counts as a request under way on the device that was asked, from the question
 //!   on. What such a request could do, the holder may do where the pieces lead: read the bytes, or overwrite them as a volatile
 //!   write, which a flush of the device that was asked makes durable. Whatever waits for requests under way waits for the guard.
@@ -158,7 +158,7 @@ impl MapAnswer {
         self
     }
 
-    /// Without the first `skip` bytes, and without what lies behind `length` more.
+    /// Without the first `skip` bytes, and without what is behind `length` more.
     #[must_use]
     pub fn clip(mut self, skip: u64, length: u64) -> Self {
         let wanted = Extent::new(skip, length);
@@ -188,7 +188,7 @@ impl MapAnswer {
 }
 
 impl Device {
-    /// Where the beginning of `extent`, some bytes of the device, lies: one step (MAP1 to MAP3).
+    /// Where the beginning of `extent`, some bytes of the device, is: one step (MAP1 to MAP3).
     pub async fn map(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
         let shape = self.shape();
         assert!(shape.extent().contains(extent) && !extent.is_empty(), "DEVICE1: map of {extent:?}");
@@ -218,7 +218,7 @@ impl Device {
         Ok(if intent == MapIntent::Inspect { answer } else { answer.divided() })
     }
 
-    /// As [`Device::map`], led on until requests must be sent: what lies on a device that says so lies there. Only the first piece of
+    /// As [`Device::map`], led on until requests must be sent: what is on a device that says so is there. Only the first piece of
     /// an answer is led on, because the next one might lead to a device whose guard is held already (MAP3).
     pub async fn map_to_leaves(&self, extent: Extent, intent: MapIntent) -> Result<MapAnswer, IoError> {
         let answer = self.map(extent, intent).await?;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use varve_block::{Device, IoError};
 use varve_target::qcow2::{Image, Mapping};
 
-/// Where a run of bytes lies.
+/// Where a run of bytes is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// In the first image, at this byte of its file, and nothing else refers to it: it may be overwritten.
@@ -38,18 +38,18 @@ pub(crate) struct Layer {
     pub(crate) number: u32,
 }
 
-/// An image that is written, and what lies below it.
+/// An image that is written, and what is below it.
 pub(crate) struct Chain {
     /// The image that is written.
     pub(crate) image: Rc<Image>,
-    /// Its disk, with what lies below it.
+    /// Its disk, with what is below it.
     pub(crate) device: Device,
     /// The image itself first.
     pub(crate) layers: Vec<Layer>,
 }
 
 impl Chain {
-    /// Where byte `at` lies, and as many as follow it there up to `length`: in the first layer that decides it.
+    /// Where byte `at` is, and as many as follow it there up to `length`: in the first layer that decides it.
     pub(crate) async fn run_at(&self, at: u64, mut length: u64) -> Result<Run, IoError> {
         assert!(length > 0, "a run has a byte at least");
         for (depth, layer) in self.layers.iter().enumerate() {

@@ -21,7 +21,7 @@ const BLOCK_SIZE: u64 = 4096;
 pub struct Settings {
     /// The image.
     pub path: PathBuf,
-    /// Whether an engine receives at once where the image's data lies.
+    /// Whether an engine receives at once where the image's data is.
     pub primes: bool,
     /// Answers to reads reach at least so many bytes further than what was asked.
     pub read_ahead: u64,

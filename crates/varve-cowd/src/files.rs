@@ -38,7 +38,7 @@ pub enum OpenFailure {
         /// Why.
         error: OpenError,
     },
-    /// What lies below the image cannot be used.
+    /// What is below the image cannot be used.
     #[error("{0}")]
     Backing(#[from] Box<ChainError<OpenFailure>>),
 }
@@ -69,7 +69,7 @@ pub(crate) struct Opened {
     pub(crate) arena: Arena,
 }
 
-/// Opens the qcow2 image at `path`, and what lies below it to read. Opened to read, nothing of it is changed.
+/// Opens the qcow2 image at `path`, and what is below it to read. Opened to read, nothing of it is changed.
 pub(crate) fn open(path: &Path, cache_bytes: u64, access: Access) -> Result<Opened, OpenFailure> {
     let arena = Arena::heap(ARENA);
     let top = open_top(path, &arena, access)?;
@@ -90,7 +90,7 @@ struct Top {
     length: u64,
 }
 
-/// Opens the image on its file, and what lies below it.
+/// Opens the image on its file, and what is below it.
 fn open_on(path: &Path, cache_bytes: u64, arena: &Arena, top: Top) -> Result<Opened, OpenFailure> {
     let Top { held, device, length } = top;
     let top = Selected::new(path.to_owned(), Format::Qcow2);

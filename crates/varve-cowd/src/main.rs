@@ -21,12 +21,12 @@ const BACKLOG: i32 = 8;
 #[derive(Parser)]
 #[command(version, about)]
 struct Arguments {
-    /// The qcow2 image. It is written; what lies below it is read.
+    /// The qcow2 image. It is written; what is below it is read.
     image: PathBuf,
     /// Where to listen. Only this user may connect.
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
-    /// Tell where all data lies as soon as a volume connects.
+    /// Tell where all data is as soon as a volume connects.
     #[arg(long)]
     prime: bool,
     /// Let answers to reads reach so many bytes further than what was asked.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - COWD1. The image leads to a place only after a flush of the volume, when all that answers refer to is durable.
 //! - COWD2. A place that was freed is used again only after the next flush of the volume.
-//! - COWD3. A cluster is put together in the scratch file only while none of it lies where the engine may write.
+//! - COWD3. A cluster is put together in the scratch file only while none of it is where the engine may write.
 
 use crate::chain::{Run, Source};
 use crate::files::Opened;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Where a cluster lies.
+/// Where a cluster is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// At this byte of the image's file.
@@ -50,7 +50,7 @@ impl Pending {
         self.set(cluster, Change { place: Place::At(place), is_new: true, was_zero });
     }
 
-    /// All of the cluster lies in the place that it had.
+    /// All of the cluster is in the place that it had.
     pub(crate) fn complete(&mut self, cluster: u64, place: u64) {
         self.set(cluster, Change { place: Place::At(place), is_new: false, was_zero: false });
     }

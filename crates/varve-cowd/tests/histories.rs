@@ -38,7 +38,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("in UTF-8")
 }
 
-/// A kind of image: how the first one is made, and what lies below it.
+/// A kind of image: how the first one is made, and what is below it.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     options: &'static str,

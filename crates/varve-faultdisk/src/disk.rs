@@ -44,7 +44,7 @@ pub(crate) struct Counted {
 pub(crate) struct Disk {
     durable: File,
     size: u64,
-    /// Where the file ends while it is shrunk; what lies beyond is hidden, and reads as zeros if the file grows again.
+    /// Where the file ends while it is shrunk; what is beyond is hidden, and reads as zeros if the file grows again.
     hidden_from: Option<u64>,
     is_deleted: bool,
     /// Versions that are not durable, oldest first.
@@ -176,7 +176,7 @@ impl Disk {
         self.durable.write_all_at(data, offset).map_err(|error| errno(&error))
     }
 
-    /// Zeroes what lies inside the file: where nothing was written the content stays sparse.
+    /// Zeroes what is inside the file: where nothing was written the content stays sparse.
     pub(crate) fn zero(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
         let end = (offset + length).min(self.size);
         let mut at = offset;
@@ -235,7 +235,7 @@ impl Disk {
         let mut done = 0;
         while done < data.len() {
             match self.durable.read_at(&mut data[done..], offset + done as u64) {
-                // What lies beyond the content's end is zeros.
+                // What is beyond the content's end is zeros.
                 Ok(0) => break,
                 Ok(length) => done += length,
                 Err(error) => return Err(errno(&error)),

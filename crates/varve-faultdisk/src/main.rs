@@ -1,6 +1,6 @@
 //! A disk for tests, served through FUSE: one file that stalls, fails, shrinks, fills and forgets on order.
 //!
-//! The file is mounted on a file, as Varve's own exports are; its content lies in another file. Orders come as
+//! The file is mounted on a file, as Varve's own exports are; its content is in another file. Orders come as
 //! lines over a control socket; each is answered with a line that begins with `ok` or `error`.
 
 mod disk;

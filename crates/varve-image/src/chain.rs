@@ -1,4 +1,4 @@
-//! An image and all that lies below it, opened to be read.
+//! An image and all that is below it, opened to be read.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub struct Layer {
     pub path: PathBuf,
     /// None of a raw image.
     pub image: Option<Rc<Image>>,
-    /// The disk that the image holds; of the first layer with what lies below it.
+    /// The disk that the image holds; of the first layer with what is below it.
     pub device: Device,
 }
 
@@ -66,7 +66,7 @@ pub enum ChainError<E> {
 /// Makes a device of a path, to read, whose file is not written meanwhile, and says how many bytes the file has.
 pub type OpenFile<'a, E> = dyn FnMut(&Path) -> Result<(Device, u64), E> + 'a;
 
-/// Opens `selected` and what lies below it: the image itself first.
+/// Opens `selected` and what is below it: the image itself first.
 pub async fn open_chain<E>(
     open: &mut OpenFile<'_, E>,
     arena: &Arena,
@@ -119,7 +119,7 @@ async fn layer<E>(
     }
 }
 
-/// What the image `selected`, which is in `device`, says lies below it.
+/// What the image `selected`, which is in `device`, says is below it.
 pub async fn backing_of<E>(
     arena: &Arena,
     selected: &Selected,

@@ -1,4 +1,4 @@
-//! A copy-on-write overlay: what was never written lies in BASE, the rest in OVERLAY, and where stands in OVERLAY.map.
+//! A copy-on-write overlay: what was never written is in BASE, the rest in OVERLAY, and where stands in OVERLAY.map.
 //!
 //! `cow SOCKET BASE OVERLAY`, then `varve lv create VG/LV --mapper unix:SOCKET --size SIZE`.
 
@@ -18,7 +18,7 @@ struct Overlay {
     /// Number of the base's device; the overlay's is the next one.
     base: u32,
     size: u64,
-    /// Clusters of the volume, and where each lies in the overlay.
+    /// Clusters of the volume, and where each is in the overlay.
     clusters: BTreeMap<u64, u64>,
 }
 

@@ -74,7 +74,7 @@ impl Engine {
         &self.held
     }
 
-    /// Where a range lies.
+    /// Where a range is.
     pub fn ask(&mut self, offset: u64, length: u64, intent: Intent) -> io::Result<Vec<Extent>> {
         let number = self.send(&ToMapper::Map { offset, length, intent })?;
         match self.answer(number)? {

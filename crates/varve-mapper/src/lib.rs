@@ -1,6 +1,6 @@
 //! The delegated-mapping protocol: a program decides where the bytes of a volume lie, and the engine moves them.
 //!
-//! The engine connects to the program, the *mapper*, on a Unix socket, and asks where a range of the volume lies, for reading or for
+//! The engine connects to the program, the *mapper*, on a Unix socket, and asks where a range of the volume is, for reading or for
 //! writing. The mapper answers with extents: a device, an offset there and a length, or zeros, or an error. The
 //! engine keeps the answers and does the I/O itself: data never crosses the socket. `docs/mapper.md` has the protocol byte by byte.
 //!

@@ -29,7 +29,7 @@ pub trait Mapper {
         Ok(())
     }
 
-    /// Where the range lies: extents of which one has the byte at `offset`. None is an error, and so is what lies outside the volume.
+    /// Where the range is: extents of which one has the byte at `offset`. None is an error, and so is what is outside the volume.
     /// They are at most [`EXTENTS_MAX`], however long the range is: what they do not have is asked for again.
     fn map(&mut self, offset: u64, length: u64, intent: Intent) -> Vec<Extent>;
 

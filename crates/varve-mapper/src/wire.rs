@@ -104,7 +104,7 @@ pub enum Place {
     },
 }
 
-/// A run of bytes of the volume, and where it lies.
+/// A run of bytes of the volume, and where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// First byte in the volume.
@@ -124,7 +124,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// An extent that lies at `place`, for reads and writes, until it is invalidated.
+    /// An extent that is at `place`, for reads and writes, until it is invalidated.
     pub fn new(offset: u64, length: u64, place: Place) -> Self {
         let access = if place == Place::Zero { Access::READ } else { Access::BOTH };
         Self { offset, length, place, access, once: false, notify: false, expiry_ms: 0 }

@@ -248,7 +248,7 @@ impl Head {
 /// Most runs in one reply.
 pub const RUNS_MAX: u32 = 1 << 16;
 
-/// Joins neighbours of equal state and cuts off what lies beyond `wanted` bytes or [`RUNS_MAX`] runs; empty runs
+/// Joins neighbours of equal state and cuts off what is beyond `wanted` bytes or [`RUNS_MAX`] runs; empty runs
 /// vanish. No run is longer than `wanted`, so a 32-bit request has 32-bit runs (CODEC2).
 pub fn coalesce(runs: impl IntoIterator<Item = Run>, wanted: u64, only_one: bool) -> Vec<Run> {
     let limit = if only_one { 1 } else { RUNS_MAX as usize };

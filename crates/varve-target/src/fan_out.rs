@@ -10,7 +10,7 @@ pub fn fan_out<'a>(pieces: impl IntoIterator<Item = (&'a Device, Io)>) -> Comple
     join_pieces(pieces.into_iter().map(|(device, io)| device.submit(io)).collect())
 }
 
-/// Submits `io` to the devices on which it lies, cut where they end. `locate` says of a byte on which device it lies,
+/// Submits `io` to the devices on which it is, cut where they end. `locate` says of a byte on which device it is,
 /// where there, and how many bytes from there on lie behind it on the same device. Not for flushes.
 pub(crate) fn cut<'a>(mut io: Io, locate: impl Fn(u64) -> (&'a Device, u64, u64)) -> Completion<'a> {
     let (device, offset, run) = locate(io.extent().offset);
@@ -46,7 +46,7 @@ pub(crate) fn join_pieces(mut children: Vec<Completion<'_>>) -> Completion<'_> {
     Completion::pending(async move { join(join_all(children).await) })
 }
 
-/// Reads what lies where `pieces` say into `buffer`, as long as they are together. None of them wants a request.
+/// Reads what is where `pieces` say into `buffer`, as long as they are together. None of them wants a request.
 pub fn read_pieces<'a>(pieces: &'a [MapPiece], buffer: Buffer) -> Completion<'a> {
     join_pieces(submit_reads(pieces, buffer))
 }

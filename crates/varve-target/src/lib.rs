@@ -1,6 +1,6 @@
 //! The mapping layer: linear, striped, mirror, ddraid, snapshot, thin, qcow2, zero, error.
 //!
-//! A target is a device made of other devices. Where a byte lies is a pure function of the target's geometry; what
+//! A target is a device made of other devices. The place of a byte is a pure function of the target's geometry; what
 //! moves bytes beside it is short.
 
 pub mod array;

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - LINEAR1. Segments follow each other without a gap from 0 to the size, and none is empty.
-//! - LINEAR2. Every byte of a segment lies inside its device.
+//! - LINEAR2. Every byte of a segment is inside its device.
 
 use crate::fan_out::{cut, flush_all};
 use varve_block::{
@@ -49,7 +49,7 @@ impl Linear {
         Self { segments: placed, shape }
     }
 
-    /// Where byte `at` lies: the index of its segment, the offset in that segment's device, and how many bytes from
+    /// Where byte `at` is: the index of its segment, the offset in that segment's device, and how many bytes from
     /// there on are in the same segment.
     pub fn locate(&self, at: u64) -> (usize, u64, u64) {
         assert!(at < self.shape.size, "DEVICE1: {at} in a linear device of {} bytes", self.shape.size);

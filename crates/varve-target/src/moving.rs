@@ -1,7 +1,7 @@
 //! A run of bytes on its way to another place, while requests for it go on.
 //!
 //! [`Move`] is a device that stands in for the run. Its owner copies the run in pieces ([`Move::copy`]), prepares the new
-//! place ([`Move::prepare`]), records durably that it counts, and then says so ([`Move::finish`]).
+//! place ([`Move::prepare`]), records durably that it is authoritative, and then says so ([`Move::finish`]).
 //!
 //! ```text
 //! Copying ── prepare ──► Prepared ── finish ──► Moved
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariants:
-//! - MOVE1. The old place counts until [`Move::finish`], the new one from then on: reads go to the place that counts.
+//! - MOVE1. The old place is authoritative until [`Move::finish`], the new one from then on: reads go to the authoritative place.
 //! - MOVE2. Until it is moved or abandoned, a change of what was copied is acknowledged when both places have it; what was not
 //!   copied yet is changed in the old place alone. While it is being copied, an error of either place abandons the move, and the old
 //!   place alone answers; once it is prepared, it is the answer. A discard of what was copied does nothing, because the two places
@@ -33,13 +33,13 @@ use varve_block::{
 /// How far a move is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveState {
-    /// The old place counts, and the new one lacks something.
+    /// The old place is authoritative, and the new one lacks something.
     Copying,
     /// Both places hold the same, durably; either may count.
     Prepared,
-    /// The new place counts.
+    /// The new place is authoritative.
     Moved,
-    /// The old place counts, and it alone receives changes.
+    /// The old place is authoritative, and it alone receives changes.
     Abandoned(MoveError),
 }
 
@@ -127,7 +127,7 @@ impl Move {
         self.shape.size - self.copied.get()
     }
 
-    /// MOVE4: afterwards it may be recorded that the new place counts, and what cannot be known to be recorded may be.
+    /// MOVE4: afterwards it may be recorded that the new place is authoritative, and what cannot be known to be recorded may be.
     pub async fn prepare(&self) -> Result<(), MoveError> {
         self.check_copying()?;
         assert_eq!(self.left(), 0, "MOVE4");
@@ -140,14 +140,14 @@ impl Move {
         Ok(())
     }
 
-    /// The new place counts, durably (MOVE1).
+    /// The new place is authoritative, durably (MOVE1).
     pub fn finish(&self) {
         assert_eq!(self.state(), MoveState::Prepared, "MOVE4");
         self.state.set(MoveState::Moved);
         self.assert_consistent();
     }
 
-    /// The old place counts, whatever was prepared.
+    /// The old place is authoritative, whatever was prepared.
     pub fn abandon(&self) {
         assert_ne!(self.state(), MoveState::Moved, "MOVE1");
         self.fail(MoveError::Cancelled);
@@ -174,7 +174,7 @@ impl Move {
         error
     }
 
-    /// No more was copied than there is, and all of it where the new place counts or may.
+    /// No more was copied than there is, and all of it where the new place is authoritative or may be.
     fn assert_consistent(&self) {
         assert!(self.copied.get() <= self.shape.size, "MOVE4: what is copied is of the run");
         let must_be_whole = matches!(self.state(), MoveState::Prepared | MoveState::Moved);
@@ -268,7 +268,7 @@ impl BlockDevice for MovingRun {
         }
     }
 
-    /// Reads go to the place that counts. As long as there are two, both must receive a change (MOVE2). A guard of the disk, as
+    /// Reads go to the authoritative place. As long as there are two, both must receive a change (MOVE2). A guard of the disk, as
     /// its volume sees it, keeps the run from being led elsewhere, and from moving again.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         let has_two = matches!(self.0.state(), MoveState::Copying | MoveState::Prepared);

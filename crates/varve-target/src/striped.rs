@@ -1,8 +1,8 @@
 //! A device dealt out over members in stripes.
 //!
 //! Invariants:
-//! - STRIPED1. Byte `at` lies on member `at / stripe_size % members`, in its row `at / stripe_size / members`.
-//! - STRIPED2. Every row lies inside every member.
+//! - STRIPED1. Byte `at` is on member `at / stripe_size % members`, in its row `at / stripe_size / members`.
+//! - STRIPED2. Every row is inside every member.
 
 use crate::fan_out::{cut, fan_out, flush_all};
 use crate::linear::common_shape;
@@ -29,7 +29,7 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// The member on which byte `at` lies, the offset in that member's part, the bytes left in the stripe.
+    /// The member on which byte `at` is, the offset in that member's part, the bytes left in the stripe.
     fn locate(self, at: u64) -> (usize, u64, u64) {
         let (stripe, inside) = (at / self.stripe_size, at % self.stripe_size);
         let (row, member) = (stripe / self.members, stripe % self.members);
@@ -77,7 +77,7 @@ impl Striped {
         Self { members, geometry: Geometry { stripe_size, members: count }, shape }
     }
 
-    /// Where byte `at` lies: the index of its member, the offset in that member's device, and how many bytes from
+    /// Where byte `at` is: the index of its member, the offset in that member's device, and how many bytes from
     /// there on are in the same stripe.
     pub fn locate(&self, at: u64) -> (usize, u64, u64) {
         assert!(at < self.shape.size, "DEVICE1: {at} in a striped device of {} bytes", self.shape.size);

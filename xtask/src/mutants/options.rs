@@ -14,7 +14,8 @@ const ROOMS: [&str; 7] = [
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) sample: usize,
-    pub(super) seed: u64,
+    /// One sample is drawn for each.
+    pub(super) seeds: Vec<u64>,
     pub(super) jobs: usize,
     /// Only run the tests of the package that a mutant lies in.
     pub(super) near: bool,
@@ -30,7 +31,7 @@ impl Options {
     pub(super) fn parse(words: &[&str]) -> Result<Self, String> {
         let mut options = Self {
             sample: 120,
-            seed: 1,
+            seeds: Vec::new(),
             jobs: 1,
             near: false,
             list: false,
@@ -45,7 +46,7 @@ impl Options {
             };
             match *word {
                 "--sample" => options.sample = number()? as usize,
-                "--seed" => options.seed = number()?,
+                "--seed" => options.seeds.push(number()?),
                 "--only" => options.only.push(u32::try_from(number()?).map_err(|error| error.to_string())?),
                 "--jobs" => options.jobs = (number()? as usize).max(1),
                 "--near" => options.near = true,
@@ -53,6 +54,9 @@ impl Options {
                 option if option.starts_with('-') => return Err(format!("there is no option {option}")),
                 file => options.files.push(file.trim_end_matches('/').to_owned()),
             }
+        }
+        if options.seeds.is_empty() {
+            options.seeds.push(1);
         }
         if options.files.is_empty() {
             options.files = ROOMS.map(str::to_owned).to_vec();

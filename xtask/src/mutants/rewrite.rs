@@ -1,6 +1,7 @@
 //! The copy of the tree that is built: the files of the tree, with mutants put in.
 
-use super::points::{Point, SWITCH, SourceText};
+use super::points::{SWITCH, SourceText};
+use super::sample::Drawn;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -8,12 +9,23 @@ use std::process::Command;
 
 /// The crate that all others import, and in which it is asked whether a mutant is switched on.
 const BLOCK: &str = "crates/varve-block/";
-/// Added to that crate. The environment is read once.
+/// Added to that crate. The environment is read once. MUTANT4: with `VARVE_MUTANT_REACHED` each thread appends to that
+/// file which mutants it came by, with its name: the harness names threads after their tests.
 const QUESTION: &str = r#"
 #[doc(hidden)]
 #[expect(clippy::disallowed_methods, reason = "this build is for tests of tests")]
 pub fn mutant(number: u32) -> bool {
-    static CHOSEN: std::sync::OnceLock<Option<u32>> = std::sync::OnceLock::new();
+    use std::{cell::RefCell, collections::BTreeSet, fs::OpenOptions, io::Write, sync::OnceLock, thread};
+    static CHOSEN: OnceLock<Option<u32>> = OnceLock::new();
+    static REACHED: OnceLock<Option<String>> = OnceLock::new();
+    thread_local! { static SEEN: RefCell<BTreeSet<u32>> = const { RefCell::new(BTreeSet::new()) } }
+    if let Some(path) = REACHED.get_or_init(|| std::env::var("VARVE_MUTANT_REACHED").ok())
+        && SEEN.try_with(|seen| seen.borrow_mut().insert(number)).unwrap_or(true)
+    {
+        let line = format!("{number} {}\n", thread::current().name().unwrap_or_default());
+        let mut file = OpenOptions::new().create(true).append(true).open(path).expect("the file can be opened");
+        file.write_all(line.as_bytes()).expect("the file can be written");
+    }
     let chosen = CHOSEN.get_or_init(|| std::env::var("VARVE_MUTANT").ok()?.parse().ok());
     *chosen == Some(number)
 }
@@ -38,14 +50,14 @@ pub(super) fn read(root: &Path, wanted: &[String]) -> Result<Vec<SourceText>, St
 }
 
 /// The text of a file with mutants put in, each behind its number.
-pub(super) fn mutate(source: &SourceText, mutants: &BTreeMap<u32, Point>) -> String {
+pub(super) fn mutate(source: &SourceText, mutants: &BTreeMap<u32, Drawn>) -> String {
     let question = if source.path.starts_with(BLOCK) { "crate::mutant" } else { "varve_block::mutant" };
     let mut text = source.text.clone();
-    let here = mutants.iter().filter(|(_, point)| point.path == source.path);
+    let here = mutants.iter().filter(|(_, mutant)| mutant.point.path == source.path);
     // From the end, so that what is before stays where it was.
     let mut last_first: Vec<_> = here.collect();
-    last_first.sort_by_key(|(_, point)| std::cmp::Reverse(point.range.start));
-    for (number, point) in last_first {
+    last_first.sort_by_key(|(_, mutant)| std::cmp::Reverse(mutant.point.range.start));
+    for (number, Drawn { point, .. }) in last_first {
         let put_in = point.text.replace(SWITCH, &format!("{question}({number})"));
         text.replace_range(point.range.clone(), &put_in);
     }
@@ -58,7 +70,7 @@ pub(super) fn write(
     root: &Path,
     copy: &Path,
     sources: &[SourceText],
-    mutants: &BTreeMap<u32, Point>,
+    mutants: &BTreeMap<u32, Drawn>,
 ) -> Result<(), String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

@@ -3,7 +3,9 @@
 
 use super::options::Options;
 use super::points::{Point, SourceText};
+use super::reached::{GROUPS, Reached, passed};
 use super::rewrite;
+use super::sample::Drawn;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +38,7 @@ const MEMORY_KIB_MAX: u64 = 12 << 20;
 /// What became of a mutant.
 pub(super) struct Verdict {
     pub(super) number: u32,
-    pub(super) mutant: Point,
+    pub(super) mutant: Drawn,
     pub(super) caught: bool,
 }
 
@@ -46,15 +48,13 @@ struct Tests {
     name: String,
     program: PathBuf,
     folder: PathBuf,
-    usual: Duration,
-    /// The longest pause between the ends of two tests.
-    pause: Duration,
+    reached: Reached,
 }
 
 /// How a program of tests ended.
 enum End {
-    /// With the longest pause between the ends of two tests.
-    Passed(Duration),
+    /// With how long each test took, if the program was asked to tell.
+    Passed(BTreeMap<String, Duration>),
     /// The first line that names a failure.
     Failed(String),
     /// It was stopped.
@@ -65,7 +65,7 @@ enum End {
 pub(super) fn run(
     root: &Path,
     sources: &[SourceText],
-    mut mutants: BTreeMap<u32, Point>,
+    mut mutants: BTreeMap<u32, Drawn>,
     options: &Options,
 ) -> Result<Vec<Verdict>, String> {
     let place = root.join("target/mutants");
@@ -75,11 +75,11 @@ pub(super) fn run(
     println!("building the tests of {} with {} mutants", packages.join(" "), mutants.len());
     let mut tests = build(&copy, &place.join("build"), &packages)?;
     for test in &mut tests {
-        measure(test, &place.join("scratch-0"))?;
-        let (all, pause) = (test.usual.as_secs(), test.pause.as_secs());
-        println!("          {} of {}: {all} s, at most {pause} s between two tests", test.name, test.package);
+        measure(test, &place)?;
+        let (count, all) = (test.reached.tests.len(), test.seconds());
+        println!("          {} of {}: {count} tests, {all} s", test.name, test.package);
     }
-    tests.sort_by_key(|test| test.usual);
+    tests.sort_by_key(Tests::seconds);
     let waiting = Mutex::new(mutants.into_iter());
     let verdicts = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -98,15 +98,19 @@ pub(super) fn run(
     Ok(verdicts.into_inner().expect("no job panics"))
 }
 
-/// MUTANT1: how long the tests take without a mutant. A busy machine is given a second chance.
-fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
+/// MUTANT1: how long each test takes without a mutant, and which mutants it comes by. A busy machine is given a second
+/// chance.
+fn measure(test: &mut Tests, place: &Path) -> Result<(), String> {
+    let reached = place.join("reached");
     let mut wrong = String::new();
     for _ in 0..2 {
-        let begun = Instant::now();
-        wrong = match judge(test, None, UNMUTATED_PAUSE_MAX, scratch) {
-            End::Passed(pause) => {
-                test.usual = begun.elapsed();
-                test.pause = pause;
+        drop(fs::remove_file(&reached));
+        let mut command = program(test, &place.join("scratch-0"))?;
+        command.args(["-Z", "unstable-options", "--report-time"]);
+        command.env("RUSTC_BOOTSTRAP", "1").env("VARVE_MUTANT_REACHED", &reached);
+        wrong = match judge(command, UNMUTATED_PAUSE_MAX) {
+            End::Passed(tests) => {
+                test.reached = Reached::new(tests, &fs::read_to_string(&reached).unwrap_or_default());
                 return Ok(());
             }
             End::Failed(line) => line,
@@ -116,21 +120,46 @@ fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
     Err(format!("MUTANT1: without a mutant {} of {} fails: {wrong}", test.name, test.package))
 }
 
-/// Runs the tests that see a mutant, the shortest of its own package first; whether one of them failed.
-fn hunt(number: u32, mutant: &Point, tests: &[Tests], near: bool, scratch: &Path) -> bool {
-    for package in seen_by(&mutant.path, near) {
+/// Runs the tests that come by a mutant, the short ones of its own package first; whether one of them failed.
+fn hunt(number: u32, mutant: &Drawn, tests: &[Tests], near: bool, scratch: &Path) -> bool {
+    let point = &mutant.point;
+    for (package, group) in
+        seen_by(&point.path, near).iter().flat_map(|package| (0..GROUPS).map(move |group| (package, group)))
+    {
         for test in tests.iter().filter(|test| test.package == *package) {
-            let told = match judge(test, Some(number), test.pause * SLOWER_MAX + PATIENCE, scratch) {
+            let told = match test.try_on(number, group, scratch) {
                 End::Passed(_) => continue,
                 End::Failed(line) => line,
                 End::Endless => "no end".to_owned(),
             };
-            println!("caught    {number:4}  {mutant}  [{}: {told}]", test.name);
+            println!("caught    {number:4}  {point}  [{}: {told}]", test.name);
             return true;
         }
     }
-    println!("SURVIVED  {number:4}  {mutant}");
+    println!("SURVIVED  {number:4}  {point}");
     false
+}
+
+impl Tests {
+    fn seconds(&self) -> u64 {
+        self.reached.tests.values().sum::<Duration>().as_secs()
+    }
+
+    /// Runs the tests of a group that come by a mutant.
+    fn try_on(&self, number: u32, group: usize, scratch: &Path) -> End {
+        let names = self.reached.by(number, group);
+        if names.is_empty() {
+            return End::Passed(BTreeMap::new());
+        }
+        let usual = names.iter().map(|name| self.reached.tests[*name]).max().unwrap_or_default();
+        match program(self, scratch) {
+            Ok(mut command) => {
+                command.arg("--exact").args(names).env("VARVE_MUTANT", number.to_string());
+                judge(command, usual * SLOWER_MAX + PATIENCE)
+            }
+            Err(error) => End::Failed(error),
+        }
+    }
 }
 
 fn package_of(path: &str) -> &str {
@@ -143,9 +172,9 @@ fn seen_by(path: &str, near: bool) -> &'static [&'static str] {
 }
 
 /// All packages whose tests are needed.
-fn packages(mutants: &BTreeMap<u32, Point>, near: bool) -> Vec<&'static str> {
+fn packages(mutants: &BTreeMap<u32, Drawn>, near: bool) -> Vec<&'static str> {
     let mut packages: Vec<&str> =
-        mutants.values().flat_map(|point| seen_by(&point.path, near)).copied().collect();
+        mutants.values().flat_map(|mutant| seen_by(&mutant.point.path, near)).copied().collect();
     packages.sort_unstable();
     packages.dedup();
     packages
@@ -156,7 +185,7 @@ fn drop_uncompilable(
     root: &Path,
     place: &Path,
     sources: &[SourceText],
-    mutants: &mut BTreeMap<u32, Point>,
+    mutants: &mut BTreeMap<u32, Drawn>,
     packages: &[&str],
 ) -> Result<(), String> {
     let copy = place.join("tree");
@@ -169,7 +198,7 @@ fn drop_uncompilable(
             return Ok(());
         }
         let before = mutants.len();
-        mutants.retain(|_, point| {
+        mutants.retain(|_, Drawn { point, .. }| {
             let lines = point.line..=point.line + line_count(sources, point);
             !errors.iter().any(|(path, line)| *path == point.path && lines.contains(line))
         });
@@ -231,27 +260,25 @@ fn build(copy: &Path, build: &Path, packages: &[&str]) -> Result<Vec<Tests>, Str
             name: message["target"]["name"].as_str()?.to_owned(),
             program: message["executable"].as_str()?.into(),
             folder,
-            usual: Duration::ZERO,
-            pause: Duration::ZERO,
+            reached: Reached::default(),
         })
     });
     let tests: Vec<Tests> = tests.collect();
     if tests.is_empty() { Err("no tests were built".to_owned()) } else { Ok(tests) }
 }
 
-/// Runs a program of tests until it ends, a test fails, or none ends for `pause_max`.
-fn judge(test: &Tests, mutant: Option<u32>, pause_max: Duration, scratch: &Path) -> End {
-    // Nothing is kept of the run before.
+/// A program of tests, ready to be started with an empty folder for what it keeps.
+fn program(test: &Tests, scratch: &Path) -> Result<Command, String> {
     drop(fs::remove_dir_all(scratch));
-    if let Err(error) = fs::create_dir_all(scratch) {
-        return End::Failed(format!("{}: {error}", scratch.display()));
-    }
+    fs::create_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let mut command = Command::new("sh");
-    command.arg("-c").arg(format!("ulimit -v {MEMORY_KIB_MAX}; exec \"$0\" 2>&1")).arg(&test.program);
+    command.arg("-c").arg(format!("ulimit -v {MEMORY_KIB_MAX}; exec \"$0\" \"$@\" 2>&1")).arg(&test.program);
     command.current_dir(&test.folder).env("TMPDIR", scratch).env_remove("VARVE_MUTANT");
-    if let Some(number) = mutant {
-        command.env("VARVE_MUTANT", number.to_string());
-    }
+    Ok(command)
+}
+
+/// Runs a program of tests until it ends, a test fails, or none ends for `pause_max`.
+fn judge(mut command: Command, pause_max: Duration) -> End {
     // In a group of its own, with all that it starts.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = match command.spawn() {
@@ -266,7 +293,7 @@ fn judge(test: &Tests, mutant: Option<u32>, pause_max: Duration, scratch: &Path)
 fn watch(child: &mut Child, pause_max: Duration) -> End {
     let Some(said) = child.stdout.take() else { return End::Endless };
     let (lines, heard) = channel();
-    let (mut last, mut pause) = (Instant::now(), Duration::ZERO);
+    let (mut last, mut tests) = (Instant::now(), BTreeMap::new());
     // It ends when the last process that was started has closed its output.
     std::thread::spawn(move || {
         for line in BufReader::new(said).lines().map_while(Result::ok) {
@@ -277,18 +304,19 @@ fn watch(child: &mut Child, pause_max: Duration) -> End {
     });
     loop {
         match heard.recv_timeout(pause_max.saturating_sub(last.elapsed())) {
-            Ok(line) if line.starts_with("test ") && line.ends_with("FAILED") => return End::Failed(line),
-            Ok(line) if line.starts_with("test ") && line.ends_with(" ok") => {
-                pause = pause.max(last.elapsed());
-                last = Instant::now();
+            Ok(line) if line.starts_with("test ") && line.contains("... FAILED") => return End::Failed(line),
+            Ok(line) => {
+                if let Some((name, duration)) = passed(&line) {
+                    tests.insert(name.to_owned(), duration);
+                    last = Instant::now();
+                }
             }
-            Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => return End::Endless,
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     match child.wait() {
-        Ok(status) if status.success() => End::Passed(pause),
+        Ok(status) if status.success() => End::Passed(tests),
         Ok(status) => End::Failed(status.to_string()),
         Err(error) => End::Failed(error.to_string()),
     }

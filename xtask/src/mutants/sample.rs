@@ -3,15 +3,34 @@
 use super::points::{Kind, Point};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Draws up to `wanted` mutants and numbers them from one. Each kind of fault is drawn as often as the others while
-/// it has points left; otherwise a sample would be mostly numbers.
-pub(super) fn draw(points: Vec<Point>, wanted: usize, seed: u64) -> BTreeMap<u32, Point> {
+/// A mutant, and the seed of the sample that it was drawn for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Drawn {
+    pub(super) seed: u64,
+    pub(super) point: Point,
+}
+
+/// The bytes of each file that mutants replace.
+type Taken = BTreeMap<String, BTreeSet<(usize, usize)>>;
+
+/// Draws up to `wanted` mutants for each seed and numbers all from one.
+pub(super) fn draw(points: &[Point], wanted: usize, seeds: &[u64]) -> BTreeMap<u32, Drawn> {
+    let mut taken = Taken::new();
+    let samples = seeds.iter().flat_map(|&seed| {
+        let sample = draw_one(points, wanted, seed, &mut taken);
+        sample.into_iter().map(move |point| Drawn { seed, point })
+    });
+    (1..).zip(samples).collect()
+}
+
+/// Draws a sample. Each kind of fault is drawn as often as the others while it has points left; otherwise a sample would
+/// be mostly numbers.
+fn draw_one(points: &[Point], wanted: usize, seed: u64, taken: &mut Taken) -> Vec<Point> {
     let mut by_kind: BTreeMap<Kind, Vec<Point>> = BTreeMap::new();
     for point in points {
-        by_kind.entry(point.kind).or_default().push(point);
+        by_kind.entry(point.kind).or_default().push(point.clone());
     }
     let mut chance = Chance(seed);
-    let mut taken: BTreeMap<String, BTreeSet<(usize, usize)>> = BTreeMap::new();
     let mut chosen = Vec::new();
     while chosen.len() < wanted && !by_kind.is_empty() {
         let kinds: Vec<Kind> = by_kind.keys().copied().collect();
@@ -30,7 +49,7 @@ pub(super) fn draw(points: Vec<Point>, wanted: usize, seed: u64) -> BTreeMap<u32
         }
     }
     chosen.sort_by(|one, other| (&one.path, one.range.start).cmp(&(&other.path, other.range.start)));
-    (1..).zip(chosen).collect()
+    chosen
 }
 
 /// MUTANT3: numbers that follow from a seed (splitmix64).

@@ -2,9 +2,11 @@
 
 use super::options::Options;
 use super::points::{Kind, Point, SourceText, find};
+use super::reached::{Reached, passed};
 use super::rewrite::mutate;
-use super::sample::draw;
+use super::sample::{Drawn, draw};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const PLAIN: &str = r#"//! A file.
 
@@ -78,7 +80,7 @@ fn what_the_compiler_must_know_and_tests_are_left_alone() {
 fn each_mutant_alone_is_rust_and_adds_no_line() {
     let source = plain();
     for point in find(&source) {
-        let text = mutate(&source, &BTreeMap::from([(7, point.clone())]));
+        let text = mutate(&source, &BTreeMap::from([(7, Drawn { seed: 1, point: point.clone() })]));
         assert!(syn::parse_file(&text).is_ok(), "{point}:\n{text}");
         assert!(text.contains("varve_block::mutant(7)"), "{point}");
         assert_eq!(text.lines().count(), PLAIN.lines().count(), "MUTANT2: {point}");
@@ -88,10 +90,13 @@ fn each_mutant_alone_is_rust_and_adds_no_line() {
 #[test]
 fn mutants_of_a_round_do_not_overlap_and_follow_from_the_seed() {
     let source = plain();
-    let round = draw(find(&source), 100, 3);
-    assert_eq!(round, draw(find(&source), 100, 3), "MUTANT3");
-    assert_ne!(draw(find(&source), 5, 3), draw(find(&source), 5, 4), "MUTANT3");
-    let ranges: Vec<_> = round.values().map(|point| point.range.clone()).collect();
+    let points = find(&source);
+    let round = draw(&points, 3, &[3, 4]);
+    assert_eq!(round, draw(&points, 3, &[3, 4]), "MUTANT3");
+    assert_ne!(draw(&points, 5, &[3]), draw(&points, 5, &[4]), "MUTANT3");
+    assert!(round.values().map(|mutant| mutant.seed).eq([3; 3].into_iter().chain([4; 3])), "{round:?}");
+    let mut ranges: Vec<_> = round.values().map(|mutant| mutant.point.range.clone()).collect();
+    ranges.sort_by_key(|range| range.start);
     assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "MUTANT2: {ranges:?}");
     let text = mutate(&source, &round);
     assert!(syn::parse_file(&text).is_ok(), "{text}");
@@ -101,17 +106,34 @@ fn mutants_of_a_round_do_not_overlap_and_follow_from_the_seed() {
 #[test]
 fn the_crate_with_the_question_asks_itself() {
     let source = SourceText { path: "crates/varve-block/src/plain.rs".to_owned(), text: PLAIN.to_owned() };
-    let text = mutate(&source, &draw(find(&source), 1, 1));
+    let text = mutate(&source, &draw(&find(&source), 1, &[1]));
     assert!(text.contains("crate::mutant(1)"), "{text}");
 }
 
 #[test]
 fn options_are_understood() {
-    let options = Options::parse(&["--sample", "5", "--seed", "9", "crates/varve-vg/"]).expect("fine");
+    let options =
+        Options::parse(&["--sample", "5", "--seed", "9", "--seed", "2", "crates/varve-vg/"]).expect("fine");
     assert_eq!(
-        (options.sample, options.seed, options.files.as_slice()),
-        (5, 9, &["crates/varve-vg".to_owned()][..])
+        (options.sample, options.seeds.as_slice(), options.files.as_slice()),
+        (5, &[9, 2][..], &["crates/varve-vg".to_owned()][..])
     );
     assert_eq!(Options::parse(&[]).expect("fine").files.len(), 7);
     assert!(Options::parse(&["--sample"]).is_err() && Options::parse(&["--fast"]).is_err());
+}
+
+#[test]
+fn a_mutant_is_judged_by_the_tests_that_come_by_it() {
+    let said = [
+        "test a::short ... ok <0.250s>",
+        "test a::long - should panic ... ok <9.000s>",
+        "test b ... ok <0.1s>",
+    ];
+    let tests =
+        said.iter().filter_map(|line| passed(line)).map(|(name, time)| (name.to_owned(), time)).collect();
+    let reached = Reached::new(tests, "1 a::short\n1 a::long\n2 a::short\n2 shard 0\n");
+    assert_eq!(reached.tests["a::long"], Duration::from_secs(9));
+    assert_eq!((reached.by(1, 0), reached.by(1, 2)), (vec!["a::short"], vec!["a::long"]), "MUTANT4");
+    assert_eq!(reached.by(2, 0), ["a::short", "b"], "a thread that is no test's may be anyone's");
+    assert!(reached.by(3, 0).is_empty() && passed("test c ... FAILED <0.1s>").is_none());
 }

@@ -62,7 +62,7 @@ impl Answerer {
     }
 }
 
-/// All of the volume lies on the first device that the engine gives, and no answer is for more than was asked.
+/// All of the volume is on the first device that the engine gives, and no answer is for more than was asked.
 struct Straight;
 
 impl Mapper for Straight {

@@ -126,7 +126,7 @@ impl Peer {
     }
 }
 
-/// Where `program` lies, in the places where distributions put programs.
+/// Where `program` is, in the places where distributions put programs.
 fn find(program: &str) -> Option<PathBuf> {
     ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"]
         .iter()

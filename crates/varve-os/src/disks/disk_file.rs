@@ -417,7 +417,7 @@ fn lock(file: &File, options: DiskOptions) -> Result<(), Errno> {
     rustix::fs::flock(file, operation)
 }
 
-/// The magic number of the file system that a file lies on.
+/// The magic number of the file system that a file is on.
 fn file_system(file: &File) -> Option<u64> {
     // The type of the magic number differs between machines; its value fits in 32 bits everywhere.
     rustix::fs::fstatfs(file).ok().and_then(|stat| u64::try_from(stat.f_type).ok())

@@ -51,7 +51,7 @@ pub(crate) struct DiskOperation {
 
 /// What is done on a disk.
 pub(crate) enum DiskAction {
-    /// Fill `buffer` from `done` on; `offset` is where its start lies on the disk.
+    /// Fill `buffer` from `done` on; `offset` is where its start is on the disk.
     Read { offset: u64, buffer: Buffer, done: usize },
     /// Write `data` from `done` on; `offset` is where its start goes.
     Write { offset: u64, data: Bytes, done: usize, durable: bool },

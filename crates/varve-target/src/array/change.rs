@@ -236,7 +236,7 @@ impl Array {
     }
 
     /// A change of `regions` has failed on members that stay: they are made equal there (RESYNC4). What one member in sync has, or the
-    /// data members, counts if that is all; none of what members have that are catching up does.
+    /// data members, is authoritative if that is all; none of what members have that are catching up does.
     fn set_apart(&self, regions: Range<u64>) {
         assert!(!self.lacks_data_member(), "ARRAYIO5: what is there would be lost");
         self.regions.disturb(&regions);
@@ -324,7 +324,7 @@ impl Array {
         lost()
     }
 
-    /// What of `data` lies on each member.
+    /// What of `data` is on each member.
     pub(super) fn fragments(&self, data: &Bytes) -> Vec<Bytes> {
         let layout = self.spec.layout;
         let index = |value: u64| usize::try_from(value).expect("a block is small");

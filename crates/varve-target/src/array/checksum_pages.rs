@@ -238,7 +238,7 @@ impl Array {
         }
     }
 
-    /// What was just read of members that are made equal in `extent` counts, whatever checksums said before.
+    /// What was just read of members that are made equal in `extent` is authoritative, whatever checksums said before.
     pub(super) fn take_as_it_is(&self, extent: Extent, runs: &[(usize, &Buffer)]) {
         let Some(checksums) = &self.checksums else { return };
         if !self.has_bug(InjectedBug::ResyncWithoutChecksums) {

@@ -170,7 +170,7 @@ impl Checksums {
         }
     }
 
-    /// What lies in `extent`, which was never written, is whatever was there before. Pages that lie there say nothing.
+    /// What is in `extent`, which was never written, is whatever was there before. Pages that lie there say nothing.
     pub(super) fn begin(&self, extent: Extent, is_behind: bool) {
         let behind = if is_behind { self.all_members() } else { 0 };
         for number in spans_of(extent) {
@@ -189,7 +189,7 @@ impl Checksums {
         fragment_checksum(&vec![0; usize::try_from(length).expect("a fragment is small")])
     }
 
-    /// Member `place` is about to have `run` in `extent`, or has it and it counts.
+    /// Member `place` is about to have `run` in `extent`, or has it and it is authoritative.
     pub(super) fn set(&self, place: usize, extent: Extent, run: &[u8]) {
         self.assert_run(extent, run);
         let (row, count, all) = (self.row_of(place), count(self.layout), self.all_members());
@@ -334,7 +334,7 @@ impl Checksums {
                         .chain(page(next).map(|page| (page.generation, &page.rows[1][..])))
                         .collect()
                 };
-                // Of two the newer one; of those as new that of the next member, which lies on another disk.
+                // Of two the newer one; of those as new that of the next member, which is on another disk.
                 sources.sort_by_key(|(generation, _)| *generation);
                 let source = sources.last().map(|(_, sums)| *sums);
                 span.is_of_one_time &= sources.last().map(|(generation, _)| *generation) == newest;

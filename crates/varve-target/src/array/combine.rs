@@ -4,7 +4,7 @@
 
 use varve_block::{Arena, Buffer, Bytes, is_zero};
 
-/// `data`, whole blocks, as what lies on each of `data_members` members, and the parity behind them.
+/// `data`, whole blocks, as what is on each of `data_members` members, and the parity behind them.
 pub(super) fn fragments(
     data: &Bytes,
     data_members: usize,
@@ -22,7 +22,7 @@ pub(super) fn fragments(
     members
 }
 
-/// What of `data` lies on data member `member`.
+/// What of `data` is on data member `member`.
 fn gather(data: &Bytes, member: usize, data_members: usize, fragment_size: usize, arena: &Arena) -> Bytes {
     let block_size = data_members * fragment_size;
     if data.len() == block_size {

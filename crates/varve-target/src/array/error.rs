@@ -9,7 +9,7 @@ use varve_format::array::ArrayFormatError;
 pub enum ArrayError {
     /// A member failed.
     Io(IoError),
-    /// What lies on a member is not what was looked for.
+    /// What is on a member is not what was looked for.
     Format {
         /// The member's place.
         place: usize,

@@ -1,11 +1,11 @@
 //! Where the bytes of an array lie on its members: pure arithmetic.
 //!
 //! A mirror has every byte on every member. A ddraid array of order K has 2^K data members and one parity member: each block
-//! is cut into 2^K fragments, fragment `i` lies on member `i`, and the exclusive or of all of them on the last one. A member
+//! is cut into 2^K fragments, fragment `i` is on member `i`, and the exclusive or of all of them on the last one. A member
 //! of ddraid is a picture of the array at the scale of 1 to 2^K.
 //!
 //! Invariants:
-//! - GEOMETRY1. Block `b` of a ddraid array lies at byte `b * fragment_size` of the data of every member.
+//! - GEOMETRY1. Block `b` of a ddraid array is at byte `b * fragment_size` of the data of every member.
 //! - GEOMETRY2. Whole blocks that follow each other are one run on every member.
 
 use varve_block::Extent;
@@ -76,7 +76,7 @@ impl ArrayLayout {
         }
     }
 
-    /// Bytes of the fragment of a block that lies on one member; any number of bytes on a mirror.
+    /// Bytes of the fragment of a block that is on one member; any number of bytes on a mirror.
     pub fn fragment_size(self) -> u64 {
         match self {
             Self::Mirror { .. } => 1,
@@ -92,7 +92,7 @@ impl ArrayLayout {
         }
     }
 
-    /// Where `extent`, whole blocks of the array, lies in the data of every member (GEOMETRY1, GEOMETRY2).
+    /// Where `extent`, whole blocks of the array, is in the data of every member (GEOMETRY1, GEOMETRY2).
     pub fn on_members(self, extent: Extent) -> Extent {
         assert!(extent.is_aligned(self.block_size()), "GEOMETRY2: whole blocks, not {extent:?}");
         Extent::new(extent.offset / self.data_members(), extent.length / self.data_members())

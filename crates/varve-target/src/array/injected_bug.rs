@@ -32,11 +32,11 @@ pub enum InjectedBug {
     ForgetReadBlocks,
     /// What was written to lost regions is not in the superblock (breaks ARRAYLOST4).
     ForgetKnown,
-    /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
+    /// A scrub compares members, and writes what is authoritative, while clients write (breaks ARRAYIO4).
     ScrubBesideWriters,
-    /// What lies on a log disk is believed although the log has gone on elsewhere (breaks LOGDISK1).
+    /// What is on a log disk is believed although the log has gone on elsewhere (breaks LOGDISK1).
     BelieveStaleLog,
-    /// A log whose disk is missing counts as empty (breaks LOGDISK3).
+    /// A log whose disk is missing is taken as empty (breaks LOGDISK3).
     ForgetLostLog,
     /// A member is as new as its superblock's number says (breaks STAMP3 and STAMP4).
     NumbersAlone,

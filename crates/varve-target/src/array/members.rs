@@ -186,7 +186,7 @@ impl Members {
         self.slots.borrow()[place].device.clone().expect("MEMBERS1: a member that is not away has a device")
     }
 
-    /// Where `run` of the data of a member lies on its device.
+    /// Where `run` of the data of a member is on its device.
     pub(super) fn on_device(&self, run: Extent) -> u64 {
         self.metadata_size + run.offset
     }

@@ -12,7 +12,7 @@ use varve_format::text::{ReadPolicy, checksum_room};
 pub struct ArraySpec {
     /// Which one.
     pub id: Uuid,
-    /// How it lies on its members.
+    /// How it is on its members.
     pub layout: ArrayLayout,
     /// Bytes of the array; the data of a member has as many as [`ArrayLayout::on_members`] says.
     pub size: u64,

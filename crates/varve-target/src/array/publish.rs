@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - PUBLISH1. No change is inside while superblocks are written.
-//! - PUBLISH2. Before a superblock counts, it is durable on all members that are not away, and on the log disk that has the log; the
+//! - PUBLISH2. A superblock takes effect once it is durable on all members that are not away, and on the log disk that has the log; the
 //!   ring is used again after that.
 //! - PUBLISH3. A member that fails meanwhile is away in the next superblock, before any request goes on.
 

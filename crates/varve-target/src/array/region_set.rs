@@ -119,7 +119,7 @@ impl RegionSet {
         })
     }
 
-    /// The set of an array of `regions` regions, each of which is 2^`doublings` regions of before. What lies behind its end is
+    /// The set of an array of `regions` regions, each of which is 2^`doublings` regions of before. What is behind its end is
     /// forgotten.
     pub(super) fn folded(&self, doublings: u32, regions: u64) -> Self {
         let mut folded = Self::new(regions);

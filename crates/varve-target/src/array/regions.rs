@@ -351,12 +351,12 @@ impl Regions {
         self.leave(region..region + 1, now);
     }
 
-    /// What members may differ in does not matter any more: one has all that counts.
+    /// What members may differ in does not matter any more: one has all that is authoritative.
     pub(super) fn accept_all(&self) {
         self.unsynced.borrow_mut().clear();
     }
 
-    /// What members may differ in does not matter any more in these regions: what is there counts.
+    /// What members may differ in does not matter any more in these regions: what is there is authoritative.
     pub(super) fn accept(&self, regions: &[u64]) {
         let mut unsynced = self.unsynced.borrow_mut();
         for region in regions {

@@ -59,7 +59,7 @@ impl State {
         self.last_number.get()
     }
 
-    /// Asks where `gap` lies, unless another request is asking.
+    /// Asks where `gap` is, unless another request is asking.
     pub(super) async fn ask(
         &self,
         gap: Extent,

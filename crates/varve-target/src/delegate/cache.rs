@@ -72,7 +72,7 @@ impl RemapCache {
         (!expired).then_some((extent, entry)) // REMAP1
     }
 
-    /// The device on which all of `extent` lies, and where there, if that is known and needs nothing more.
+    /// The device on which all of `extent` is, and where there, if that is known and needs nothing more.
     pub(super) fn whole(&self, intent: Intent, extent: Extent) -> Option<(&Rc<Target>, u64)> {
         let (range, entry) = self.live(intent, extent.offset)?;
         let Place::Data { target, offset } = &entry.place else { return None };
@@ -105,7 +105,7 @@ impl RemapCache {
         Some(Found { place: entry.place.further(inside), run, is_once: entry.once })
     }
 
-    /// Whether it is known where the byte at `at` lies.
+    /// Whether it is known where the byte at `at` is.
     pub(super) fn knows(&self, intent: Intent, at: u64) -> bool {
         self.live(intent, at).is_some()
     }
@@ -173,7 +173,7 @@ impl RemapCache {
         self.trimming.remove(extent);
     }
 
-    /// A range was not trimmed: requests ask where it lies.
+    /// A range was not trimmed: requests ask where it is.
     pub(super) fn not_trimmed(&mut self, extent: Extent) {
         assert!(self.writes.pinned(extent).is_empty(), "DELEGATE5: no answer was kept meanwhile");
         pinned_parts(&self.trimming, extent).into_iter().for_each(|(part, entry)| self.spend(part, entry));
@@ -248,7 +248,7 @@ impl RemapCache {
     }
 }
 
-/// What of `extent` the mapper has not made durable, and where it lies.
+/// What of `extent` the mapper has not made durable, and where it is.
 fn pinned_parts(map: &RangeMap, extent: Extent) -> Vec<(Extent, Entry)> {
     let pinned = map.iter().filter(|(_, entry)| entry.unflushed.is_some());
     let cut = pinned.filter_map(|(range, entry)| {

@@ -49,7 +49,7 @@ impl Changing {
 }
 
 impl ChangingRange {
-    /// Where the range lies may be kept from now on, unless it was invalidated since it was added.
+    /// Where the range is may be kept from now on, unless it was invalidated since it was added.
     pub(super) fn end(self) -> bool {
         !self.is_invalid.get()
     }

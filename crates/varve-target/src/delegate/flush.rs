@@ -10,7 +10,7 @@ use varve_block::{Buffer, IoError, Outcome};
 use varve_mapper::wire::{Status, ToMapper};
 
 impl State {
-    /// What was acknowledged before is durable, and so is where it lies.
+    /// What was acknowledged before is durable, and so is where it is.
     pub(super) async fn flush(&self) -> Outcome {
         let is_mapped = self.answered.get() == self.flushed.get() && self.landing.is_empty();
         if is_mapped || !self.is_persistent.get() {

@@ -1,4 +1,4 @@
-//! A volume whose mapping a program decides: the *mapper*. Where a range lies is asked of it, and kept; data never passes it.
+//! A volume whose mapping a program decides: the *mapper*. It is asked for the place of a range, and the answer is kept; data never passes it.
 //!
 //! [`Delegate`] is the device; [`Delegate::run`] keeps the connection and is run by its owner as long as the volume is in use.
 //!
@@ -7,7 +7,7 @@
 //!   write only those that may be written.
 //! - DELEGATE2. What an answer has copied is copied, but for what the request itself writes, before any other request is led there;
 //!   if that fails the mapper is notified that its answer does not hold, and no answer counts that it may have given before.
-//! - DELEGATE3. When the mapper is asked to make its mapping durable, all that lies where its answers said is durable: no answer for
+//! - DELEGATE3. When the mapper is asked to make its mapping durable, all that is where its answers said is durable: no answer for
 //!   writes is under way meanwhile, nor the write of the request that asked.
 //! - DELEGATE4. When an invalidation is acknowledged, no request uses what it made invalid, and none will.
 //! - DELEGATE5. What a trim frees is used by no request from before the trim is sent to the mapper until it has answered, or its
@@ -129,7 +129,7 @@ impl BlockDevice for Delegate {
         }
     }
 
-    /// What the mapper has answered lies where it said; invalidations wait for every use of that (DELEGATE4). The rest is
+    /// What the mapper has answered is where it said; invalidations wait for every use of that (DELEGATE4). The rest is
     /// unknown.
     fn map(&self, extent: Extent, intent: MapIntent) -> MapFuture<'_> {
         self.0.lead(extent, intent).ready()

@@ -4,14 +4,14 @@ use super::range_map::Target;
 use std::rc::Rc;
 use varve_block::Extent;
 
-/// A range of an answer, and where it lies.
+/// A range of an answer, and where it is.
 pub(super) struct Notice {
     pub(super) extent: Extent,
     pub(super) to: (Rc<Target>, u64),
 }
 
 impl Notice {
-    /// Whether `part`, as far as it is in the range, lies there.
+    /// Whether `part`, as far as it is in the range, is there.
     fn leads(&self, part: Extent, to: (&Rc<Target>, u64)) -> bool {
         let Some(common) = self.extent.intersect(part) else { return true };
         let own = self.to.1 + (common.offset - self.extent.offset);
@@ -32,7 +32,7 @@ impl Owed {
         self.0.extend(notices.into_iter().filter(is_written).map(|notice| (number, notice)));
     }
 
-    /// The request writes `part` at `to`. A range that lies elsewhere by its answer, since replaced, is not reported.
+    /// The request writes `part` at `to`. A range that is elsewhere by its answer, since replaced, is not reported.
     pub(super) fn written_at(&mut self, part: Extent, to: (&Rc<Target>, u64)) {
         self.0.retain(|(_, notice)| notice.leads(part, to));
     }

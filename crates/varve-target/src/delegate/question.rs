@@ -29,7 +29,7 @@ pub(super) struct Outstanding {
 /// What a question is about.
 #[derive(Clone, Copy)]
 pub(super) enum About {
-    /// Where a range lies.
+    /// Where a range is.
     Range(Extent, Intent),
     /// All that was answered.
     Flush,

@@ -1,4 +1,4 @@
-//! Ranges of a volume, and where each of them lies.
+//! Ranges of a volume, and where each of them is.
 //!
 //! Invariants:
 //! - RANGE1. Ranges do not overlap, and none is empty.
@@ -23,7 +23,7 @@ impl Target {
     }
 }
 
-/// Where a range lies.
+/// Where a range is.
 #[derive(Clone)]
 pub(super) enum Place {
     Data { target: Rc<Target>, offset: u64 },
@@ -31,7 +31,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// The place of what lies `distance` bytes further on.
+    /// The place of what is `distance` bytes further on.
     pub(super) fn further(&self, distance: u64) -> Place {
         match self {
             Place::Data { target, offset } => {

@@ -179,7 +179,7 @@ impl State {
         MapAnswer::new(piece, MapGuard::holding(self.enter()))
     }
 
-    /// The request where all of it lies on one device of which that is known, and nothing else is to be done.
+    /// The request where all of it is on one device of which that is known, and nothing else is to be done.
     pub(super) fn hit(&self, io: Io) -> Result<Completion<'static>, Io> {
         let intent = match &io {
             Io::Read { .. } => Intent::Read,

@@ -7,7 +7,7 @@
 //!   place.
 //! - REPLAY3. Records are applied in the order in which they were written.
 
-/// What lies where a log goes on.
+/// What is where a log goes on.
 pub(crate) enum Next<R> {
     /// The record that should.
     Record(R),
@@ -31,10 +31,10 @@ pub(crate) trait Log {
     type Record;
     type Error;
 
-    /// What lies behind the records `before`.
+    /// What is behind the records `before`.
     async fn next(&self, before: &[Self::Record]) -> Result<Next<Self::Record>, Self::Error>;
 
-    /// Whether a record lies behind the one that follows `before` and is damaged (REPLAY1).
+    /// Whether a record is behind the one that follows `before` and is damaged (REPLAY1).
     async fn goes_on(&self, before: &[Self::Record]) -> Result<bool, Self::Error>;
 
     /// What a log is refused with that goes on behind a damaged record.

@@ -1,6 +1,6 @@
 //! The ring of a log: where the records lie that the last durable superblock needs, and where the next one goes.
 //!
-//! A record lies in one piece and in whole blocks: directly behind the one before it, or at the ring's start.
+//! A record is in one piece and in whole blocks: directly behind the one before it, or at the ring's start.
 //!
 //! Invariants:
 //! - LOGRING1. A record never overlaps one that the last durable superblock needs.
@@ -18,7 +18,7 @@ pub(super) const BLOCK_SIZE: u64 = 4 * KIB;
 /// Where a log goes on, as a superblock says.
 #[derive(Clone, Copy)]
 pub(crate) struct LogStart {
-    /// Where the next record lies if there is room, in blocks from the ring's start; and its number.
+    /// Where the next record is if there is room, in blocks from the ring's start; and its number.
     pub(crate) head: u64,
     pub(crate) sequence: u64,
     /// The superblock's epoch, which the records behind it have, too.
@@ -33,7 +33,7 @@ pub(crate) struct Ring {
     /// The most blocks of a record.
     record_blocks_max: u64,
     epoch: Epoch,
-    /// Where the next record lies if there is room, counted from `first`; and its number.
+    /// Where the next record is if there is room, counted from `first`; and its number.
     head: Cell<u64>,
     sequence: Cell<u64>,
     /// Records that the last durable superblock needs: where and how long.
@@ -62,7 +62,7 @@ impl Ring {
         self.epoch
     }
 
-    /// Where the next record lies if there is room.
+    /// Where the next record is if there is room.
     pub(crate) fn head(&self) -> u64 {
         self.head.get()
     }
@@ -121,7 +121,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Record `sequence` lies at `start`: it was written just now, or was found there by a replay.
+    /// Record `sequence` is at `start`: it was written just now, or was found there by a replay.
     pub(crate) fn accept(&self, start: u64, blocks: u64, sequence: u64) {
         assert!(sequence >= self.sequence.get(), "LOGRING2: numbers rise");
         self.live.borrow_mut().push_back((start, blocks));

@@ -1,4 +1,4 @@
-//! Reading the ring of a log: the next record, and what lies behind the end.
+//! Reading the ring of a log: the next record, and what is behind the end.
 //!
 //! Invariants:
 //! - SCAN1. What cannot be read claims nothing. What the log needs of the ring was asked for before.
@@ -14,7 +14,7 @@ use varve_format::epoch::Epoch;
 const SCAN_BYTES: u64 = MIB;
 const SCANS_AT_ONCE: usize = 4;
 
-/// A record that lies in a ring.
+/// A record that is in a ring.
 pub(crate) trait RingRecord: Sized {
     type Error: From<IoError>;
 
@@ -31,7 +31,7 @@ pub(crate) trait RingRecord: Sized {
     fn decode(bytes: &[u8]) -> Result<Option<Self>, Self::Error>;
 }
 
-/// A record and where in the ring it lies.
+/// A record and where in the ring it is.
 pub(crate) struct Placed<R> {
     pub(crate) record: R,
     pub(crate) sequence: u64,
@@ -48,7 +48,7 @@ pub(crate) struct RingReader<'a> {
 }
 
 impl RingReader<'_> {
-    /// The record behind `last`, or behind what the superblock covers, if it lies there whole.
+    /// The record behind `last`, or behind what the superblock covers, if it is there whole.
     pub(crate) async fn next<R: RingRecord>(
         &self,
         last: Option<&Placed<R>>,
@@ -63,7 +63,7 @@ impl RingReader<'_> {
         Ok(None)
     }
 
-    /// The record with this number, if it lies there whole.
+    /// The record with this number, if it is there whole.
     pub(crate) async fn record<R: RingRecord>(
         &self,
         start: u64,
@@ -96,7 +96,7 @@ impl RingReader<'_> {
         }
     }
 
-    /// A record of after number `sequence`, wherever it lies in the ring: its number and its first block.
+    /// A record of after number `sequence`, wherever it is in the ring: its number and its first block.
     pub(crate) async fn later<R: RingRecord>(&self, sequence: u64) -> Option<(u64, u64)> {
         for (start, number) in self.claims_from::<R>(sequence + 1).await {
             assert!(number > sequence, "REPLAY1: only a later one tells that it was not torn");

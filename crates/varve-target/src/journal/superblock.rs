@@ -1,11 +1,11 @@
-//! The pair of superblocks: which of two slots counts, and how the other one is written.
+//! The pair of superblocks: which of two slots is authoritative, and how the other one is written.
 //!
 //! Invariants:
 //! - PAIR1. A superblock is written when everything that it leads to is durable, and durably, to one slot, while the other
 //!   one holds the superblock before it, durably.
-//! - PAIR2. The higher number counts. A slot that is torn or damaged is as if it had not been written.
+//! - PAIR2. The higher number is authoritative. A slot that is torn or damaged is as if it had not been written.
 //! - PAIR3. A slot of another version refuses both: the program that wrote it may have used again what the other leads to.
-//! - PAIR4. A superblock that counts is written to the other slot too, when it is written or else when it is found at a start;
+//! - PAIR4. A superblock that is authoritative is written to the other slot too, when it is written or else when it is found at a start;
 //!   the next flush makes that durable. A slot that rots later must not bring back the superblock before it: what that
 //!   one leads to may have been given to others since, and what changed without a record of the log would be undone.
 
@@ -25,7 +25,7 @@ pub(crate) trait Superblock: Sized {
     fn is_other_version(error: Self::Error) -> bool;
 }
 
-/// The superblock that counts among those looked at.
+/// The authoritative superblock among those looked at.
 pub(crate) struct Newest<S: Superblock> {
     found: Result<S, S::Error>,
     /// Addresses of the slots that hold it.
@@ -63,7 +63,7 @@ impl<S: Superblock> Newest<S> {
         }
     }
 
-    /// The one that counts, or why there is none; and the addresses of the slots that hold it.
+    /// The one that is authoritative, or why there is none; and the addresses of the slots that hold it.
     pub(crate) fn found(self) -> Result<(S, Vec<u64>), S::Error> {
         self.found.map(|superblock| (superblock, self.held))
     }
@@ -82,7 +82,7 @@ pub(crate) async fn publish(device: &Device, first: SlotBytes, other: SlotBytes)
     Ok(())
 }
 
-/// PAIR4: writes a superblock that counts to those of the `slots` that are not among the `held` ones. An error costs nothing
+/// PAIR4: writes a superblock that is authoritative to those of the `slots` that are not among the `held` ones. An error costs nothing
 /// yet: there is a whole one, and the next write of this slot returns its error.
 pub(crate) async fn complete_pair<const N: usize>(device: &Device, slots: [SlotBytes; N], held: &[u64]) {
     for (address, superblock) in slots.into_iter().filter(|(address, _)| !held.contains(address)) {

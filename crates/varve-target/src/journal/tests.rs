@@ -406,7 +406,7 @@ fn negative_controls_are_caught() {
     }
 }
 
-/// A log of `records` records, and where each lies.
+/// A log of `records` records, and where each is.
 async fn written(device: &Device, arena: &Arena, records: u64) -> Vec<(u64, u64)> {
     Engine::format(device, arena).await;
     let engine = Engine::open(device.clone(), arena.clone(), Fault::None).await.expect("a new one");

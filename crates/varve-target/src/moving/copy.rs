@@ -1,6 +1,6 @@
 //! The copying of a run: the next pieces are read while others are written, so that both places are busy all the time.
 //!
-//! Invariant MOVE5: pieces count as copied in their order, and each is held alone from before it is read until it counts, so what is
+//! Invariant MOVE5: pieces count as copied in their order, and each is held alone from before it is read until it is copied, so what is
 //! read and not written yet is not changed meanwhile.
 
 use super::{InjectedBug, Move, MoveError};

@@ -56,7 +56,7 @@ impl MovableDisk {
         self.runs.borrow().values().any(|run| run.is_of(moved))
     }
 
-    /// Requests for the run of `moved` go to the place that counts. Afterwards none is under way to the other one. The new place is
+    /// Requests for the run of `moved` go to the authoritative place. Afterwards none is under way to the other one. The new place is
     /// reached through `target`: its disk, as the same volume sees it.
     pub async fn end(&self, moved: &Rc<Move>, target: &Device) {
         let ended: Vec<(u64, Run)> =
@@ -83,7 +83,7 @@ impl MovableDisk {
         self.turn().await;
     }
 
-    /// A run lies at `place`, with the run before it if that lies before it there, too.
+    /// A run is at `place`, with the run before it if that is before it there, too.
     fn add(&self, start: u64, length: u64, (target, at): (&Device, u64)) {
         let mut runs = self.runs.borrow_mut();
         if let Some((before, run)) = runs.range_mut(..start).next_back()

@@ -67,7 +67,7 @@ impl Cursor {
         self.skip_to_entry(pages)
     }
 
-    /// To the beginning of the leaf where `key` lies or would lie.
+    /// To the beginning of the leaf where `key` is or would be.
     fn descend(&mut self, pages: &mut Pages, key: Key) -> Result<(), Stop> {
         self.span = self.tree.span(pages, key)?;
         self.index = 0;

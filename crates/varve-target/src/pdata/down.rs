@@ -6,7 +6,7 @@
 //! - DESCENT2. No node is younger than the one above it, no leaf is empty, and the keys of a branch lie in its range, but for the
 //!   first, which says nothing: so nodes that are cut, joined and linked anew stay in order.
 //! - DESCENT3. Only the node that a link names by its block and its generation is believed: where a write was lost, or went
-//!   elsewhere, an older node lies, and with a sound checksum ([`Pages::node`]).
+//!   elsewhere, an older node is found, and with a sound checksum ([`Pages::node`]).
 
 use super::pages::{Pages, Stop};
 use std::rc::Rc;

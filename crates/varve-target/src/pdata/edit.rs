@@ -207,7 +207,7 @@ impl Tree {
         self.splice_now(pages, &Alone, key, &path, path.len(), splice);
     }
 
-    /// Changes the leaf at the end of `path`, of which others hold what lies from `shared` on: all that it needs is there
+    /// Changes the leaf at the end of `path`, of which others hold what is from `shared` on: all that it needs is there
     /// (EDIT3).
     fn splice_now(
         &mut self,
@@ -264,7 +264,7 @@ impl Tree {
         self.drop_at(pages, sharing, key, &path, depth).map(Some)
     }
 
-    /// Takes out of the tree what others hold too and lies highest on the way to `key`; if there is nothing, the leaf.
+    /// Takes out of the tree what others hold too and is highest on the way to `key`; if there is nothing, the leaf.
     /// Says too where what is left behind it begins; `None` if there is nothing behind it.
     pub fn drop_highest(
         &mut self,

@@ -213,7 +213,7 @@ impl Map {
         Ok(())
     }
 
-    /// The page of a group that the last commit counts.
+    /// The page of a group that belongs to the last commit.
     async fn load_page(&self, group: u64) -> Result<Option<SpacePage>, MapError> {
         let (address, frozen, store) = {
             let pages = self.pages.borrow();

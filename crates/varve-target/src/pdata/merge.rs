@@ -1,7 +1,7 @@
 //! Nodes that have become too small: they are merged with a neighbour that is in memory, or share entries with it.
 //!
 //! Nothing is read for that (EDIT3 of `edit.rs`), and nothing believed that only happens to be in memory: a neighbour is
-//! looked at as any other child is (DESCENT1 and DESCENT3 of `down.rs`), or what lies elsewhere would become part of the map.
+//! looked at as any other child is (DESCENT1 and DESCENT3 of `down.rs`), or what is elsewhere would become part of the map.
 
 use super::down::Down;
 use super::pages::Pages;

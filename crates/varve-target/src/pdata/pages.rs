@@ -57,7 +57,7 @@ pub enum AllocClass {
 pub struct Pages {
     store: u64,
     generation: u64,
-    /// The last transaction that was frozen: no page of the space map that counts is younger.
+    /// The last transaction that was frozen: no valid page of the space map is younger.
     frozen: u64,
     cache: Cache,
     space: Space,
@@ -302,7 +302,7 @@ impl Pages {
                 return Err(Stop::Full);
             }
             let run = self.space.take(wanted, Side::Far).map_err(missing_page)?.ok_or(Stop::Full)?;
-            // Handed out from the back, so that a growing tree lies in order.
+            // Handed out from the back, so that a growing tree is in order.
             self.reserved.splice(0..0, run.blocks().rev());
         }
         assert!(self.reserved.len() >= count, "RESERVE1: a change cannot stop half way");

@@ -1,7 +1,7 @@
 //! Which blocks of a store are in use: pages in memory, what this transaction took and freed.
 //!
 //! Pages are loaded when a group is looked at: one bit a block, 4 KiB for 126 MiB of store. Which
-//! of a group's two places counts is said by the superblock, never guessed from what lies there: a commit that a crash
+//! of a group's two places is authoritative is said by the superblock, never guessed from what is there: a commit that a crash
 //! cut short leaves pages behind that look like those of a later one.
 //!
 //! Two rules keep a block from being used again too early, and they must hold together. SPACE1 is about crashes: the last
@@ -80,7 +80,7 @@ pub(super) struct Space {
     committing: BTreeSet<u64>,
     /// Groups whose page differs from what is on the disk.
     changed: BTreeSet<u64>,
-    /// Which place of each group counts.
+    /// Which place of each group is authoritative.
     places: Vec<Place>,
     /// Freed in this transaction.
     freed: PendingFree,
@@ -200,7 +200,7 @@ impl Space {
         self.unpublished.values().sum()
     }
 
-    /// The block where the page of `group` lies; `None` if it was never written.
+    /// The block where the page of `group` is; `None` if it was never written.
     pub(super) fn page_address(&self, group: u64) -> Option<Block> {
         let first = self.first_of(group);
         match self.places[index(group)] {
@@ -210,7 +210,7 @@ impl Space {
         }
     }
 
-    /// Which place of each group counts, once what was frozen is committed.
+    /// Which place of each group is authoritative, once what was frozen is committed.
     pub(super) fn places(&self) -> &[Place] {
         &self.places
     }

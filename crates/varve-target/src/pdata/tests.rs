@@ -479,7 +479,7 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
     }
 }
 
-/// DESCENT1: what is refused where it is found is not merged with what lies beside it, though it is in memory.
+/// DESCENT1: what is refused where it is found is not merged with what is beside it, though it is in memory.
 #[test]
 fn a_node_that_belongs_elsewhere_is_no_neighbour() {
     for stale in 0..3 {

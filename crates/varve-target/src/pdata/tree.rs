@@ -26,7 +26,7 @@ pub struct Leaf {
     pub next: Option<Key>,
 }
 
-/// The leaf where a key lies. One that is held while the leaf is changed keeps the old leaf.
+/// The leaf where a key is. One that is held while the leaf is changed keeps the old leaf.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     /// The smallest key that it may contain.
@@ -95,7 +95,7 @@ impl Tree {
         Ok(Leaf { entries: span.entries()[start..].to_vec(), next: span.end })
     }
 
-    /// The leaf where `key` lies or would lie.
+    /// The leaf where `key` is or would be.
     pub fn span(self, pages: &mut Pages, key: Key) -> Result<Span, Stop> {
         let found = self.descend(pages, key, |_| ())?;
         Ok(found.map_or_else(Span::default, |(down, leaf)| Span {
@@ -105,13 +105,13 @@ impl Tree {
         }))
     }
 
-    /// The block of the leaf where `key` lies; that of the root if the way there is not in memory.
+    /// The block of the leaf where `key` is; that of the root if the way there is not in memory.
     pub fn leaf_block(self, pages: &mut Pages, key: Key) -> Block {
         let leaf = self.span(pages, key).ok().and_then(|span| span.leaf);
         leaf.map_or(self.root.block(), |leaf| leaf.address)
     }
 
-    /// The nodes from the root to the leaf where `key` lies or would lie.
+    /// The nodes from the root to the leaf where `key` is or would be.
     pub(super) fn path(self, pages: &mut Pages, key: Key) -> Result<Vec<Step>, Stop> {
         let mut path = Vec::with_capacity(LEVELS_USUAL);
         if let Some((down, leaf)) = self.descend(pages, key, |step| path.push(step))? {
@@ -120,7 +120,7 @@ impl Tree {
         Ok(path)
     }
 
-    /// Goes down to the leaf where `key` lies or would lie; tells of the branches on the way.
+    /// Goes down to the leaf where `key` is or would be; tells of the branches on the way.
     fn descend(
         self,
         pages: &mut Pages,
@@ -147,7 +147,7 @@ impl Step {
     }
 }
 
-/// The child whose range `key` lies in: the last that begins at or before it.
+/// The child whose range `key` is in: the last that begins at or before it.
 pub(super) fn child_of(children: &[(Key, Link)], key: Key) -> usize {
     children.partition_point(|child| child.0 <= key).saturating_sub(1)
 }
@@ -176,7 +176,7 @@ fn floor_in(pages: &mut Pages, down: Down, key: Key) -> Result<Option<(Key, Valu
             Ok(count.checked_sub(1).map(|index| entries[index]))
         }
         Entries::Branch(children) => {
-            // The child where the key lies may hold only larger keys: then the one before it has the answer.
+            // The child where the key is may hold only larger keys: then the one before it has the answer.
             for index in (0..=child_of(children, key)).rev() {
                 if let Some(entry) = floor_in(pages, down.to_child(&node, children, index), key)? {
                     return Ok(Some(entry));

@@ -1,4 +1,4 @@
-//! What lies below an image, as one device: where a run of bytes lies is looked for once, however many layers there are. A run
+//! What is below an image, as one device: the place of a run of bytes is looked for once, however many layers there are. A run
 //! names the place in the layer's own device, so that a read of it is one lookup and one request, and the layer's tables are
 //! not looked at again.
 //!
@@ -6,7 +6,7 @@
 //! - QCHAIN1. Nothing in a chain is written, so what was found stays so: a run need never be invalidated. A write to an image
 //!   backed by the chain changes that image's own tables, which are looked at before the chain is.
 //! - QCHAIN2. At most [`RUNS_MAX`] runs are remembered.
-//! - QCHAIN3. A place is remembered only if all of the run lies inside the layer's device.
+//! - QCHAIN3. A place is remembered only if all of the run is inside the layer's device.
 
 use super::Image;
 use super::read::gather;
@@ -27,7 +27,7 @@ const RUN_LENGTH_MAX: u64 = 64 * MIB;
 /// An image that is read only as a part of a chain.
 #[derive(Clone)]
 pub enum Layer {
-    /// A qcow2 image, opened read-only and without what lies below it.
+    /// A qcow2 image, opened read-only and without what is below it.
     Image(Rc<Image>),
     /// The bytes of a disk.
     Raw(Device),
@@ -83,7 +83,7 @@ struct Chain {
     found: RefCell<Found>,
 }
 
-/// Where a run of bytes lies.
+/// Where a run of bytes is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// Nowhere: it is zeros, because a layer says so or there is none so large.
@@ -192,7 +192,7 @@ impl Chain {
         Ok(Run { length, place: Place::Zero })
     }
 
-    /// The read, if it is known where all of it lies, as one request to the device where it does.
+    /// The read, if it is known where all of it is, as one request to the device that has it.
     fn read_known(&self, offset: u64, buffer: Buffer) -> Result<Completion<'_>, Buffer> {
         match self.found.borrow_mut().get(offset) {
             Some(run) if run.length >= buffer.len() as u64 => Ok(self.read_run(offset, run.place, buffer)),
@@ -205,7 +205,7 @@ impl Chain {
         gather(offset, buffer, locate, |at, place, part| self.read_run(at, place, part).boxed()).await
     }
 
-    /// Fills `buffer` from `at` on, all of which lies at `place`.
+    /// Fills `buffer` from `at` on, all of which is at `place`.
     fn read_run(&self, at: u64, place: Place, mut buffer: Buffer) -> Completion<'_> {
         match place {
             Place::Data { layer, offset } => self.layer(layer).device().read(offset, buffer),

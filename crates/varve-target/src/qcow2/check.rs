@@ -1,8 +1,8 @@
 //! Whether an image's tables agree with each other, checked as `qemu-img check` does; and whether all that they lead to is in the file.
 //!
 //! Invariants:
-//! - QEND1. An image is read or written only if all that its tables lead to lies before the end of its file, as far as its disk shows
-//!   it. An image that was cut off would show zeros, and give them to what lies below it.
+//! - QEND1. An image is read or written only if all that its tables lead to is before the end of its file, as far as its disk shows
+//!   it. An image that was cut off would show zeros, and give them to what is below it.
 //! - QEND2. What is taken in the file moves `data_end` behind it, so an entry that leads there is damage.
 
 use super::tables::mapping::{Mapped, Mapping};
@@ -85,7 +85,7 @@ impl Image {
         Ok(false)
     }
 
-    /// What of a run lies in the file (QEND1, QEND2).
+    /// What of a run is in the file (QEND1, QEND2).
     pub(super) fn in_file(&self, here: Mapped) -> Result<Mapped, Qcow2Error> {
         let end = self.data_end.get().min(self.file.size());
         match here.mapping {

@@ -25,7 +25,7 @@ struct Changes {
 
 /// What of a commit failed.
 enum Failed {
-    /// A write, or what lies below: what was there is there, or what was to replace it.
+    /// A write, or what is below: what was there is there, or what was to replace it.
     Write(IoError),
     /// A flush: nothing is known of what was written before it.
     Flush(IoError),

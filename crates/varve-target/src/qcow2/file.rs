@@ -1,4 +1,4 @@
-//! The file of an image, as a device: behind its end are zeros, and what lies beyond what a device can hold is damage.
+//! The file of an image, as a device: behind its end are zeros, and what is beyond what a device can hold is damage.
 
 use crate::fan_out::join_pieces;
 use varve_block::{
@@ -36,12 +36,12 @@ impl File {
         self.device.shape().discard
     }
 
-    /// The device, for what lies in it ([`File::has`]).
+    /// The device, for what is in it ([`File::has`]).
     pub(super) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Whether all of `extent` lies before the end.
+    /// Whether all of `extent` is before the end.
     pub(super) fn has(&self, extent: Extent) -> bool {
         self.device.shape().extent().contains(extent)
     }

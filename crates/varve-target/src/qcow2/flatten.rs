@@ -1,9 +1,9 @@
-//! Taking into an image what it shows of what lies below it, while it is read and written.
+//! Taking into an image what it shows of what is below it, while it is read and written.
 //!
 //! Invariants:
 //! - QFLAT1. What is copied is held alone, and looked at again then: nothing that was written meanwhile is overwritten.
-//! - QFLAT2. The header says that nothing lies below only after all of it that is not zeros is durable in the image. A write, a discard or
-//!   zeros never lead to what lies below again.
+//! - QFLAT2. The header says that nothing is below only after all of it that is not zeros is durable in the image. A write, a discard or
+//!   zeros never lead to what is below again.
 //! - QFLAT3. The first sector is changed in memory, and written from there: neither the name of what lay below comes back with a later
 //!   change, nor is a change lost that is made while the name is being removed.
 
@@ -32,7 +32,7 @@ impl Pulled {
 }
 
 impl Image {
-    /// Copies what the image shows of what lies below it from `at` on, as far as one step goes. All of it is called for from the
+    /// Copies what the image shows of what is below it from `at` on, as far as one step goes. All of it is called for from the
     /// beginning to the end of the image, and then [`Image::forget_backing`].
     pub async fn pull(&self, at: u64) -> Result<Pulled, IoError> {
         self.check_writable()?;
@@ -100,7 +100,7 @@ impl Image {
         (zeros, end - at)
     }
 
-    /// Makes everything durable, then says in the header that nothing lies below the image (QFLAT2). What is not in it reads as zeros
+    /// Makes everything durable, then says in the header that nothing is below the image (QFLAT2). What is not in it reads as zeros
     /// from the next time on when it is opened.
     pub async fn forget_backing(&self) -> Result<(), IoError> {
         let early = self.has_bug(InjectedBug::ForgetBeforeData);

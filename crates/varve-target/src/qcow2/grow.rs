@@ -1,9 +1,9 @@
 //! An image whose disk becomes larger.
 //!
 //! Invariants:
-//! - QGROW1. The new L1 table lies where nothing is in use, and is durable before the header leads to it. Size, place and length of
+//! - QGROW1. The new L1 table is where nothing is in use, and is durable before the header leads to it. Size, place and length of
 //!   the table change by the write of one sector.
-//! - QGROW2. What is gained reads as zeros: neither what the last cluster holds behind the old end, nor what lies below the image.
+//! - QGROW2. What is gained reads as zeros: neither what the last cluster holds behind the old end, nor what is below the image.
 
 use super::file::index;
 use super::tables::root::Root;
@@ -115,7 +115,7 @@ impl Image {
             if taken.offset < run.offset {
                 return Err(IoError::NoSpace); // It began anew at the beginning of the file.
             }
-            self.give_back(run).await?; // A refcount block lies between.
+            self.give_back(run).await?; // A refcount block is between.
             self.first_free.set(taken.end() / size);
             run = taken;
         }

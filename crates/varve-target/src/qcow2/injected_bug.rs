@@ -12,7 +12,7 @@ pub enum InjectedBug {
     FreeBeforeEntries,
     /// The header leads to a longer L1 table before that is durable (breaks QGROW1).
     SizeBeforeTable,
-    /// The header says that nothing lies below before what was copied is durable (breaks QFLAT2).
+    /// The header says that nothing is below before what was copied is durable (breaks QFLAT2).
     ForgetBeforeData,
     /// What is copied from below is not looked at again once it is held (breaks QFLAT1).
     PullUnseen,

@@ -64,7 +64,7 @@ const SNAPSHOT_TABLE_MAX: u64 = 16 * MIB;
 pub struct Options {
     /// Whether it may be written.
     pub access: Access,
-    /// What lies below it, if the header names something. Without it, what would be read there fails.
+    /// What is below it, if the header names something. Without it, what would be read there fails.
     pub backing: Option<Device>,
     /// The id or name of an internal snapshot to show instead; only to read.
     pub snapshot: Option<String>,
@@ -74,7 +74,7 @@ pub struct Options {
     pub file_end: Option<u64>,
     /// Whether only its tables are looked at: an image that has been cut off is opened, too.
     pub inspects: bool,
-    /// Whether it is to give all that it holds to what lies below it, which is written then ([`Image::push`]).
+    /// Whether it is to give all that it holds to what is below it, which is written then ([`Image::push`]).
     pub pushes: bool,
     /// A fault for simulations.
     #[doc(hidden)]
@@ -138,7 +138,7 @@ pub struct Image {
     bug: Option<InjectedBug>,
 }
 
-/// Reads the header of an image, as far as it is needed to know what lies below it.
+/// Reads the header of an image, as far as it is needed to know what is below it.
 pub async fn read_header(device: Device, arena: Arena) -> Result<Header, OpenError> {
     header_of(&File::new(device, arena)).await.map(|(header, _)| header)
 }
@@ -352,7 +352,7 @@ impl Image {
         self.commit().await // Counts that fell with the first one.
     }
 
-    /// The end of the last cluster that is in use, in bytes: what lies behind it in the file may be cut off.
+    /// The end of the last cluster that is in use, in bytes: what is behind it in the file may be cut off.
     pub async fn end(&self) -> Result<u64, IoError> {
         let blocks = self.refcount_table.borrow().entries().len() as u64;
         for block in (0..blocks).rev().filter(|block| self.refcount_table.borrow().get(*block) > 0) {

@@ -48,7 +48,7 @@ impl Image {
         Ok(())
     }
 
-    /// Where the cluster of `at` lies, if it has a place of its own that may be overwritten.
+    /// Where the cluster of `at` is, if it has a place of its own that may be overwritten.
     pub async fn own_place(&self, at: u64) -> Result<Option<u64>, IoError> {
         let size = self.header.cluster_size();
         let start = at / size * size;

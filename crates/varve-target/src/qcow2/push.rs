@@ -1,4 +1,4 @@
-//! Giving what an image holds to what lies below it, while it is read and written.
+//! Giving what an image holds to what is below it, while it is read and written.
 //!
 //! Invariants:
 //! - QPUSH1. Entries of what was given away are written only after it is durable below.
@@ -64,7 +64,7 @@ impl Image {
         Ok(Pushed { length: extent.length, written })
     }
 
-    /// Whether the image holds nothing, so that it shows what lies below it.
+    /// Whether the image holds nothing, so that it shows what is below it.
     pub async fn holds_nothing(&self) -> Result<bool, IoError> {
         let mut at = 0;
         while at < self.size() {

@@ -13,11 +13,11 @@ use varve_format::qcow2::{Qcow2Error, table_offset};
 pub(super) enum Place {
     /// In the file, from this byte on.
     File(u64),
-    /// In the same place of what lies below.
+    /// In the same place of what is below.
     Below,
     /// Nowhere: it is zeros.
     Zeros,
-    /// Not as it lies there: it is compressed; or what lies below is not there.
+    /// Not as it is there: it is compressed; or what is below is not there.
     Apart(Mapping),
 }
 
@@ -25,12 +25,12 @@ pub(super) enum Place {
 enum EntryAt {
     /// There is no table: the mapping that follows from that.
     None(Mapped),
-    /// The entry is number `first` of `slice`, and the byte lies `within` its cluster.
+    /// The entry is number `first` of `slice`, and the byte is `within` its cluster.
     In { slice: u64, first: u64, within: u64 },
 }
 
 impl Image {
-    /// Where byte `at` lies, and how many bytes behind it up to `length_max` follow it there.
+    /// Where byte `at` is, and how many bytes behind it up to `length_max` follow it there.
     pub async fn lookup(&self, at: u64, length_max: u64) -> Result<Mapped, IoError> {
         assert!(length_max > 0, "a lookup is of a byte at least");
         match self.entry_of(at, length_max).map_err(|error| self.report_damage(&error))? {
@@ -88,7 +88,7 @@ impl Image {
         IoError::Corrupt
     }
 
-    /// A read of one run whose table is in memory, as one request to where that lies; else the buffer again. The present tables are
+    /// A read of one run whose table is in memory, as one request to where that is; else the buffer again. The present tables are
     /// asked each time, so that what a write, a discard or a commit has changed is seen.
     pub(super) fn read_known(&self, offset: u64, buffer: Buffer) -> Result<Completion<'_>, Buffer> {
         let length = buffer.len() as u64;

@@ -80,7 +80,7 @@ impl Image {
         step
     }
 
-    /// Writes the beginning of `data` where it lies already, if it may be overwritten there.
+    /// Writes the beginning of `data` where it is already, if it may be overwritten there.
     async fn write_in_place(&self, at: u64, data: &Bytes) -> Result<Option<u64>, IoError> {
         let _reading = self.readers.enter();
         let here = self.lookup(at, data.len() as u64).await?;

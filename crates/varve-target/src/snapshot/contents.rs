@@ -4,7 +4,7 @@
 //! memory and what the log says are the same by construction.
 //!
 //! Invariants:
-//! - CONTENTS1. Every mapping belongs to a snapshot that exists and lies inside it.
+//! - CONTENTS1. Every mapping belongs to a snapshot that exists and is inside it.
 //! - CONTENTS2. Ids grow with time and none is used twice.
 //! - CONTENTS3. A table names a snapshot only once the log has said that it exists, and it is not visible before: what was
 //!   refused never comes back.
@@ -170,7 +170,7 @@ impl Contents {
         self.snapshots.get(&id).filter(|_| !self.announced.contains(&id))
     }
 
-    /// CONTENTS1: whether `snapshot` exists and `extent` lies inside it.
+    /// CONTENTS1: whether `snapshot` exists and `extent` is inside it.
     pub(super) fn holds(&self, snapshot: u64, extent: Extent) -> bool {
         self.snapshots.get(&snapshot).is_some_and(|descriptor| extent.end() <= descriptor.size)
     }

@@ -1,7 +1,7 @@
 //! Writing the log: a batch becomes records, each one block of entries and the preserved data behind it.
 //!
 //! A record is one sequential write where the free space allows it. Where it does not, the data goes wherever there
-//! is space, for entries say where their data is; the record's block alone lies where the record before said.
+//! is space, for entries say where their data is; the record's block alone is where the record before said.
 
 use super::batch::{Sealed, Work};
 use super::contents::apply;

@@ -452,7 +452,7 @@ fn content_of(mapping: Mapping) -> Found {
     Found { first, count: end - first, place: Some(Block::at(mapping.place)) }
 }
 
-/// What lies behind the first `count` parts.
+/// What is behind the first `count` parts.
 fn behind(content: Found, count: u64) -> Found {
     assert!((1..=content.count).contains(&count), "a step leads on");
     let place = content.place.map(|place| run::advance(place, count));

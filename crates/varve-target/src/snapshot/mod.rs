@@ -130,7 +130,7 @@ pub struct SnapshotStore {
     has_siblings: Cell<bool>,
 }
 
-/// Where what the store knows lies, besides the maps.
+/// Where what the store knows is, besides the maps.
 struct State {
     log: LogPosition,
     /// Blocks of the table of snapshots.

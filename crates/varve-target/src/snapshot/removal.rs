@@ -12,7 +12,7 @@
 //! - SNAPREMOVE1. No entry is ever added for a snapshot that is being deleted.
 //! - SNAPREMOVE2. A reclaim batch consists of steps; a step is a change between two awaits: every read sees all of it or
 //!   nothing, and the same content.
-//! - SNAPREMOVE3. What is merged into it never hides what lies between: the older snapshot gets only parts that no
+//! - SNAPREMOVE3. What is merged into it never hides what is between: the older snapshot gets only parts that no
 //!   snapshot from it up to the deleted one has.
 
 use super::batch::Work;
@@ -215,7 +215,7 @@ impl SnapshotStore {
         }
         let mut bytes = 0;
         for (id, next_older) in removed {
-            // What lies between the next older snapshot and this one is nearer to the older one, whether it goes too
+            // What is between the next older snapshot and this one is nearer to the older one, whether it goes too
             // or not (SNAPREMOVE3).
             bytes += self.map.frees(id, next_older).await?;
         }

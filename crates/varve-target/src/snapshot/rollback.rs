@@ -189,7 +189,7 @@ impl SnapshotStore {
     }
 
     /// The first bytes that are not restored, as many as one batch should see to: a long stretch without a pending
-    /// part, or up to `bytes` bytes of pending parts and what lies between. None if all is restored.
+    /// part, or up to `bytes` bytes of pending parts and what is between. None if all is restored.
     async fn find_batch(&self, bytes: u64) -> Result<Option<Extent>, IoError> {
         let gap = self.contents.borrow().rollback.as_ref().and_then(|rollback| {
             Some((rollback.restored.first_gap(Extent::new(0, rollback.size))?, rollback.size))

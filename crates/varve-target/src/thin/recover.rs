@@ -326,7 +326,7 @@ pub(super) fn slots(superblock: &Superblock, arena: &Arena) -> [SlotBytes; 2] {
 }
 
 /// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either has. When
-/// one was read nothing else is looked at: elsewhere lies data, in which clients may have written anything.
+/// one was read nothing else is looked at: elsewhere is data, in which clients may have written anything.
 pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
     Ok(read_superblocks(device, arena).await?.0)
 }
@@ -397,7 +397,7 @@ impl Log for &Pool {
 
     async fn next(&self, before: &[Placed<Record>]) -> Result<Next<Placed<Record>>, PoolError> {
         let found = self.ring_reader().next(before.last()).await?;
-        Ok(found.map_or(Next::Damaged, Next::Record)) // What lies there instead is not told from a torn record.
+        Ok(found.map_or(Next::Damaged, Next::Record)) // What is there instead is not told from a torn record.
     }
 
     async fn goes_on(&self, before: &[Placed<Record>]) -> Result<bool, PoolError> {

@@ -98,7 +98,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Where `at` of the array lies on a member.
+    /// Where `at` of the array is on a member.
     fn on_member(&self, at: u64) -> u64 {
         METADATA + self.spec.layout.on_members(Extent::new(at, 64 * KIB)).offset
     }
@@ -180,6 +180,23 @@ fn a_block_of_which_nothing_is_known_does_not_keep_another_one_from_being_healed
                 let wrong: Vec<u64> = array.status().members.iter().map(|member| member.wrong).collect();
                 let only = |place| u64::from(place == rotten);
                 assert_eq!(wrong, (0..places).map(only).collect::<Vec<_>>(), "{layout:?}, {policy:?}");
+            });
+        }
+    }
+}
+
+/// A block that was never written differs between members: nothing says which of them is right, and a scrub makes them equal.
+#[test]
+fn a_scrub_makes_members_equal_in_a_block_of_which_nothing_is_known() {
+    for (layout, policy) in LAYOUTS.into_iter().flat_map(|layout| POLICIES.map(|policy| (layout, policy))) {
+        for place in 0..layout.members() {
+            let rig = Rig::new(layout, policy);
+            rig.world.run(async {
+                let array = rig.written().await;
+                rig.disks[place].poke(rig.on_member(AT + LENGTH), &[1; 512]);
+                assert_eq!(rig.scrub(&array).await, (1, 0, 0), "{layout:?}, {place}");
+                assert_eq!(rig.scrub(&array).await, (0, 0, 0), "{layout:?}, {place}");
+                assert!(array.status().members.iter().all(|member| member.wrong == 0), "{layout:?}, {place}");
             });
         }
     }

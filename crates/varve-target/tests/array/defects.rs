@@ -102,7 +102,7 @@ fn parity_is_computed_after_a_crash_and_no_member_is_copied_to_the_others() {
 fn a_new_array_says_how_large_its_regions_are() {
     for size in [MIB, 300 * MIB, 1 << 40] {
         let rig = Rig::new(size);
-        let slot = rig.disks[0].peek(Extent::new(64 * 1024, 64 * 1024)); // Number 1 lies in the second slot.
+        let slot = rig.disks[0].peek(Extent::new(64 * 1024, 64 * 1024)); // Number 1 is in the second slot.
         let length = Superblock::claims(&slot, 64 * 1024).expect("a superblock");
         let superblock = Superblock::decode(&slot[..length], 64 * 1024).expect("a superblock");
         assert!(superblock.region_size.is_power_of_two() && superblock.region_size >= MIB, "{superblock:?}");

@@ -37,6 +37,8 @@ struct Mood {
     refuses: Cell<bool>,
     /// The next write here fails, and is done or not.
     fails: Cell<Option<(u64, bool)>>,
+    /// The next flush fails.
+    fails_flush: Cell<bool>,
 }
 
 impl BlockDevice for Moody {
@@ -64,6 +66,7 @@ impl BlockDevice for Moody {
                     Err(IoError::Medium)
                 })
             }
+            Io::Flush if self.mood.fails_flush.take() => Completion::failed(IoError::Medium),
             io => self.device.submit(io),
         }
     }
@@ -517,4 +520,48 @@ fn a_change_that_fails_in_a_region_that_is_being_made_equal_is_made_equal_too() 
             array.close().await.expect("closed");
         });
     }
+}
+
+/// ARRAYREAD2.
+#[test]
+fn where_members_differ_since_a_crash_those_that_cannot_be_read_leave_for_one_that_can() {
+    let rig = Rig::new(ArrayLayout::Mirror { copies: 3 }, LARGE, false);
+    rig.world.run(async {
+        let array = rig.open(rig.members()).await;
+        rig.write(&array, MIB, 1).await.expect("no faults");
+    });
+    rig.world.crash(CrashKind::Process);
+    for place in [0, 1] {
+        rig.disks[place].make_unreadable(Extent::new(rig.spec.metadata_size + MIB, 512));
+    }
+    rig.world.run(async {
+        // Nothing makes members equal in the background.
+        let options = ArrayOptions::new(rig.world.arena(), rig.world.clock());
+        let array = Array::open(rig.spec, rig.members(), options).await.expect("all are there");
+        assert_eq!(array.status().unsynced, 1, "ARRAYOPEN1");
+        rig.reads(&array, MIB, 1).await;
+        let states: Vec<_> = array.status().members.iter().map(|member| member.state).collect();
+        assert_eq!(states, [MemberState::Away, MemberState::Away, MemberState::InSync]);
+    });
+}
+
+/// What the log has is written once more after a crash; a member that may lose the log's own records then is away.
+#[test]
+fn a_member_that_cannot_make_the_log_durable_after_a_crash_is_away() {
+    let rig = Rig::new(DDRAID, LARGE, false);
+    rig.world.run(async {
+        let array = rig.open(rig.members()).await;
+        rig.write(&array, MIB, 1).await.expect("no faults");
+        array.device().flush().await.expect("no faults");
+        rig.write(&array, MIB, 2).await.expect("no faults");
+    });
+    rig.world.crash(CrashKind::Process);
+    rig.moods[0].fails_flush.set(true);
+    rig.world.run(async {
+        let options = ArrayOptions::new(rig.world.arena(), rig.world.clock());
+        let array = Array::open(rig.spec, rig.members(), options).await.expect("all are there");
+        assert!(!rig.moods[0].fails_flush.get(), "it was asked to flush");
+        assert_ne!(array.status().members[0].state, MemberState::InSync, "it was away, and catches up");
+        rig.reads(&array, MIB, 2).await;
+    });
 }

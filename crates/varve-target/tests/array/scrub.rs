@@ -61,7 +61,7 @@ impl Rig {
         Self { world, layout, disks, array }
     }
 
-    /// Something else lies on member `place` where `offset` of the array does, of which no checksum tells.
+    /// Something else is on member `place` where `offset` of the array does, of which no checksum tells.
     fn rot(&self, place: usize, offset: u64) {
         let run = self.layout.on_members(Extent::new(offset, 64 * KIB));
         self.disks[place].poke(METADATA + run.offset, &[1; 512]);
@@ -279,5 +279,24 @@ fn a_scrub_sees_no_half_of_a_write_and_one_that_locks_nothing_is_noticed() {
         assert_eq!(mismatches_beside_a_writer(layout, None), 0, "ARRAYIO4: {layout:?}");
         let unlocked = mismatches_beside_a_writer(layout, Some(InjectedBug::ScrubBesideWriters));
         assert!(unlocked > 0, "{layout:?}: the negative control");
+    }
+}
+
+#[test]
+fn a_member_that_returns_has_its_counters_and_one_in_its_place_has_none() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(layout, Rates::default());
+        rig.ruin(1, MIB);
+        rig.world.run(async {
+            assert_eq!(rig.scrub(false).await.0.healed, 1, "{layout:?}");
+            for (id, counted) in [(1, 1), (77, 0)] {
+                rig.array.fail_member(1).await.expect("the others have all");
+                let device = Some(rig.disks[1].device(&rig.world));
+                let member = Member { device, ..rig::member(id, None) };
+                rig.array.attach(1, member).await.expect("it is empty, or was here");
+                let member = rig.array.status().members[1].clone();
+                assert_eq!((member.errors, member.healed), (counted, counted), "{layout:?}");
+            }
+        });
     }
 }

@@ -34,7 +34,7 @@ enum Evidence {
     Mention,
 }
 
-/// Where the text lies.
+/// Where the text is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// On other disks, enough of which are always there.

@@ -38,7 +38,7 @@ struct ByMap {
 /// How long the fault lets others go on before the bytes are moved.
 const LATE: Duration = Duration::from_millis(3);
 
-/// `device`, of which every byte that lies somewhere is moved there.
+/// `device`, of which every byte that is somewhere is moved there.
 pub(crate) fn by_map(device: Device, world: &World, moves: Moves) -> Device {
     Device::new(ByMap { device, clock: world.clock(), moves })
 }
@@ -48,7 +48,7 @@ fn count(bytes: &AtomicU64, length: u64) {
 }
 
 impl ByMap {
-    /// Where all of `extent` lies, as far down as one answer tells of all of it; none if a request is to be sent. A request that
+    /// Where all of `extent` is, as far down as one answer tells of all of it; none if a request is to be sent. A request that
     /// was moved in several answers would be several requests if a switch is turned between them.
     async fn ask(&self, extent: Extent, intent: MapIntent) -> Result<Option<MapAnswer>, IoError> {
         let mut answer = self.device.map(extent, intent).await?;

@@ -111,7 +111,7 @@ impl Host {
         Ok((array.device(), Some(array)))
     }
 
-    /// Converts the volume below `switch`, which lies on the array `current` or on none, once more; whether it has its new layout.
+    /// Converts the volume below `switch`, which is on the array `current` or on none, once more; whether it has its new layout.
     async fn convert(
         &self,
         switch: &Switch,

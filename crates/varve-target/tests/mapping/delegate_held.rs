@@ -1,12 +1,12 @@
 //! What clients rely on is sent to a mapper that comes back, also where no request uses it any more: what was answered to one write
-//! alone, and what lies in a range that could not be trimmed.
+//! alone, and what is in a range that could not be trimmed.
 
 use crate::scripted_mapper::{BLOCK, Host, OWN, Turn, Turns};
 use std::time::Duration;
 use varve_block::{Extent, IoError};
 use varve_mapper::wire::{self, Access, Place, Status, ToEngine, Welcome};
 
-/// Block 0 lies in block `at` of the mapper's device.
+/// Block 0 is in block `at` of the mapper's device.
 fn data(at: u64) -> wire::Extent {
     wire::Extent::new(0, BLOCK, Place::Data { device: OWN, offset: at * BLOCK })
 }

@@ -16,7 +16,7 @@ use varve_target::{Linear, Striped};
 
 const DISK_SIZE: u64 = 256 * KIB;
 
-/// Where a volume lies: made once, used again after each crash.
+/// Where a volume is: made once, used again after each crash.
 enum Layout {
     /// Length, disk, offset of each segment.
     Linear(Vec<(u64, usize, u64)>),

@@ -2,6 +2,7 @@
 
 mod conversions;
 mod delegate;
+mod delegate_ahead;
 mod delegate_durable;
 mod delegate_failed_copy;
 mod delegate_held;

@@ -29,7 +29,7 @@ pub(crate) trait Script {
 /// Says something to the question with this number.
 pub(crate) type Turn = Box<dyn Fn(&ScriptedMapper, u64)>;
 
-/// Has a turn for each question where a range lies, in order, and is good at all else.
+/// Has a turn for each question where a range is, in order, and is good at all else.
 pub(crate) struct Turns {
     turns: RefCell<VecDeque<Turn>>,
     /// What it says to a trim, if anything.
@@ -41,7 +41,7 @@ impl Turns {
         Self { turns: RefCell::new(turns.into()), trimmed: Cell::new(Some(Status::Done)) }
     }
 
-    /// Says where one range lies.
+    /// Says where one range is.
     pub(crate) fn map(extent: wire::Extent) -> Turn {
         Box::new(move |mapper, number| mapper.map(number, extent))
     }
@@ -87,7 +87,7 @@ impl ScriptedMapper {
         self.changed.notify_all();
     }
 
-    /// Says where a range lies.
+    /// Says where a range is.
     pub(crate) fn map(&self, number: u64, extent: wire::Extent) {
         self.say(number, &ToEngine::Mapped(vec![extent]));
     }
@@ -116,7 +116,7 @@ impl ScriptedMapper {
         self.heard(|heard| matches!(heard.message, ToMapper::Failed { .. }).then_some(heard.id))
     }
 
-    /// Questions where a range lies.
+    /// Questions where a range is.
     pub(crate) fn questions(&self) -> Vec<u64> {
         self.heard(|heard| matches!(heard.message, ToMapper::Map { .. }).then_some(heard.id))
     }

@@ -111,7 +111,7 @@ fn a_store_is_made_and_opened_with_one_flush_and_is_whole_when_it_is_recorded() 
                 SnapshotStore::open(above, device.clone(), arena.clone(), world.clock(), options).await
             };
             if !is_recorded {
-                // Nothing looks there, and what lies there does no harm.
+                // Nothing looks there, and what is there does no harm.
                 found_half += u64::from(open().await.is_err());
                 SnapshotStore::format(&device, &arena, new).await.expect("large enough");
             }

@@ -26,7 +26,7 @@ pub(crate) trait Blocks {
     fn write(&mut self, block: u64, bytes: &[u8]);
 }
 
-/// What lies in a block, as far as its fields and its checksum go.
+/// What is in a block, as far as its fields and its checksum go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Superblock,

@@ -28,7 +28,7 @@ async fn asked(device: &Device, extent: Extent, intent: MapIntent) -> MapAnswer 
     device.map_to_leaves(extent, intent).await.expect("no faults")
 }
 
-/// What lies where the answer says, byte by byte.
+/// What is where the answer says, byte by byte.
 async fn moved(answer: &MapAnswer, arena: &Arena) -> Vec<u8> {
     let buffer = arena.take(usize::try_from(answer.length()).expect("small"));
     read_pieces(&answer.pieces, buffer).await.expect("no faults").to_vec()

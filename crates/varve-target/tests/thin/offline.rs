@@ -359,7 +359,7 @@ fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
             change(rows);
         });
     };
-    // Where a page of the space map lies.
+    // Where a page of the space map is.
     change(leaf, &|rows| rows[0].1[..6].copy_from_slice(&base.number().to_le_bytes()[..6]));
     let report = bed.check();
     assert!(says(&report, "POOLCHECK3") && report.damage.len() == 1, "{report:#?}");

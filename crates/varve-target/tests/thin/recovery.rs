@@ -194,7 +194,7 @@ fn nothing_behind_the_two_superblocks_is_taken_for_one() {
     world.run(with_writes(disk.device(&world), &world, 3));
     for _ in 0..2 {
         let newest = newest_superblock(&disk);
-        // As a client may write it to where its data lies.
+        // As a client may write it to where its data is.
         for slot_blocks in [16, 32, 64] {
             let forged = Superblock { slot_blocks, number: newest.number + 100, ..newest.clone() };
             let place = Extent::new(slot_blocks * BLOCK, slot_blocks * BLOCK);

@@ -46,7 +46,7 @@ pub(in crate::tables) struct Case {
     pub(in crate::tables) state: State,
     pub(in crate::tables) checksums: bool,
     pub(in crate::tables) log: LogUse,
-    /// Whether the log lies on a disk of its own.
+    /// Whether the log is on a disk of its own.
     pub(in crate::tables) log_disk: bool,
     /// Whether it is measured on real members, too.
     pub(in crate::tables) is_real: bool,

@@ -22,14 +22,14 @@ use varve_target::array::{METADATA_SIZE_MIN, ReadPolicy};
 /// Bytes of the file.
 const FILE: u64 = VOLUME / 2;
 
-/// What a file system lies on.
+/// What a file system is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Volume {
     /// A volume on one disk.
     Plain,
     /// A volume on a mirror of two.
     Mirrored,
-    /// A thin volume whose pool lies on a mirror of two.
+    /// A thin volume whose pool is on a mirror of two.
     Thin,
 }
 

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where all lies: in memory, since the noise of a disk is far above what is asked for.
+/// Where all is: in memory, since the noise of a disk is far above what is asked for.
 pub(crate) const MEDIUM: Medium = Medium::Memory;
 /// The volume of every run; the pool of the thin ones.
 pub(crate) const VOLUME: &str = "disk";

@@ -86,7 +86,7 @@ pub(in crate::tables) async fn fill(
         let image = Image::open(disk, arena.clone(), options).await.map_err(|error| error.to_string())?;
         let image = Rc::new(image);
         let device = Device::new(ImageDevice::new(Rc::clone(&image)));
-        // Whole clusters are written: what lies below is not read.
+        // Whole clusters are written: what is below is not read.
         for cluster in clusters.iter().skip(layer * share).take(share) {
             let written = device.write(cluster * CLUSTER, data.clone(), Durability::Volatile).await;
             written.map_err(|error| error.to_string())?;

@@ -52,7 +52,7 @@ impl DiskFile {
         }
     }
 
-    /// Gives a file the length of `bytes`, and makes that durable; what lies behind it is lost. A block device keeps its own.
+    /// Gives a file the length of `bytes`, and makes that durable; what is behind it is lost. A block device keeps its own.
     /// Devices made before keep their shape: none of them may be used behind the new end. May wait for the disk.
     pub fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
         if self.kind == DiskKind::BlockDevice {

@@ -52,7 +52,7 @@ impl Marks {
         let State { written, flushing, flushed, .. } = &mut *state;
         for part in parts {
             for marks in [&mut *written, &mut *flushing, &mut *flushed] {
-                // A mark lies where it begins, and may reach into the next part.
+                // A mark is where it begins, and may reach into the next part.
                 for near in [part.saturating_sub(1), part] {
                     if marks[near].is_some_and(|mark| overlap(mark.extent(), extent)) {
                         marks[near] = None; // MARKS1

@@ -1,7 +1,7 @@
 //! The log of an array: what has to be durable before members are written, and what no longer is dirty.
 //!
-//! It stands on the house's journal: commits are shared, records lie in a ring, and a superblock begins it anew. The ring lies
-//! on two members, or on a log disk; all other members get a record as a stamp (STAMP1). A record that only one of two took counts as written once it is durable that the other one is away.
+//! It stands on the house's journal: commits are shared, records lie in a ring, and a superblock begins it anew. The ring is
+//! on two members, or on a log disk; all other members get a record as a stamp (STAMP1). A record that only one of two took is valid once it is durable that the other one is away.
 //!
 //! Invariants:
 //! - ARRAYLOG4. A region is marked in memory when a record that says so is durable on all that have the log and are not away.
@@ -102,7 +102,7 @@ impl Log {
         &self.stamps
     }
 
-    /// The log lies there from now on, and is empty: a superblock that says so is durable.
+    /// The log is there from now on, and is empty: a superblock that says so is durable.
     pub(in crate::array) fn begin_anew(&self, copies: Vec<(Holder, Device)>) {
         let is_alone = copies.len() == 1 || copies.iter().all(|(holder, _)| *holder != Holder::LogDisk);
         assert!(is_alone, "LOGDISK1: the log disk has the log alone");
@@ -318,7 +318,7 @@ struct Batch {
     content: Vec<Rc<Cell<bool>>>,
 }
 
-/// The ring where it lies. A write succeeds if one of the holders took it; those that did not stand in `failed`.
+/// The ring where it is. A write succeeds if one of the holders took it; those that did not stand in `failed`.
 #[derive(Default)]
 struct Copies {
     copies: Vec<(Holder, Device)>,

@@ -7,7 +7,7 @@ use super::log_disk::{clear, is_of, unfit};
 use varve_block::{Device, Extent, LockMode};
 
 impl Array {
-    /// The log lies on `log` from now on: a disk that is new, or that returns. One that had it before has it no more.
+    /// The log is on `log` from now on: a disk that is new, or that returns. One that had it before has it no more.
     pub async fn attach_log(&self, log: Member) -> Result<(), ArrayError> {
         let device = log.device.clone().ok_or(ArrayError::LogDisk("it is missing"))?;
         let _attaching = self.attaching.lock(Extent::new(0, 1), LockMode::Exclusive).await;
@@ -26,7 +26,7 @@ impl Array {
         }
     }
 
-    /// The log lies on members from now on; the array has no log disk any more.
+    /// The log is on members from now on; the array has no log disk any more.
     pub async fn detach_log(&self) -> Result<(), ArrayError> {
         let _attaching = self.attaching.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;

@@ -1,4 +1,4 @@
-//! One copy of the log of an array, as it lies in a ring: its records, and the newest of them.
+//! One copy of the log of an array, as it is in a ring: its records, and the newest of them.
 
 use super::super::{ArrayError, ArraySpec};
 use crate::journal::{Log, LogStart, Next, Placed, Ring, RingReader, RingRecord, replay};
@@ -74,7 +74,7 @@ impl Log for LogCopy<'_> {
 
     async fn next(&self, before: &[Placed<Record>]) -> Result<Next<Placed<Record>>, ArrayError> {
         let found = self.reader().next(before.last()).await?;
-        Ok(found.map_or(Next::Damaged, Next::Record)) // What lies there instead is not told from a torn record.
+        Ok(found.map_or(Next::Damaged, Next::Record)) // What is there instead is not told from a torn record.
     }
 
     async fn goes_on(&self, before: &[Placed<Record>]) -> Result<bool, ArrayError> {

@@ -1,7 +1,7 @@
 //! The disk that has the log of an array instead of its members.
 //!
-//! It has superblocks and a ring as a member has them, and no data. The superblock that counts says where the records that count
-//! are: on the log disk or on members; no other ring is read. When the log disk fails the log goes on with members, and what lies
+//! It has superblocks and a ring as a member has them, and no data. The authoritative superblock says where the valid records
+//! are: on the log disk or on members; no other ring is read. When the log disk fails the log goes on with members, and what is
 //! on the disk is believed no more. An array that is closed has its log with its members.
 //!
 //! Invariants:
@@ -10,11 +10,11 @@
 //!   goes from one ring to another, by more than a ring holds if records are unknown; a disk that was never this log disk is zeroed.
 //! - LOGDISK3. If the records are unknown because the log disk is not here, any region may have been written.
 //! - LOGDISK4. A superblock that gives the log to the log disk is durable there before any member gets it. So the disk has the superblock
-//!   that counts, or the one that was to follow it and has no records; a disk that has neither has lost the log. It gets the log
+//!   that is authoritative, or the one that was to follow it and has no records; a disk that has neither has lost the log. It gets the log
 //!   again only when members have a superblock that says so.
 //! - LOGDISK5. A superblock that a member in sync does not have was cut short, and no record follows it, whatever the log disk has.
 //! - LOGDISK6. A superblock that the log disk alone has is not written a second time, to all: an old state of that disk, without the
-//!   records that follow, would be the one that counts. So the log of the next superblock begins with a higher number.
+//!   records that follow, would be the one that is authoritative. So the log of the next superblock begins with a higher number.
 //! - LOGDISK7. A log disk that lacks records which members know of is an old state of it, and is not read. One that lacks marks alone, since
 //!   the last that became clean, is not told from one that has them.
 
@@ -45,7 +45,7 @@ struct Slot {
 pub struct LogDiskStatus {
     /// Which one.
     pub id: Uuid,
-    /// Whether the log lies there; else it lies on members.
+    /// Whether the log is there; else it is on members.
     pub has_log: bool,
     /// Whether it is away because a request on it took too long.
     pub is_slow: bool,
@@ -156,7 +156,7 @@ impl Slot {
     }
 }
 
-/// Whether the log disk with `own` superblock has the records of `superblock`, which counts (LOGDISK4). Where members count although
+/// Whether the log disk with `own` superblock has the records of `superblock`, which is authoritative (LOGDISK4). Where members count although
 /// others may know better, records can have followed the one that none of the former has, in the place of those that count.
 pub(in crate::array) fn is_current(own: &Superblock, superblock: &Superblock, accepts_missing: bool) -> bool {
     assert_eq!(own.log_disk, superblock.log_disk, "LOGDISK4: a superblock of the disk that has the log");
@@ -194,7 +194,7 @@ pub(in crate::array) fn leave_out_unfit(spec: &ArraySpec, log: &mut Option<Membe
     }
 }
 
-/// Nothing that lies on `device` counts (LOGDISK2).
+/// Nothing that is on `device` is authoritative (LOGDISK2).
 pub(in crate::array) async fn clear(spec: &ArraySpec, device: &Device) -> Result<(), IoError> {
     let all = Extent::new(0, spec.log_size());
     assert!(all.end() <= device.shape().size, "LOGDISK2: the ring lies on the disk");

@@ -4,7 +4,7 @@
 //! - ARRAYOPEN1. What was marked since the superblock and is not clean is dirty: it is made equal again, or not read.
 //! - ARRAYOPEN2. Where a data member of ddraid was missing already, the log has what was written, which is written again; no block
 //!   is torn there.
-//! - ARRAYOPEN3. Of two copies of the log the longer one counts: what only one has was never acknowledged. If there is none, it
+//! - ARRAYOPEN3. Of two copies of the log the longer one is authoritative: what only one has was never acknowledged. If there is none, it
 //!   is unknown where members differ, or what was written: all regions are dirty, and written. Then the array is not opened where
 //!   a data member of ddraid is not in sync, for nothing could be read.
 //! - ARRAYOPEN4. The log goes on with a number that no record has that is not known.
@@ -84,7 +84,7 @@ pub(in crate::array) struct Replayed {
     pub(in crate::array) regions: u64,
     /// Regions in which members differ, or may.
     pub(in crate::array) dirty: RegionSet,
-    /// Regions that were dirty, in which one member has all that counts.
+    /// Regions that were dirty, in which one member has all that is authoritative.
     pub(in crate::array) reconciled: RegionSet,
     pub(in crate::array) written: RegionSet,
     /// What each member lacks.
@@ -101,7 +101,7 @@ pub(in crate::array) struct Replayed {
 }
 
 impl Replayed {
-    /// What `records` say behind the superblock that counts; `log` is what was found on the log disk.
+    /// What `records` say behind the authoritative superblock; `log` is what was found on the log disk.
     pub(in crate::array) fn of(
         spec: &ArraySpec,
         election: &Election,
@@ -294,7 +294,7 @@ impl Sets {
         Ok(())
     }
 
-    /// ARRAYLOST4, ARRAYLOST5: only content counts in a region that was lost.
+    /// ARRAYLOST4, ARRAYLOST5: only content is authoritative in a region that was lost.
     fn apply_lost(&mut self, change: &Change, region: u64, region_size: u64) {
         let Change::Content(offset, data) = change else { return };
         let content = Extent::checked(*offset, data.len() as u64);

@@ -1,7 +1,7 @@
-//! How new a member is: stamps, which all members get before a mark or a clean counts, and before a superblock does.
+//! How new a member is: stamps, which all members get before a mark or a clean takes effect, and before a superblock does.
 //!
 //! A member that is taken out, copied while it serves, and put back as the copy has sound superblocks, and lacks what was
-//! written since. What it lacks lies in regions that were marked or called clean after the copy was made, or that are dirty still. So each
+//! written since. What it lacks is in regions that were marked or called clean after the copy was made, or that are dirty still. So each
 //! record with a mark or a clean is a stamp, and has the next number: members with the log have it in their rings, all others get it without
 //! its content at the same time, in a block of their own. A warm region costs nothing. What is decided by stamps is pure;
 //! `tests/array/stamp_model.rs` goes through every order.
@@ -13,12 +13,12 @@
 //! ```
 //!
 //! Invariants:
-//! - STAMP1. No mark or clean counts, and no superblock is written, before all members that are not away have its stamp, durably. A log disk
+//! - STAMP1. No mark or clean takes effect, and no superblock is written, before all members that are not away have its stamp, durably. A log disk
 //!   has marks alone, and members a stamp before it has what is clean, so that no client waits for one.
 //! - STAMP2. A stamp that not all members are known to have is followed by others only if these say so.
 //! - STAMP3. A member that leaves is believed when it returns only if it has the last stamp that it acknowledged, and lacks what was
 //!   marked, or called clean by a later one.
-//! - STAMP4. A member in sync at an opening has the last stamp that all acknowledged, and that of the superblock that counts; else it is
+//! - STAMP4. A member in sync at an opening has the last stamp that all acknowledged, and that of the authoritative superblock; else it is
 //!   away, and lacks everything.
 //! - STAMP5. What was called clean by stamps that not all acknowledged is dirty if a member lacks the newest one, in a crash or as a copy.
 //!   Such a member does not decide what dirty regions hold, also after the next crash. But where members were being made equal since an earlier

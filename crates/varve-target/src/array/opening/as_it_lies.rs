@@ -1,4 +1,4 @@
-//! What lies on the members of an array that is not in use: it is read alone, and nothing says which member counts.
+//! What is on the members of an array that is not in use: it is read alone, and nothing says which member is authoritative.
 
 use super::super::{ArrayLayout, ArraySpec, combine};
 use crate::Linear;

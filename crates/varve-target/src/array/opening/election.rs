@@ -5,7 +5,7 @@
 //! which they can be written, members be missing and the power fail.
 //!
 //! Invariants:
-//! - ELECTION1. The superblock with the highest number counts for which ELECTION2 and ELECTION3 hold, of the members that are here. One that
+//! - ELECTION1. The superblock with the highest number is authoritative for which ELECTION2 and ELECTION3 hold, of the members that are here. One that
 //!   calls a member in use which has a higher number does not.
 //! - ELECTION2. A member is believed that it calls in sync and that has it, or the one that it follows, and is as new as the others
 //!   (STAMP4). A member that it calls away or
@@ -48,7 +48,7 @@ impl Found {
 /// What is decided.
 #[derive(Clone, Debug)]
 pub(in crate::array) struct Election {
-    /// The superblock that counts.
+    /// The authoritative superblock.
     pub(in crate::array) superblock: Superblock,
     /// What each member is worth now.
     pub(in crate::array) members: Vec<Worth>,
@@ -135,7 +135,7 @@ fn is_overtaken(superblock: &Superblock, found: &[Found]) -> bool {
     })
 }
 
-/// ELECTION2: what each member is worth if `superblock` counts, and the newest stamp.
+/// ELECTION2: what each member is worth if `superblock` is authoritative, and the newest stamp.
 fn worths(
     superblock: &Superblock,
     (found, shown): (&[Found], &[Shown]),

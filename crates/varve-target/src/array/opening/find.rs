@@ -1,10 +1,10 @@
-//! What lies in the places of an array's members, and on its log disk, when it is opened. A member that does not answer is waited for until the others can
+//! What is in the places of an array's members, and on its log disk, when it is opened. A member that does not answer is waited for until the others can
 //! do without it.
 //!
 //! Invariants:
-//! - FIND1. A member that has not answered counts as missing only if the bound for slow requests is over, and those that have
+//! - FIND1. A member that has not answered is taken as missing only if the bound for slow requests is over, and those that have
 //!   answered elect without it. It is not asked again before it is taken in.
-//! - FIND2. Members were exchanged if one lies in the place of another one and not in its own. If it lies in its own, what is found of it
+//! - FIND2. Members were exchanged if one is in the place of another one and not in its own. If it is in its own, what is found of it
 //!   elsewhere was left behind by a move, and the extents have been given to another member since.
 
 use super::super::dirty_log::log_copy::LogCopy;
@@ -106,7 +106,7 @@ impl FoundMembers {
         problem.map_or(Ok(this), Err)
     }
 
-    /// Whether the superblock that counts was cut short: a member in sync does not have it.
+    /// Whether the authoritative superblock was cut short: a member in sync does not have it.
     pub(in crate::array) fn is_cut_short(&self, election: &Election) -> bool {
         let is_behind = |(found, worth): (&Found, &Worth)| match found {
             Found::Superblock(own) => *worth == Worth::InSync && own.number < election.superblock.number,
@@ -125,7 +125,7 @@ impl FoundMembers {
     }
 }
 
-/// What lies in a member's place.
+/// What is in a member's place.
 async fn find(
     spec: &ArraySpec,
     place: usize,
@@ -184,7 +184,7 @@ pub(in crate::array) async fn shown(
     }
 }
 
-/// Whether the member that belongs in `place` lies there.
+/// Whether the member that belongs in `place` is there.
 async fn is_in_place(spec: &ArraySpec, place: usize, members: &[Member], arena: &Arena) -> bool {
     let Some(device) = &members[place].device else { return false };
     let newest = read_superblock(device, place, arena).await.ok().and_then(|slots| slots.newest);
@@ -194,7 +194,7 @@ async fn is_in_place(spec: &ArraySpec, place: usize, members: &[Member], arena: 
     })
 }
 
-/// What lies on the log disk, behind the last place of a member.
+/// What is on the log disk, behind the last place of a member.
 async fn find_log(spec: &ArraySpec, place: usize, log: &Member, arena: &Arena) -> (Found, Vec<u64>) {
     let Some(device) = &log.device else { return (Found::Missing, Vec::new()) };
     let Ok(Slots { newest, damaged }) = read_superblock(device, place, arena).await else {

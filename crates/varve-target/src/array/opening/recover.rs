@@ -28,7 +28,7 @@ use varve_block::{Access, Arena, Device, Durability, Extent, Gate, Io, IoError, 
 use varve_format::array::{BLOCK_SIZE, Change, Epoch, MemberEntry, MemberState, SLOT_SIZE, Superblock};
 
 impl Array {
-    /// Makes the array `spec` of `members`, all of which must be there. What lies behind their metadata is anything: the array is to
+    /// Makes the array `spec` of `members`, all of which must be there. What is behind their metadata is anything: the array is to
     /// be zeroed before it is read.
     pub async fn create(spec: &ArraySpec, members: &[Member], arena: &Arena) -> Result<(), ArrayError> {
         check(spec, members.len())?;
@@ -180,7 +180,7 @@ impl Array {
         array
     }
 
-    /// Writes the superblock that counts to the members that have the one before: they must not fall behind by two (ELECTION2). And
+    /// Writes the authoritative superblock to the members that have the one before: they must not fall behind by two (ELECTION2). And
     /// clears the `damaged` slots of members: one that is torn could become whole again when the next superblock is torn, too,
     /// for most of its sectors are the same.
     async fn complete(&self, election: &Election, found: &FoundMembers) -> Result<(), ArrayError> {

@@ -1,7 +1,7 @@
 //! Lost regions: those that were dirty when the power failed and a data member of ddraid was lost with it.
 //!
 //! What the others hold there need not belong together, so nothing is computed from it. A block that is written as a whole is known
-//! from then on, as it would be in any other region. With checksums a block is known, too, if nothing that counts has been changed since
+//! from then on, as it would be in any other region. With checksums a block is known, too, if nothing that is authoritative has been changed since
 //! the last flush:
 //!
 //! ```text
@@ -23,7 +23,7 @@
 //! - ARRAYLOST2. A block is returned if the checksums of all members are known, were written at one time, and match what the members hold and
 //!   what is computed from it. It is then what was written at that time: no older than the last flush. One that had never been written at
 //!   that time is returned if it is zeros.
-//! - ARRAYLOST3. What was returned or written stays: the missing member gets it when it returns, before what it holds counts, and while
+//! - ARRAYLOST3. What was returned or written stays: the missing member gets it when it returns, before what it holds is authoritative, and while
 //!   no client writes it.
 //! - ARRAYLOST4. What is written to a lost region is in the log with its content before it is known, and before members are written. What
 //!   is known is durable: what the log does not say any more stands in the superblock. A write for which there is no room is refused.

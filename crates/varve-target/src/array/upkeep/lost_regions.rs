@@ -130,7 +130,7 @@ impl Lost {
         self.written_whole.take();
     }
 
-    /// All data members are in sync: what they hold in lost regions counts, and is changed from now on.
+    /// All data members are in sync: what they hold in lost regions is authoritative, and is changed from now on.
     pub(in crate::array) fn end(&self) {
         self.pages_current.set(false);
         self.known.take();

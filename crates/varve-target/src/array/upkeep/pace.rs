@@ -216,5 +216,7 @@ mod tests {
         (10..30).for_each(|second| measured.add(300, at(second)));
         assert_eq!(measured.rate(at(30)), Some(300), "what was before does not count any more");
         assert_eq!(measured.rate(at(60)), None, "it rests");
+        measured.add(3, at(70));
+        assert_eq!(measured.rate(at(73)), Some(1), "a slow rate is one, too");
     }
 }

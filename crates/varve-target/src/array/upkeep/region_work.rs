@@ -26,7 +26,7 @@ impl RegionWork {
         self.extent
     }
 
-    /// Whether what was done counts when it ends.
+    /// Whether what was done is valid when it ends.
     pub(in crate::array) fn counts(&self) -> bool {
         self.counts.get()
     }

@@ -1,12 +1,12 @@
 //! Members made equal after a crash, and caught up after an absence.
 //!
 //! Invariants: ARRAYIO4 and ARRAYIO5 of the module, and
-//! - RESYNC1. After a crash the data of ddraid counts and parity is computed; of a mirror the first member in sync that was not behind counts.
+//! - RESYNC1. After a crash the data of ddraid is authoritative and parity is computed; of a mirror the first member in sync that was not behind.
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
 //! - RESYNC3. A member that leaves while it is caught up in a region is caught up in all of it when it is back.
 //! - RESYNC4. Where a change has failed on members that stay, members are made equal: those in sync, if they can differ, and those
 //!   catching up lack it. Work that was under way there is done again.
-//! - RESYNC5. Work on a region counts only if the region has the same bytes at its end: the array may have become larger, and its regions
+//! - RESYNC5. Work on a region is valid only if the region has the same bytes at its end: the array may have become larger, and its regions
 //!   too, so that their numbers mean others.
 
 use super::super::checksums::Expected;
@@ -201,7 +201,7 @@ impl Array {
         is_wanted: impl Fn() -> bool,
     ) -> Result<Step, IoError> {
         let mut rest = extent;
-        // How long a chunk is is decided when it is its turn.
+        // The length of a chunk is decided when it is its turn.
         while let Some(chunk) = self.chunk_of(rest) {
             rest = Extent::between(chunk.end(), rest.end());
             if self.restore_chunk(place, chunk, &is_wanted).await? == Step::Stuck {
@@ -314,7 +314,7 @@ impl Array {
         Some(run.freeze())
     }
 
-    /// What member `place` of ddraid has of `chunk`, computed from all others. What they hold counts where it is made equal; elsewhere it
+    /// What member `place` of ddraid has of `chunk`, computed from all others. What they hold is authoritative where it is made equal; elsewhere it
     /// is compared with their checksums.
     async fn compute(&self, place: usize, chunk: Extent) -> Option<Buffer> {
         let others: Vec<usize> = (0..self.members.count()).filter(|other| *other != place).collect();

@@ -77,7 +77,7 @@ enum Compared {
 
 impl Array {
     /// Reads everything that was ever written from all members and compares it. Where members do not fit each other, the data of
-    /// ddraid counts, and the first member of a mirror. `goes_on` receives the progress, and says whether it goes on.
+    /// ddraid is authoritative, and the first member of a mirror. `goes_on` receives the progress, and says whether it goes on.
     pub async fn scrub(
         &self,
         options: ScrubOptions,

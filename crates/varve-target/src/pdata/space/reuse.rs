@@ -6,12 +6,12 @@
 //! to the search that goes round the store ([`Space::take`]).
 //!
 //! Invariant REUSE1: a run that is taken again is free as a whole, and does not reach over the block where the search round the
-//! store goes on: what lies behind that block may never have been used.
+//! store goes on: what is behind that block may never have been used.
 
 use super::freed::{Freed, Wanted};
 use super::{Block, BlockRun, Side, Space};
 
-/// Blocks of the shortest run that is worth leaving a place where others follow: 1 MiB near, where data lies, and 64 KiB
+/// Blocks of the shortest run that is worth leaving a place where others follow: 1 MiB near, where data is, and 64 KiB
 /// far, where nodes do.
 const LEAST: [u64; 2] = [256, 16];
 

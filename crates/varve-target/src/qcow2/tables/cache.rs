@@ -125,7 +125,7 @@ impl Cache {
         assert!(known.is_none(), "QCACHE1: the slice at {offset} is read over one in memory");
     }
 
-    /// Forgets what lies in `extent`, which is no metadata any more.
+    /// Forgets what is in `extent`, which is no metadata any more.
     pub(in crate::qcow2) fn forget(&self, extent: Extent) {
         let state = &mut *self.state.borrow_mut();
         let gone: Vec<u64> = state.slices.range(extent.offset..extent.end()).map(|(at, _)| *at).collect();

@@ -2,7 +2,7 @@
 
 use varve_format::qcow2::{Cluster, Entry, Header, Qcow2Error};
 
-/// Where a run of bytes lies.
+/// Where a run of bytes is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mapping {
     /// In the file.
@@ -28,7 +28,7 @@ pub enum Mapping {
 /// A mapping, and for how many bytes it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
-    /// Where the first byte lies.
+    /// Where the first byte is.
     pub mapping: Mapping,
     /// So many bytes lie there one after the other; not more than was asked.
     pub length: u64,
@@ -88,7 +88,7 @@ fn mapping_at(entry: &Entry, header: &Header, at: u64) -> Mapping {
     }
 }
 
-/// Whether `here` lies `run` bytes behind `start`.
+/// Whether `here` is `run` bytes behind `start`.
 fn continues(start: Mapping, run: u64, here: Mapping) -> bool {
     match (start, here) {
         (Mapping::Data { offset, copied }, Mapping::Data { offset: here, copied: also }) => {

@@ -9,7 +9,7 @@ use super::counts::Counts;
 use varve_block::IoError;
 use varve_format::qcow2::{Header, RefcountWidth, set_refcount};
 
-/// Where a new refcount table lies.
+/// Where a new refcount table is.
 pub(in crate::qcow2) struct NewTable {
     pub(in crate::qcow2) offset: u64,
     pub(in crate::qcow2) clusters: u32,

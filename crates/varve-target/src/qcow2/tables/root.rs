@@ -28,7 +28,7 @@ impl Root {
         self.offset
     }
 
-    /// Where it lies, in clusters of `cluster_size` bytes.
+    /// Where it is, in clusters of `cluster_size` bytes.
     pub(in crate::qcow2) fn extent(&self, cluster_size: u64) -> Extent {
         Extent::new(self.offset, (self.entries.len() as u64 * 8).next_multiple_of(cluster_size))
     }

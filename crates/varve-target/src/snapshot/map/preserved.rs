@@ -5,7 +5,7 @@
 //! one attempt: it changes all that it has to, or nothing.
 //!
 //! Invariants:
-//! - PRESERVED1. No key lies strictly between the first and the last key of a run. So the run that covers a chunk is found by
+//! - PRESERVED1. No key is strictly between the first and the last key of a run. So the run that covers a chunk is found by
 //!   one look to the left, and a chunk within a run has no other entry.
 //! - PRESERVED2. Content of a part and a snapshot is in the map once.
 
@@ -136,7 +136,7 @@ impl Preserved {
         Ok(found)
     }
 
-    /// Fills `search`, which lies in `chunk`. Returns the first chunk of which nothing is known yet, and the run that
+    /// Fills `search`, which is in `chunk`. Returns the first chunk of which nothing is known yet, and the run that
     /// holds the chunks before it, if one does.
     fn find_chunk(
         self,
@@ -167,7 +167,7 @@ impl Preserved {
         if let Some(run) = run.filter(|run| chunk + 1 < run.end()) {
             return Ok((run.end() - 1, Some(run).filter(|run| snapshots.contains(&run.snapshot))));
         }
-        // Nothing lies between the last entry looked at and the next.
+        // Nothing is between the last entry looked at and the next.
         let next = self.at(pages, cursor)?.map_or(u64::MAX, |entry| entry.chunk);
         Ok((next, None))
     }
@@ -330,7 +330,7 @@ impl Preserved {
         if entered {
             let mut new = self.entry(next_older, needed, count);
             if new.parts == self.parts {
-                // PRESERVED1: nothing lies between the run's keys, so nothing will between those of the next older
+                // PRESERVED1: nothing is between the run's keys, so nothing will between those of the next older
                 // snapshot.
                 new.run =
                     u32::try_from(needed.count / u64::from(self.parts)).expect("no longer than the entry");
@@ -433,7 +433,7 @@ impl Preserved {
         }
     }
 
-    /// Takes out what lies in the parts from `first` to `end` of one entry: of the newest snapshot, from `oldest` on, that has
+    /// Takes out what is in the parts from `first` to `end` of one entry: of the newest snapshot, from `oldest` on, that has
     /// one there. The snapshot, and what was taken out; none if there is nothing.
     pub(super) fn take_newest(
         &mut self,

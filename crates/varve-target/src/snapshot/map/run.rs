@@ -24,7 +24,7 @@ pub(in crate::snapshot) struct Run {
 }
 
 impl Run {
-    /// The part of the run that lies in `extent`, if any.
+    /// The part of the run that is in `extent`, if any.
     pub(in crate::snapshot) fn clip(self, extent: Extent) -> Option<Run> {
         let part = self.extent.intersect(extent)?;
         assert!(self.extent.contains(part), "STOREMAP1: {part:?} is of {:?}", self.extent);
@@ -80,7 +80,7 @@ impl Found {
         Some(BlockRun::new(place, self.count))
     }
 
-    /// What lies in `first..end`, if anything.
+    /// What is in `first..end`, if anything.
     pub(super) fn clip(self, first: u64, end: u64) -> Option<Found> {
         let (start, end) = (self.first.max(first), self.end().min(end));
         let place = self.place.map(|place| advance(place, start.saturating_sub(self.first)));
@@ -108,7 +108,7 @@ pub(super) fn extent_of(first: u64, count: u64) -> Extent {
     Extent::new(first * PART_SIZE, count * PART_SIZE)
 }
 
-/// What of two lists, which cover the same parts in order, lies at the same place, in pieces of both.
+/// What of two lists, which cover the same parts in order, is at the same place, in pieces of both.
 pub(super) fn same(one: &[Found], two: &[Found]) -> impl Iterator<Item = Found> {
     let (mut pieces, mut at) = (Vec::new(), 0);
     for mine in one {

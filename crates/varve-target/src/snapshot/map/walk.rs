@@ -32,7 +32,7 @@ pub(in crate::snapshot) enum Readable {
         mapping: Mapping,
         /// Its key.
         key: Key,
-        /// The last key that it stands for: no other entry's key lies between.
+        /// The last key that it stands for: no other entry's key is between.
         last_key: Key,
     },
     /// Nothing is known of the keys from the first one on, up to the other.

@@ -11,7 +11,7 @@ use varve_format::store::{
     BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, Superblock, data_checksum, data_checksum_on,
 };
 
-/// How far behind a damaged record the next one is looked for: it lies behind the data of the damaged one, where the free
+/// How far behind a damaged record the next one is looked for: it is behind the data of the damaged one, where the free
 /// space allowed it.
 const LOOK_AHEAD_BYTES: u64 = 8 * MIB;
 
@@ -76,8 +76,8 @@ impl Loaded {
         records.last().map_or((self.log.next, self.log.sequence), |block| (block.next, block.sequence + 1))
     }
 
-    /// STOREOPEN2: whether a record lies behind the one at `address` that should have number `sequence` and is damaged: then that
-    /// was not torn by a crash. Looks where the next one lies as a rule.
+    /// STOREOPEN2: whether a record is behind the one at `address` that should have number `sequence` and is damaged: then that
+    /// was not torn by a crash. Looks where the next one is as a rule.
     async fn log_goes_on(
         &self,
         store: &Device,

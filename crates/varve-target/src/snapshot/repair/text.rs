@@ -153,7 +153,7 @@ fn push_line(text: &mut String, entry: &Entry) {
     writeln!(text, "{line}").expect("a string takes everything");
 }
 
-/// Writes the metadata that `text` says to `device`, whose content lies where the text says, in place of any that
+/// Writes the metadata that `text` says to `device`, whose content is where the text says, in place of any that
 /// was there. To be used on a copy: what was there is lost.
 pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result<(), StoreError> {
     let (mut head, entries) = parse(text)?;
@@ -180,7 +180,7 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
     write(device, arena, (head, known.1), (&blocks, &map), table).await
 }
 
-/// STORETEXT2: marks as in use where content lies.
+/// STORETEXT2: marks as in use where content is.
 async fn claim(store: Uuid, blocks: &pdata::Map, entries: &[Entry]) -> Result<(), StoreError> {
     for entry in entries {
         let (Entry::Preserved { mapping, .. } | Entry::Written(mapping)) = entry else { continue };

@@ -13,7 +13,7 @@ pub(in crate::snapshot) struct Rollback {
     pub boundary: u64,
     /// Bytes of the target.
     pub target_size: u64,
-    /// Bytes of the origin, as far as they are known: what lies beyond the target shows zeros (ROLLBACK7).
+    /// Bytes of the origin, as far as they are known: what is beyond the target shows zeros (ROLLBACK7).
     pub size: u64,
     pub(super) restored: Ranges,
     /// How many requests came since the beginning, more or less.

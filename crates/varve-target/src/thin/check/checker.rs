@@ -25,7 +25,7 @@ pub(super) struct View<'a> {
     pub(super) volumes: Vec<Rc<Volume>>,
     pub(super) ref_counts: &'a RefCounts,
     pub(super) table: Tree,
-    /// The commit that is checked, as it lies on the disk, nodes and space map; if none, both are those of this instant, in
+    /// The commit that is checked, as it is on the disk, nodes and space map; if none, both are those of this instant, in
     /// memory.
     pub(super) commit: Option<&'a Superblock>,
     /// So many groups of blocks are counted at once.
@@ -109,7 +109,7 @@ impl<'a> Checker<'a> {
         Ok((node.generation, node.entries.clone()))
     }
 
-    /// A node; else why it cannot be read. Of a commit that was written it is what lies on the disk, whatever is in memory.
+    /// A node; else why it cannot be read. Of a commit that was written it is what is on the disk, whatever is in memory.
     pub(super) async fn read_node(&self, link: Link) -> Result<Rc<Node>, String> {
         if self.view.is_space_of_now() {
             return match self.pool.map.run(|pages: &mut Pages| pages.node(link)).await {

@@ -61,7 +61,7 @@ impl Checker<'_> {
         Ok(self.report)
     }
 
-    /// The number of mapped parts, and that none lies behind the volume's end.
+    /// The number of mapped parts, and that none is behind the volume's end.
     fn compare_volume(&mut self, volume: &Volume, known: Known) {
         assert!(known.first <= known.end || known.mapped == 0, "RUNS1: runs are in order");
         let (removing, over) = (volume.has(VolumeFlags::REMOVING), volume.over.get());
@@ -157,7 +157,7 @@ impl Pool {
         self.bounds().contain(run)
     }
 
-    /// Whether the data of all these runs lies behind the log and in the pool.
+    /// Whether the data of all these runs is behind the log and in the pool.
     pub(in super::super) fn are_inside(&self, runs: &[Mapping]) -> bool {
         runs.iter().filter_map(Mapping::blocks).all(|run| self.is_inside(run))
     }

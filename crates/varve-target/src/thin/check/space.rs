@@ -1,6 +1,6 @@
 //! What the space map says of a group of blocks: now, or at the commit that is checked.
 //!
-//! Invariant CHECKPAGE1: a page is taken for the commit's only if no later commit has written over it: a page lies in one of two
+//! Invariant CHECKPAGE1: a page is taken for the commit's only if no later commit has written over it: a page is in one of two
 //! places, and the second commit that changes its group comes back to the first of them. Of a group for which that is so
 //! nothing more is asked than that what is held is in use.
 

@@ -112,7 +112,7 @@ impl Pool {
         self.commit().await
     }
 
-    /// Gives a volume another size; what lies behind the new end is freed.
+    /// Gives a volume another size; what is behind the new end is freed.
     pub async fn resize(&self, id: u64, bytes: u64) -> Result<(), PoolError> {
         let _managing = self.volumes.manage(id).await;
         let volume = self.volumes.find(id)?;
@@ -132,7 +132,7 @@ impl Pool {
             self.make(Change::ShowLess { volume: volume.id, bytes })?;
         }
         let (mut at, parts) = (bytes / PART_SIZE, volume.parts());
-        // Before the size: nothing lies behind the end of a volume, whichever of these changes a crash leaves.
+        // Before the size: nothing is behind the end of a volume, whichever of these changes a crash leaves.
         while at < parts {
             self.keep_metadata_room().await?;
             let _guard = self.readers.enter();

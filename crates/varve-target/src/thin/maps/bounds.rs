@@ -38,7 +38,7 @@ impl Bounds {
             return false;
         }
         let at = (run.first - self.base) % GROUP_BLOCKS;
-        // What leaves out the pages' places lies in one group.
+        // What leaves out the pages' places is in one group.
         at >= PAGE_PLACES && at + run.count <= GROUP_BLOCKS
     }
 }

@@ -1,7 +1,7 @@
 //! In which parts two volumes of a pool differ, from metadata alone, in proportion to what differs.
 //!
 //! What both hold is the same block of a node, wherever it hangs in the two trees: such nodes are struck from both sides,
-//! level by level, before they are read. In what remains, a part that lies in the same place in both does not differ.
+//! level by level, before they are read. In what remains, a part that is in the same place in both does not differ.
 //!
 //! Invariant POOLDIFF1: the nodes that are believed are those that the engine and a check believe (DESCENT1 of `pdata::down`, POOLCHECK1 of
 //! `check`, RUNS3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
@@ -55,7 +55,7 @@ impl Difference {
 }
 
 impl Pool {
-    /// The extents in which `one` and `two` may differ, in order and joined. What lies behind the end of the shorter one
+    /// The extents in which `one` and `two` may differ, in order and joined. What is behind the end of the shorter one
     /// differs where the longer one has something. Zeros that were written differ from what never was, and all that the
     /// origin of one shows differs if the other has another or none ([`Pool::have_same_origin`]). All of it at one instant;
     /// everything goes on meanwhile.

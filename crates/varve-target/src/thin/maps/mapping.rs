@@ -129,7 +129,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Behind the run before, if that is the volume's own and follows or lies in the same block of the volume.
+    /// Behind the run before, if that is the volume's own and follows or is in the same block of the volume.
     fn hint(&self, volume: &Volume, before: Option<Mapping>, start: u64) -> Option<Block> {
         let before = before.filter(|run| run.birth > volume.last_clone.get())?;
         let place = before.place?;

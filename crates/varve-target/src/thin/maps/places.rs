@@ -27,7 +27,7 @@ pub(in crate::thin) struct Found {
 }
 
 impl Found {
-    /// Whether a piece lies below the volume.
+    /// Whether a piece is below the volume.
     pub(in crate::thin) fn is_below(&self, piece: &MapPiece) -> bool {
         matches!(&piece.location, Location::On { device, .. } if !device.is_same(&self.pool))
     }
@@ -134,7 +134,7 @@ impl Places<'_> {
     }
 }
 
-/// THIN6: where a segment is read, of which no part lies on both sides of what the origin shows.
+/// THIN6: where a segment is read, of which no part is on both sides of what the origin shows.
 fn piece_of(segment: Segment, pool: &Device, origin: Option<&Device>, shown: u64) -> MapPiece {
     let length = segment.count * PART_SIZE;
     match (segment.mapping, origin) {

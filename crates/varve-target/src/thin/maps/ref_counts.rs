@@ -26,7 +26,7 @@ use varve_format::thin::Share;
 /// Runs of blocks and a number for each: first, length, number.
 type Numbers = BTreeMap<Block, (u64, i64)>;
 
-/// What lies there is never shared.
+/// What is there is never shared.
 const SUPERBLOCK: Block = Block::new(0);
 /// The most differences that go into the map at once.
 const FOLD_MAX: usize = 256;

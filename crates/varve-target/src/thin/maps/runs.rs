@@ -6,7 +6,7 @@
 //!   last clone or both younger; the older birth stays.
 //! - RUNS3. A walk believes a leaf as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block,
 //!   or another. A request believes each run that it meets, or fails ([`Runs`]): it ends before the next begins, is no
-//!   younger than its leaf, and lies where data can.
+//!   younger than its leaf, and is where data can.
 
 use super::bounds::{Bounds, PARTS_MAX};
 use crate::pdata::{Span, Splice, Stop};

@@ -2,12 +2,12 @@
 //!
 //! The new metadata goes to blocks that neither data nor the old metadata has, and one superblock, in the slot of the
 //! older of the two, makes it the pool's. So a crash leaves the old or the new, and up to the first write to the pool the
-//! old one lies there still, whole.
+//! old one is there still, whole.
 //!
 //! Invariants:
 //! - RESTORE1. What is restored says the same as the text: whatever does not fit is an error, and nothing was written then.
-//! - RESTORE2. Metadata is put where no data lies by the text, where none of the old metadata lies that can be read, and where
-//!   none lies to which the old log leads: a crash before the new superblock leaves the old pool, log and all.
+//! - RESTORE2. Metadata is put where no data is by the text, where none of the old metadata is that can be read, and where
+//!   none is to which the old log leads: a crash before the new superblock leaves the old pool, log and all.
 //! - RESTORE3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
 //!   volume if anything is shared: nothing of it is overwritten without a look at the counts.
 //! - RESTORE4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
@@ -49,7 +49,7 @@ pub struct Restored {
     pub behind: Vec<String>,
 }
 
-/// Writes the metadata that `text` says into the pool on `device`, whose data lies where the text says. With `dry_run`
+/// Writes the metadata that `text` says into the pool on `device`, whose data is where the text says. With `dry_run`
 /// nothing is written.
 pub async fn restore_pool(
     device: &Device,
@@ -171,7 +171,7 @@ impl Renewal {
         Ok(renewal)
     }
 
-    /// RESTORE2: marks as in use where data lies.
+    /// RESTORE2: marks as in use where data is.
     async fn claim(&mut self, run: BlockRun) -> Result<(), PoolError> {
         assert!(run.count > 0, "MAPPING1: data has blocks");
         if !self.pool.may_hold_data(run) {

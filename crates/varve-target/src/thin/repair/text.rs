@@ -15,7 +15,7 @@
 //! The lines behind a volume's are about it. `snapshot-of` says which volume it is a snapshot of, `of` which one it
 //! was cloned from, `like` from which of those above the text goes on: what is not said is as there. `over` says what shows
 //! where nothing is mapped, and how much of it: `volume ID`, `image ID`, or `snapshot STORE NUMBER CREATED`. So what volumes share is said once. Volumes that are being removed are
-//! not in it, nor is content: that lies where the text says.
+//! not in it, nor is content: that is where the text says.
 //!
 //! Invariants:
 //! - POOLTEXT1. A pool's text says the same after it was restored, whatever its nodes look like: runs are joined, and which

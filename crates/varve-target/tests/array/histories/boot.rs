@@ -190,7 +190,7 @@ impl<'a> Boot<'a> {
         }
     }
 
-    /// What lies in `place` returns.
+    /// What is in `place` returns.
     async fn attach(&self, place: usize) {
         let host = self.host;
         let may_be_refused = host.kind == Kind::Faults || self.array.status().members[place].is_slow;

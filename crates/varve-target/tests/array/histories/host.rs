@@ -306,7 +306,7 @@ impl Host {
         self.counts.add(Event::Replaced, 1);
     }
 
-    /// Fills a disk with something else: bytes where data lies, and superblocks of another array, whose numbers are higher.
+    /// Fills a disk with something else: bytes where data is, and superblocks of another array, whose numbers are higher.
     fn fill(&self, disk: &SimDisk, random: &mut Random) {
         for window in &self.windows {
             let run = self.spec.layout.on_members(*window);

@@ -190,7 +190,7 @@ impl Boot<'_> {
         attached.is_ok()
     }
 
-    /// No more faults come: the log lies on the log disk again.
+    /// No more faults come: the log is on the log disk again.
     pub(crate) async fn recover_log(&self) {
         let Some(log) = &self.host.log else { return };
         log.release();

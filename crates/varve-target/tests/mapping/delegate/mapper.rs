@@ -24,7 +24,7 @@ pub(crate) const BASE: u32 = 0;
 /// Number of the mapper's own device.
 pub(crate) const OWN: u32 = 1;
 
-/// Where a cluster lies that is not in the base.
+/// Where a cluster is that is not in the base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Slot {
     Own(u64),

@@ -33,6 +33,19 @@ fn clusters_of_bitmaps_are_in_use_and_the_image_is_not_written() {
     assert_eq!(refused, Err(OpenError::Bitmaps));
 }
 
+/// Of clusters of 512 bytes the table of a bitmap for 128 MiB fills one.
+#[test]
+fn a_table_of_a_bitmap_that_fills_its_cluster_takes_no_other() {
+    let folder = Folder::new("small");
+    let path = folder.path("image");
+    qemu("qemu-img", &["create", "-q", "-f", "qcow2", "-o", "cluster_size=512", text(&path), "128M"]);
+    qemu("qemu-img", &["bitmap", "--add", "-g", "512", text(&path), "one"]);
+    qemu("qemu-io", &["-f", "qcow2", "-c", "write -q -P 5 1M 1M", text(&path)]);
+    assert!(!qemu_check(&path).1, "QEMU finds no leak");
+    let report = our_check(&path);
+    assert_eq!((report.leaks, report.corruptions), (0, 0), "{:?}", report.told);
+}
+
 #[test]
 fn bitmaps_that_another_program_did_not_keep_go_with_the_first_write() {
     let folder = Folder::new("void");

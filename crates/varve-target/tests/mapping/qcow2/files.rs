@@ -95,7 +95,7 @@ pub(crate) fn file_of(path: &Path, access: Access) -> (Device, u64) {
     (FileDevice::open(path, size, access), length)
 }
 
-/// Opens an image, and all that lies below it, as parts of a chain.
+/// Opens an image, and all that is below it, as parts of a chain.
 fn add_layers(layers: &mut Vec<Layer>, path: &Path, is_raw: bool) {
     if is_raw {
         let length = std::fs::metadata(path).expect("there").len();
@@ -111,13 +111,13 @@ fn add_layers(layers: &mut Vec<Layer>, path: &Path, is_raw: bool) {
     }
 }
 
-/// Opens an image to read, with all that lies below it.
+/// Opens an image to read, with all that is below it.
 pub(crate) fn open_chain(path: &Path, options: Options) -> Image {
     let (file, end) = file_of(path, options.access);
     open_over(file, path, Options { file_end: Some(end), ..options })
 }
 
-/// Opens the image at `path`, which is in `file`, with all that lies below it.
+/// Opens the image at `path`, which is in `file`, with all that is below it.
 pub(crate) fn open_over(file: Device, path: &Path, options: Options) -> Image {
     let header = block_on(read_header(file.clone(), arena())).expect("a header");
     let backing = header.backing.map(|backing| {

@@ -1,4 +1,4 @@
-//! Images that take in what lies below them, under clients, on disks that crash at any moment.
+//! Images that take in what is below them, under clients, on disks that crash at any moment.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ impl History {
         Self { below, disk, oracle, random, bug, seed }
     }
 
-    /// One boot: clients work while the image takes in what lies below it. Whether it needs that no more.
+    /// One boot: clients work while the image takes in what is below it. Whether it needs that no more.
     fn boot(&mut self, number: u64) -> bool {
         let world = World::new(self.seed * 100 + number);
         let header = world.run(read_header(self.disk.device(&world), world.arena())).expect("readable");

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_block::{
     Access, BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, Shape,
+    ZeroOptions,
 };
+use varve_format::qcow2::RefcountWidth;
 use varve_sim::Random;
 use varve_target::qcow2::{Image, ImageDevice, NewImage, Options, create};
 
 const BLOCK: u64 = 4 * KIB;
-const CLUSTER: u64 = 16 * KIB;
 
 /// A sparse file in a file system that has room for so many blocks of it.
 struct Sparse {
@@ -21,13 +22,16 @@ struct Sparse {
     blocks_max: Cell<usize>,
     /// Whether what is there is written elsewhere, as where snapshots keep it.
     copies: Cell<bool>,
+    /// Whether its disk fails.
+    fails: Cell<bool>,
 }
 
 impl Sparse {
     fn new(size: u64) -> Rc<Self> {
         let bytes = vec![0; usize::try_from(size).expect("small")];
         let (held, blocks_max) = (RefCell::default(), Cell::new(usize::MAX));
-        Rc::new(Self { bytes: RefCell::new(bytes), held, blocks_max, copies: Cell::new(false) })
+        let (copies, fails) = (Cell::new(false), Cell::new(false));
+        Rc::new(Self { bytes: RefCell::new(bytes), held, blocks_max, copies, fails })
     }
 
     fn blocks(extent: Extent) -> impl Iterator<Item = u64> {
@@ -41,6 +45,9 @@ impl Sparse {
 
     /// Takes the blocks of `extent`, if there are as many.
     fn take(&self, extent: Extent) -> Result<(), IoError> {
+        if self.fails.get() {
+            return Err(IoError::Medium);
+        }
         let mut held = self.held.borrow_mut();
         let new: Vec<u64> = Self::blocks(extent).filter(|block| !held.contains(block)).collect();
         let full = held.len() >= self.blocks_max.get() && self.copies.get();
@@ -90,17 +97,19 @@ struct Disk {
     file: Rc<Sparse>,
     image: Rc<Image>,
     device: Device,
+    cluster: u64,
     /// Of each cluster the byte that was acknowledged.
     model: Vec<u8>,
 }
 
 impl Disk {
-    fn new(clusters: u64) -> Self {
-        let new = NewImage { cluster_size: CLUSTER, ..NewImage::new(clusters * CLUSTER) };
+    fn new(clusters: u64, cluster: u64) -> Self {
+        let refcount_width = RefcountWidth::of_bits(64).expect("a width");
+        let new = NewImage { cluster_size: cluster, refcount_width, ..NewImage::new(clusters * cluster) };
         let file = Sparse::new(new.room().expect("valid"));
         let end = block_on(create(Device::from_rc(file.clone()), arena(), &new)).expect("created");
         let (image, device) = Self::open(&file, Some(end), Access::ReadWrite);
-        Self { file, image, device, model: vec![0; usize::try_from(clusters).expect("few")] }
+        Self { file, image, device, cluster, model: vec![0; usize::try_from(clusters).expect("few")] }
     }
 
     fn open(file: &Rc<Sparse>, file_end: Option<u64>, access: Access) -> (Rc<Image>, Device) {
@@ -111,14 +120,14 @@ impl Disk {
     }
 
     fn write(&mut self, cluster: usize, byte: u8) -> Result<(), IoError> {
-        let data = arena().copy(&vec![byte; usize::try_from(CLUSTER).expect("small")]);
-        block_on(self.device.write(cluster as u64 * CLUSTER, data, Durability::Volatile))?;
+        let data = arena().copy(&vec![byte; usize::try_from(self.cluster).expect("small")]);
+        block_on(self.device.write(cluster as u64 * self.cluster, data, Durability::Volatile))?;
         self.model[cluster] = byte;
         Ok(())
     }
 
     fn discard(&mut self, cluster: usize) -> Result<(), IoError> {
-        block_on(self.device.discard(Extent::new(cluster as u64 * CLUSTER, CLUSTER)))?;
+        block_on(self.device.discard(Extent::new(cluster as u64 * self.cluster, self.cluster)))?;
         self.model[cluster] = 0;
         Ok(())
     }
@@ -130,8 +139,9 @@ impl Disk {
     /// What was acknowledged is read, of this image, or of one that is opened where the power has failed.
     fn compare(&self, device: &Device) {
         for (cluster, byte) in self.model.iter().enumerate() {
-            let length = usize::try_from(CLUSTER).expect("small");
-            let read = block_on(device.read(cluster as u64 * CLUSTER, arena().take(length))).expect("read");
+            let length = usize::try_from(self.cluster).expect("small");
+            let read =
+                block_on(device.read(cluster as u64 * self.cluster, arena().take(length))).expect("read");
             assert!(read.iter().all(|read| read == byte), "cluster {cluster} is not {byte}");
         }
     }
@@ -147,7 +157,7 @@ impl Disk {
 #[test]
 fn an_image_in_a_full_file_system_loses_nothing_and_trims_make_room() {
     // So many clusters that entries lie in several tables, and counts in several blocks.
-    let mut disk = Disk::new(20_000);
+    let mut disk = Disk::new(20_000, 16 * KIB);
     let mut random = Random::new(1);
     for _ in 0..40 {
         disk.write(random.index(20_000), 1).expect("there is room");
@@ -184,10 +194,11 @@ fn an_image_in_a_full_file_system_loses_nothing_and_trims_make_room() {
 
 #[test]
 fn a_commit_without_room_is_done_again_when_there_is_some() {
-    let mut disk = Disk::new(2_000);
+    // A block of counts is for 512 clusters: the image needs more of them, and with them entries of its table.
+    let mut disk = Disk::new(2_000, 4 * KIB);
     let mut random = Random::new(2);
     for round in 1..=6_u8 {
-        for _ in 0..20 {
+        for _ in 0..150 {
             disk.write(random.index(2_000), round).expect("there is room");
             if random.chance(1, 4) {
                 disk.discard(random.index(2_000)).expect("there is room");
@@ -209,4 +220,20 @@ fn a_commit_without_room_is_done_again_when_there_is_some() {
     let (image, _) = Disk::open(&disk.file, None, Access::ReadOnly);
     let report = block_on(image.check()).expect("checked");
     assert_eq!((report.corruptions, report.leaks), (0, 0), "{:?}", report.told);
+}
+
+#[test]
+fn an_image_of_which_a_commit_has_failed_takes_no_change_any_more() {
+    let mut disk = Disk::new(100, 16 * KIB);
+    disk.write(1, 1).expect("a good disk");
+    disk.file.fails.set(true);
+    assert_eq!(disk.flush(), Err(IoError::Medium));
+    disk.file.fails.set(false);
+    assert_eq!(disk.image.failure(), Some(IoError::Medium), "QCOMMIT3");
+    let zeroed = block_on(disk.device.zero(Extent::new(0, 64 * KIB), ZeroOptions::default()));
+    assert_eq!(zeroed.map(drop), Err(IoError::Medium), "QCOMMIT3");
+    for refused in [disk.write(1, 2), disk.discard(1), disk.flush()] {
+        assert_eq!(refused, Err(IoError::Medium), "QCOMMIT3");
+    }
+    disk.compare(&disk.device);
 }

@@ -1,4 +1,4 @@
-//! Disks that end within a cluster, a subcluster or a block of 4 KiB: what lies in the last sectors is written, zeroed and discarded
+//! Disks that end within a cluster, a subcluster or a block of 4 KiB: what is in the last sectors is written, zeroed and discarded
 //! as anywhere else.
 
 use crate::qcow2::files::{Folder, open_chain, our_check, qemu, qemu_check, read_all, text, to_write, write};

@@ -1,4 +1,4 @@
-//! Images that give what they hold to what lies below them, under clients, on disks that crash at any moment.
+//! Images that give what they hold to what is below them, under clients, on disks that crash at any moment.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -51,7 +51,7 @@ impl History {
         history
     }
 
-    /// Something is in what lies below, and some of it is overwritten in the image.
+    /// Something is in what is below, and some of it is overwritten in the image.
     fn fill(&self, world: &World) {
         let mut random = world.random();
         let mix = Mix { zeros: 3, length_max: 24 * KIB, ..Mix::default() };

@@ -86,7 +86,7 @@ impl Boot<'_> {
             let reads = random.chance(2, 3);
             let which = if reads { Holds::Reads } else { Holds::VolatileWrites };
             let snapshot = (!names.is_empty() && random.chance(3, 4)).then(|| random.pick(&names).clone());
-            // Most of what snapshots have lies in the store.
+            // Most of what snapshots have is in the store.
             let holder = if snapshot.is_some() && random.chance(4, 5) { &store } else { &origin };
             holder.hold_next(1, which);
             let client = match &snapshot {

@@ -121,7 +121,7 @@ pub(crate) struct Host {
     counts: &'static Counts,
     /// What goes wrong with the disk now and then, while clients are at work.
     faults: Option<FaultPlan>,
-    /// Where the log's ring lies.
+    /// Where the log's ring is.
     ring: Extent,
     /// Whether it goes wrong while the pool is opened, too.
     fails_at_boot: bool,
@@ -211,7 +211,7 @@ impl Host {
         &self.world
     }
 
-    /// Makes the pool. Where its log's ring lies.
+    /// Makes the pool. Where its log's ring is.
     fn format(&self, format: PoolFormat) -> Extent {
         let (device, arena) = (self.device(), self.world.arena());
         self.world.run(async { Pool::format(&device, &arena, format).await }).expect("no faults");

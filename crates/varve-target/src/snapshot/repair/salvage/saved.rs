@@ -29,7 +29,7 @@ impl Pieces {
         }
     }
 
-    /// Takes out what lies in `extent`.
+    /// Takes out what is in `extent`.
     fn take_out(&mut self, extent: Extent) {
         self.covered.remove(extent);
         while let Some(one) = self.mappings.range(..extent.end()).next_back().map(|(_, one)| *one)
