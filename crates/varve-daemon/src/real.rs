@@ -14,9 +14,9 @@ use std::time::UNIX_EPOCH;
 use uuid::Uuid;
 use varve_block::host::{FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
-use varve_export::fuse::{
-    Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_driver, check_file,
-};
+use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_driver, check_file};
+use varve_export::vhost_user::{VhostDoor, VhostOptions};
+use varve_export::{Budget, DoorCounters};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
 use varve_volume::world::{
     ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World,
@@ -140,6 +140,76 @@ impl Files for RealFiles {
         self.mounts().insert(path.to_owned());
         Ok(Box::new(RealFileDoor(door)))
     }
+
+    fn serve_machine(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        serial: &str,
+        budget: &Budget,
+    ) -> io::Result<Box<dyn FileDoor>> {
+        let (socket, file) = varve_os::listen_at(path, SOCKET_MODE)?;
+        let options = VhostOptions::new(serial, budget.clone(), spawn);
+        let door = VhostDoor::open(portal.clone(), arena.clone(), socket, path, options)?;
+        Ok(Box::new(RealMachineDoor { file: Mutex::new(Some(file)), door }))
+    }
+}
+
+fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
+/// A device that is served to virtual machines of this host.
+struct RealMachineDoor {
+    /// Its socket. None once it is closed.
+    file: Mutex<Option<varve_os::SocketFile>>,
+    door: VhostDoor,
+}
+
+impl RealMachineDoor {
+    fn file(&self) -> MutexGuard<'_, Option<varve_os::SocketFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FileDoor for RealMachineDoor {
+    fn path(&self) -> &Path {
+        self.door.path()
+    }
+
+    fn replace(&self, portal: Portal) {
+        self.door.replace(portal);
+    }
+
+    fn renew(&self) -> io::Result<bool> {
+        let (socket, file) = varve_os::listen_at(self.door.path(), SOCKET_MODE)?;
+        self.door.listen_at(socket)?;
+        *self.file() = Some(file);
+        Ok(true)
+    }
+
+    fn is_serving(&self) -> bool {
+        self.door.is_serving()
+    }
+
+    fn counters(&self) -> DoorCounters {
+        self.door.counters()
+    }
+
+    fn clients(&self) -> Vec<String> {
+        self.door.clients()
+    }
+
+    fn detach(&mut self) {
+        drop(self.file().take());
+        self.door.close();
+    }
+
+    fn close(&mut self) -> Result<(), FuseError> {
+        self.detach();
+        Ok(())
+    }
 }
 
 /// A device that is mounted as a file of this host.
@@ -158,7 +228,7 @@ impl FileDoor for RealFileDoor {
         self.0.is_serving()
     }
 
-    fn counters(&self) -> FuseCounters {
+    fn counters(&self) -> DoorCounters {
         self.0.counters()
     }
 

@@ -13,9 +13,7 @@
 //! - FUSE4. A file that holds data is never hidden under a mount.
 //! - FUSE5. Once the door is closed or detached, no request reaches the volume.
 
-mod budget;
 mod clients;
-mod counters;
 mod errno;
 mod filesystem;
 mod mountpoint;
@@ -24,11 +22,11 @@ mod seek;
 #[cfg(test)]
 mod tests;
 
-pub use counters::FuseCounters;
 pub use mountpoint::{FuseError, check_driver};
 pub use options::{Audience, FuseOptions};
 
 use crate::budget::Reservation;
+use crate::counters::DoorCounters;
 use filesystem::{REQUEST_BYTES_MAX, Shared, VolumeFile};
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use mountpoint::{MountPoint, Unmount};
@@ -76,8 +74,8 @@ impl FuseDoor {
     }
 
     /// What was done so far.
-    pub fn counters(&self) -> FuseCounters {
-        self.shared.counters()
+    pub fn counters(&self) -> DoorCounters {
+        self.shared.requests.counters()
     }
 
     /// What has the file open, one for each opening: loop devices, processes, or that it is not known who it is.
@@ -93,7 +91,7 @@ impl FuseDoor {
     /// Leads to another device from the next request on: the volume was resized. Loop devices on the file need
     /// `losetup --set-capacity` to see the new size.
     pub fn replace(&self, portal: Portal) {
-        self.shared.replace(portal);
+        self.shared.requests.replace(portal);
         if let Err(error) = self.notifier.inval_inode(INodeNo::ROOT, -1, 0) {
             tracing::warn!(target: "varve::fuse", file = %self.path().display(), %error,
                 "the kernel was not told the new size; it asks again within a second");
@@ -124,7 +122,7 @@ impl FuseDoor {
     /// The threads of the session are not joined: they end when the kernel lets the last user of the file go,
     /// which may be never.
     fn end(&mut self) {
-        self.shared.shut();
+        self.shared.requests.shut();
         if self.session.take().is_some() {
             self.mountpoint.remove_if_made_here();
             tracing::info!(target: "varve::fuse", file = %self.path().display(), "closed");

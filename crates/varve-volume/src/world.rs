@@ -17,7 +17,8 @@ use varve_block::host::{
     OpenError, Peer,
 };
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
-use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
+use varve_export::fuse::{FuseError, FuseOptions};
+use varve_export::{Budget, DoorCounters};
 
 /// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
 pub trait OpenDisk: Send + Sync {
@@ -161,23 +162,36 @@ pub trait Files: Send + Sync {
         path: &Path,
         options: &FuseOptions,
     ) -> Result<Box<dyn FileDoor>, FuseError>;
+    /// Serves a device to virtual machines at the socket `path`; they know it again by `serial`.
+    fn serve_machine(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        serial: &str,
+        budget: &Budget,
+    ) -> io::Result<Box<dyn FileDoor>>;
 }
 
-/// A device that is mounted as a file.
+/// A device behind a file that threads serve: mounted, or a socket.
 pub trait FileDoor: Send {
     /// Where.
     fn path(&self) -> &Path;
     /// Leads it to a device of another size.
     fn replace(&self, portal: Portal);
-    /// Whether it is mounted still.
+    /// Makes the file anew, where another or none is in its place; whether it can be, and its clients stay.
+    fn renew(&self) -> io::Result<bool> {
+        Ok(false)
+    }
+    /// Whether it is served still.
     fn is_serving(&self) -> bool;
     /// What was done through it.
-    fn counters(&self) -> FuseCounters;
+    fn counters(&self) -> DoorCounters;
     /// What has it open: loop devices and processes, as far as they are known.
     fn clients(&self) -> Vec<String>;
-    /// Unmounts it, even if it is open.
+    /// Closes it, even if it is open.
     fn detach(&mut self);
-    /// Unmounts it, unless it is open.
+    /// Closes it, unless it has clients that stay.
     fn close(&mut self) -> Result<(), FuseError>;
 }
 

@@ -10,18 +10,16 @@ use varve_api::{Door, Export, ExportCreate, ExportRemove, Failure, calls};
 
 /// What to do while there is no block device of the kernel's own.
 const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE";
-/// What to do while virtual machines cannot be served directly.
-const NBD: &str = "varve export create VOLUME --nbd unix:PATH; a virtual machine takes its URI as a disk";
 
 /// Carries out a verb of exports.
 pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
     match verb {
         ExportVerb::Create { volume, door, read_only, change } => {
-            let (door, address) = match (door.nbd, door.fuse) {
-                (Some(address), _) => (Door::Nbd, nbd_address(&address)?),
-                (None, Some(file)) => (Door::Fuse, absolute(&file)?),
-                (None, None) if door.ublk => return Err(not_built("exports through ublk").help(FUSE)),
-                (None, None) => return Err(not_built("exports through vhost-user").help(NBD)),
+            let (door, address) = match (door.nbd, door.fuse, door.vhost_user) {
+                (Some(address), ..) => (Door::Nbd, nbd_address(&address)?),
+                (_, Some(file), _) => (Door::Fuse, absolute(&file)?),
+                (_, _, Some(socket)) => (Door::VhostUser, absolute(&socket)?),
+                (None, None, None) => return Err(not_built("exports through ublk").help(FUSE)),
             };
             let (door, dry_run) = (Some(door), change.dry_run);
             let call = calls::CreateExport(ExportCreate { volume, door, address, read_only, dry_run });

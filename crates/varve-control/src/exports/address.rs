@@ -22,6 +22,12 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// A file that only one export can be at.
+    pub(super) fn of_file(path: &Path) -> Self {
+        let (text, file) = (path.display().to_string(), Some(path.to_owned()));
+        Self { text, path: file.clone(), file, uri: None, is_shared: false }
+    }
+
     /// What a client connects to, to reach `name`.
     pub(crate) fn uri(&self, name: &VolumeName) -> Option<String> {
         let [before, behind] = self.uri.as_ref()?;
@@ -44,7 +50,7 @@ impl Address {
 /// The failure of a text that is no address.
 pub(crate) fn bad(text: &str, why: &str) -> Failure {
     Failure::new(Code::BadAddress, format!("{text:?} is no address: {why}"))
-        .help("--nbd unix:PATH, --nbd tcp:HOST:PORT, --fuse FILE")
+        .help("--nbd unix:PATH, --nbd tcp:HOST:PORT, --fuse FILE, --vhost-user PATH")
 }
 
 /// `text` as one segment of a URI's path.

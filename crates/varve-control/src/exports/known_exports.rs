@@ -1,9 +1,11 @@
 //! The exports that the control knows, and the kinds of doors that there are.
 
-use super::fuse::FuseServer;
+use super::fuse::FUSE;
 use super::known_export::KnownExport;
 use super::nbd::NbdServer;
+use super::portal_door::PortalServer;
 use super::server::{ExportDoor, ExportServer};
+use super::vhost_user::VHOST_USER;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,14 +17,16 @@ use varve_volume::doors::nbd::DoorResources;
 pub(crate) struct Exports {
     pub(crate) known: RefCell<BTreeMap<String, KnownExport>>,
     nbd: NbdServer,
-    fuse: FuseServer,
+    fuse: PortalServer,
+    vhost_user: PortalServer,
 }
 
 impl Exports {
     /// None yet; what their doors may have together.
     pub(crate) fn new(host: &Host, resources: DoorResources) -> Self {
-        let fuse = FuseServer::new(host.clone(), resources.budget.clone());
-        Self { known: RefCell::default(), nbd: NbdServer::new(host.clone(), resources), fuse }
+        let on_threads = |kind| PortalServer::new(host.clone(), resources.budget.clone(), kind);
+        let (fuse, vhost_user) = (on_threads(&FUSE), on_threads(&VHOST_USER));
+        Self { known: RefCell::default(), nbd: NbdServer::new(host.clone(), resources), fuse, vhost_user }
     }
 
     /// What serves exports through this kind of door (DOORKIND1 of `server.rs`).
@@ -30,9 +34,10 @@ impl Exports {
         match door {
             Door::Nbd => Ok(&self.nbd),
             Door::Fuse => Ok(&self.fuse),
-            Door::Ublk | Door::VhostUser => {
+            Door::VhostUser => Ok(&self.vhost_user),
+            Door::Ublk => {
                 let message = format!("exports through {door}: not built yet");
-                Err(Failure::new(Code::NotBuilt, message).help("use --nbd or --fuse"))
+                Err(Failure::new(Code::NotBuilt, message).help("use --nbd, --fuse or --vhost-user"))
             }
         }
     }

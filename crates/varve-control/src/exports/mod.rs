@@ -6,5 +6,7 @@ pub(super) mod fuse;
 pub(super) mod known_export;
 pub(super) mod known_exports;
 pub(super) mod nbd;
+pub(super) mod portal_door;
 pub(super) mod served;
 pub(super) mod server;
+pub(super) mod vhost_user;

@@ -48,9 +48,9 @@ impl Control {
         let _lock = self.lock_of(&request.volume).await?;
         let _exports = self.lock_exports().await?;
         let name: VolumeName = request.volume.parse().map_err(|error| failures::bad_name(&error))?;
-        let door = request
-            .door
-            .ok_or_else(|| Failure::new(Code::Usage, "no door was chosen").help("--nbd or --fuse"))?;
+        let door = request.door.ok_or_else(|| {
+            Failure::new(Code::Usage, "no door was chosen").help("--nbd, --fuse or --vhost-user")
+        })?;
         let (server, text) = (self.exports.server(door)?, request.address.clone());
         let read = server.address();
         let address = self.at_path(Path::new(&request.address), move |_| read(&text)).await??;

@@ -63,6 +63,7 @@ pub(crate) trait ExportDoor {
 }
 
 /// How a door ended by itself, in the words of the two places that show it.
+#[derive(Clone, Copy)]
 pub(crate) struct Ended {
     /// In the list of exports.
     pub(crate) reason: &'static str,

@@ -24,6 +24,7 @@ use varve_block::host::{
     MediumExtent, OpenError,
 };
 use varve_block::{Arena, Clock, Device, Extent, LocalFuture, Portal, Shape, Spawner, Stream};
+use varve_export::Budget;
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_format::qcow2::Backing;
 use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Oracle, Random, SimDisk};
@@ -442,6 +443,17 @@ impl Files for SimFilesRef {
         _: &FuseOptions,
     ) -> Result<Box<dyn FileDoor>, FuseError> {
         Err(FuseError::NotAFile(path.to_owned()))
+    }
+
+    fn serve_machine(
+        &self,
+        _: &Portal,
+        _: &Arena,
+        _: &Path,
+        _: &str,
+        _: &Budget,
+    ) -> io::Result<Box<dyn FileDoor>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -1,8 +1,9 @@
 //! Tests of what holds while volumes are served: doors, stores, sets of snapshots, gates, moves.
 
 use super::*;
-use crate::exports::fuse::FuseDoor;
+use crate::exports::fuse::FUSE;
 use crate::exports::known_export::{KnownExport, Open};
+use crate::exports::portal_door::PortalDoor;
 use crate::host::path_calls::within;
 use crate::host::remembered::RememberedExport;
 use crate::simulation::remote::Imported;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use varve_api::{Convert, PhysicalVolumeMove};
 use varve_block::{Device, Portal};
-use varve_export::fuse::{FuseCounters, FuseError};
+use varve_export::DoorCounters;
+use varve_export::fuse::FuseError;
 use varve_vg::model::PvName;
 use varve_volume::ShardHandle;
 use varve_volume::world::FileDoor;
@@ -260,8 +262,8 @@ impl FileDoor for BareFile {
         true
     }
 
-    fn counters(&self) -> FuseCounters {
-        FuseCounters::default()
+    fn counters(&self) -> DoorCounters {
+        DoorCounters::default()
     }
 
     fn clients(&self) -> Vec<String> {
@@ -299,7 +301,7 @@ fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
         let (text, door) = ("data/v".to_owned(), varve_api::Door::Fuse);
         let remembered = RememberedExport { id, volume, name: text, door, address, read_only: false };
         let bare = Box::new(BareFile(Arc::clone(&place)));
-        let open = Open::Serving(Rc::new(FuseDoor::new(control.context.clone(), bare)));
+        let open = Open::Serving(Rc::new(PortalDoor::new(control.context.clone(), &FUSE, bare)));
         let mut export = KnownExport::new(remembered, name("data/v"), None, open);
         export.is_recovering = true; // Else it is mounted anew: there is no such file.
         control.exports.known.borrow_mut().insert("e1".into(), export);

@@ -3,19 +3,19 @@
 //! The invariants FUSE1 to FUSE5 of the parent module are kept here.
 
 use super::FuseOptions;
-use super::budget::{Budget, Permit};
 use super::clients::Openings;
-use super::counters::{Counting, FuseCounters, Kind};
 use super::errno::{of_error, of_rejected};
 use super::seek::{Wanted, seek};
+use crate::counters::Kind;
+use crate::in_flight::Permit;
+use crate::requests::{Refusal, Requests};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use varve_block::{Access, Arena, Buffer, Durability, Extent, Io, MIB, Portal, Shape, ZeroOptions};
 
@@ -30,15 +30,12 @@ const STATFS_BLOCK: u32 = 4096;
 
 /// What the door and its file system share.
 pub(super) struct Shared {
-    portal: RwLock<Portal>,
-    arena: Arena,
-    budget: Arc<Budget>,
-    counting: Counting,
+    /// What is asked of the volume.
+    pub(super) requests: Arc<Requests>,
     /// What has the file open.
     pub(super) openings: Openings,
     attributes: Mutex<Attributes>,
     created: SystemTime,
-    shut: AtomicBool,
 }
 
 /// What chmod and chown change; forgotten when the door closes.
@@ -59,38 +56,15 @@ impl Shared {
             group: rustix::process::getegid().as_raw(),
         };
         Self {
-            portal: RwLock::new(portal),
-            arena,
-            budget: Budget::new(options.bytes_in_flight_max, &options.budget),
-            counting: Counting::default(),
+            requests: Requests::new(portal, arena, options.bytes_in_flight_max, &options.budget),
             openings: Openings::default(),
             attributes: Mutex::new(attributes),
             created: SystemTime::UNIX_EPOCH + Duration::from_secs(options.created.0),
-            shut: AtomicBool::new(false),
         }
     }
 
-    /// The numbers now.
-    pub(super) fn counters(&self) -> FuseCounters {
-        self.counting.read(self.budget.used())
-    }
-
-    /// Leads to another device.
-    pub(super) fn replace(&self, portal: Portal) {
-        *self.portal.write().unwrap_or_else(PoisonError::into_inner) = portal;
-    }
-
-    /// FUSE5: lets no request through from now on.
-    pub(super) fn shut(&self) {
-        self.shut.store(true, Ordering::Release);
-    }
-
-    fn portal(&self) -> Portal {
-        self.portal.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     fn shape(&self) -> Shape {
-        self.portal.read().unwrap_or_else(PoisonError::into_inner).shape()
+        self.requests.shape()
     }
 
     fn attributes(&self) -> MutexGuard<'_, Attributes> {
@@ -121,27 +95,22 @@ impl Shared {
 
     /// Sends one request to the shard; `finish` is called once with its answer (FUSE1).
     fn submit(
-        self: &Arc<Self>,
+        &self,
         kind: Kind,
         permit: Permit,
         io: Io,
         finish: impl FnOnce(Result<Buffer, Errno>) + Send + 'static,
     ) {
-        let portal = self.portal();
-        if self.shut.load(Ordering::Acquire) {
-            return finish(Err(Errno::ENODEV));
-        }
-        if let Err(rejected) = portal.shape().check(&io) {
-            return finish(Err(of_rejected(rejected)));
-        }
-        let bytes = io.extent().length;
-        let shared = Arc::clone(self);
-        self.counting.start();
-        portal.submit(io, move |outcome| {
-            shared.counting.finish(kind, bytes, outcome.is_ok());
-            finish(outcome.map_err(of_error));
-            drop(permit);
-        });
+        self.requests.submit(kind, permit, io, |outcome| finish(outcome.map_err(errno)));
+    }
+}
+
+/// The errno of a request that failed.
+fn errno(refusal: Refusal) -> Errno {
+    match refusal {
+        Refusal::Shut => Errno::ENODEV,
+        Refusal::Rejected(rejected) => of_rejected(rejected),
+        Refusal::Failed(error) => of_error(error),
     }
 }
 
@@ -233,7 +202,7 @@ impl Filesystem for VolumeFile {
     }
 
     fn open(&self, request: &Request, _inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if self.shared.shut.load(Ordering::Acquire) {
+        if self.shared.requests.is_shut() {
             return reply.error(Errno::ENODEV);
         }
         if flags.acc_mode() != OpenAccMode::O_RDONLY && self.shared.shape().access == Access::ReadOnly {
@@ -286,8 +255,8 @@ impl Filesystem for VolumeFile {
         if length == 0 {
             return reply.data(&[]);
         }
-        let permit = self.shared.budget.take(length);
-        let buffer = self.shared.arena.take(length_of(length));
+        let permit = self.shared.requests.permit(length);
+        let buffer = self.shared.requests.arena().take(length_of(length));
         self.shared.submit(Kind::Read, permit, Io::Read { offset, buffer }, |answer| match answer {
             Ok(buffer) => reply.data(&buffer),
             Err(errno) => reply.error(errno),
@@ -310,8 +279,8 @@ impl Filesystem for VolumeFile {
         if length == 0 {
             return if data.is_empty() { reply.written(0) } else { reply.error(Errno::ENOSPC) };
         }
-        let permit = self.shared.budget.take(length);
-        let data = self.shared.arena.copy(&data[..length_of(length)]);
+        let permit = self.shared.requests.permit(length);
+        let data = self.shared.requests.arena().copy(&data[..length_of(length)]);
         let written = u32::try_from(length).expect("the kernel sends at most REQUEST_BYTES_MAX");
         let io = Io::Write { offset, data, durability: durability(flags) };
         self.shared.submit(Kind::Write, permit, io, move |answer| match answer {
@@ -328,7 +297,7 @@ impl Filesystem for VolumeFile {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let permit = self.shared.budget.take(0);
+        let permit = self.shared.requests.permit(0);
         self.shared.submit(Kind::Flush, permit, Io::Flush, |answer| answer_empty(reply, answer.err()));
     }
 
@@ -353,7 +322,7 @@ impl Filesystem for VolumeFile {
         if inside == 0 {
             return reply.ok();
         }
-        let permit = self.shared.budget.take(0);
+        let permit = self.shared.requests.permit(0);
         let io = Io::Zero { extent: Extent::new(offset, inside), options };
         self.shared.submit(Kind::Zero, permit, io, |answer| answer_empty(reply, answer.err()));
     }
@@ -376,19 +345,19 @@ impl Filesystem for VolumeFile {
             Ok(start) if start < self.shared.shape().size => start,
             _ => return reply.error(Errno::ENXIO),
         };
-        if self.shared.shut.load(Ordering::Acquire) {
+        if self.shared.requests.is_shut() {
             return reply.error(Errno::ENODEV);
         }
-        let shared = Arc::clone(&self.shared);
-        shared.counting.start();
+        let requests = Arc::clone(&self.shared.requests);
+        requests.counting().start();
         let answer = move |found: Result<u64, Errno>| {
-            shared.counting.finish(Kind::Seek, 0, found.is_ok() || found == Err(Errno::ENXIO));
+            requests.counting().finish(Kind::Seek, 0, found.is_ok() || found == Err(Errno::ENXIO));
             match found {
                 Ok(offset) => reply.offset(i64::try_from(offset).expect("a file ends below 2^63")),
                 Err(errno) => reply.error(errno),
             }
         };
-        seek(&self.shared.portal(), start, wanted, Box::new(answer));
+        seek(&self.shared.requests.portal(), start, wanted, Box::new(answer));
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {

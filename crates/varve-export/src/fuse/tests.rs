@@ -30,7 +30,7 @@ impl Stage {
 
     /// The numbers once nothing is on its way: a caller has its answer before the request's bytes are given back.
     #[expect(clippy::disallowed_methods, reason = "the other side is a real thread")]
-    fn settled(&self) -> FuseCounters {
+    fn settled(&self) -> DoorCounters {
         for _ in 0..30_000 {
             let counters = self.door.counters();
             if counters.in_flight_bytes == 0 {

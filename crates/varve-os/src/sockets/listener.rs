@@ -28,8 +28,9 @@ pub struct Listener {
     _file: Option<SocketFile>,
 }
 
-/// A socket file that we made.
-struct SocketFile {
+/// A socket file that we made. Dropping it removes it.
+#[derive(Debug)]
+pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }
@@ -69,10 +70,7 @@ impl Listener {
 impl ShardContext {
     /// Listens on a Unix socket with permissions `mode`. A socket file without a listener is replaced.
     pub fn listen_unix(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<Listener> {
-        let path = path.as_ref();
-        let socket = bind_unix(path, mode, BACKLOG)?;
-        let metadata = std::fs::symlink_metadata(path)?;
-        let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+        let (socket, file) = listen_at(path.as_ref(), mode)?;
         self.listener(socket, None, Some(file))
     }
 
@@ -108,6 +106,13 @@ impl ShardContext {
         let connected = self.blocking(move || TcpStream::connect(address)).await;
         Ok(self.adopt(connected.map_err(io::Error::other)??.into()))
     }
+}
+
+/// A socket that listens at `path`, as [`bind_unix`] has it, and its file.
+pub fn listen_at(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
+    let socket = bind_unix(path, mode, BACKLOG)?;
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((socket, SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) }))
 }
 
 /// A socket that listens at `path`, whose file has permissions `mode`; `backlog` connections may wait. A socket file without a

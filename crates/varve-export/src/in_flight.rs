@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 const PAGE: u64 = 4096;
 
 /// A bound on bytes, shared by threads.
-pub(super) struct Budget {
+pub(crate) struct InFlight {
     limit: u64,
     used: Mutex<u64>,
     freed: Condvar,
@@ -21,22 +21,22 @@ pub(super) struct Budget {
 }
 
 /// Bytes taken; given back on drop.
-pub(super) struct Permit {
-    budget: Arc<Budget>,
+pub(crate) struct Permit {
+    budget: Arc<InFlight>,
     bytes: u64,
     /// Bytes of memory, of what all doors share.
     memory: u64,
 }
 
-impl Budget {
+impl InFlight {
     /// A budget of `limit` bytes, at least one.
-    pub(super) fn new(limit: u64, common: &Common) -> Arc<Self> {
+    pub(crate) fn new(limit: u64, common: &Common) -> Arc<Self> {
         let common = common.clone();
         Arc::new(Self { limit: limit.max(1), used: Mutex::new(0), freed: Condvar::new(), common })
     }
 
     /// Takes `bytes`, waiting until they are free.
-    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Permit {
+    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Permit {
         let memory = if bytes == 0 { 0 } else { bytes.next_power_of_two().max(PAGE) };
         let bytes = bytes.min(self.limit);
         let mut used = self.lock();
@@ -50,7 +50,7 @@ impl Budget {
     }
 
     /// Bytes taken now.
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         *self.lock()
     }
 
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_request_waits_until_there_is_room() {
-        let budget = Budget::new(100, &Common::new(1 << 50));
+        let budget = InFlight::new(100, &Common::new(1 << 50));
         let first = budget.take(60);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn memory_counts_in_what_all_doors_share() {
         let common = Common::new(1 << 20);
-        let (one, other) = (Budget::new(1 << 30, &common), Budget::new(1 << 30, &common));
+        let (one, other) = (InFlight::new(1 << 30, &common), InFlight::new(1 << 30, &common));
         let permits = [one.take(0), one.take(1), other.take(5000)];
         assert_eq!(common.used(), 4096 + 8192);
         drop(permits);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_giant_goes_alone() {
-        let budget = Budget::new(100, &Common::new(1 << 50));
+        let budget = InFlight::new(100, &Common::new(1 << 50));
         let giant = budget.take(1 << 40);
         assert_eq!(budget.used(), 100, "INFLIGHT2");
         drop(giant);

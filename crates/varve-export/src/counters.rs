@@ -1,16 +1,18 @@
-//! What a FUSE door did so far, for metrics and for users.
+//! What a door on threads of its own did so far, for metrics and for users.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Numbers since the door was opened, except the last two, which say what is on its way now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FuseCounters {
+pub struct DoorCounters {
     /// Reads answered.
     pub reads: u64,
     /// Writes answered.
     pub writes: u64,
     /// Requests to zero or to punch a hole answered.
     pub zeros: u64,
+    /// Discards answered.
+    pub discards: u64,
     /// Flushes answered.
     pub flushes: u64,
     /// Questions for data or holes answered.
@@ -31,31 +33,32 @@ pub struct FuseCounters {
 
 /// What kind of request is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Read,
     Write,
     Zero,
+    Discard,
     Flush,
     Seek,
 }
 
 /// The same numbers while they are being counted.
 #[derive(Default)]
-pub(super) struct Counting {
-    requests: [AtomicU64; 5],
-    bytes: [AtomicU64; 5],
+pub(crate) struct Counting {
+    requests: [AtomicU64; 6],
+    bytes: [AtomicU64; 6],
     errors: AtomicU64,
     in_flight: AtomicU64,
 }
 
 impl Counting {
     /// A request goes on its way.
-    pub(super) fn start(&self) {
+    pub(crate) fn start(&self) {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
     /// A request over `bytes` bytes is answered.
-    pub(super) fn finish(&self, kind: Kind, bytes: u64, succeeded: bool) {
+    pub(crate) fn finish(&self, kind: Kind, bytes: u64, succeeded: bool) {
         self.in_flight.fetch_sub(1, Relaxed);
         self.requests[kind as usize].fetch_add(1, Relaxed);
         if succeeded {
@@ -66,13 +69,14 @@ impl Counting {
     }
 
     /// The numbers now.
-    pub(super) fn read(&self, in_flight_bytes: u64) -> FuseCounters {
+    pub(crate) fn read(&self, in_flight_bytes: u64) -> DoorCounters {
         let requests = |kind: Kind| self.requests[kind as usize].load(Relaxed);
         let bytes = |kind: Kind| self.bytes[kind as usize].load(Relaxed);
-        FuseCounters {
+        DoorCounters {
             reads: requests(Kind::Read),
             writes: requests(Kind::Write),
             zeros: requests(Kind::Zero),
+            discards: requests(Kind::Discard),
             flushes: requests(Kind::Flush),
             seeks: requests(Kind::Seek),
             read_bytes: bytes(Kind::Read),
