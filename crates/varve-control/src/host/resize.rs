@@ -24,9 +24,12 @@ impl Control {
         &self,
         request: PhysicalVolumeResize,
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
-        let (group, _) = self.disk_of_any(&request.disk).await?;
-        let _lock = self.lock_of(&group.to_string()).await?;
-        let (group, disk) = self.disk_of_any(&request.disk).await?;
+        let (_lock, group, disk) = match self.lock_of_disk(&request.disk).await {
+            Err(failure) if failure.code == Code::PhysicalVolumeNotFound => {
+                return Err(self.no_member(&request.disk, failure).await);
+            }
+            found => found?,
+        };
         let (path, file) = self.usable_disk(group, disk)?;
         let (place, looked) = (path.clone(), Arc::clone(&file));
         let look = self.at_path(&path, move |_| looked.look(&place)).await?;
@@ -68,6 +71,14 @@ impl Control {
         let mut disks = self.with_group(group, |known| self.disks_of(known))?;
         disks.retain(|shown| shown.id == disk.to_string());
         Ok(Changed::Done(disks))
+    }
+
+    /// Why a disk of no group is not resized: nothing but its label says where it ends.
+    async fn no_member(&self, text: &str, failure: Failure) -> Failure {
+        let Ok(path) = self.find_disk(text).await else { return failure };
+        let path = path.display();
+        Failure::new(Code::NotInGroup, format!("{path} is in no group"))
+            .help(format!("varve pv remove {path}; varve pv create {path} labels it anew, to its end"))
     }
 
     /// A disk of a group that is here and in use.
