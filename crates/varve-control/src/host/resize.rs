@@ -1,7 +1,9 @@
 //! Physical volumes of which more or less is used.
 //!
-//! Invariant PVRESIZE1: a disk is expected to be as long as its group may use it: before a change that gives the group more, and until
-//! one that gives it less has been made. What is behind may be cut off.
+//! Invariants:
+//! - PVRESIZE1. A disk is expected to be as long as its group may use it: before a change that gives the group more, and until
+//!   one that gives it less has been made. What is behind may be cut off.
+//! - PVRESIZE2. A disk that is opened is as long as its file or device is, until its group's text is known: its label may be behind that.
 
 use crate::Control;
 use crate::failures;
@@ -13,9 +15,9 @@ use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeResize, Plan};
 use varve_block::align_down;
 use varve_format::BLOCK_SIZE;
-use varve_vg::Change;
 use varve_vg::disks::identity::label_of;
 use varve_vg::size::{format_size, parse_size};
+use varve_vg::{Change, OpenGroup};
 use varve_volume::world::DiskRef;
 
 impl Control {
@@ -93,6 +95,18 @@ impl Control {
             None => Ok((PathBuf::from(&path), Arc::clone(&known.file))),
             Some(why) => {
                 Err(Failure::new(Code::DiskUnusable, format!("{path}: {why}")).help("varve pv list"))
+            }
+        }
+    }
+
+    /// PVRESIZE2: the disks of a group that was found end where its text says.
+    pub(crate) fn end_disks(&self, open: &OpenGroup) {
+        let disks = self.disks.known.borrow();
+        for entry in open.group().physical_volumes() {
+            let known = open.path(entry.id).and_then(|path| disks.get(Path::new(path)));
+            let Some(known) = known.filter(|known| entry.size < known.file.length()) else { continue };
+            if let Err(error) = known.file.end_at(entry.size) {
+                tracing::warn!(path = %known.file.path().display(), %error, "it is taken for longer than its group uses it");
             }
         }
     }

@@ -261,6 +261,8 @@ pub(super) struct SimOpenDisk {
     process: u64,
     /// Whether it is opened exclusively.
     is_alone: bool,
+    /// Bytes of it that are used, however much longer its file is.
+    end: AtomicU64,
     pub(super) has_lost_writes: AtomicBool,
     /// Requests that failed.
     pub(super) errors: AtomicU64,
@@ -297,7 +299,16 @@ impl OpenDisk for SimOpenDisk {
     }
 
     fn length(&self) -> u64 {
-        self.files.length_of(self.entry)
+        self.files.length_of(self.entry).min(self.end.load(Ordering::Relaxed))
+    }
+
+    fn end_at(&self, bytes: u64) -> Result<(), OpenError> {
+        let length = self.files.length_of(self.entry);
+        if length < bytes {
+            return Err(OpenError::TooSmall { path: self.path.clone(), size: length, size_min: bytes });
+        }
+        self.end.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
@@ -306,8 +317,10 @@ impl OpenDisk for SimOpenDisk {
     }
 
     fn state(&self) -> DiskState {
+        let (found, expected) = (self.files.length_of(self.entry), self.end.load(Ordering::Relaxed));
         match (self.files.is_cut_off(self.entry), self.has_lost_writes.load(Ordering::Relaxed)) {
             (true, _) => DiskState::CutOff { lost: 0 },
+            (false, _) if found < expected && !self.entry.is_image => DiskState::Shrunk { expected, found },
             (false, true) => DiskState::WritesLost,
             (false, false) => DiskState::InUse,
         }
@@ -322,10 +335,11 @@ impl OpenDisk for SimOpenDisk {
     }
 
     fn look(&self, path: &Path) -> FileLook {
+        let length = self.files.length_of(self.entry);
         let table = self.files.table();
         let is_deleted = table.entries.get(path).is_some_and(|entry| entry.is_deleted);
         let placement = if is_deleted { DiskPlacement::Deleted } else { DiskPlacement::AtPath };
-        FileLook { placement, room: table.room, length: None }
+        FileLook { placement, room: table.room, length: Some(length) }
     }
 
     fn has_abandoned(&self) -> bool {
@@ -343,8 +357,11 @@ struct SimFilesRef(Arc<SimFiles>);
 impl SimFilesRef {
     fn opened(&self, path: &Path, entry: Entry, process: u64, is_alone: bool) -> DiskRef {
         let (files, path) = (Arc::clone(&self.0), path.to_owned());
-        let (has_lost_writes, errors) = (AtomicBool::new(false), AtomicU64::new(0));
-        Arc::new(SimOpenDisk { files, path, entry, process, is_alone, has_lost_writes, errors })
+        let (end, has_lost_writes, errors) = Default::default();
+        let disk = SimOpenDisk { files, path, entry, process, is_alone, end, has_lost_writes, errors };
+        // An image is as long as its file is.
+        disk.end.store(if entry.is_image { u64::MAX } else { entry.length }, Ordering::Relaxed);
+        Arc::new(disk)
     }
 }
 
@@ -353,7 +370,7 @@ impl Files for SimFilesRef {
         let mut table = self.0.table();
         match (options.create_size, table.entries.get(path)) {
             (Some(_), Some(_)) => return Err(OpenError::Exists(path.to_owned())),
-            (Some(size), None) => drop(table.add(path, size, size, false)),
+            (Some(size), None) => drop(table.add(path, 2 * size, size, false)),
             (None, _) => {}
         }
         let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
@@ -562,6 +579,23 @@ impl Host {
         }
         if let Some(entry) = self.files.table().entries.get_mut(Path::new(path)) {
             (entry.cuts, entry.is_gone) = (entry.cuts + 1, true);
+        }
+    }
+
+    /// The file of a disk has so many bytes at least.
+    pub(crate) fn lengthen(&self, path: &str, bytes: u64) {
+        if self.files.length(Path::new(path)) < bytes {
+            self.set_length(path, bytes);
+        }
+    }
+
+    /// Gives the file of a disk another length. What is cut off is lost.
+    pub(crate) fn set_length(&self, path: &str, bytes: u64) {
+        let path = Path::new(path);
+        let entry = self.files.table().entries.get(path).copied();
+        if let Some(entry) = entry {
+            self.files.set_length(entry.disk, bytes);
+            self.clear_cut(path);
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) mod host;
 mod mapper;
 mod model;
 pub(crate) mod remote;
+mod resizes;
 mod together;
 mod trouble;
 mod verbs;
@@ -469,6 +470,11 @@ impl<'a> History<'a> {
                 if let Verb::Array(verb) = &verb {
                     verb.event().into_iter().for_each(|event| self.count(event));
                 }
+                if let Verb::ResizeDisk { disk, size } = &verb
+                    && self.random.borrow_mut().chance(1, 2)
+                {
+                    self.host.set_length(disk, *size); // What is behind is none of the group's.
+                }
                 if let Verb::Flatten { name } = &verb
                     && let Some(image) = &after.volumes[name].image
                 {
@@ -480,6 +486,9 @@ impl<'a> History<'a> {
                 after
             }
             Err(failure) if verb.may_be_refused(failure.code) => {
+                if let Verb::ResizeDisk { disk, size } = &verb {
+                    assert!(daemon.is_used_beyond(disk, *size).await, "HISTORY4: {verb:?}: {failure:?}");
+                }
                 count(&self.counts.refused);
                 before
             }

@@ -320,7 +320,7 @@ impl History<'_> {
     /// Two disks are found in each other's places, now and then.
     fn exchange_disks(&self) {
         let mut random = self.random.borrow_mut();
-        let models = self.models.borrow();
+        let mut models = self.models.borrow_mut();
         // A disk that was perhaps taken out of its group stays where it is: the model knows disks by their paths.
         let is_quiet = self.trouble.borrow().is_none() && models.len() == 1;
         if self.kind != Kind::Arrays || !is_quiet || !random.chance(1, 4) {
@@ -328,9 +328,10 @@ impl History<'_> {
         }
         let disks: Vec<&String> = models[0].groups.values().flatten().collect();
         if disks.len() > 1 {
-            let (one, other) = (*random.pick(&disks), *random.pick(&disks));
-            self.host.files.exchange(Path::new(one), Path::new(other));
+            let (one, other) = ((*random.pick(&disks)).clone(), (*random.pick(&disks)).clone());
+            self.host.files.exchange(Path::new(&one), Path::new(&other));
             super::log(format_args!("{one} and {other} are exchanged"));
+            models[0].exchange(&one, &other);
             self.count(Event::Exchanged);
         }
     }
