@@ -635,7 +635,7 @@ fn run_histories(name: TestName, kind: Kind, seeds: u64) {
 
 #[test]
 fn histories_of_a_daemon_with_crashes() {
-    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 2000);
+    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 1000);
 }
 
 #[test]
@@ -660,7 +660,7 @@ fn histories_of_arrays_that_fail() {
 
 #[test]
 fn histories_of_commands_that_fail() {
-    run_histories(test_name!("histories_of_commands_that_fail"), Kind::Refused, 300);
+    run_histories(test_name!("histories_of_commands_that_fail"), Kind::Refused, 200);
 }
 
 #[test]
