@@ -54,8 +54,6 @@ struct Entry {
     is_image: bool,
     /// Whether it cannot be opened now.
     is_gone: bool,
-    /// Whether it has no name any more.
-    is_deleted: bool,
 }
 
 impl Entry {
@@ -72,6 +70,8 @@ impl Entry {
 #[derive(Default)]
 struct Table {
     entries: BTreeMap<PathBuf, Entry>,
+    /// Files that were deleted while they are open, by the names that they had.
+    deleted: BTreeMap<PathBuf, Entry>,
     last_disk: u64,
     /// Processes that have ended.
     ended: u64,
@@ -152,6 +152,7 @@ impl SimFiles {
         let mut table = self.table();
         table.ended += 1;
         table.locked.clear();
+        table.deleted.clear();
     }
 
     /// Paths of all disks that are there.
@@ -181,11 +182,23 @@ impl SimFiles {
         self.table().sockets.contains_key(path)
     }
 
-    /// A file that is open is deleted, or was not.
-    pub(crate) fn set_deleted(&self, path: &Path, is_deleted: bool) {
-        if let Some(entry) = self.table().entries.get_mut(path) {
-            entry.is_deleted = is_deleted;
-        }
+    /// A file that is open is deleted.
+    pub(crate) fn delete(&self, path: &Path) {
+        let mut table = self.table();
+        let entry = table.entries.remove(path).expect("it is there");
+        table.deleted.insert(path.to_owned(), entry);
+    }
+
+    /// A file that was deleted and is open has its name again.
+    pub(crate) fn restore(&self, path: &Path) {
+        let mut table = self.table();
+        let entry = table.deleted.remove(path).expect("it is open");
+        table.entries.insert(path.to_owned(), entry);
+    }
+
+    /// Another file comes into being.
+    pub(crate) fn make(&self, path: &Path, length: u64) {
+        self.table().add(path, length, length, false);
     }
 
     /// The file system has so many bytes left; none: enough.
@@ -212,18 +225,20 @@ impl SimFiles {
     /// Bytes of an open file, whatever its name is now.
     fn length_of(&self, open: Entry) -> u64 {
         let table = self.table();
-        let found = table.entries.values().find(|entry| entry.disk == open.disk);
+        let found = table.files().find(|entry| entry.disk == open.disk);
         found.map_or(0, |entry| entry.length)
     }
 
     /// Part of an open file was cut off since.
     fn is_cut_off(&self, open: Entry) -> bool {
-        self.table().entries.values().any(|entry| entry.disk == open.disk && entry.cuts > open.cuts)
+        self.table().files().any(|entry| entry.disk == open.disk && entry.cuts > open.cuts)
     }
 
     fn set_length(&self, disk: u64, bytes: u64) {
         let mut table = self.table();
-        let Some(entry) = table.entries.values_mut().find(|entry| entry.disk == disk) else { return };
+        let Table { entries, deleted, .. } = &mut *table;
+        let mut files = entries.values_mut().chain(deleted.values_mut());
+        let Some(entry) = files.find(|entry| entry.disk == disk) else { return };
         assert!(bytes <= entry.size, "an image has the room that it may need");
         if bytes < entry.length {
             entry.cut = Some(entry.cut.map_or(bytes, |cut| cut.min(bytes)));
@@ -233,6 +248,11 @@ impl SimFiles {
 }
 
 impl Table {
+    /// Files with and without a name.
+    fn files(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().chain(self.deleted.values())
+    }
+
     /// A new file, of `length` bytes now.
     fn add(&mut self, path: &Path, size: u64, length: u64, is_image: bool) -> Entry {
         self.last_disk += 1;
@@ -245,7 +265,6 @@ impl Table {
             cuts: 0,
             is_image,
             is_gone: false,
-            is_deleted: false,
         };
         self.entries.insert(path.to_owned(), entry);
         entry
@@ -337,8 +356,12 @@ impl OpenDisk for SimOpenDisk {
     fn look(&self, path: &Path) -> FileLook {
         let length = self.files.length_of(self.entry);
         let table = self.files.table();
-        let is_deleted = table.entries.get(path).is_some_and(|entry| entry.is_deleted);
-        let placement = if is_deleted { DiskPlacement::Deleted } else { DiskPlacement::AtPath };
+        let is_own = |entry: &Entry| entry.disk == self.entry.disk;
+        let placement = match table.entries.get(path) {
+            Some(entry) if is_own(entry) => DiskPlacement::AtPath,
+            _ if table.deleted.values().any(is_own) => DiskPlacement::Deleted,
+            _ => DiskPlacement::Elsewhere,
+        };
         FileLook { placement, room: table.room, length: Some(length) }
     }
 

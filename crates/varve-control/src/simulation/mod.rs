@@ -21,6 +21,8 @@
 //!   once the disk is sound again it has done all or nothing.
 //! - HISTORY13. Commands that are given together do what they do in some order of them: what each was answered, and what is found
 //!   afterwards, has one.
+//! - HISTORY15. What lies on a file that was deleted or renamed while it is open is served, the status names the file, and says ok once the
+//!   file has its name again, or was scanned where it is.
 //! - HISTORY14. What lies on a disk whose file was cut short is answered by errors alone until the file is whole and was opened anew, and
 //!   the status says so.
 

@@ -228,6 +228,15 @@ impl Model {
         self.sizes.extend(second.map(|size| (one.to_owned(), size)));
     }
 
+    /// A disk has another path.
+    pub(super) fn rename_disk(&mut self, old: &str, new: &str) {
+        self.exchange(old, new);
+        for disks in self.groups.values_mut().filter(|disks| disks.contains(old)) {
+            disks.remove(old);
+            disks.insert(new.to_owned());
+        }
+    }
+
     /// Adds a volume of zeros.
     pub(super) fn add(&mut self, name: &str, size: u64, layout: Layout, pool: Option<String>) {
         let oracle = Rc::new(RefCell::new(Oracle::new(self.next_number(), size)));
