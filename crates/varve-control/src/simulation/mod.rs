@@ -30,6 +30,7 @@ mod array_trouble;
 mod array_verbs;
 mod costs;
 mod daemon;
+mod files;
 pub(crate) mod host;
 mod mapper;
 mod model;

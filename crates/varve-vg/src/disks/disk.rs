@@ -119,6 +119,7 @@ pub(crate) async fn read_ring(device: &Device, ring: Extent, arena: &Arena) -> B
 }
 
 async fn read_piece(device: &Device, piece: Extent, arena: &Arena) -> Buffer {
+    assert!(piece.length <= MIB && piece.is_aligned(BLOCK_SIZE), "LABEL3: {piece:?}");
     if let Ok(read) = device.read(piece.offset, arena.take(index(piece.length))).await {
         return read;
     }
