@@ -1,5 +1,5 @@
 # All work is done by scripts/ and by `cargo xtask`; these are their short names.
-.PHONY: all demo test lint bench fuzz docs setup
+.PHONY: all demo test test-long lint bench fuzz docs setup
 
 all:
 	cargo build --release
@@ -11,6 +11,10 @@ demo:
 # Everything that must hold.
 test: setup
 	@scripts/test
+
+# Histories and other tests that compute, in four times as many simulated worlds; takes an hour or two.
+test-long: setup
+	@scripts/test long
 
 # Every rule that can be checked without running the program.
 lint:

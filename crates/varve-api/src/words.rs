@@ -174,6 +174,8 @@ words! {
         ImageCutOff = "image-cut-off",
         /// The file of an image was deleted, and is kept only because it is open.
         ImageDeleted = "image-deleted",
+        /// The path of an image leads to its file no more: the next start does not find it.
+        ImageMoved = "image-moved",
         /// An export is not served.
         ExportDown = "export-down",
         /// What is remembered cannot be written.

@@ -113,6 +113,10 @@ fn a_disk_or_image_that_was_deleted_is_a_problem_while_it_can_still_be_saved() {
     image.set_len(8 << 20).expect("it is sparse");
     world.ok("lv create data/i --image i.raw --format raw");
     eventually(&world, &[]);
+    fs::rename(world.path("i.raw"), world.path("j.raw")).expect("it is there");
+    eventually(&world, &[("image-moved", "data/i")]);
+    fs::rename(world.path("j.raw"), world.path("i.raw")).expect("it is there");
+    eventually(&world, &[]);
     fs::remove_file(world.path("i.raw")).expect("it is there");
     eventually(&world, &[("image-deleted", "data/i")]);
     world.ok("lv remove data/i -y");

@@ -10,6 +10,7 @@ use crate::failures;
 use crate::find::{LocatedVolume, volume_name};
 use crate::group::change::shown;
 use crate::group::known_group::KnownGroup;
+use crate::group::locks::Held;
 use crate::host::known_disk::KnownDisk;
 use std::path::Path;
 use uuid::Uuid;
@@ -186,9 +187,7 @@ impl Control {
         &self,
         request: PhysicalVolumeReplace,
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
-        let (group, _) = self.disk_of_any(&request.from).await?;
-        let _lock = self.lock_of(&group.to_string()).await?;
-        let (group, from) = self.disk_of_any(&request.from).await?;
+        let (_lock, group, from) = self.lock_of_disk(&request.from).await?;
         let words = format!("pv replace {}", request.from);
         self.replace(group, (from, request.to.as_slice()), None, &words, request.dry_run).await
     }
@@ -406,6 +405,18 @@ impl Control {
     fn disk_in(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
         let found = self.with_group(group, |known| known.disk_at(text).or_else(|| known.missing_at(text)))?;
         found.map_or_else(|| self.member(group, text), Ok)
+    }
+
+    /// The lock of the group that has the disk with this path, identity or name; the group, and the disk (LOCKING1).
+    pub(crate) async fn lock_of_disk(&self, text: &str) -> Result<(Held, Uuid, Uuid), Failure> {
+        loop {
+            let (group, _) = self.disk_of_any(text).await?;
+            let lock = self.lock_of(&group.to_string()).await?;
+            // Meanwhile it may have come to another group.
+            if let Ok(disk) = self.group_disk(group, text).await {
+                return Ok((lock, group, disk));
+            }
+        }
     }
 
     /// The disk with this path, identity or name, and its group.

@@ -158,6 +158,7 @@ impl Control {
             tracing::error!(group = name, %error, help = error.help(), "a group cannot be reconciled");
             error.to_string()
         });
+        self.end_disks(&open);
         let mut groups = self.groups.known.borrow_mut();
         match groups.get_mut(&id) {
             Some(known) => {

@@ -35,14 +35,8 @@ pub(crate) struct DepartedDisk {
 }
 
 impl KnownDisk {
-    /// One that was just opened. One of a group ends where its label says (PVRESIZE1 of `resize.rs`).
+    /// One that was just opened. Where one of a group ends its text says (PVRESIZE2 of `resize.rs`).
     pub(crate) fn new(file: DiskRef, cache: Cache, label: Option<Label>) -> Self {
-        let is_longer = |label: &Label| label.vg.is_some() && label.size < file.length();
-        if let Some(label) = label.filter(is_longer)
-            && let Err(error) = file.end_at(label.size)
-        {
-            tracing::warn!(path = %file.path().display(), %error, "it is taken for longer than its label says");
-        }
         Self {
             file,
             cache,

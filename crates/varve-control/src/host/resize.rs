@@ -1,7 +1,9 @@
 //! Physical volumes of which more or less is used.
 //!
-//! Invariant PVRESIZE1: a disk is expected to be as long as its group may use it: before a change that gives the group more, and until
-//! one that gives it less has been made. What is behind may be cut off.
+//! Invariants:
+//! - PVRESIZE1. A disk is expected to be as long as its group may use it: before a change that gives the group more, and until
+//!   one that gives it less has been made. What is behind may be cut off.
+//! - PVRESIZE2. A disk that is opened is as long as its file or device is, until its group's text is known: its label may be behind that.
 
 use crate::Control;
 use crate::failures;
@@ -13,9 +15,9 @@ use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeResize, Plan};
 use varve_block::align_down;
 use varve_format::BLOCK_SIZE;
-use varve_vg::Change;
 use varve_vg::disks::identity::label_of;
 use varve_vg::size::{format_size, parse_size};
+use varve_vg::{Change, OpenGroup};
 use varve_volume::world::DiskRef;
 
 impl Control {
@@ -24,9 +26,12 @@ impl Control {
         &self,
         request: PhysicalVolumeResize,
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
-        let (group, _) = self.disk_of_any(&request.disk).await?;
-        let _lock = self.lock_of(&group.to_string()).await?;
-        let (group, disk) = self.disk_of_any(&request.disk).await?;
+        let (_lock, group, disk) = match self.lock_of_disk(&request.disk).await {
+            Err(failure) if failure.code == Code::PhysicalVolumeNotFound => {
+                return Err(self.no_member(&request.disk, failure).await);
+            }
+            found => found?,
+        };
         let (path, file) = self.usable_disk(group, disk)?;
         let (place, looked) = (path.clone(), Arc::clone(&file));
         let look = self.at_path(&path, move |_| looked.look(&place)).await?;
@@ -70,6 +75,14 @@ impl Control {
         Ok(Changed::Done(disks))
     }
 
+    /// Why a disk of no group is not resized: nothing but its label says where it ends.
+    async fn no_member(&self, text: &str, failure: Failure) -> Failure {
+        let Ok(path) = self.find_disk(text).await else { return failure };
+        let path = path.display();
+        Failure::new(Code::NotInGroup, format!("{path} is in no group"))
+            .help(format!("varve pv remove {path}; varve pv create {path} labels it anew, to its end"))
+    }
+
     /// A disk of a group that is here and in use.
     fn usable_disk(&self, group: Uuid, disk: Uuid) -> Result<(PathBuf, DiskRef), Failure> {
         let path = self.with_group(group, |known| known.path_of(disk))?;
@@ -82,6 +95,18 @@ impl Control {
             None => Ok((PathBuf::from(&path), Arc::clone(&known.file))),
             Some(why) => {
                 Err(Failure::new(Code::DiskUnusable, format!("{path}: {why}")).help("varve pv list"))
+            }
+        }
+    }
+
+    /// PVRESIZE2: the disks of a group that was found end where its text says.
+    pub(crate) fn end_disks(&self, open: &OpenGroup) {
+        let disks = self.disks.known.borrow();
+        for entry in open.group().physical_volumes() {
+            let known = open.path(entry.id).and_then(|path| disks.get(Path::new(path)));
+            let Some(known) = known.filter(|known| entry.size < known.file.length()) else { continue };
+            if let Err(error) = known.file.end_at(entry.size) {
+                tracing::warn!(path = %known.file.path().display(), %error, "it is taken for longer than its group uses it");
             }
         }
     }

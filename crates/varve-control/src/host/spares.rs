@@ -21,9 +21,7 @@ impl Control {
         &self,
         request: PhysicalVolumeChange,
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
-        let (group, _) = self.disk_of_any(&request.disk).await?;
-        let _lock = self.lock_of(&group.to_string()).await?;
-        let (group, disk) = self.disk_of_any(&request.disk).await?;
+        let (_lock, group, disk) = self.lock_of_disk(&request.disk).await?;
         let is_spare = request.spare.ok_or_else(|| {
             Failure::new(Code::Usage, "nothing is to be changed").help("varve pv change PATH --spare yes|no")
         })?;

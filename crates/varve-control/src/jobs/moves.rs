@@ -106,8 +106,7 @@ impl Control {
     pub async fn move_disk(&self, request: PhysicalVolumeMove) -> Result<Changed<Job>, Failure> {
         let from_path = self.known_path(&request.from).await;
         let group = self.group_of_member(&from_path)?;
-        let name = self.with_group(group, |known| known.group.name().to_owned())?;
-        let lock = self.lock_of(&name).await?;
+        let lock = self.lock_of(&group.to_string()).await?;
         let from = self.move_source(group, &from_path)?;
         let rate = request.rate.as_deref().map(parse_size).transpose();
         let rate = rate.map_err(|error| failures::bad_size(&error))?;

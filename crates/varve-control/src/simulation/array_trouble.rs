@@ -66,7 +66,7 @@ impl History<'_> {
             Fault::Fails => Event::Failed,
             Fault::Stalls => Event::Stalled,
             Fault::Ejected => Event::Ejected,
-            Fault::Shrunk => unreachable!("it is a fault of other histories"),
+            Fault::Shrunk | Fault::Unlinked(_) => unreachable!("it is a fault of other histories"),
         });
         self.begin(trouble);
         if fault == Fault::Ejected {

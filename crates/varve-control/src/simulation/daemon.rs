@@ -16,6 +16,7 @@ use varve_api::{
     PhysicalVolumeState, Problem, ProblemKind, VolumeState,
 };
 use varve_block::{Device, Extent, IoError};
+use varve_vg::TAIL_SIZE;
 use varve_vg::model::{Area, Layout};
 use varve_vg::names::VolumeName;
 use varve_volume::DoorOf;
@@ -64,6 +65,8 @@ impl Daemon {
             let mut lists = Lists::default();
             for group in control.list_groups() {
                 let paths = group.physical_volumes.iter().filter_map(|disk| disk.path.clone()).collect();
+                let there = group.physical_volumes.iter();
+                lists.sizes.extend(there.filter_map(|disk| Some((disk.path.clone()?, disk.size))));
                 lists.groups.insert(group.name, (paths, group.state));
             }
             for volume in control.list_volumes(None).await? {
@@ -301,6 +304,25 @@ impl Daemon {
                 assert!(shown.insert(area), "HISTORY7: {area} is owned once");
             }
         }
+    }
+
+    /// Whether something of a group lies on a disk behind `size` bytes, or goes to it or away from it.
+    pub(super) async fn is_used_beyond(&self, disk: &str, size: u64) -> bool {
+        let disk = disk.to_owned();
+        let looked = self.handle.call(async move |control| {
+            let (group, id) = control.disk_of_any(&disk).await?;
+            control.with_group(group, |known| {
+                let group = &known.group;
+                let Some(disk) = group.pv_by_id(id) else { return false };
+                let is_beyond = |area: &Area| {
+                    area.pv == disk.name && disk.data_offset + group.bytes(area.end()) + TAIL_SIZE > size
+                };
+                !group.moves().is_empty()
+                    || !group.conversions().is_empty()
+                    || group.owned_areas().any(|area| is_beyond(&area))
+            })
+        });
+        looked.await.expect("it is a disk of a group")
     }
 
     /// HISTORY8: whatever two states of a volume differ in is named as a difference.

@@ -1,461 +1,34 @@
-//! A simulated host: files that are disks, sockets, and shards, all in one simulated world.
+//! A simulated host: disks, sockets, and shards, all in one simulated world.
 //!
 //! What is on the disks and in the state directory outlives a crash; whatever else there is does not.
 
+use super::files::{Entry, SimFiles, SimFilesRef, SimOpenDisk};
 use super::mapper::{MAPPERS, MapperLink, Mappers};
 use super::model::base_content;
 use super::remote::{Imported, portal_of};
 use super::watched::Watched;
-use crate::host::remembered::Remembered;
 use futures_channel::mpsc;
 use futures_util::StreamExt;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_block::host::{
-    ConnectError, DiskCounters, DiskOptions, DiskPlacement, DiskState, FileIdentity, FileLook, Medium,
-    MediumExtent, OpenError,
-};
+use varve_block::host::ConnectError;
 use varve_block::{Arena, Clock, Device, Extent, LocalFuture, Portal, Shape, Spawner, Stream};
-use varve_export::Budget;
-use varve_export::fuse::{FuseError, FuseOptions};
 use varve_format::qcow2::Backing;
 use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Oracle, Random, SimDisk};
 use varve_target::qcow2::{NewImage, create, read_header};
 use varve_volume::events::{EventReceiver, event_channel};
-use varve_volume::world::{
-    ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World,
-};
+use varve_volume::world::{DiskRef, FileLink, FileWork, Listener, OpenDisk, Place, World};
 use varve_volume::{ShardHandle, shard_channel};
 
 /// The shards of a daemon.
 const SHARDS: usize = 2;
-
-/// A file that is a disk, or holds an image of one.
-#[derive(Clone, Copy)]
-struct Entry {
-    disk: u64,
-    /// By which way it is reached, of several that the host cannot tell apart from other disks.
-    way: u64,
-    /// Bytes that it may have at most.
-    size: u64,
-    /// Bytes that it has.
-    length: u64,
-    /// Since it was used last it was as short as this: what was behind is zeros.
-    cut: Option<u64>,
-    /// How often part of it was cut off while it was in use.
-    cuts: u64,
-    is_image: bool,
-    /// Whether it cannot be opened now.
-    is_gone: bool,
-    /// Whether it has no name any more.
-    is_deleted: bool,
-}
-
-impl Entry {
-    /// What the host tells disks apart by.
-    fn key(&self) -> (u64, u64) {
-        (self.disk, self.way)
-    }
-
-    fn medium(&self) -> MediumExtent {
-        MediumExtent::whole(Medium::File(FileIdentity { device: self.way, inode: self.disk }))
-    }
-}
-
-#[derive(Default)]
-struct Table {
-    entries: BTreeMap<PathBuf, Entry>,
-    last_disk: u64,
-    /// Processes that have ended.
-    ended: u64,
-    /// Disks that the process that runs has locked, and by which way.
-    locked: BTreeSet<(u64, u64)>,
-    /// What the state directory holds.
-    remembered: Option<String>,
-    archived: Vec<ArchiveEntry>,
-    is_archive_full: bool,
-    /// The files of listening sockets, each with a number of its own.
-    sockets: BTreeMap<PathBuf, u64>,
-    last_socket: u64,
-    /// Folders that are not there.
-    lost_folders: BTreeSet<PathBuf>,
-    /// Bytes that the file system has left, if it has few.
-    room: Option<u64>,
-}
-
-/// The files of the host.
-#[derive(Default)]
-pub(crate) struct SimFiles(Mutex<Table>);
-
-impl SimFiles {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// What the state directory holds.
-    pub(crate) fn remembered(&self) -> Remembered {
-        let text = self.table().remembered.clone();
-        text.map_or_else(Remembered::default, |text| Remembered::parse(&text).expect("what was saved"))
-    }
-
-    /// What was archived of a group, the newest last.
-    pub(crate) fn archived(&self, group: Uuid) -> Vec<ArchiveEntry> {
-        self.table().archived.iter().filter(|entry| entry.group == group).cloned().collect()
-    }
-
-    /// Lets the archive be written no more, or again.
-    pub(crate) fn set_archive_full(&self, is_full: bool) {
-        self.table().is_archive_full = is_full;
-    }
-
-    /// The state directory is lost.
-    pub(crate) fn lose_state(&self) {
-        let mut table = self.table();
-        (table.remembered, table.archived) = (None, Vec::new());
-    }
-
-    /// Each of two disks is found where the other one was.
-    pub(crate) fn exchange(&self, one: &Path, other: &Path) {
-        let mut table = self.table();
-        if let (Some(first), Some(second)) =
-            (table.entries.get(one).copied(), table.entries.get(other).copied())
-        {
-            table.entries.insert(one.to_owned(), second);
-            table.entries.insert(other.to_owned(), first);
-        }
-    }
-
-    /// A file has another name.
-    pub(crate) fn rename(&self, old: &str, new: &str) {
-        let mut table = self.table();
-        let entry = table.entries.remove(Path::new(old)).expect("it is there");
-        table.entries.insert(new.into(), entry);
-    }
-
-    /// A disk is found at another path, too; `is_known` says whether the host knows that it is the same one.
-    pub(crate) fn link(&self, disk: &str, path: &str, is_known: bool) {
-        let mut table = self.table();
-        let entry = table.entries[Path::new(disk)];
-        let way = if is_known { entry.way } else { entry.way + 1 };
-        table.entries.insert(path.into(), Entry { way, ..entry });
-    }
-
-    /// The process has ended: the kernel takes its locks away.
-    pub(crate) fn process_ended(&self) {
-        let mut table = self.table();
-        table.ended += 1;
-        table.locked.clear();
-    }
-
-    /// Paths of all disks that are there.
-    pub(crate) fn disks(&self) -> Vec<String> {
-        let table = self.table();
-        let there = table.entries.iter().filter(|(_, entry)| !entry.is_gone && !entry.is_image);
-        there.map(|(path, _)| path.display().to_string()).collect()
-    }
-
-    /// A folder with sockets goes, or an empty one comes.
-    pub(crate) fn set_folder(&self, folder: &Path, is_there: bool) {
-        let mut table = self.table();
-        table.sockets.retain(|path, _| path.parent() != Some(folder));
-        match is_there {
-            true => drop(table.lost_folders.remove(folder)),
-            false => drop(table.lost_folders.insert(folder.to_owned())),
-        }
-    }
-
-    /// A socket's file is deleted.
-    pub(crate) fn delete_socket(&self, path: &Path) {
-        assert!(self.table().sockets.remove(path).is_some(), "it is there");
-    }
-
-    /// Whether there is a socket at `path`.
-    pub(crate) fn has_socket(&self, path: &Path) -> bool {
-        self.table().sockets.contains_key(path)
-    }
-
-    /// A file that is open is deleted, or was not.
-    pub(crate) fn set_deleted(&self, path: &Path, is_deleted: bool) {
-        if let Some(entry) = self.table().entries.get_mut(path) {
-            entry.is_deleted = is_deleted;
-        }
-    }
-
-    /// The file system has so many bytes left; none: enough.
-    pub(crate) fn set_room(&self, room: Option<u64>) {
-        self.table().room = room;
-    }
-
-    fn make_socket(&self, path: &Path) -> io::Result<()> {
-        let mut table = self.table();
-        if path.parent().is_some_and(|folder| table.lost_folders.contains(folder)) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        table.last_socket += 1;
-        let number = table.last_socket;
-        table.sockets.insert(path.to_owned(), number);
-        Ok(())
-    }
-
-    /// Bytes of a file.
-    pub(crate) fn length(&self, path: &Path) -> u64 {
-        self.table().entries.get(path).map_or(0, |entry| entry.length)
-    }
-
-    /// Bytes of an open file, whatever its name is now.
-    fn length_of(&self, open: Entry) -> u64 {
-        let table = self.table();
-        let found = table.entries.values().find(|entry| entry.disk == open.disk);
-        found.map_or(0, |entry| entry.length)
-    }
-
-    /// Part of an open file was cut off since.
-    fn is_cut_off(&self, open: Entry) -> bool {
-        self.table().entries.values().any(|entry| entry.disk == open.disk && entry.cuts > open.cuts)
-    }
-
-    fn set_length(&self, disk: u64, bytes: u64) {
-        let mut table = self.table();
-        let Some(entry) = table.entries.values_mut().find(|entry| entry.disk == disk) else { return };
-        assert!(bytes <= entry.size, "an image has the room that it may need");
-        if bytes < entry.length {
-            entry.cut = Some(entry.cut.map_or(bytes, |cut| cut.min(bytes)));
-        }
-        entry.length = bytes;
-    }
-}
-
-impl Table {
-    /// A new file, of `length` bytes now.
-    fn add(&mut self, path: &Path, size: u64, length: u64, is_image: bool) -> Entry {
-        self.last_disk += 1;
-        let entry = Entry {
-            disk: self.last_disk,
-            way: 0,
-            size,
-            length,
-            cut: None,
-            cuts: 0,
-            is_image,
-            is_gone: false,
-            is_deleted: false,
-        };
-        self.entries.insert(path.to_owned(), entry);
-        entry
-    }
-}
-
-/// A disk that is open and locked.
-pub(super) struct SimOpenDisk {
-    files: Arc<SimFiles>,
-    path: PathBuf,
-    entry: Entry,
-    /// Processes that had ended when it was opened.
-    process: u64,
-    /// Whether it is opened exclusively.
-    is_alone: bool,
-    pub(super) has_lost_writes: AtomicBool,
-    /// Requests that failed.
-    pub(super) errors: AtomicU64,
-}
-
-impl Drop for SimOpenDisk {
-    fn drop(&mut self) {
-        let mut table = self.files.table();
-        if self.is_alone && table.ended == self.process {
-            table.locked.remove(&self.entry.key());
-        }
-    }
-}
-
-impl OpenDisk for SimOpenDisk {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn medium(&self) -> MediumExtent {
-        self.entry.medium()
-    }
-
-    fn shape(&self) -> Shape {
-        Shape::new(self.size(), 512)
-    }
-
-    fn sectors(&self) -> (u32, u32) {
-        (512, 512)
-    }
-
-    fn size(&self) -> u64 {
-        self.length() / 512 * 512
-    }
-
-    fn length(&self) -> u64 {
-        self.files.length_of(self.entry)
-    }
-
-    fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
-        self.files.set_length(self.entry.disk, bytes);
-        Ok(())
-    }
-
-    fn state(&self) -> DiskState {
-        match (self.files.is_cut_off(self.entry), self.has_lost_writes.load(Ordering::Relaxed)) {
-            (true, _) => DiskState::CutOff { lost: 0 },
-            (false, true) => DiskState::WritesLost,
-            (false, false) => DiskState::InUse,
-        }
-    }
-
-    fn silence(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn counters(&self) -> DiskCounters {
-        DiskCounters { errors: self.errors.load(Ordering::Relaxed), ..DiskCounters::default() }
-    }
-
-    fn look(&self, path: &Path) -> FileLook {
-        let table = self.files.table();
-        let is_deleted = table.entries.get(path).is_some_and(|entry| entry.is_deleted);
-        let placement = if is_deleted { DiskPlacement::Deleted } else { DiskPlacement::AtPath };
-        FileLook { placement, room: table.room, length: None }
-    }
-
-    fn has_abandoned(&self) -> bool {
-        false
-    }
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-}
-
-/// The files as the world's work sees them.
-struct SimFilesRef(Arc<SimFiles>);
-
-impl SimFilesRef {
-    fn opened(&self, path: &Path, entry: Entry, process: u64, is_alone: bool) -> DiskRef {
-        let (files, path) = (Arc::clone(&self.0), path.to_owned());
-        let (has_lost_writes, errors) = (AtomicBool::new(false), AtomicU64::new(0));
-        Arc::new(SimOpenDisk { files, path, entry, process, is_alone, has_lost_writes, errors })
-    }
-}
-
-impl Files for SimFilesRef {
-    fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
-        let mut table = self.0.table();
-        match (options.create_size, table.entries.get(path)) {
-            (Some(_), Some(_)) => return Err(OpenError::Exists(path.to_owned())),
-            (Some(size), None) => drop(table.add(path, size, size, false)),
-            (None, _) => {}
-        }
-        let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
-        let entry = entry.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
-        if !table.locked.insert(entry.key()) {
-            return Err(OpenError::InUse(path.to_owned()));
-        }
-        Ok(self.opened(path, entry, table.ended, true))
-    }
-
-    fn open_image(&self, path: &Path, _: DiskOptions) -> Result<OpenImage, OpenError> {
-        let table = self.0.table();
-        let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
-        let entry = entry.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
-        assert!(entry.length.is_multiple_of(512), "an image that is read is made of sectors");
-        let disk = self.opened(path, entry, table.ended, false);
-        Ok(OpenImage { disk, tail: Vec::new().into(), modified_ns: None })
-    }
-
-    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError> {
-        let disk = self.open(path, options)?;
-        Ok(OpenImage { disk, tail: Vec::new().into(), modified_ns: None })
-    }
-
-    fn modified_ns(&self, _: &Path) -> Option<u64> {
-        None
-    }
-
-    fn medium(&self, path: &Path) -> io::Result<MediumExtent> {
-        let found = self.0.table().entries.get(path).copied().filter(|entry| !entry.is_gone);
-        Ok(found.ok_or(io::ErrorKind::NotFound)?.medium())
-    }
-
-    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
-        Ok(path.to_owned())
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.table().entries.remove(path).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        self.0.table().entries.get(path).is_some_and(|entry| !entry.is_gone)
-    }
-
-    fn is_folder(&self, path: &Path) -> bool {
-        !self.0.table().lost_folders.contains(path)
-    }
-
-    fn identity(&self, path: &Path) -> Option<FileIdentity> {
-        let number = *self.0.table().sockets.get(path)?;
-        Some(FileIdentity { device: 1, inode: number })
-    }
-
-    fn own_export_below(&self, _: &Path, _: &[PathBuf]) -> Option<PathBuf> {
-        None
-    }
-
-    fn save(&self, remembered: &str) -> io::Result<()> {
-        self.0.table().remembered = Some(remembered.to_owned());
-        Ok(())
-    }
-
-    fn archive(&self, entry: &ArchiveEntry) -> io::Result<()> {
-        let mut table = self.0.table();
-        if table.is_archive_full {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        table.archived.push(entry.clone());
-        Ok(())
-    }
-
-    fn check_listen(&self, _: &Place) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
-        Err(FuseError::NotAFile(path.to_owned()))
-    }
-
-    fn mount(
-        &self,
-        _: &Portal,
-        _: &Arena,
-        path: &Path,
-        _: &FuseOptions,
-    ) -> Result<Box<dyn FileDoor>, FuseError> {
-        Err(FuseError::NotAFile(path.to_owned()))
-    }
-
-    fn serve_machine(
-        &self,
-        _: &Portal,
-        _: &Arena,
-        _: &Path,
-        _: &str,
-        _: &Budget,
-    ) -> io::Result<Box<dyn FileDoor>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
 
 /// The raw backing image of an image, if it has one.
 pub(crate) fn base_of(image: &str) -> String {
@@ -574,6 +147,23 @@ impl Host {
         }
         if let Some(entry) = self.files.table().entries.get_mut(Path::new(path)) {
             (entry.cuts, entry.is_gone) = (entry.cuts + 1, true);
+        }
+    }
+
+    /// The file of a disk has so many bytes at least.
+    pub(crate) fn lengthen(&self, path: &str, bytes: u64) {
+        if self.files.length(Path::new(path)) < bytes {
+            self.set_length(path, bytes);
+        }
+    }
+
+    /// Gives the file of a disk another length. What is cut off is lost.
+    pub(crate) fn set_length(&self, path: &str, bytes: u64) {
+        let path = Path::new(path);
+        let entry = self.files.table().entries.get(path).copied();
+        if let Some(entry) = entry {
+            self.files.set_length(entry.disk, bytes);
+            self.clear_cut(path);
         }
     }
 

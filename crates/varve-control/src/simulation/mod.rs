@@ -21,6 +21,8 @@
 //!   once the disk is sound again it has done all or nothing.
 //! - HISTORY13. Commands that are given together do what they do in some order of them: what each was answered, and what is found
 //!   afterwards, has one.
+//! - HISTORY15. What lies on a file that was deleted or renamed while it is open is served, the status names the file, and says ok once the
+//!   file has its name again, or was scanned where it is.
 //! - HISTORY14. What lies on a disk whose file was cut short is answered by errors alone until the file is whole and was opened anew, and
 //!   the status says so.
 
@@ -28,10 +30,12 @@ mod array_trouble;
 mod array_verbs;
 mod costs;
 mod daemon;
+mod files;
 pub(crate) mod host;
 mod mapper;
 mod model;
 pub(crate) mod remote;
+mod resizes;
 mod together;
 mod trouble;
 mod verbs;
@@ -469,6 +473,11 @@ impl<'a> History<'a> {
                 if let Verb::Array(verb) = &verb {
                     verb.event().into_iter().for_each(|event| self.count(event));
                 }
+                if let Verb::ResizeDisk { disk, size } = &verb
+                    && self.random.borrow_mut().chance(1, 2)
+                {
+                    self.host.set_length(disk, *size); // What is behind is none of the group's.
+                }
                 if let Verb::Flatten { name } = &verb
                     && let Some(image) = &after.volumes[name].image
                 {
@@ -480,6 +489,9 @@ impl<'a> History<'a> {
                 after
             }
             Err(failure) if verb.may_be_refused(failure.code) => {
+                if let Verb::ResizeDisk { disk, size } = &verb {
+                    assert!(daemon.is_used_beyond(disk, *size).await, "HISTORY4: {verb:?}: {failure:?}");
+                }
                 count(&self.counts.refused);
                 before
             }
@@ -626,7 +638,7 @@ fn run_histories(name: TestName, kind: Kind, seeds: u64) {
 
 #[test]
 fn histories_of_a_daemon_with_crashes() {
-    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 2000);
+    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 1000);
 }
 
 #[test]
@@ -651,7 +663,7 @@ fn histories_of_arrays_that_fail() {
 
 #[test]
 fn histories_of_commands_that_fail() {
-    run_histories(test_name!("histories_of_commands_that_fail"), Kind::Refused, 300);
+    run_histories(test_name!("histories_of_commands_that_fail"), Kind::Refused, 200);
 }
 
 #[test]

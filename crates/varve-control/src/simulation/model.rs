@@ -1,12 +1,18 @@
 //! What a daemon is to show: groups, volumes with their contents, snapshots, exports. Plain data beside it.
 
 use super::host::base_of;
+use super::verbs::DISK_SIZE;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_api::{ExportState, GroupState, Layout, VolumeState};
 use varve_block::{Durability, Extent};
 use varve_sim::{Oracle, SharedOracle, WriteToken};
+use varve_vg::TAIL_SIZE;
+use varve_vg::disks::create::DATA_OFFSET;
+
+/// Bytes of a disk that are for its label and metadata, in front of the extents and behind them.
+const BESIDE: u64 = DATA_OFFSET + TAIL_SIZE;
 
 /// A snapshot.
 #[derive(Clone)]
@@ -74,6 +80,8 @@ impl Volume {
 pub(super) struct Model {
     /// Groups and their disks.
     pub(super) groups: BTreeMap<String, BTreeSet<String>>,
+    /// Where disks end that have another size than they were made with.
+    pub(super) sizes: BTreeMap<String, u64>,
     /// Volumes, `VG/LV`.
     pub(super) volumes: BTreeMap<String, Volume>,
     /// Pools, `VG/POOL`.
@@ -89,6 +97,8 @@ pub(super) struct Model {
 pub(super) struct Lists {
     /// Disks, and the state.
     pub(super) groups: BTreeMap<String, (BTreeSet<String>, GroupState)>,
+    /// Bytes that groups have of their disks.
+    pub(super) sizes: BTreeMap<String, u64>,
     pub(super) volumes: BTreeMap<String, (u64, Layout, VolumeState)>,
     pub(super) pools: BTreeMap<String, VolumeState>,
     /// Size, whether it is read-only, whether it is held.
@@ -103,6 +113,9 @@ impl Model {
         let mut lists = Lists::default();
         let groups = self.groups.iter().map(|(name, disks)| (name.clone(), (disks.clone(), GroupState::Ok)));
         lists.groups = groups.collect();
+        let size = |disk: &String| self.sizes.get(disk).copied().unwrap_or(DISK_SIZE);
+        let sizes = self.groups.values().flatten().map(|disk| (disk.clone(), size(disk) - BESIDE));
+        lists.sizes = sizes.collect();
         let serving =
             |(address, target): (&String, &String)| (address.clone(), (target.clone(), ExportState::Serving));
         lists.exports = self.exports.iter().map(serving).collect();
@@ -206,6 +219,22 @@ impl Model {
     pub(super) fn next_number(&mut self) -> u16 {
         self.last_number += 1;
         self.last_number
+    }
+
+    /// Each of two disks is found where the other one was.
+    pub(super) fn exchange(&mut self, one: &str, other: &str) {
+        let (first, second) = (self.sizes.remove(one), self.sizes.remove(other));
+        self.sizes.extend(first.map(|size| (other.to_owned(), size)));
+        self.sizes.extend(second.map(|size| (one.to_owned(), size)));
+    }
+
+    /// A disk has another path.
+    pub(super) fn rename_disk(&mut self, old: &str, new: &str) {
+        self.exchange(old, new);
+        for disks in self.groups.values_mut().filter(|disks| disks.contains(old)) {
+            disks.remove(old);
+            disks.insert(new.to_owned());
+        }
     }
 
     /// Adds a volume of zeros.

@@ -287,7 +287,9 @@ impl Verb {
             Verb::RenameGroup { name, to } => {
                 model.groups.contains_key(name) && !model.groups.contains_key(to)
             }
-            Verb::MoveDisk { disk } => model.groups.values().any(|disks| disks.contains(disk)),
+            Verb::MoveDisk { disk } | Verb::ResizeDisk { disk, .. } => {
+                model.groups.values().any(|disks| disks.contains(disk))
+            }
             Verb::CreatePool { name, .. } | Verb::CreateVolume { name, .. } => is_new(name),
             Verb::ExtendPool { name, .. } | Verb::Convert { name, is_pool: true, .. } => {
                 model.pools.contains(name)

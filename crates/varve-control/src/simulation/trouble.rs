@@ -1,12 +1,13 @@
 //! What goes wrong with a disk or an image of one group for a while, and what a daemon does meanwhile and afterwards.
 
 use super::daemon::Daemon;
-use super::verbs::Verb;
+use super::mapper::MAPPERS;
+use super::verbs::{DISK_SIZE, Verb};
 use super::{Event, History, Kind, LIVES, UNFLUSHED, count, model, volume_of};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
-use varve_api::Code;
+use varve_api::{Code, Problem, ProblemKind};
 use varve_block::timeout;
 use varve_sim::{Client, CrashAt, CrashKind, FaultPlan, Mix};
 
@@ -38,6 +39,19 @@ pub(super) enum Fault {
     Shrunk,
     /// It is sound, and a person has taken members of arrays there out of use.
     Ejected,
+    /// Its path leads to its file no more, which is open all the same: everything is served (HISTORY15).
+    Unlinked(Unlinked),
+}
+
+/// What became of the name of a file that is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unlinked {
+    /// It was deleted.
+    Deleted,
+    /// It has another name.
+    Renamed,
+    /// It has another name, and another file has its own.
+    Taken,
 }
 
 /// A disk with which something is wrong.
@@ -55,8 +69,16 @@ impl Trouble {
         Self { group, path, fault, survivors: BTreeSet::new() }
     }
 
+    /// Where its file is if it was renamed.
+    fn new_path(&self) -> String {
+        format!("{}-moved", self.path)
+    }
+
     /// Whether a volume or snapshot may suffer.
     pub(super) fn hurts(&self, name: &str) -> bool {
+        if matches!(self.fault, Fault::Unlinked(_)) {
+            return false;
+        }
         let volume = volume_of(name);
         name.split('/').next() == Some(self.group.as_str()) && !self.survivors.contains(volume)
     }
@@ -68,7 +90,9 @@ impl Trouble {
 
     fn plan(&self) -> FaultPlan {
         match self.fault {
-            Fault::Gone | Fault::CutOff { .. } | Fault::Shrunk | Fault::Ejected => FaultPlan::default(),
+            Fault::Gone | Fault::CutOff { .. } | Fault::Shrunk | Fault::Ejected | Fault::Unlinked(_) => {
+                FaultPlan::default()
+            }
             Fault::Fails => {
                 // What lies on arrays is read from others, and written again.
                 let latent = if self.survivors.is_empty() { 0 } else { 20_000 };
@@ -94,7 +118,10 @@ impl History<'_> {
             Kind::Away => Fault::Gone,
             Kind::Refused => *random.pick(&[Fault::Fails, Fault::Stalls]),
             Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Shrunk]),
-            _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls, Fault::Shrunk]),
+            _ => match *random.pick(&[Unlinked::Deleted, Unlinked::Renamed, Unlinked::Taken]) {
+                unlinked if !path.starts_with(MAPPERS) && random.chance(1, 2) => Fault::Unlinked(unlinked),
+                _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls, Fault::Shrunk]),
+            },
         };
         self.begin(Trouble::new(group, path, fault));
     }
@@ -106,6 +133,19 @@ impl History<'_> {
             Fault::CutOff { length } => {
                 self.host.world.schedule(CrashAt::Event(u64::MAX), CrashKind::Power);
                 self.host.cut_off(&trouble.path, length);
+            }
+            Fault::Unlinked(how) => {
+                let (old, new) = (Path::new(&trouble.path), trouble.new_path());
+                match how {
+                    Unlinked::Deleted => {
+                        self.host.world.schedule(CrashAt::Event(u64::MAX), CrashKind::Power);
+                        self.host.files.delete(old);
+                    }
+                    Unlinked::Renamed | Unlinked::Taken => self.host.files.rename(&trouble.path, &new),
+                }
+                if how == Unlinked::Taken {
+                    self.host.files.make(old, DISK_SIZE);
+                }
             }
             Fault::Fails | Fault::Stalls => self.host.set_faults(&trouble.path, trouble.plan()),
             Fault::Ejected => {}
@@ -143,7 +183,9 @@ impl History<'_> {
                 1 => drop(daemon.lists().await),
                 2..=4 => {
                     let others = self.models.borrow()[0].part(&trouble.group, false);
-                    if self.models.borrow().len() == 1 {
+                    // A job may let a crash come, which ends a file that has no name.
+                    let may_end = trouble.fault != Fault::Unlinked(Unlinked::Deleted);
+                    if self.models.borrow().len() == 1 && may_end {
                         self.command(daemon, &others).await;
                     }
                 }
@@ -166,7 +208,14 @@ impl History<'_> {
         if fault == Some(Fault::Shrunk) {
             self.see_that_it_is_shrunk(daemon).await;
         }
+        if let Some(Fault::Unlinked(how)) = fault {
+            self.see_that_it_is_unlinked(daemon, how).await;
+            self.tell_its_place(daemon, how).await;
+        }
         self.mend();
+        if matches!(fault, Some(Fault::Unlinked(_))) {
+            self.host.world.clock().sleep(SEEN_MAX).await; // It is looked at again.
+        }
         if fault == Some(Fault::Stalls) {
             // Arrays are made equal by requests that no client waits for: those that stall have ended, too, then.
             self.host.world.clock().sleep(FaultPlan::STALL).await;
@@ -242,9 +291,51 @@ impl History<'_> {
         }
     }
 
+    /// HISTORY15: the status names the disk or the image.
+    async fn see_that_it_is_unlinked(&self, daemon: &Daemon, how: Unlinked) {
+        self.host.world.clock().sleep(SEEN_MAX).await;
+        let Some(trouble) = self.trouble.borrow().clone() else { return };
+        let is_deleted = how == Unlinked::Deleted;
+        let image = if is_deleted { ProblemKind::ImageDeleted } else { ProblemKind::ImageMoved };
+        let says = |problem: &Problem| {
+            (problem.kind == ProblemKind::DiskUnlinked && problem.name == trouble.path)
+                || (problem.kind == image && problem.message.contains(&trouble.path))
+        };
+        let problems = daemon.attention().await;
+        assert!(problems.iter().any(says), "HISTORY15: {trouble:?}: {problems:?}");
+    }
+
+    /// The daemon is told where a disk is that was renamed, now and then; else it is put back.
+    async fn tell_its_place(&self, daemon: &Daemon, how: Unlinked) {
+        let Some(trouble) = self.trouble.borrow().clone() else { return };
+        let is_disk = |model: &model::Model| model.groups.values().any(|disks| disks.contains(&trouble.path));
+        let is_told = how != Unlinked::Deleted && self.models.borrow().iter().all(is_disk);
+        if !is_told || self.random.borrow_mut().chance(1, 2) {
+            return;
+        }
+        let new = trouble.new_path();
+        let scanned = daemon.scan(vec![new.clone()]).await;
+        super::log(format_args!("pv scan {new}: {scanned:?}"));
+        assert_eq!(scanned, Ok(()), "HISTORY15");
+        self.models.borrow_mut().iter_mut().for_each(|model| model.rename_disk(&trouble.path, &new));
+        self.trouble.take();
+    }
+
+    /// The file has its name again.
+    fn put_back(&self, trouble: &Trouble, how: Unlinked) {
+        let files = &self.host.files;
+        match how {
+            Unlinked::Deleted => files.restore(Path::new(&trouble.path)),
+            Unlinked::Renamed | Unlinked::Taken => files.rename(&trouble.new_path(), &trouble.path),
+        }
+    }
+
     /// The disk is sound again.
     fn mend(&self) {
         if let Some(trouble) = self.trouble.take() {
+            if let Fault::Unlinked(how) = trouble.fault {
+                return self.put_back(&trouble, how);
+            }
             self.host.set_faults(&trouble.path, FaultPlan::default());
             self.host.set_gone(&trouble.path, false);
         }
@@ -320,7 +411,7 @@ impl History<'_> {
     /// Two disks are found in each other's places, now and then.
     fn exchange_disks(&self) {
         let mut random = self.random.borrow_mut();
-        let models = self.models.borrow();
+        let mut models = self.models.borrow_mut();
         // A disk that was perhaps taken out of its group stays where it is: the model knows disks by their paths.
         let is_quiet = self.trouble.borrow().is_none() && models.len() == 1;
         if self.kind != Kind::Arrays || !is_quiet || !random.chance(1, 4) {
@@ -328,9 +419,10 @@ impl History<'_> {
         }
         let disks: Vec<&String> = models[0].groups.values().flatten().collect();
         if disks.len() > 1 {
-            let (one, other) = (*random.pick(&disks), *random.pick(&disks));
-            self.host.files.exchange(Path::new(one), Path::new(other));
+            let (one, other) = ((*random.pick(&disks)).clone(), (*random.pick(&disks)).clone());
+            self.host.files.exchange(Path::new(&one), Path::new(&other));
             super::log(format_args!("{one} and {other} are exchanged"));
+            models[0].exchange(&one, &other);
             self.count(Event::Exchanged);
         }
     }

@@ -8,14 +8,15 @@ use crate::Control;
 use std::rc::Rc;
 use varve_api::{
     Code, Convert, ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout,
-    PhysicalVolumeMove, PhysicalVolumeScan, PoolCreate, Remove, Rename, Resize, SnapshotChange,
-    SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback, VolumeCreate,
+    PhysicalVolumeMove, PhysicalVolumeResize, PhysicalVolumeScan, PoolCreate, Remove, Rename, Resize,
+    SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback,
+    VolumeCreate,
 };
 use varve_block::{KIB, MIB};
 use varve_sim::Random;
 
 /// Bytes of a disk; a snapshot store takes 64 MiB of a group.
-const DISK_SIZE: u64 = 160 * MIB;
+pub(super) const DISK_SIZE: u64 = 160 * MIB;
 pub(super) const EXTENT_SIZE: u64 = 64 * KIB;
 pub(super) const VOLUMES_MAX: usize = 5;
 const SNAPSHOTS_MAX: usize = 4;
@@ -42,6 +43,11 @@ pub(super) enum Verb {
     ReduceGroup {
         name: String,
         disk: String,
+    },
+    /// A disk of a group is used up to another place; its file is made as long before, if it is shorter.
+    ResizeDisk {
+        disk: String,
+        size: u64,
     },
     /// Goes on while other commands and requests come; a crash does not end it.
     MoveDisk {
@@ -177,7 +183,7 @@ impl Verb {
     /// A command that the model allows.
     pub(super) fn pick(model: &Model, random: &mut Random) -> Verb {
         loop {
-            let verb = match random.below(26) {
+            let verb = match random.below(27) {
                 _ if model.groups.is_empty() => Self::new_group(model, random),
                 0 => Self::new_group(model, random),
                 1 => Self::of_group(model, random),
@@ -190,6 +196,7 @@ impl Verb {
                 22 => Some(Verb::Scan),
                 23 => Self::new_move(model, random),
                 24 => Self::new_conversion(model, random),
+                25 => Self::new_resize(model, random),
                 _ => Some(Verb::Status),
             };
             if let Some(verb) = verb {
@@ -212,6 +219,12 @@ impl Verb {
     fn new_move(model: &Model, random: &mut Random) -> Option<Verb> {
         let disk = pick(model.groups.values().flatten(), random)?.clone();
         Some(Verb::MoveDisk { disk })
+    }
+
+    fn new_resize(model: &Model, random: &mut Random) -> Option<Verb> {
+        let disk = pick(model.groups.values().flatten(), random)?.clone();
+        let size = if random.chance(1, 4) { DISK_SIZE } else { random.between(3, 200) * MIB };
+        Some(Verb::ResizeDisk { disk, size })
     }
 
     fn new_conversion(model: &Model, random: &mut Random) -> Option<Verb> {
@@ -443,6 +456,7 @@ impl Verb {
             Verb::ExtendGroup { name, disk } => {
                 after.groups.entry(name).or_default().insert(disk);
             }
+            Verb::ResizeDisk { disk, size } => drop(after.sizes.insert(disk, size)),
             Verb::RenameGroup { name, to } => after.rename(&format!("{name}/"), &format!("{to}/")),
             Verb::CreatePool { name, .. } => drop(after.pools.insert(name)),
             Verb::RemovePool { name } => drop(after.pools.remove(&name)),
@@ -509,6 +523,9 @@ impl Verb {
         if let CreateInImage { size, path, cluster_size, below, .. } = &self {
             daemon.host.make_image(path, *size, *cluster_size, *below).await;
         }
+        if let Verb::ResizeDisk { disk, size } = &self {
+            daemon.host.lengthen(disk, *size);
+        }
         let call = async move |control: Rc<Control>| match self {
             Snapshot { .. }
             | RemoveSnapshots { .. }
@@ -551,6 +568,10 @@ impl Verb {
             }
             Verb::ReduceGroup { name, disk } => {
                 control.reduce_group(&name, GroupReduce { path: Some(disk), ..Default::default() }).await?;
+            }
+            Verb::ResizeDisk { disk, size } => {
+                let size = Some(size.to_string());
+                control.resize_disk(PhysicalVolumeResize { disk, size, ..Default::default() }).await?;
             }
             Verb::MoveDisk { disk: from } => {
                 control.move_disk(PhysicalVolumeMove { from, ..Default::default() }).await?;

@@ -1,6 +1,6 @@
 //! What a disk of the simulated host answers once it is out of use, as a file of the real host does.
 
-use super::host::SimOpenDisk;
+use super::files::SimOpenDisk;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

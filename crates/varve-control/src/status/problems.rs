@@ -12,6 +12,7 @@ use varve_api::{
     Code, DaemonStatus, Failure, Group, GroupState, Health, LogicalVolume, PhysicalVolume,
     PhysicalVolumeState, Pool, Problem, ProblemKind, SnapshotStore, VolumeState,
 };
+use varve_block::host::DiskPlacement;
 
 /// So much of a pool that is over-committed and cannot grow is taken when that is a problem, in percent.
 const PERCENT_MAX: u64 = 95;
@@ -128,12 +129,10 @@ impl Control {
                 let help = format!("give {path} its content back, then varve pv scan");
                 rows.add(ProblemKind::ImageCutOff, (noun, &name), group.clone(), (message, help));
             }
-            if trouble.is_deleted && trouble.volume.is_some() {
-                let message = format!(
-                    "is lost when the daemon ends: its file {path} was deleted, and is only kept open"
-                );
-                let help = format!("before that: varve image convert, or copy {name} from an export");
-                rows.add(ProblemKind::ImageDeleted, (noun, &name), group.clone(), (message, help));
+            if let Some((kind, message, help)) =
+                trouble.volume.and(image_problem(trouble.placement, &name, &path))
+            {
+                rows.add(kind, (noun, &name), group.clone(), (message, help));
             }
             if trouble.errors > 0 {
                 let message = format!("has failed requests: {} since it was scanned last", trouble.errors);
@@ -315,6 +314,23 @@ impl Control {
             |group: &&Group| group.physical_volumes.iter().any(|disk| disk.path.as_deref() == Some(path));
         groups.iter().find(is_its).map(|group| group.name.clone())
     }
+}
+
+/// What is wrong with an image by where its file is, and the remedy.
+fn image_problem(placement: DiskPlacement, name: &str, path: &str) -> Option<(ProblemKind, String, String)> {
+    Some(match placement {
+        DiskPlacement::AtPath => return None,
+        DiskPlacement::Deleted => (
+            ProblemKind::ImageDeleted,
+            format!("is lost when the daemon ends: its file {path} was deleted, and is only kept open"),
+            format!("before that: varve image convert, or copy {name} from an export"),
+        ),
+        DiskPlacement::Elsewhere => (
+            ProblemKind::ImageMoved,
+            format!("is not found when the daemon starts again: {path} leads to its file no more"),
+            format!("give the file the name {path} again"),
+        ),
+    })
 }
 
 /// What is wrong with a disk by its state, and the remedy.

@@ -68,7 +68,7 @@ pub(crate) struct FileTrouble {
     pub(crate) path: PathBuf,
     /// The volume in whose image it is.
     pub(crate) volume: Option<Uuid>,
-    pub(crate) is_deleted: bool,
+    pub(crate) placement: DiskPlacement,
     pub(crate) is_full: bool,
     /// Requests that failed since a person had it scanned.
     pub(crate) errors: u64,
@@ -124,14 +124,15 @@ impl Watch {
         let trouble = |(path, file): (&PathBuf, &WatchedFile)| FileTrouble {
             path: path.clone(),
             volume: file.volume,
-            is_deleted: file.look.placement == DiskPlacement::Deleted,
+            placement: file.look.placement,
             is_full: file.is_full(now),
             errors: file.errors.saturating_sub(file.errors_seen),
             why_cut_off: Some(file.state).filter(|state| state.is_cut_off()).and_then(why_failed),
         };
         let files = self.files.borrow();
         let is_one = |trouble: &FileTrouble| {
-            trouble.is_deleted || trouble.is_full || trouble.errors > 0 || trouble.why_cut_off.is_some()
+            let is_at_path = trouble.placement == DiskPlacement::AtPath;
+            !is_at_path || trouble.is_full || trouble.errors > 0 || trouble.why_cut_off.is_some()
         };
         files.iter().map(trouble).filter(is_one).collect()
     }

@@ -185,10 +185,33 @@ fn a_full_file_system_and_a_deleted_file_are_problems_of_their_disk() {
         expect(&control, &[(ProblemKind::HostFull, disk)]).await;
         host().files.set_room(Some(1 << 30));
         expect(&control, &[]).await;
-        host().files.set_deleted(Path::new(disk), true);
+        host().files.delete(Path::new(disk));
         expect(&control, &[(ProblemKind::DiskUnlinked, disk)]).await;
-        host().files.set_deleted(Path::new(disk), false);
+        host().files.restore(Path::new(disk));
         expect(&control, &[]).await;
+    });
+}
+
+#[test]
+fn an_image_whose_file_has_lost_its_name_is_a_problem_of_its_volume_until_it_has_it_again() {
+    with_control(async |control| {
+        host().make_image("/images/i", 8 * MIB, Some(64 << 10), Some(7)).await;
+        let (image, format) = (Some("/images/i".to_owned()), Some("qcow2".to_owned()));
+        let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
+        control.create_volume(request).await.expect("it is an image");
+        expect(&control, &[]).await;
+        for file in ["/images/i", "/images/i-base"] {
+            host().files.rename(file, "/elsewhere");
+            expect(&control, &[(ProblemKind::ImageMoved, "data/i")]).await;
+            host().files.make(Path::new(file), MIB);
+            expect(&control, &[(ProblemKind::ImageMoved, "data/i")]).await;
+            host().files.rename("/elsewhere", file);
+            expect(&control, &[]).await;
+            host().files.delete(Path::new(file));
+            expect(&control, &[(ProblemKind::ImageDeleted, "data/i")]).await;
+            host().files.restore(Path::new(file));
+            expect(&control, &[]).await;
+        }
     });
 }
 

@@ -3,8 +3,8 @@
 use super::losses::{ejected, scan_first};
 use super::*;
 use varve_api::{
-    ArrayChange, ExportCreate, ExportRemove, GroupState, PhysicalVolumeChange, PhysicalVolumeReplace,
-    PhysicalVolumeState, Rename, Resize,
+    ArrayChange, ExportCreate, ExportRemove, GroupExtend, GroupReduce, GroupState, PhysicalVolumeChange,
+    PhysicalVolumeReplace, PhysicalVolumeResize, PhysicalVolumeState, Rename, Resize,
 };
 use varve_sim::FaultBudget;
 use varve_vg::Change;
@@ -56,6 +56,61 @@ fn a_command_that_waited_while_its_group_was_renamed_does_not_take_it_for_the_on
         assert!(!control.locks.is_held(renamed), "CONTROL1: it is another group's name now");
         assert_eq!(id("data"), other);
         drop(lock);
+    });
+}
+
+#[test]
+fn a_disk_that_came_to_another_group_while_a_command_waited_is_changed_under_the_lock_of_that_one() {
+    with_disks(2, "64M", async |control, disks| {
+        make_group(&control, "other", &["/other".to_owned()], "64M").await;
+        let id = |name: &str| control.find_group(name).expect("it is there");
+        let (data, other) = (id("data"), id("other"));
+        let size =
+            || control.with_group(other, |known| known.group.physical_volumes().last().map(|disk| disk.size));
+        let held = control.lock_group(data).await;
+        let moved = async {
+            let path = Some(disks[1].clone());
+            let reduced = control.reduce_group("data", GroupReduce { path, ..Default::default() }).await;
+            reduced.map(drop).expect("nothing lies there");
+        };
+        let extended = async {
+            let held = control.lock_group(data).await;
+            let paths = vec![disks[1].clone()];
+            let extended = control.extend_group("other", GroupExtend { paths, ..Default::default() }).await;
+            extended.map(drop).expect("it is free");
+            let locked = control.lock_group(other).await;
+            drop(held);
+            control.context.clock().sleep(Duration::from_secs(1)).await;
+            assert_eq!(size(), Ok(Some(64 * MIB)), "LOCKING1");
+            drop(locked);
+        };
+        let resized = async {
+            let request = PhysicalVolumeResize {
+                disk: disks[1].clone(),
+                size: Some("32M".into()),
+                ..Default::default()
+            };
+            control.resize_disk(request).await.map(drop)
+        };
+        let released = async {
+            control.context.clock().sleep(Duration::from_millis(1)).await;
+            drop(held);
+        };
+        let ((), (), resized, ()) = futures_util::join!(moved, extended, resized, released);
+        assert_eq!((resized, size()), (Ok(()), Ok(Some(32 * MIB))));
+    });
+}
+
+#[test]
+fn a_disk_of_no_group_is_not_resized_and_what_makes_it_larger_is_said() {
+    with_control(async |control| {
+        let paths = vec!["/free".to_owned()];
+        let request = PhysicalVolumeCreate { paths, size: Some("64M".into()), ..Default::default() };
+        control.create_disks(request).await.map(drop).expect("it is new");
+        let request = PhysicalVolumeResize { disk: "/free".into(), ..Default::default() };
+        let refused = control.resize_disk(request).await.map(drop).expect_err("it is in no group");
+        assert_eq!((refused.code, refused.message.as_str()), (Code::NotInGroup, "/free is in no group"));
+        assert_eq!(refused.help, "varve pv remove /free; varve pv create /free labels it anew, to its end");
     });
 }
 

@@ -9,6 +9,7 @@ use super::medium::Content;
 use crate::random::Random;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::Extent;
@@ -208,11 +209,9 @@ impl Faults {
         self.damaged.clear();
     }
 
-    /// What is wrong with `sector` now.
-    pub(crate) fn at(&self, sector: u64) -> Option<&Damage> {
-        if self.damaged.is_empty() || !self.enabled {
-            return None;
-        }
-        self.damaged.get(&sector)
+    /// What is wrong with these sectors now.
+    pub(crate) fn within(&self, sectors: Range<u64>) -> impl Iterator<Item = (u64, &Damage)> {
+        let damaged = self.damaged.range(sectors).map(|(sector, damage)| (*sector, damage));
+        damaged.filter(|_| self.enabled)
     }
 }

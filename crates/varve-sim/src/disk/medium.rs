@@ -108,11 +108,35 @@ fn split(sector: u64) -> (u64, u8) {
     (sector / PAGE_SECTORS, (sector % PAGE_SECTORS) as u8)
 }
 
+/// Bytes of so many sectors.
+fn bytes(sectors: u64) -> usize {
+    usize::try_from(sectors).expect("a request in memory is shorter than the address space") * SECTOR_SIZE
+}
+
 impl Medium {
     /// What a read of `sector` sees.
     pub(crate) fn newest(&self, sector: u64) -> Content {
         let (page, slot) = split(sector);
         self.pages.get(&page).map_or(Content::Zeros, |page| page.newest(slot).clone())
+    }
+
+    /// What a read of these sectors sees, page by page.
+    pub(crate) fn read(&self, range: Range<u64>, target: &mut [u8]) {
+        let mut next = range.start;
+        let mut rest = target;
+        let pages = range.start / PAGE_SECTORS..range.end.div_ceil(PAGE_SECTORS);
+        for (index, page) in self.pages.range(pages) {
+            let first = (index * PAGE_SECTORS).max(range.start);
+            let (hole, own) = rest.split_at_mut(bytes(first - next));
+            hole.fill(0);
+            let last = ((index + 1) * PAGE_SECTORS).min(range.end);
+            let (own, behind) = own.split_at_mut(bytes(last - first));
+            for (sector, target) in (first..last).zip(own.chunks_mut(SECTOR_SIZE)) {
+                page.newest(split(sector).1).copy_to(target);
+            }
+            (rest, next) = (behind, last);
+        }
+        rest.fill(0);
     }
 
     /// What `sector` held at its last flush.

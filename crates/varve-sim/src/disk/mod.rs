@@ -277,9 +277,7 @@ impl SimDisk {
     pub fn peek(&self, extent: Extent) -> Vec<u8> {
         let mut bytes = vec![0; index(extent.length)];
         let state = self.hardware.state.borrow();
-        for (sector, target) in sectors(extent).zip(bytes.chunks_mut(SECTOR_SIZE)) {
-            state.medium.newest(sector).copy_to(target);
-        }
+        state.medium.read(sectors(extent), &mut bytes);
         bytes
     }
 

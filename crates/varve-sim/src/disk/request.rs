@@ -7,7 +7,7 @@ use super::answer::Reply;
 use super::fault::{Damage, Fault, Struck};
 use super::flight::{Done, Flight, Job};
 use super::medium::Content;
-use super::{State, flipped, sectors};
+use super::{State, flipped, index, sectors};
 use crate::SECTOR_SIZE;
 use crate::pattern::is_content;
 use crate::random::Random;
@@ -152,15 +152,15 @@ impl State {
     }
 
     fn read(&self, extent: Extent, buffer: &mut Buffer) -> Result<(), IoError> {
-        for (sector, target) in sectors(extent).zip(buffer.chunks_mut(SECTOR_SIZE)) {
-            match self.faults.at(sector) {
-                None => self.medium.newest(sector).copy_to(target),
-                Some(Damage::Unreadable) => return Err(IoError::Medium),
-                Some(Damage::Shows(content)) => content.copy_to(target),
-                Some(Damage::Flipped { byte, mask }) => {
-                    self.medium.newest(sector).copy_to(target);
-                    target[*byte] ^= mask;
-                }
+        let range = sectors(extent);
+        self.medium.read(range.clone(), buffer);
+        for (sector, damage) in self.faults.within(range.clone()) {
+            let at = index((sector - range.start) * SECTOR_SIZE as u64);
+            let target = &mut buffer[at..at + SECTOR_SIZE];
+            match damage {
+                Damage::Unreadable => return Err(IoError::Medium),
+                Damage::Shows(content) => content.copy_to(target),
+                Damage::Flipped { byte, mask } => target[*byte] ^= mask,
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ pub(crate) struct Reading {
     pub(crate) label: Label,
     /// Whether a copy of the label has to be written again.
     pub(crate) label_worn: bool,
-    ring: Vec<u8>,
+    ring: Buffer,
 }
 
 /// Why a disk cannot be used as the physical volume that it is, or may have been.
@@ -106,30 +106,31 @@ pub(crate) async fn read_label(device: &Device, arena: &Arena) -> Result<(Label,
 }
 
 /// The bytes of the ring; blocks that cannot be read are zeros, so that one bad block costs one slot.
-pub(crate) async fn read_ring(device: &Device, ring: Extent, arena: &Arena) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(index(ring.length));
-    for (_, piece) in ring.pieces(MIB) {
-        match device.read(piece.offset, arena.take(index(piece.length))).await {
-            Ok(read) => bytes.extend_from_slice(&read),
-            Err(_) => read_blocks(device, piece, arena, &mut bytes).await,
-        }
+pub(crate) async fn read_ring(device: &Device, ring: Extent, arena: &Arena) -> Buffer {
+    if ring.length <= MIB {
+        return read_piece(device, ring, arena).await; // Every ring that is made here.
     }
-    assert_eq!(bytes.len() as u64, ring.length);
+    let mut bytes = arena.take(index(ring.length));
+    for (_, piece) in ring.pieces(MIB) {
+        let read = read_piece(device, piece, arena).await;
+        bytes[index(piece.offset - ring.offset)..][..read.len()].copy_from_slice(&read);
+    }
     bytes
 }
 
-async fn read_blocks(device: &Device, extent: Extent, arena: &Arena, bytes: &mut Vec<u8>) {
-    for (_, block) in extent.pieces(BLOCK_SIZE) {
-        let read = device.read(block.offset, arena.take(index(block.length))).await;
-        let lost = tracing::enabled!(tracing::Level::WARN) && read.is_err();
-        if lost {
-            tracing::warn!(extent = ?block, "a block of the metadata ring cannot be read");
-        }
-        match read {
-            Ok(read) => bytes.extend_from_slice(&read),
-            Err(_) => bytes.resize(bytes.len() + index(block.length), 0),
+async fn read_piece(device: &Device, piece: Extent, arena: &Arena) -> Buffer {
+    assert!(piece.length <= MIB && piece.is_aligned(BLOCK_SIZE), "LABEL3: {piece:?}");
+    if let Ok(read) = device.read(piece.offset, arena.take(index(piece.length))).await {
+        return read;
+    }
+    let mut bytes = arena.take_zeroed(index(piece.length));
+    for (_, block) in piece.pieces(BLOCK_SIZE) {
+        match device.read(block.offset, arena.take(index(block.length))).await {
+            Ok(read) => bytes[index(block.offset - piece.offset)..][..read.len()].copy_from_slice(&read),
+            Err(_) => tracing::warn!(extent = ?block, "a block of the metadata ring cannot be read"),
         }
     }
+    bytes
 }
 
 /// Writes both copies of `label`: METADATA1. The newest whole copy is durable, and the last to be overwritten, so that after a
