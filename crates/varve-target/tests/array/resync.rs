@@ -39,6 +39,8 @@ struct Mood {
     fails: Cell<Option<(u64, bool)>>,
     /// The next flush fails.
     fails_flush: Cell<bool>,
+    /// The next read fails.
+    fails_read: Cell<bool>,
 }
 
 impl BlockDevice for Moody {
@@ -66,6 +68,7 @@ impl BlockDevice for Moody {
                     Err(IoError::Medium)
                 })
             }
+            Io::Read { .. } if self.mood.fails_read.take() => Completion::failed(IoError::Medium),
             Io::Flush if self.mood.fails_flush.take() => Completion::failed(IoError::Medium),
             io => self.device.submit(io),
         }
@@ -563,5 +566,20 @@ fn a_member_that_cannot_make_the_log_durable_after_a_crash_is_away() {
         assert!(!rig.moods[0].fails_flush.get(), "it was asked to flush");
         assert_ne!(array.status().members[0].state, MemberState::InSync, "it was away, and catches up");
         rig.reads(&array, MIB, 2).await;
+    });
+}
+
+#[test]
+fn an_error_that_passes_by_itself_is_counted() {
+    let rig = Rig::new(MIRROR, LARGE, false);
+    rig.world.run(async {
+        let array = rig.open(rig.members()).await;
+        rig.write(&array, MIB, 1).await.expect("no faults");
+        rig.moods[1].fails_read.set(true);
+        rig.reads(&array, MIB, 1).await;
+        let members = array.status().members;
+        let counted: Vec<_> =
+            members.iter().map(|member| (member.state, member.errors, member.healed)).collect();
+        assert_eq!(counted, [(MemberState::InSync, 0, 0), (MemberState::InSync, 1, 0)]);
     });
 }
