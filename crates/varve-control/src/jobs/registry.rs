@@ -24,7 +24,9 @@ pub(crate) const FLATTEN: &str = "flatten";
 pub(crate) const IMAGE_COMMIT: &str = "image-commit";
 pub(crate) const IMAGE_FLATTEN: &str = "image-flatten";
 pub(crate) const MOVE: &str = "move";
+pub(crate) const REBUILD: &str = "array-rebuild";
 pub(crate) const REMOVE: &str = "snapshot-remove";
+pub(crate) const RESYNC: &str = "array-resync";
 pub(crate) const SCRUB: &str = "array-scrub";
 pub(crate) const ROLLBACK: &str = "rollback";
 
@@ -201,7 +203,7 @@ impl Control {
 
 /// Whether jobs of a kind may be asked to end.
 pub(crate) fn is_cancellable(kind: &str) -> bool {
-    kind != ROLLBACK
+    ![ROLLBACK, REBUILD, RESYNC].contains(&kind)
 }
 
 /// The kind of a job that stands in a text.

@@ -4,7 +4,7 @@
 
 use super::registry::{SCRUB, SHORT, Started};
 use super::runner::{Stop, Work};
-use super::targets::TextWorkKey;
+use super::targets::WorkKey;
 use crate::Control;
 use crate::failures;
 use crate::find::volume_name;
@@ -56,7 +56,7 @@ impl Control {
         let options = ScrubOptions { rates: rates(request.rate.as_deref())?, check_only: request.check_only };
         let located = self.find_array(text)?.usable()?;
         let (id, subject) = (located.volume.id, name.to_string());
-        if self.jobs.targets.is_running(&TextWorkKey::Conversion(id)) {
+        if self.jobs.targets.is_running(&WorkKey::Conversion(id)) {
             self.refuse_if_busy(id)?; // Its new array is not filled yet.
         }
         let asked = located.home.volume(id).scrub_size(subject.clone());
