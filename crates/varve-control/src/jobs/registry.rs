@@ -169,6 +169,7 @@ impl Control {
             JobWork::Rollback { .. } => self.resume_rollback(job),
             JobWork::Flatten { .. } => self.resume_flattening(job),
             JobWork::FlattenImage { .. } | JobWork::CommitImage { .. } => self.resume_image_job(job),
+            JobWork::Scrub { .. } => self.resume_scrub(job),
         }
     }
 
@@ -179,7 +180,9 @@ impl Control {
         };
         let is_good = match &job.first().work {
             JobWork::Flatten { pool, number, .. } => return self.outlook_of_flattening(*pool, *number).await,
-            JobWork::FlattenImage { volume, .. } | JobWork::CommitImage { volume, .. } => {
+            JobWork::FlattenImage { volume, .. }
+            | JobWork::CommitImage { volume, .. }
+            | JobWork::Scrub { volume, .. } => {
                 if self.entry_of(*volume).is_err() {
                     return Outlook::Done;
                 }
@@ -214,6 +217,7 @@ pub(crate) fn kind(work: &JobWork) -> &'static str {
         JobWork::Flatten { .. } => FLATTEN,
         JobWork::FlattenImage { .. } => IMAGE_FLATTEN,
         JobWork::CommitImage { .. } => IMAGE_COMMIT,
+        JobWork::Scrub { .. } => SCRUB,
     }
 }
 

@@ -1,9 +1,9 @@
-//! Tests of the jobs of members that are filled, and of those that are made equal.
+//! Tests of the jobs of members that are filled, made equal, or scrubbed.
 
 use super::losses::{live, live_until, make_group};
 use super::*;
 use varve_api::{
-    ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, Job, JobCancel, JobState, MemberState,
+    ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, ArrayScrub, Job, JobCancel, JobState, MemberState,
     PhysicalVolumeReplace,
 };
 use varve_sim::CrashKind;
@@ -185,5 +185,51 @@ fn what_is_left_after_a_restart_or_a_crash_has_a_job_again() {
         assert_eq!(jobs.len(), 1, "REBUILDJOB1: the power failed while regions were dirty");
         assert_eq!(end_of(&control, &jobs[0].id).await.state, JobState::Done);
         assert_eq!(jobs_of(&control, "array-rebuild"), vec![]);
+    });
+}
+
+/// Changes the one block of the disk at `path` that is full of `byte`.
+fn rot(path: &str, byte: u8) {
+    let disk = host().disk_at(path);
+    let mut blocks = Extent::new(0, disk.options().size).pieces(4096).map(|(_, block)| block);
+    let block = blocks.find(|block| disk.peek(*block).iter().all(|found| *found == byte));
+    disk.poke(block.expect("it lies there").offset, &[0; 4096]);
+}
+
+#[test]
+fn a_scrub_goes_on_after_a_restart_with_what_it_has_found() {
+    let host = Host::new(1, Duration::from_micros(200));
+    let disks: Vec<String> = (0..2).map(|number| format!("/disk{number}")).collect();
+    let paths = disks.clone();
+    live_until(&host, CrashKind::Process, async move |control| {
+        make_group(&control, &paths).await;
+        make_mirror(&control, "data/v", "32M", &paths).await;
+        write_much(&control).await;
+        for (at, byte) in [(0, 8), (32 * MIB - 4096, 9)] {
+            write_block(&control, "data/v", at, byte).await.expect("it is served");
+        }
+        control.context.clock().sleep(Duration::from_secs(60)).await;
+        rot(&paths[1], 8);
+        rot(&paths[1], 9);
+        let request = ArrayScrub { check_only: true, rate: Some("64K".into()), ..Default::default() };
+        let Ok(Changed::Done(job)) = control.scrub_array("data/v", request).await else {
+            panic!("it is sound")
+        };
+        control.context.clock().sleep(Duration::from_secs(400)).await;
+        let job = control.jobs.list.show(&job.id).expect("it is known");
+        assert!(job.state == JobState::Running && job.done < 30 * MIB, "{job:?}");
+    });
+    live(&host, async move |control| {
+        control.context.clock().sleep(Duration::from_secs(1)).await;
+        let jobs = jobs_of(&control, "array-scrub");
+        assert_eq!(jobs.len(), 1, "SCRUBJOB1");
+        assert!(jobs[0].done > 16 * MIB && jobs[0].total == 32 * MIB, "SCRUBJOB1: {jobs:?}");
+        let ended = end_of(&control, &jobs[0].id).await;
+        assert_eq!(ended.error.map(|failure| failure.code), Some(Code::CheckFound));
+        let found = ended.scrub.map(|scrub| (scrub.complete, scrub.verified, scrub.mismatches));
+        assert_eq!(found, Some((true, 32 * MIB, 2)), "of both lives");
+        control.context.clock().sleep(Duration::from_secs(1)).await;
+        let group = control.find_group("data").expect("it is there");
+        assert_eq!(control.with_group(group, |known| known.group.jobs().len()), Ok(0), "it has ended");
     });
 }
