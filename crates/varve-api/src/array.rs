@@ -170,4 +170,7 @@ pub struct VolumeArray {
     pub is_store: bool,
     /// How it is laid out, and its members.
     pub array: Array,
+    /// The job that fills members of the volume's or pool's arrays, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
 }

@@ -321,12 +321,16 @@ catalogue! {
     JobNotFound = 701, NotFound, "no such job",
         "`varve job list` shows running jobs and those that ended since the daemon started.";
     JobNotCancellable = 702, Busy, "the job cannot be cancelled",
-        "The job has ended, or it is past the point where it could leave things as they were.";
+        "The job has ended, or it is past the point where it could leave things as they were. Members of an array that are filled \
+        or made equal are needed: that ends when they are in sync, or with `varve array fail VG/LV PATH`.";
     JobFailed = 703, Failed, "the job failed",
         "The message of the job says why. What it had done so far is kept; after mending the cause the command can be \
         repeated.";
     JobCancelled = 704, Failed, "the job was cancelled",
         "Somebody ended the job with `varve job cancel`. What it had done so far is kept.";
+    JobGoesOn = 705, Failed, "the command was interrupted, and its job goes on",
+        "A command that waited for its job was interrupted, by Ctrl-C perhaps. The job belongs to the daemon and goes on: `varve \
+        job wait ID` waits for its end, `varve job cancel ID` asks it to end.";
 
     MediumFailed = 801, Failed, "a disk failed",
         "A disk answered a request with an error. The daemon's log names the disk and the place.";

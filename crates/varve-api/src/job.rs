@@ -23,6 +23,9 @@ pub struct Job {
     pub total: u64,
     /// What a unit is: `bytes`, `chunks`, ….
     pub unit: String,
+    /// Units that are done in a second, while it runs and that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
     /// Seconds since 1970.
     pub started: u64,
     /// Seconds since 1970.

@@ -1,14 +1,16 @@
 //! A bar for a job on a terminal: done, rate, time left.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::cell::Cell;
-use varve_api::Job;
+use std::cell::{Cell, RefCell};
+use varve_api::{Failure, Job, JobState};
 
 /// The bar; it goes away when dropped. Draws nothing where there is no terminal.
 pub(crate) struct Bar {
     bar: ProgressBar,
     /// Whether it is known how much there is to do: what was done before that has no rate.
     is_known: Cell<bool>,
+    /// What it was last said to wait for.
+    trouble: RefCell<Option<Failure>>,
 }
 
 impl Bar {
@@ -35,7 +37,7 @@ impl Bar {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_message(message);
-        Self { bar, is_known: Cell::new(total > 0) }
+        Self { bar, is_known: Cell::new(total > 0), trouble: RefCell::default() }
     }
 
     /// So much is done.
@@ -43,8 +45,14 @@ impl Bar {
         self.bar.set_position(done);
     }
 
-    /// Shows how far `job` is.
+    /// Shows how far `job` is, and what it waits for.
     pub(crate) fn show(&self, job: &Job) {
+        let waits_for = job.error.as_ref().filter(|_| job.state == JobState::Running);
+        if self.trouble.replace(waits_for.cloned()).as_ref() != waits_for
+            && let Some(trouble) = waits_for
+        {
+            self.bar.suspend(|| eprintln!("job {} waits: {trouble}", job.id));
+        }
         self.bar.set_length(job.total);
         self.bar.set_position(job.done);
         if job.total > 0 && !self.is_known.replace(true) {
@@ -77,7 +85,6 @@ pub(crate) fn subject(job: &Job) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use varve_api::JobState;
 
     #[test]
     fn many_names_become_the_first_and_the_last() {
@@ -89,6 +96,7 @@ mod tests {
             done: 0,
             total: 0,
             unit: "snapshots".to_owned(),
+            rate: None,
             started: 0,
             ended: None,
             error: None,

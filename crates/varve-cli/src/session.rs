@@ -5,8 +5,8 @@ use crate::client::Client;
 use crate::grammar::Waiting;
 use crate::{confirm, progress};
 use serde::Serialize;
-use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::pin::pin;
 use varve_api::calls::{self, Call};
 use varve_api::{Changed, Code, DryRun, Failure, Job, JobState, Plan, Timeout};
 
@@ -119,20 +119,28 @@ impl Session {
         waiting: Waiting,
         text: impl FnOnce(&Job) -> String,
     ) -> Result<Answer, Failure> {
-        let wait = waiting.wait || (!waiting.no_wait && std::io::stdout().is_terminal());
-        if !wait && job.state == JobState::Running {
-            let hint = format!("job {} runs; varve job wait {} waits for its end", job.id, job.id);
-            return Ok(Answer::new(&job, hint));
+        if !waiting.is_wanted() && job.state == JobState::Running {
+            return Ok(Answer::new(&job, running(&job.id)));
         }
         let job = self.wait(job).await?;
         Ok(Answer::new(&job, text(&job)))
     }
 
-    /// Waits until `job` has ended, with a bar on a terminal. A job that failed is an error.
+    /// Waits until `job` has ended, with a bar on a terminal. A job that failed is an error; an interrupt leaves it to the daemon.
     pub(crate) async fn wait(&self, mut job: Job) -> Result<Job, Failure> {
         let bar = (!self.json).then(|| progress::Bar::new(&job));
+        let id = job.id.clone();
+        let mut interrupt = pin!(tokio::signal::ctrl_c());
         while job.state == JobState::Running {
-            job = self.ask(&calls::WaitJob(job.id, Timeout { timeout_ms: Some(250) })).await?;
+            let call = calls::WaitJob(id.clone(), Timeout { timeout_ms: Some(250) });
+            job = tokio::select! {
+                job = self.ask(&call) => job?,
+                Ok(()) = &mut interrupt => {
+                    drop(bar);
+                    return Err(Failure::new(Code::JobGoesOn, format!("job {id} goes on without this command"))
+                        .help(format!("varve job wait {id} waits for its end")));
+                }
+            };
             if let Some(bar) = &bar {
                 bar.show(&job);
             }
@@ -156,4 +164,9 @@ impl Session {
             Changed::Done(_) => Err(Failure::new(Code::Protocol, "the daemon did what it was to plan")),
         }
     }
+}
+
+/// What is said of a job that runs on.
+pub(crate) fn running(id: &str) -> String {
+    format!("job {id} runs; varve job wait {id} waits for its end")
 }

@@ -35,6 +35,7 @@ mod losses;
 mod merges;
 mod moves;
 mod problems;
+mod rebuilds;
 mod restores;
 mod rules;
 mod serving;

@@ -74,6 +74,9 @@ of theirs. Every other job that goes on is a `[[job]]`:
 | `work.flatten` | the volume or snapshot `number` of `pool` gets a copy of its origin |
 | `work.flatten-image` | the `image` of the `volume` gets a copy of what lies below it |
 | `work.commit-image` | the image below the `image` of the `volume` gets what that one holds |
+| `work.scrub` | the members of the arrays of the `volume` or pool are compared, at no more than `rate` bytes a second, and made equal unless it is \
+`check_only`; `position`: the rest of `array`, the volume's own or a store, begins at `offset`; `compared` bytes of it and `before` of those before it were \
+compared, and this was found in all of them |
 
 What a job names may be gone: then nothing is left to be done. There are at most 64 jobs, and they remove at most 8192 snapshots. One of each kind:
 

@@ -64,7 +64,7 @@ pub use array_policy::ArrayPolicyEntry;
 pub use conversions::{ConversionEntry, ConvertedPart};
 pub use error::TextError;
 pub use image::{ImageEntry, ImageFormat};
-pub use jobs::{JOBS_MAX, JobEntry, JobWork, REMOVED_MAX, RemovedSnapshots, SUBJECT_MAX};
+pub use jobs::{JOBS_MAX, JobEntry, JobWork, REMOVED_MAX, RemovedSnapshots, SUBJECT_MAX, ScrubPosition};
 pub use layout::{
     DDRAID_BLOCK_SIZES, DDRAID_ORDERS, IMAGE_SECTOR, Layout, LogEntry, MAPPER_WAIT_MS_DEFAULT,
     MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry, ReadPolicy, Role, checksum_room,

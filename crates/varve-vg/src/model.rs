@@ -10,9 +10,9 @@ pub use varve_format::text::{
     Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, JobEntry as Job, JobWork, Layout,
     LogEntry as ArrayLog, LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN,
     MemberEntry as Member, MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep,
-    OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, RemovedSnapshots, Role, Segment,
-    SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space, StoreEntry as Store,
-    StorePolicyEntry as StorePolicy, TextError, WhenFull,
+    OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, RemovedSnapshots, Role,
+    ScrubPosition, Segment, SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space,
+    StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError, WhenFull,
 };
 
 /// A volume group.

@@ -31,6 +31,8 @@ pub(crate) enum ArrayVerb {
         to: Option<String>,
         #[command(flatten)]
         change: Change,
+        #[command(flatten)]
+        waiting: Waiting,
     },
     /// Compare all members of an array while it serves, and make them equal where they differ.
     Scrub(ScrubOptions),
@@ -47,6 +49,8 @@ pub(crate) enum ArrayVerb {
         accept_stale: Vec<String>,
         #[command(flatten)]
         destroy: Destroy,
+        #[command(flatten)]
+        waiting: Waiting,
     },
 }
 

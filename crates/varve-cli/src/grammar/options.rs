@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use std::io::IsTerminal;
 use varve_api::ReadPolicy;
 
 /// Options of every verb that changes something.
@@ -54,6 +55,13 @@ pub(crate) struct Waiting {
     /// Return as soon as the job runs; the default elsewhere.
     #[arg(long, overrides_with = "wait")]
     pub(crate) no_wait: bool,
+}
+
+impl Waiting {
+    /// Whether to wait for the end of the job.
+    pub(crate) fn is_wanted(self) -> bool {
+        self.wait || (!self.no_wait && std::io::stdout().is_terminal())
+    }
 }
 
 /// How a disk is reached.

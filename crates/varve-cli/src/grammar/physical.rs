@@ -90,6 +90,8 @@ pub(crate) enum PhysicalVerb {
         to: Option<String>,
         #[command(flatten)]
         change: Change,
+        #[command(flatten)]
+        waiting: Waiting,
     },
 }
 

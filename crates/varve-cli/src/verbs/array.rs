@@ -3,11 +3,13 @@
 use super::array_scrub::array_scrub;
 use super::layout::{array_text, member_table, policy_words};
 use crate::answer::Answer;
-use crate::grammar::ArrayVerb;
+use crate::grammar::{ArrayVerb, Waiting};
 use crate::places::absolute;
-use crate::session::Session;
+use crate::session::{Session, running};
 use crate::units::size;
-use varve_api::{Array, ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, Failure, VolumeArray, calls};
+use std::collections::BTreeSet;
+use varve_api::calls::{self, Call};
+use varve_api::{Array, ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, Changed, Failure, VolumeArray};
 
 /// Carries out a verb of arrays.
 pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, Failure> {
@@ -24,20 +26,54 @@ pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, 
             let request = ArrayFail { disk: absolute(&disk)?, dry_run: change.dry_run };
             session.change(calls::FailMembers(name, request), show).await
         }
-        ArrayVerb::Replace { name, disk, to, change } => {
+        ArrayVerb::Replace { name, disk, to, change, waiting } => {
             let to = to.as_deref().map(absolute).transpose()?;
             let request = ArrayReplace { disk: absolute(&disk)?, to, dry_run: change.dry_run };
-            session.change(calls::ReplaceMembers(name, request), show).await
+            rebuilt(session, calls::ReplaceMembers(name, request), waiting, show).await
         }
         ArrayVerb::Scrub(options) => array_scrub(session, options).await,
-        ArrayVerb::Rebuild { name, disk, accept_stale, destroy } => {
+        ArrayVerb::Rebuild { name, disk, accept_stale, destroy, waiting } => {
             let disk = disk.as_deref().map(absolute).transpose()?;
             let what = format!("array rebuild {name} --accept-stale");
             let is_accepted = destroy.yes || accept_stale.is_empty();
             let request = ArrayRebuild { disk, accept_stale, dry_run: destroy.dry_run };
-            session.destroy(&what, is_accepted, calls::RebuildArray(name, request), show).await
+            let call = calls::RebuildArray(name, request);
+            session.consent(&what, is_accepted, &call).await?;
+            rebuilt(session, call, waiting, show).await
         }
     }
+}
+
+/// Carries out a change of arrays, and waits for the jobs that fill members if that is wanted; `text` shows users what is there then.
+pub(super) async fn rebuilt(
+    session: &Session,
+    call: impl Call<Answer = Changed<Vec<VolumeArray>>>,
+    waiting: Waiting,
+    text: impl FnOnce(&Vec<VolumeArray>) -> String,
+) -> Result<Answer, Failure> {
+    let arrays = match session.ask(&call).await? {
+        Changed::Planned(plan) => return Ok(Answer::planned(&plan)),
+        Changed::Done(arrays) => arrays,
+    };
+    let jobs: BTreeSet<&String> = arrays.iter().filter_map(|one| one.job.as_ref()).collect();
+    if jobs.is_empty() || !waiting.is_wanted() {
+        let hints = jobs.iter().map(|job| format!("\n{}", running(job))).collect::<String>();
+        return Ok(Answer::new(&arrays, text(&arrays).trim_end().to_owned() + &hints));
+    }
+    let mut failed = None;
+    for job in jobs {
+        let waited = session.wait(session.ask(&calls::ShowJob(job.clone())).await?).await;
+        failed = failed.or(waited.err());
+    }
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    let volumes: BTreeSet<&String> = arrays.iter().map(|one| &one.volume).collect();
+    let mut arrays = Vec::new();
+    for volume in volumes {
+        arrays.extend(session.ask(&calls::ShowArrays(volume.clone())).await?);
+    }
+    Ok(Answer::new(&arrays, text(&arrays)))
 }
 
 /// What has a log, as the daemon finds it.
@@ -50,7 +86,9 @@ fn show(arrays: &[VolumeArray]) -> String {
         let store = if one.is_store { ", snapshots" } else { "" };
         let (array, members) = (&one.array, member_table(Some(&one.array)));
         let (what, policy, dirty) = (array_text(array), policy_text(array), size(array.dirty));
-        format!("{}{store}: {what}\n{policy}\ndirty: {dirty}{members}", one.volume)
+        let job =
+            one.job.as_ref().map(|job| format!("members are filled by job {job}\n")).unwrap_or_default();
+        format!("{}{store}: {what}\n{policy}\ndirty: {dirty}{members}{job}", one.volume)
     };
     arrays.iter().map(text).collect::<Vec<_>>().join("\n")
 }

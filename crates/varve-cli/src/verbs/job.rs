@@ -1,13 +1,15 @@
 //! `varve job`, carried out.
 
 use super::array_scrub::scrub_text;
+use super::layout::time_left;
+use super::or_dash;
 use crate::answer::Answer;
 use crate::grammar::JobVerb;
 use crate::progress::subject;
 use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
-use varve_api::{Failure, Job, JobCancel, calls};
+use varve_api::{Failure, Job, JobCancel, JobState, calls};
 
 /// Carries out a verb of jobs.
 pub(crate) async fn job(session: &Session, verb: JobVerb) -> Result<Answer, Failure> {
@@ -36,15 +38,34 @@ fn progress(job: &Job) -> String {
     }
 }
 
+/// How much is done in a second, and how long the rest takes at that.
+fn rate(job: &Job) -> (String, String) {
+    let Some(rate) = job.rate.filter(|rate| *rate > 0) else { return (or_dash(""), or_dash("")) };
+    let amount = if job.unit == "bytes" { size(rate) } else { rate.to_string() };
+    let left = job.total.saturating_sub(job.done).div_ceil(rate);
+    (format!("{amount}/s"), time_left(left))
+}
+
+/// How a job stands: one that cannot go on now waits.
+fn state(job: &Job) -> String {
+    match job.error {
+        Some(_) if job.state == JobState::Running => "waiting".to_owned(),
+        _ => job.state.to_string(),
+    }
+}
+
 fn table(jobs: &[Job]) -> String {
-    let mut table = Table::new(&["JOB", "WHAT", "ON", "STATE", "PROGRESS", "STARTED (UTC)"]);
+    let columns = ["JOB", "WHAT", "ON", "STATE", "PROGRESS", "RATE>", "LEFT>", "STARTED (UTC)"];
+    let mut table = Table::new(&columns);
     for job in jobs {
         table.row(vec![
             job.id.clone(),
             job.kind.clone(),
             subject(job),
-            job.state.to_string(),
+            state(job),
             progress(job),
+            rate(job).0,
+            rate(job).1,
             date(job.started),
         ]);
     }
@@ -56,8 +77,10 @@ fn show(job: &Job) -> String {
         ("job", job.id.clone()),
         ("what", job.kind.clone()),
         ("on", job.subject.clone()),
-        ("state", job.state.to_string()),
+        ("state", state(job)),
         ("progress", progress(job)),
+        ("rate", rate(job).0),
+        ("left", rate(job).1),
         ("started", date(job.started)),
         ("ended", job.ended.map_or("-".to_owned(), date)),
         ("error", job.error.as_ref().map_or("-".to_owned(), ToString::to_string)),

@@ -161,7 +161,7 @@ fn lost_text(array: &Array) -> String {
 }
 
 /// A time that work still takes.
-fn time_left(seconds: u64) -> String {
+pub(super) fn time_left(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", seconds.div_ceil(60)),

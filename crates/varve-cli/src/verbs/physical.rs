@@ -1,5 +1,6 @@
 //! `varve pv`, carried out.
 
+use super::array::rebuilt;
 use super::or_dash;
 use crate::answer::Answer;
 use crate::confirm;
@@ -52,10 +53,10 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             let request = PhysicalVolumeResize { disk: absolute(&disk)?, size, dry_run: change.dry_run };
             session.change(calls::ResizeDisk(request), |disks| resized(disks)).await
         }
-        PhysicalVerb::Replace { from, to, change } => {
+        PhysicalVerb::Replace { from, to, change, waiting } => {
             let to = to.as_deref().map(absolute).transpose()?;
             let request = PhysicalVolumeReplace { from: absolute(&from)?, to, dry_run: change.dry_run };
-            session.change(calls::ReplaceDisk(request), |arrays| replaced(&from, arrays)).await
+            rebuilt(session, calls::ReplaceDisk(request), waiting, |arrays| replaced(&from, arrays)).await
         }
         PhysicalVerb::Move { from, to, rate, change, waiting } => {
             let (from, to) = (absolute(&from)?, absolute_all(&to)?);
@@ -127,8 +128,7 @@ where
 fn replaced(from: &str, arrays: &[VolumeArray]) -> String {
     let mut names: Vec<&str> = arrays.iter().map(|array| array.volume.as_str()).collect();
     names.dedup();
-    let first = names.first().copied().unwrap_or("VG/LV");
-    format!("replaced {from} in {}; varve array show {first} says what is being rebuilt", names.join(", "))
+    format!("replaced {from} in {}", names.join(", "))
 }
 
 fn made(disks: &[PhysicalVolume]) -> String {

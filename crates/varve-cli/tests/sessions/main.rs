@@ -32,6 +32,7 @@ mod origins;
 mod pool_jobs;
 mod pools;
 mod problems;
+mod rebuilds;
 mod recorded_jobs;
 mod refusals;
 mod replacing;

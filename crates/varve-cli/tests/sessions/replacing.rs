@@ -99,7 +99,7 @@ fn a_disk_that_is_gone_is_replaced_under_clients_and_another_one_may_go_then() {
         client.write(2 << 20, &content(2)).expect("it serves without the disk");
     }
     let told = world.ok("pv replace d1 d4");
-    assert!(told.contains("data/m, data/r, data/p; varve array show data/m"), "{told}");
+    assert!(told.contains("in data/m, data/r, data/p\njob 1 runs; varve job wait 1"), "{told}");
     for client in &mut clients {
         client.write(3 << 20, &content(3)).expect("it serves while the member is rebuilt");
         client.flush();

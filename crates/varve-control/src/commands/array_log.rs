@@ -3,7 +3,7 @@
 //! Invariant LOGCHANGE1: the extents of a log are freed after the array has it on its members, so the array must be in use: it
 //! alone knows whether records that count lie there. If its volume is not, that is refused with the reason why not.
 
-use super::arrays::KnownArray;
+use super::known_array::KnownArray;
 use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;

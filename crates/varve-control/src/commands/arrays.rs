@@ -4,6 +4,7 @@
 //! - DETACH1. No member is detached whose array would lose data by that, as the array itself says: so it must be in use.
 //! - DETACH2. A member is away, and nothing of it is used any more, before the extents on its disk are freed.
 
+use super::known_array::{KnownArray, known_arrays};
 use super::layout::shown_array;
 use crate::Control;
 use crate::failures;
@@ -12,105 +13,14 @@ use crate::group::change::shown;
 use crate::group::known_group::KnownGroup;
 use crate::group::locks::Held;
 use crate::host::known_disk::KnownDisk;
+use crate::jobs::rebuilds;
+use crate::jobs::targets::WorkKey;
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{ArrayFail, ArrayReplace, Changed, Code, Failure, PhysicalVolumeReplace, Plan, VolumeArray};
 use varve_block::host::DiskState;
-use varve_target::array::{ArrayStatus, MemberState, MemberStatus};
 use varve_vg::Change;
-use varve_vg::model::{Group, Layout, LogicalVolume, PhysicalVolume, PvName, Space, spaces};
-use varve_volume::ShardHandle;
-
-/// An array of a volume or pool.
-#[derive(Clone)]
-pub(crate) struct KnownArray {
-    pub(crate) id: Uuid,
-    /// The volume or pool.
-    pub(crate) volume: LogicalVolume,
-    /// The store that it is, if it is one.
-    pub(crate) store: Option<Uuid>,
-    /// Where the volume is served.
-    pub(crate) home: Option<ShardHandle>,
-    /// Why it is not served, if so.
-    pub(crate) unusable: Option<Failure>,
-    /// How it does, if it is open.
-    pub(crate) status: Option<ArrayStatus>,
-}
-
-impl KnownArray {
-    /// What of the volume it is, for a sentence: its bytes, or a snapshot store.
-    pub(crate) fn of_what(&self) -> &'static str {
-        if self.store.is_some() { "a snapshot store of " } else { "" }
-    }
-
-    fn space(&self) -> Space<'_> {
-        let store = self.store.and_then(|id| self.volume.stores().find(|store| store.id == id));
-        store.map_or(self.volume.space(), |store| store.space())
-    }
-
-    /// The disk that has its log, if its members do not.
-    pub(crate) fn log_disk(&self) -> Option<PvName> {
-        self.space().layout.log().map(|log| log.area.pv)
-    }
-
-    /// The place of the member on `disk`.
-    pub(crate) fn place_on(&self, disk: PvName) -> Option<usize> {
-        let (space, members) = (self.space(), self.space().layout.members().len());
-        (0..members).find(|place| space.areas_of_member(*place).any(|area| area.pv == disk))
-    }
-
-    /// What its member on `disk` is worth, if it has one there; none if it is not open.
-    pub(crate) fn state_on(&self, disk: PvName) -> Option<Option<MemberState>> {
-        let place = self.place_on(disk)?;
-        Some(self.status.as_ref().and_then(|status| Some(status.members.get(place)?.state)))
-    }
-
-    /// Whether the array is open and does without the member in `place`.
-    fn is_away(&self, place: usize) -> bool {
-        let member = self.status.as_ref().and_then(|status| status.members.get(place));
-        member.is_some_and(|member| member.state == MemberState::Away)
-    }
-
-    /// DETACH1, of the member in `place` of `name`.
-    fn refuse_loss(&self, name: &str, place: usize) -> Result<(), Failure> {
-        let unusable = || {
-            let message = format!("{name} is not in use: what its members are worth is not known");
-            let noun = if self.volume.is_pool() { "pool" } else { "lv" };
-            Failure::new(Code::VolumeUnusable, message).help(format!("varve {noun} activate {name}"))
-        };
-        if let Some(failure) = &self.unusable {
-            return Err(failure.clone());
-        }
-        let status = self.status.as_ref().ok_or_else(unusable)?;
-        let layout = self.space().layout;
-        let needed = layout.members().len() - layout.tolerates();
-        let has_all =
-            |(other, member): &(usize, &MemberStatus)| *other != place && member.state == MemberState::InSync;
-        let others = status.members.iter().enumerate().filter(has_all).count();
-        let is_away = status.members.get(place).is_none_or(|member| member.state == MemberState::Away);
-        if !status.lost_regions.is_empty() {
-            let count = status.lost_regions.len();
-            let message = format!(
-                "{}{name} needs this member: the power failed, and {count} regions can be read only when it returns",
-                self.of_what()
-            );
-            return Err(Failure::new(Code::VolumeBusy, message).help(format!(
-                "bring its disk back: varve pv scan PATH; or give up what was being written there: \
-                 varve array rebuild {name} --accept-stale all"
-            )));
-        }
-        let problem = if others < needed {
-            "the other members do not have all of its data"
-        } else if status.unsynced > 0 && !is_away {
-            "its members are being made equal since a crash"
-        } else {
-            return Ok(());
-        };
-        let what = self.of_what();
-        Err(Failure::new(Code::VolumeBusy, format!("{what}{name} needs this member: {problem}"))
-            .help(format!("varve array show {name}; try again when the others are in sync")))
-    }
-}
+use varve_vg::model::{Group, Layout, LogicalVolume, PhysicalVolume, Space, spaces};
 
 impl Control {
     /// The arrays of a volume or pool: its own, and those of its snapshot stores.
@@ -235,6 +145,7 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.converge(group).await;
+        rebuilds::begin_filling(self, group, &members);
         let replaced = |volume: &LogicalVolume| touched.contains(&volume.id);
         let arrays = self.arrays_of(group, replaced).await?;
         self.shown_arrays(group, &arrays).map(Changed::Done)
@@ -369,7 +280,9 @@ impl Control {
                     known_array.status.as_ref(),
                 )?;
                 let volume = format!("{}/{}", known.group.name(), known_array.volume.name);
-                Some(VolumeArray { volume, is_store: known_array.store.is_some(), array })
+                let rebuild = self.jobs.targets.job_of(&WorkKey::Rebuild(known_array.volume.id));
+                let job = rebuild.map(|job| job.to_string());
+                Some(VolumeArray { volume, is_store: known_array.store.is_some(), array, job })
             };
             arrays.iter().filter_map(one).collect()
         })
@@ -447,20 +360,4 @@ impl KnownGroup {
         let mut missing = disks.filter(|disk| !self.paths.contains_key(&disk.id));
         missing.find(|disk| disk.path == path).map(|disk| disk.id)
     }
-}
-
-/// The arrays of a volume or pool, and of its stores.
-fn known_arrays(known: &KnownGroup, volume: &LogicalVolume) -> Vec<KnownArray> {
-    let home = known.homes.get(&volume.id);
-    let stores = volume.stores().map(|store| (store.id, Some(store.id), &store.layout));
-    let all = std::iter::once((volume.id, None, &volume.layout)).chain(stores);
-    let array = |(id, store, _): (Uuid, Option<Uuid>, &Layout)| KnownArray {
-        id,
-        volume: volume.clone(),
-        store,
-        home: home.map(|home| home.shard.clone()),
-        unusable: home.and_then(|home| home.unusable.clone()),
-        status: None,
-    };
-    all.filter(|(.., layout)| !layout.members().is_empty()).map(array).collect()
 }

@@ -6,6 +6,7 @@ pub(super) mod arrays;
 pub(super) mod diff;
 pub(super) mod groups;
 pub(super) mod instant;
+pub(super) mod known_array;
 pub(super) mod layout;
 pub(super) mod options;
 pub(super) mod policy;

@@ -5,12 +5,13 @@
 //! - REFILL2. What is cut off from a disk is lost, whatever the arrays on it have marked: their members there are away from when
 //!   that is known, and are filled anew if they return.
 
-use super::arrays::KnownArray;
+use super::known_array::KnownArray;
 use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;
 use crate::host::known_disk::KnownDisk;
 use crate::injected_bug::{self, InjectedBug};
+use crate::jobs::rebuilds;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use uuid::Uuid;
@@ -129,6 +130,7 @@ impl Control {
             self.with_group(located.group, |known| known.group.pv_by_id(disk).map(|disk| disk.name))?;
         if let Some(name) = name {
             self.take_members_back_on(located.group, name, |id| id == located.volume.id).await;
+            rebuilds::resume(self).await;
         }
         self.event(text, "members are filled anew");
         Ok(None)

@@ -16,6 +16,7 @@ use crate::find::LocatedVolume;
 use crate::jobs::clearing::Clearing;
 use crate::jobs::conversions::ConversionWork;
 use crate::jobs::moves::Move;
+use crate::jobs::rebuilds;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_vg::names::VolumeName;
@@ -83,6 +84,7 @@ impl Control {
         self.resume_text_work::<Clearing>(group);
         self.resume_text_work::<Move>(group);
         self.resume_text_work::<ConversionWork>(group);
+        rebuilds::resume(self).await;
         self.resume_recorded(group).await;
         self.resume_removals(unasked).await;
         self.resume_rollbacks(unasked).await;

@@ -6,6 +6,8 @@
 //! Invariants:
 //! - RECONCILE1. A volume is served as every version of its group says that may count, or it is out of use and says why.
 //! - RECONCILE2. No extent is given away as long as a volume that is out of use may still have requests under way to it.
+//! - RECONCILE3. Pools and stores grow without the lock of their group: what is served is compared with a text while none does, or one that
+//!   has just become larger would lie elsewhere than an older text says.
 
 use super::known_group::KnownGroup;
 use crate::Control;
@@ -64,7 +66,7 @@ impl Control {
     /// again by [`Control::activate_group`].
     pub(crate) async fn reconcile(&self, group: Uuid) {
         let (mut grown, mut out) = (Vec::new(), Vec::new());
-        for (served, state) in self.fenced(group).await {
+        for (served, state) in self.while_nothing_grows(group, self.fenced(group)).await {
             match state {
                 PlacementState::Same => {}
                 PlacementState::Changed => grown.push(served),
@@ -79,7 +81,7 @@ impl Control {
         }
         let is_decided = self.with_group(group, |known| known.undecided.is_none()).unwrap_or_default();
         for served in grown.into_iter().filter(|_| is_decided) {
-            self.grow_served(group, served).await;
+            self.while_nothing_grows(group, self.grow_served(group, served)).await;
         }
         self.forget_lost_homes(group).await;
         let was_draining = self.set_draining(group, !is_quiet);
@@ -242,8 +244,9 @@ impl Control {
 
     /// A volume is as large as its group says, and its clients see that.
     async fn grow_served(&self, group: Uuid, served: Served) {
-        let (id, wanted) = (served.id, served.versions.into_iter().flatten().next());
-        let Some(wanted) = wanted else { return };
+        let id = served.id;
+        let wanted = self.with_group(group, |known| self.wanted(known, &known.group, id));
+        let Ok(Some(wanted)) = wanted else { return };
         let grown = served.home.volume(id).grow(wanted);
         let grown = grown.await.map_err(failures::gone).flatten();
         if let Err(failure) = grown {
@@ -257,6 +260,15 @@ impl Control {
         {
             self.resize_exports(&name, &located).await;
         }
+    }
+
+    /// RECONCILE3. Does `work` while no pool or store of the group grows. The caller has the lock of the group, and not the right to commit
+    /// its changes.
+    async fn while_nothing_grows<T>(&self, group: Uuid, work: impl Future<Output = T>) -> T {
+        let growing = self.locks.growing(group);
+        let _closed = growing.close();
+        growing.drained().await;
+        work.await
     }
 
     /// Whether what was taken out of use of a group may have requests under way still (RECONCILE2).

@@ -14,6 +14,7 @@ use crate::backing::images::what;
 use crate::host::disks::options;
 use crate::host::known_disk::why_failed;
 use crate::host::known_disk::{DepartedDisk, KnownDisk};
+use crate::jobs::rebuilds;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
@@ -117,6 +118,7 @@ impl Control {
         for path in in_use {
             self.take_members_back(&path).await;
         }
+        rebuilds::resume(self).await;
         self.lead_doors(&reopened).await;
         self.reopen_over_closed().await;
         if request.trust_images {

@@ -10,7 +10,7 @@
 
 use super::registry::{CLEAR, Started};
 use super::runner::{Standing, Stop, TextWork, Work};
-use super::targets::TextWorkKey;
+use super::targets::WorkKey;
 use crate::Control;
 use crate::failures;
 use crate::group::known_group::KnownGroup;
@@ -62,8 +62,8 @@ impl TextWork for Clearing {
         volumes.map(|volume| Self { group, volume: volume.id }).collect()
     }
 
-    fn key(&self) -> TextWorkKey {
-        TextWorkKey::Clearing(self.volume)
+    fn key(&self) -> WorkKey {
+        WorkKey::Clearing(self.volume)
     }
 
     fn subject(&self, control: &Control) -> String {

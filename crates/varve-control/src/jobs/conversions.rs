@@ -23,7 +23,7 @@
 use super::moves::not_known;
 use super::registry::{CONVERT, SHORT, Started};
 use super::runner::{Standing, Stop, TextWork, Work};
-use super::targets::TextWorkKey;
+use super::targets::WorkKey;
 use crate::Control;
 use crate::commands::layout::layout;
 use crate::failures;
@@ -94,8 +94,8 @@ impl TextWork for ConversionWork {
         known.group.conversions().iter().map(|entry| Self::new(group, entry.volume)).collect()
     }
 
-    fn key(&self) -> TextWorkKey {
-        TextWorkKey::Conversion(self.volume)
+    fn key(&self) -> WorkKey {
+        WorkKey::Conversion(self.volume)
     }
 
     fn subject(&self, control: &Control) -> String {

@@ -2,6 +2,7 @@
 //!
 //! Invariant JOBLIST1: a job that has ended never changes again.
 
+use super::registry::{REBUILD, RESYNC};
 use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ impl Entry {
         if job.state == JobState::Running {
             job.done = self.progress.done();
             job.total = self.progress.total();
+            job.rate = self.progress.rate();
         }
         job
     }
@@ -61,6 +63,7 @@ impl Jobs {
             done: 0,
             total: 0,
             unit: new.unit.to_owned(),
+            rate: None,
             started: new.started,
             ended: None,
             error: None,
@@ -114,7 +117,7 @@ impl Jobs {
             let mut entries = self.entries.borrow_mut();
             let Some(entry) = entries.get_mut(&id) else { return };
             assert!(!is_ended(entry), "JOBLIST1");
-            entry.job = entry.now();
+            entry.job = Job { rate: None, ..entry.now() };
             entry.job.ended = Some(now);
             entry.job.state = match &result {
                 Ok(()) => JobState::Done,
@@ -163,11 +166,7 @@ impl Jobs {
         let entry = id.parse().ok().and_then(|id: u64| entries.get(&id)).ok_or_else(|| missing(id))?;
         let is_final = !entry.cancellable || entry.progress.is_final();
         if is_ended(entry) || is_final {
-            let why = if is_ended(entry) { "has ended" } else { "cannot leave things as they were" };
-            return Err(Failure::new(
-                Code::JobNotCancellable,
-                format!("job {id} ({}) {why}", entry.job.kind),
-            ));
+            return Err(not_cancellable(&entry.job));
         }
         if request.dry_run {
             let Job { kind, subject, .. } = &entry.job;
@@ -181,6 +180,24 @@ impl Jobs {
 
 fn is_ended(entry: &Entry) -> bool {
     entry.job.state != JobState::Running
+}
+
+/// Why a job cannot be asked to end, and what ends it.
+fn not_cancellable(job: &Job) -> Failure {
+    let (id, kind, subject) = (&job.id, &job.kind, &job.subject);
+    let (why, help) = match kind.as_str() {
+        _ if job.state != JobState::Running => ("has ended", String::new()),
+        REBUILD => (
+            "ends when the members that it fills are in sync, or away",
+            format!("varve array fail {subject} PATH takes a member out of use; varve array show {subject}"),
+        ),
+        RESYNC => (
+            "ends when the members are equal: until then a disk that fails may take data with it",
+            format!("varve array change {subject} --resync-rate RATE..RATE says how fast it is"),
+        ),
+        _ => ("cannot leave things as they were", String::new()),
+    };
+    Failure::new(Code::JobNotCancellable, format!("job {id} ({kind}) {why}")).help(help)
 }
 
 fn missing(id: &str) -> Failure {

@@ -10,6 +10,7 @@ pub(super) mod job_list;
 pub(super) mod known_jobs;
 pub(super) mod moves;
 pub(super) mod pool_check;
+pub(super) mod rebuilds;
 pub(super) mod record_states;
 pub(super) mod records;
 pub(super) mod registry;

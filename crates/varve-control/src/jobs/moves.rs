@@ -19,7 +19,7 @@
 
 use super::registry::{MOVE, SHORT, Started};
 use super::runner::{Standing, Stop, TextWork, Work};
-use super::targets::TextWorkKey;
+use super::targets::WorkKey;
 use crate::Control;
 use crate::failures;
 use crate::group::change::shown;
@@ -80,8 +80,8 @@ impl TextWork for Move {
         known.group.moves().iter().map(|entry| Self { group, from: entry.from }).collect()
     }
 
-    fn key(&self) -> TextWorkKey {
-        TextWorkKey::Move(self.group, self.from)
+    fn key(&self) -> WorkKey {
+        WorkKey::Move(self.group, self.from)
     }
 
     fn subject(&self, control: &Control) -> String {
@@ -282,7 +282,7 @@ impl Control {
     pub(crate) async fn reconcile_moves(&self, group: Uuid) {
         let moves = self.with_group(group, |known| known.group.moves().to_vec()).unwrap_or_default();
         for entry in moves {
-            let is_running = self.jobs.targets.is_running(&TextWorkKey::Move(group, entry.from));
+            let is_running = self.jobs.targets.is_running(&WorkKey::Move(group, entry.from));
             if is_running && let Err(failure) = self.reconcile_locked(group, entry.from).await {
                 tracing::warn!(%failure, "a move is not reconciled");
             }

@@ -338,5 +338,6 @@ fn command(work: &JobWork) -> &'static str {
         JobWork::Rollback { .. } => "snap rollback",
         JobWork::Flatten { .. } | JobWork::FlattenImage { .. } => "lv flatten",
         JobWork::CommitImage { .. } => "lv commit",
+        JobWork::Scrub { .. } => "array scrub",
     }
 }

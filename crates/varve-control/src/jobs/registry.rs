@@ -24,7 +24,9 @@ pub(crate) const FLATTEN: &str = "flatten";
 pub(crate) const IMAGE_COMMIT: &str = "image-commit";
 pub(crate) const IMAGE_FLATTEN: &str = "image-flatten";
 pub(crate) const MOVE: &str = "move";
+pub(crate) const REBUILD: &str = "array-rebuild";
 pub(crate) const REMOVE: &str = "snapshot-remove";
+pub(crate) const RESYNC: &str = "array-resync";
 pub(crate) const SCRUB: &str = "array-scrub";
 pub(crate) const ROLLBACK: &str = "rollback";
 
@@ -167,6 +169,7 @@ impl Control {
             JobWork::Rollback { .. } => self.resume_rollback(job),
             JobWork::Flatten { .. } => self.resume_flattening(job),
             JobWork::FlattenImage { .. } | JobWork::CommitImage { .. } => self.resume_image_job(job),
+            JobWork::Scrub { .. } => self.resume_scrub(job),
         }
     }
 
@@ -177,7 +180,9 @@ impl Control {
         };
         let is_good = match &job.first().work {
             JobWork::Flatten { pool, number, .. } => return self.outlook_of_flattening(*pool, *number).await,
-            JobWork::FlattenImage { volume, .. } | JobWork::CommitImage { volume, .. } => {
+            JobWork::FlattenImage { volume, .. }
+            | JobWork::CommitImage { volume, .. }
+            | JobWork::Scrub { volume, .. } => {
                 if self.entry_of(*volume).is_err() {
                     return Outlook::Done;
                 }
@@ -201,7 +206,7 @@ impl Control {
 
 /// Whether jobs of a kind may be asked to end.
 pub(crate) fn is_cancellable(kind: &str) -> bool {
-    kind != ROLLBACK
+    ![ROLLBACK, REBUILD, RESYNC].contains(&kind)
 }
 
 /// The kind of a job that stands in a text.
@@ -212,6 +217,7 @@ pub(crate) fn kind(work: &JobWork) -> &'static str {
         JobWork::Flatten { .. } => FLATTEN,
         JobWork::FlattenImage { .. } => IMAGE_FLATTEN,
         JobWork::CommitImage { .. } => IMAGE_COMMIT,
+        JobWork::Scrub { .. } => SCRUB,
     }
 }
 

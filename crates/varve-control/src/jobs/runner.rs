@@ -10,7 +10,7 @@
 //!   the job says which disk that is, and what ends the wait.
 
 use super::registry::{Started, is_cancellable};
-use super::targets::TextWorkKey;
+use super::targets::WorkKey;
 use crate::Control;
 use crate::failures;
 use crate::group::known_group::KnownGroup;
@@ -105,7 +105,7 @@ pub(crate) trait TextWork: Work + Sized {
     fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self>;
 
     /// What tells it from others.
-    fn key(&self) -> TextWorkKey;
+    fn key(&self) -> WorkKey;
 
     /// What its job says that it works on.
     fn subject(&self, control: &Control) -> String;
@@ -250,13 +250,15 @@ impl Control {
         ended: &str,
         copy: impl AsyncFn(u64) -> Result<u64, Stop>,
     ) -> Result<(), Stop> {
-        let (mut left, done) = (bytes, job.progress.done());
+        let (mut left, done, first) = (bytes, job.progress.done(), self.context.clock().now());
         while left > 0 {
             self.check_wanted(job, ended)?;
             let began = self.context.clock().now();
             let batch = rate.map_or(BATCH, |rate| rate.clamp(MIB, BATCH)).min(left);
             left = copy(batch).await?;
             job.progress.report_done(done + bytes - left);
+            let took_ms = self.context.clock().now().since(first).as_millis().max(1) as u64;
+            job.progress.report_rate(Some((bytes - left).saturating_mul(1000) / took_ms));
             if let Some(rate) = rate {
                 let takes = Duration::from_secs_f64(batch as f64 / rate as f64);
                 self.hold_back(began.after(takes), || self.check_wanted(job, ended).is_ok()).await;

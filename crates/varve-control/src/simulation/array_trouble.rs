@@ -4,9 +4,9 @@ use super::daemon::Daemon;
 use super::trouble::{Fault, Trouble};
 use super::{Event, History, Kind, log};
 use crate::Control;
-use crate::commands::arrays::KnownArray;
+use crate::commands::known_array::KnownArray;
 use crate::group::known_group::KnownGroup;
-use crate::jobs::targets::TextWorkKey;
+use crate::jobs::targets::WorkKey;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
@@ -176,7 +176,7 @@ impl Daemon {
                         let log = space.layout.log().map(|log| log.area.pv);
                         let is_sound = !space.layout.members().is_empty()
                             && log != Some(disk.name)
-                            && !control.jobs.targets.is_running(&TextWorkKey::Conversion(volume.id));
+                            && !control.jobs.targets.is_running(&WorkKey::Conversion(volume.id));
                         for area in space.areas().filter(|area| area.pv == disk.name) {
                             if !is_sound {
                                 return Vec::new();
@@ -217,7 +217,7 @@ impl Daemon {
             let is_fit = !is_prompt || policy.slow_after_ms <= PROMPT_MS;
             array.store.is_none()
                 && is_fit
-                && !control.jobs.targets.is_running(&TextWorkKey::Conversion(array.volume.id))
+                && !control.jobs.targets.is_running(&WorkKey::Conversion(array.volume.id))
         })
         .await
     }

@@ -7,6 +7,7 @@
 
 use crate::Control;
 use crate::exports::doors;
+use crate::jobs::rebuilds;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +41,7 @@ pub(crate) async fn look(control: &Control) {
         control.memory.archive.retry();
     }
     count(control).await;
+    rebuilds::resume(control).await;
     if let Some(Ok(problems)) = control.until(begun.after(LOOK_MAX), control.problems()).await {
         tell(control, problems);
     }

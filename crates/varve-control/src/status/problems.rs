@@ -6,6 +6,7 @@ use super::looks;
 use crate::Control;
 use crate::exports::known_export::Open;
 use crate::host::known_disk::SILENCE_MAX;
+use crate::jobs::targets::WorkKey;
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
@@ -230,7 +231,10 @@ impl Control {
             }
             VolumeState::Unusable => (ProblemKind::VolumeUnusable, help),
         };
-        rows.add(kind, (noun, name), group_in(name), (is(state.word(), reason), help));
+        let message = is(state.word(), reason);
+        let job = id.and_then(|id| self.jobs.targets.job_of(&WorkKey::Rebuild(id)));
+        let told = job.map_or(message.clone(), |job| format!("{message}; job {job} fills members"));
+        rows.add(kind, (noun, name), group_in(name), (told, help));
     }
 
     async fn problems_of_arrays(&self, rows: &mut Rows) -> Result<(), Failure> {

@@ -98,3 +98,22 @@ fn a_job_of_two_groups_is_resumed_when_both_are_served() {
         assert_eq!(control.list_snapshots(None).await, Ok(vec![]));
     });
 }
+
+#[test]
+fn a_pool_that_grows_while_its_group_converges_stays_in_use() {
+    with_control(async |control| {
+        make_pool(&control, "data/p").await;
+        for step in 0..60_u64 {
+            let beside = async {
+                control.context.clock().sleep(Duration::from_micros(20 * step)).await;
+                converge(&control, "data").await;
+            };
+            let request = Resize { size: "+4M".into(), ..Default::default() };
+            let (extended, ()) = join(control.extend_pool("data/p", request), beside).await;
+            extended.expect("RECONCILE3: there is space");
+        }
+        let events = control.events.list();
+        let out = events.iter().find(|event| event.message.contains("taken out of use"));
+        assert_eq!(out, None, "RECONCILE3");
+    });
+}

@@ -2,7 +2,8 @@
 
 use super::check::NUMBER_MAX;
 use super::{
-    Description, JOBS_MAX, JobEntry, JobWork, REMOVED_MAX, RemovedSnapshots, SUBJECT_MAX, TextError,
+    Description, JOBS_MAX, JobEntry, JobWork, REMOVED_MAX, RemovedSnapshots, SUBJECT_MAX, ScrubPosition,
+    TextError,
 };
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -32,6 +33,17 @@ impl JobWork {
             }
             Self::FlattenImage { image, .. } | Self::CommitImage { image, .. } => {
                 (!image.starts_with('/')).then_some("the path of its image is absolute")
+            }
+            Self::Scrub { rate, position, .. } => {
+                let is_sound = |position: &ScrubPosition| {
+                    let ScrubPosition { array: _, offset, compared, before, mismatches, healed, unread } =
+                        position;
+                    let mut counts = [offset, compared, before, mismatches, healed, unread].into_iter();
+                    counts.all(|count| *count <= NUMBER_MAX)
+                };
+                let is_sound =
+                    rate.is_none_or(|rate| is_number(&rate)) && position.as_ref().is_none_or(is_sound);
+                (!is_sound).then_some("a scrub has a rate of at least one byte a second")
             }
         }
     }

@@ -79,6 +79,40 @@ pub enum JobWork {
         /// The volume's image.
         image: String,
     },
+    /// The members of the arrays of a volume or pool are compared.
+    Scrub {
+        /// The volume or pool.
+        volume: Uuid,
+        /// Whether what differs is only counted.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        check_only: bool,
+        /// Bytes in a second at most.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rate: Option<u64>,
+        /// How far it is; none if it has only begun.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<ScrubPosition>,
+    },
+}
+
+/// How far a scrub is, and what it has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScrubPosition {
+    /// The array that it compares: that of the volume or pool, or a snapshot store. Its own comes first, then the stores by falling ids.
+    pub array: Uuid,
+    /// Where the rest of that begins.
+    pub offset: u64,
+    /// Bytes of it that were compared.
+    pub compared: u64,
+    /// Bytes of the arrays before it that were.
+    pub before: u64,
+    /// Blocks of which the members did not match, in all arrays.
+    pub mismatches: u64,
+    /// Blocks that were written again.
+    pub healed: u64,
+    /// Bytes that could not be compared.
+    pub unread: u64,
 }
 
 /// Snapshots of one volume in one store or pool that go.

@@ -121,6 +121,13 @@ impl Array {
         }
     }
 
+    /// Whether it makes members equal or catches one up: not what waits for a member.
+    pub fn has_work(&self) -> bool {
+        let is_unequal = || !self.lacks_data_member() && !self.regions.unsynced().is_empty();
+        self.latch.failure().is_none()
+            && (!self.members.in_state(MemberState::CatchingUp).is_empty() || is_unequal())
+    }
+
     /// How often something has changed that [`Array::status`] shows.
     pub fn changes(&self) -> u64 {
         self.changes.get()

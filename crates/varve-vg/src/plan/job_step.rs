@@ -1,6 +1,6 @@
 //! What a change says of jobs.
 
-use crate::model::{Job, PvName};
+use crate::model::{Job, PvName, ScrubPosition};
 use uuid::Uuid;
 
 /// What is written down of jobs.
@@ -12,6 +12,13 @@ pub enum JobStep {
     RolledBack {
         /// The job's number.
         id: u64,
+    },
+    /// A scrub is so far.
+    Scrubbed {
+        /// The job's number.
+        id: u64,
+        /// Where the rest begins, and what was found.
+        position: ScrubPosition,
     },
     /// A job has another number from now on, which no job of the group has had.
     Renumber {

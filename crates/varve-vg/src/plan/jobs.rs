@@ -43,6 +43,13 @@ impl JobStep {
                 }
                 format!("write down that the rollback to {} has begun", job.subject)
             }
+            Self::Scrubbed { id, position } => {
+                let job = find(description, id)?;
+                if let JobWork::Scrub { position: known, .. } = &mut job.work {
+                    *known = Some(position);
+                }
+                format!("write down how far the scrub of {} is", job.subject)
+            }
             Self::Renumber { from, to } => {
                 find(description, from)?.id = to;
                 description.last_job = last.max(to); // Another job may have begun since the number was given.

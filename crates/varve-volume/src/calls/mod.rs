@@ -30,6 +30,7 @@ use crate::opened::metadata;
 use crate::opened::quota::CacheQuota;
 use crate::spec::ActivationSpec;
 use crate::world::DiskRef;
+use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{Failure, MetadataMemory};
 
@@ -88,6 +89,11 @@ impl ShardHandle {
             }
             files
         })
+    }
+
+    /// The volumes and pools with arrays that make members equal or catch one up.
+    pub fn arrays_at_work(&self) -> Answer<BTreeSet<Uuid>> {
+        self.run(async move |here: ShardContext| here.arrays.at_work())
     }
 
     /// Leads the doors whose requests wait to volumes that were opened anew.

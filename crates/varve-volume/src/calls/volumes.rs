@@ -5,7 +5,7 @@ use crate::content::snapshot_facts::Target;
 use crate::context::ShardContext;
 use crate::copies::image_jobs::{self, Below, ImageWork};
 use crate::copies::progress::Progress;
-use crate::copies::scrub::{self, Scrubbed};
+use crate::copies::scrub::{self, ScrubPosition, Scrubbed};
 use crate::failures;
 use crate::handle::{Answer, ShardHandle};
 use crate::lifecycle::losses::DoorOf;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::Portal;
+use varve_block::{Moment, Portal};
 use varve_target::array::ScrubOptions;
 use varve_target::thin::Origin;
 use varve_vg::model::{PvName, StorePolicy};
@@ -279,15 +279,17 @@ impl VolumeCalls<'_> {
         self.shard.run(async move |here: ShardContext| scrub::ask(&here, id, &name))
     }
 
-    /// Compares the members of the arrays of the volume or pool.
+    /// Compares the members of the arrays of the volume or pool from a position on, until a moment.
     pub fn scrub(
         &self,
         name: String,
         options: ScrubOptions,
+        part: (ScrubPosition, Moment),
         progress: Arc<Progress>,
     ) -> Answer<Result<Scrubbed, Failure>> {
         let id = self.id;
-        self.shard
-            .run(async move |here: ShardContext| scrub::scrub(&here, id, &name, options, &progress).await)
+        self.shard.run(async move |here: ShardContext| {
+            scrub::scrub(&here, (id, &name), options, part, &progress).await
+        })
     }
 }

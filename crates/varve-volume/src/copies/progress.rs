@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
+    /// Units a second; 0 while that is not known.
+    rate: AtomicU64,
     cancelled: AtomicBool,
     is_final: AtomicBool,
 }
@@ -21,6 +23,16 @@ impl Progress {
     /// Says how far the work is, of what is known to be in all.
     pub fn report_done(&self, done: u64) {
         self.done.store(done, Ordering::Relaxed);
+    }
+
+    /// Says how many units are done in a second, if that is known.
+    pub fn report_rate(&self, rate: Option<u64>) {
+        self.rate.store(rate.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Units that are done in a second, if that is known.
+    pub fn rate(&self) -> Option<u64> {
+        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
     /// How far the work is.

@@ -58,6 +58,12 @@ impl Arrays {
         self.get(id).map(|array| array.status())
     }
 
+    /// The volumes and pools with arrays that make members equal or catch one up.
+    pub(crate) fn at_work(&self) -> BTreeSet<Uuid> {
+        let open = self.open.borrow();
+        open.values().filter(|open| open.array.has_work()).map(|open| open.subject).collect()
+    }
+
     /// The places of the members that are away of the array at `table`, if there is one and it is open; behind the last one that of the
     /// log disk if it does not have the log.
     pub(crate) fn away(&self, table: &Table) -> Vec<usize> {

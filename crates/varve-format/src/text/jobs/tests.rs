@@ -19,6 +19,19 @@ fn removed(store: u128, numbers: &[u64]) -> RemovedSnapshots {
     RemovedSnapshots { volume: id(2), store: id(store), numbers: numbers.to_vec(), bytes: 8 << 20 }
 }
 
+fn scrub(rate: Option<u64>, mismatches: Option<u64>) -> JobWork {
+    let position = mismatches.map(|mismatches| ScrubPosition {
+        array: id(11),
+        offset: 5 << 20,
+        compared: 4 << 20,
+        before: 96 << 20,
+        mismatches,
+        healed: 2,
+        unread: 4096,
+    });
+    JobWork::Scrub { volume: id(10), check_only: rate.is_none(), rate, position }
+}
+
 /// A group with a job of each kind.
 fn sample() -> Description {
     let mut description = Description::new(GroupEntry {
@@ -50,6 +63,8 @@ fn sample() -> Description {
         job(5, "data/vm3@x", JobWork::Flatten { volume: id(6), pool: id(7), number: 11 }),
         job(6, "data/vm4", JobWork::FlattenImage { volume: id(8), image: image() }),
         job(7, "data/vm5", JobWork::CommitImage { volume: id(9), image: image() }),
+        job(9, "data/safe", scrub(None, None)),
+        job(10, "data/pool", scrub(Some(50 << 20), Some(0))),
     ];
     description.last_job = 12;
     description
@@ -109,6 +124,8 @@ const BROKEN: &[Broken] = &[
         "job 6: the path of its",
     ),
     (|d| d.jobs[5].work = JobWork::CommitImage { volume: id(8), image: "".into() }, "job 7: the path of its"),
+    (|d| d.jobs[6].work = scrub(Some(0), None), "job 9: a scrub has a rate of at least one byte"),
+    (|d| d.jobs[7].work = scrub(None, Some(u64::MAX)), "job 10: a scrub has a rate"),
     (|d| rollback(d, 0, 1, None), "job 4: it goes back to a snapshot"),
     (|d| rollback(d, 1, 0, None), "job 4: it goes back to a snapshot"),
     (|d| rollback(d, 1, 1, Some(u64::MAX)), "job 4: it goes back to a snapshot"),

@@ -43,6 +43,8 @@ pub struct ScrubReport {
     pub healed: u64,
     /// Bytes that could not be compared: members cannot read them.
     pub unread: u64,
+    /// Where in the array the rest begins.
+    pub at: u64,
 }
 
 /// Why a scrub has not compared everything.
@@ -81,11 +83,20 @@ impl Array {
     pub async fn scrub(
         &self,
         options: ScrubOptions,
+        goes_on: impl FnMut(&ScrubReport) -> bool,
+    ) -> (ScrubReport, Result<(), ScrubError>) {
+        self.scrub_on(options, ScrubReport::default(), goes_on).await
+    }
+
+    /// As [`Array::scrub`], from where that ended with `report`.
+    pub async fn scrub_on(
+        &self,
+        options: ScrubOptions,
+        mut report: ScrubReport,
         mut goes_on: impl FnMut(&ScrubReport) -> bool,
     ) -> (ScrubReport, Result<(), ScrubError>) {
-        let (mut report, mut at) = (ScrubReport::default(), 0);
         let pace = Pace::new(options.rates);
-        while let Some(chunk) = self.next_written(at) {
+        while let Some(chunk) = self.next_written(report.at) {
             report.total =
                 report.done.max((self.regions.written().count() * self.regions.size()).min(self.size()));
             let mut is_wanted = goes_on(&report);
@@ -104,7 +115,7 @@ impl Array {
                 return (report, Err(error));
             }
             report.done += chunk.length;
-            at = chunk.end();
+            report.at = chunk.end();
         }
         report.total = report.done;
         (report, Ok(()))
