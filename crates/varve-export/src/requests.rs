@@ -49,7 +49,7 @@ impl Requests {
         self.counting.read(self.in_flight.used())
     }
 
-    /// What counts them.
+    /// Their counters.
     pub(crate) fn counting(&self) -> &Counting {
         &self.counting
     }
@@ -121,7 +121,7 @@ mod tests {
     use std::sync::Mutex;
     use varve_block::{Done, Extent, Outcome, StatusRun, Submit};
 
-    /// A device that fails, and counts.
+    /// A device that fails, with the number of its requests.
     #[derive(Default)]
     struct Failing(Mutex<u32>);
 
