@@ -546,6 +546,16 @@ mod tests {
         assert!(match_pages(&pages(&[0]), &block) && match_pages(&pages(&[2, 4]), &block));
         assert!(!match_pages(&pages(&[2, 3]), &block), "ARRAYLOST2: of member 2 nothing is known");
     }
+
+    #[test]
+    fn a_page_that_is_older_costs_nothing_while_the_next_one_is_newer() {
+        let (before, after) = (fragments([1, 2, 3, 4]), fragments([1, 4, 9, 2]));
+        let pages: Vec<_> = (0..5)
+            .map(|place| Some(if place == 2 { page(place, 1, &before) } else { page(place, 2, &after) }))
+            .collect();
+        assert!(match_pages(&pages, &after), "the next page says what member 2 has");
+    }
+
     #[test]
     fn what_was_never_written_is_zeros_and_nothing_else() {
         let unknown = |forgotten: bool| -> Vec<Option<ChecksumPage>> {

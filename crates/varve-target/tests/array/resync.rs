@@ -1,14 +1,14 @@
 //! Work on regions beside what comes meanwhile: the array grows until its regions are larger, and changes fail on some members.
 
 use super::rig;
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{
     BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape, ZeroOptions,
 };
-use varve_format::array::REGIONS_MAX;
+use varve_format::array::{REGIONS_MAX, STAMP_ENTRIES_MAX};
 use varve_sim::{CrashKind, DiskOptions, Holder, Holds, SimDisk, World};
 use varve_target::array::{
     Array, ArrayLayout, ArrayOptions, ArraySpec, Member, MemberState, Rates, ReadPolicy, ScrubOptions,
@@ -581,5 +581,18 @@ fn an_error_that_passes_by_itself_is_counted() {
         let counted: Vec<_> =
             members.iter().map(|member| (member.state, member.errors, member.healed)).collect();
         assert_eq!(counted, [(MemberState::InSync, 0, 0), (MemberState::InSync, 1, 0)]);
+    });
+}
+
+/// A member that has no log gets each record as a stamp, in one block: so many regions are marked by several records.
+#[test]
+fn regions_apart_from_each_other_that_are_written_at_once_are_marked_by_several_records() {
+    let rig = Rig::new(ArrayLayout::Mirror { copies: 3 }, LARGE, false);
+    rig.world.run(async {
+        let array = rig.open(rig.members()).await;
+        let writes = (0..2 * STAMP_ENTRIES_MAX as u64).map(|index| rig.write(&array, 2 * index * MIB, 1));
+        assert!(join_all(writes).await.into_iter().all(|written| written == Ok(())));
+        let status = array.status();
+        assert!(status.is_whole() && status.log_records > 4, "ARRAYLOG2: {status:?}");
     });
 }

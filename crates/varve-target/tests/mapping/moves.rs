@@ -198,3 +198,22 @@ fn a_switch_before_the_flush_is_noticed() {
 fn a_switch_before_all_is_copied_is_noticed() {
     noticed(InjectedBug::SkipLastPiece, 50);
 }
+
+#[test]
+fn nothing_goes_to_a_disk_that_was_left() {
+    let (world, disk) = (World::new(1), SimDisk::new(64 * KIB));
+    let movable = MovableDisk::new(disk.device(&world), []);
+    let device = Device::from_rc(movable.clone());
+    world.run(async {
+        let read = async || device.read(0, world.arena().take(4096)).await.map(drop);
+        assert_eq!(read().await, Ok(()));
+        assert!(movable.is_plain(Extent::new(0, 4096)));
+        let before = disk.counters();
+        movable.leave().await;
+        assert_eq!(read().await, Err(IoError::Gone));
+        let _ = device.flush().await; // Whatever it says, it does not reach the disk.
+        let after = disk.counters();
+        assert_eq!((after.reads, after.flushes), (before.reads, before.flushes));
+        assert!(!movable.is_plain(Extent::new(0, 4096)));
+    });
+}

@@ -237,3 +237,24 @@ fn an_image_of_which_a_commit_has_failed_takes_no_change_any_more() {
     }
     disk.compare(&disk.device);
 }
+
+#[test]
+fn zeros_that_hold_space_give_it_back_when_they_are_discarded() {
+    let mut disk = Disk::new(20_000, 16 * KIB);
+    // The first table of entries is for 2,048 clusters.
+    for cluster in [1, 3_000, 15_000] {
+        disk.write(cluster, 1).expect("there is room");
+        disk.flush().expect("there is room");
+        let extent = Extent::new(cluster as u64 * disk.cluster, disk.cluster);
+        let holds = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+        block_on(disk.device.zero(extent, holds)).expect("there is room");
+        disk.flush().expect("there is room");
+        let held = disk.file.held.borrow().len();
+        disk.discard(cluster).expect("a trim needs no room");
+        disk.flush().expect("QCOMMIT4");
+        disk.flush().expect("what was freed is there");
+        let given = held - disk.file.held.borrow().len();
+        assert_eq!(given as u64, disk.cluster / BLOCK, "cluster {cluster}");
+        disk.compare_anew();
+    }
+}
