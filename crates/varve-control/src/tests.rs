@@ -1,4 +1,4 @@
-//! The control on shards of a simulated host, where a test can make two changes at once, or break what lies below.
+//! The control on shards of a simulated host, where a test can make two changes at once, or break what is below.
 
 use super::group::quotas::first_quota;
 use super::*;

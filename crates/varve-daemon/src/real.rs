@@ -35,7 +35,7 @@ struct RealFiles {
 }
 
 impl RealFiles {
-    /// The file that this daemon exports on which `path` lies, if it does.
+    /// The file that this daemon exports on which `path` is, if it does.
     fn own_mount_below(&self, path: &Path) -> Option<PathBuf> {
         let own: Vec<PathBuf> = self.mounts().iter().cloned().collect();
         if own.is_empty() { None } else { find_own(path, &own) }

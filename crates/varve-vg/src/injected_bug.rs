@@ -5,7 +5,7 @@
 pub enum InjectedBug {
     /// Acknowledges a commit without a flush.
     SkipFlush,
-    /// Writes the new version where the newest one lies.
+    /// Writes the new version where the newest one is.
     OverwriteNewest,
     /// Believes whichever disk comes first, however old its version.
     BelieveStale,

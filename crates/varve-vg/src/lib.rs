@@ -1,7 +1,7 @@
 //! Physical volumes, groups and logical volumes: what owns which extent, committed atomically.
 //!
 //! From pure to impure: [`names`] and [`size`] are what users write; [`model`] is a group in memory; [`plan`] makes a
-//! new group from an old one and a change, with [`allocate`]; [`table`] says where a volume lies; [`election`]
+//! new group from an old one and a change, with [`allocate`]; [`table`] says where a volume is; [`election`]
 //! finds the version that counts when disks disagree. [`create`], [`scan`], [`open`] and [`activate`] do I/O on disks that they
 //! are given.
 

@@ -275,7 +275,7 @@ impl Group {
         self.pv(name).is_none_or(|pv| pv.missing)
     }
 
-    /// The missing disks on which `space` lies.
+    /// The missing disks on which `space` is.
     pub fn missing_disks_in(&self, space: Space<'_>) -> Vec<PvName> {
         self.missing_among(std::iter::once(space))
     }

@@ -42,7 +42,7 @@ use varve_format::{SEQUENCE_END, Slot, text_length_max};
 /// A group and its disks.
 pub struct OpenGroup {
     group: Group,
-    /// The version that counts, as it lies on the disks, except whose copy it is.
+    /// The version that counts, as it is on the disks, except whose copy it is.
     slot: Slot,
     members: Vec<Member>,
     /// Disks that are here and not used, because they have lost what they had acknowledged.

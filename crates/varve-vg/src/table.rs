@@ -1,4 +1,4 @@
-//! How a volume lies on its disks, as lines from its first byte to its last: pure.
+//! How a volume is on its disks, as lines from its first byte to its last: pure.
 //!
 //! Invariants:
 //! - TABLE1. The lines follow each other without a gap; their lengths are the volume's size.
@@ -28,7 +28,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether every byte of `other` lies where it lies here: both are one table, or this one has grown since. The members of an
+    /// Whether every byte of `other` is where it is here: both are one table, or this one has grown since. The members of an
     /// array in the places of `away` hold nothing that counts, and may lie elsewhere.
     pub fn begins_with(&self, other: &Table, away: &[usize]) -> bool {
         let pairs = self.lines.iter().zip(&other.lines);
@@ -59,7 +59,7 @@ impl Table {
         self
     }
 
-    /// The disks on which it lies.
+    /// The disks on which it is.
     pub fn disks(&self) -> BTreeSet<PvName> {
         let of = |line: &Line| match &line.target {
             Target::Linear { pv, .. } => vec![*pv],
@@ -72,7 +72,7 @@ impl Table {
         self.lines.iter().flat_map(of).collect()
     }
 
-    /// The image in which all of it lies, if it does.
+    /// The image in which all of it is, if it is in one.
     pub fn image(&self) -> Option<&ImageTarget> {
         self.lines.iter().find_map(|line| match &line.target {
             Target::Image(image) => Some(image),
@@ -108,7 +108,7 @@ pub struct Line {
     pub target: Target,
 }
 
-/// Where a run of bytes lies.
+/// Where a run of bytes is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// In a row on one disk.
@@ -139,7 +139,7 @@ pub enum Target {
     Missing,
 }
 
-/// A disk image in which a volume lies.
+/// A disk image in which a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageTarget {
     /// The volume.
@@ -162,7 +162,7 @@ pub struct MapperTarget {
 }
 
 impl Target {
-    /// Whether what lies in `other` lies here in the same place.
+    /// Whether what is in `other` is here in the same place.
     fn begins_with(&self, other: &Target, away: &[usize]) -> bool {
         match (self, other) {
             (Target::Array(own), Target::Array(old)) => own.begins_with(old, away),

@@ -1,6 +1,6 @@
 //! A volume as a tree of what it is made of, as data: pure. Opening it needs nothing else of its group's text.
 //!
-//! Invariant TREE1: nothing of a tree lies on a missing disk but members that an array can do without, or where another volume's
+//! Invariant TREE1: nothing of a tree is on a missing disk but members that an array can do without, or where another volume's
 //! data has not been cleared yet.
 
 use crate::StoreKind;

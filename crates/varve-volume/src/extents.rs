@@ -16,7 +16,7 @@ const EXTENTS_MAX: usize = 4096;
 /// How many questions one walk asks about runs that may turn out to be one.
 const QUESTIONS_MAX: usize = 16 * EXTENTS_MAX;
 
-/// Where a run of bytes lies.
+/// Where a run of bytes is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lies {
     /// On a disk, from this byte on.
@@ -34,7 +34,7 @@ pub struct VolumeExtent {
     pub extent: Extent,
     /// Where they lie.
     pub lies: Lies,
-    /// Whether they are shared with another owner; unknown for what may not be written, or lies on no disk.
+    /// Whether they are shared with another owner; unknown for what may not be written, or is on no disk.
     pub is_shared: Option<bool>,
 }
 
@@ -47,7 +47,7 @@ pub struct Extents {
 }
 
 impl VolumeStack {
-    /// Where the beginning of what `wanted` has of the volume, or of one of its snapshots, lies.
+    /// Where the beginning of what `wanted` has of the volume, or of one of its snapshots, is.
     pub async fn extents(&self, snapshot: Option<&str>, wanted: Extent) -> Result<Extents, Failure> {
         let device = self.bare(snapshot)?;
         let shape = device.shape();
@@ -130,7 +130,7 @@ async fn down(moves: &Moves, top: &Device, asked: Extent) -> Result<(Lies, u64),
     }
 }
 
-/// Whether what lies there is shared with another owner: then a write is not led to where a read is.
+/// Whether what is there is shared with another owner: then a write is not led to where a read is.
 async fn shared(device: &Device, extent: Extent, lies: Lies) -> Result<(Option<bool>, u64), IoError> {
     if !matches!(lies, Lies::On(..)) || device.shape().access == Access::ReadOnly {
         return Ok((None, extent.length));

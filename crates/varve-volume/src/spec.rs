@@ -24,7 +24,7 @@ pub struct ActivationSpec {
     pub quota: CacheQuota,
     /// The group's disks.
     pub disks: Disks,
-    /// The image in which it lies, if it lies in one, open to be written.
+    /// The image in which it is, if it is in one, open to be written.
     pub image: Option<Image>,
     /// The volumes that its mapper may name.
     pub devices: Vec<MapperDevice>,

@@ -108,7 +108,7 @@ impl Trees {
         self.abandon(|one| one.volume == volume && one.moved.state() != MoveState::Prepared);
     }
 
-    /// A volume out of use is not converted: its group's text says where it lies (TREES3).
+    /// A volume out of use is not converted: its group's text says where it is (TREES3).
     pub(super) fn forget(&self, volume: Uuid) {
         self.held.borrow_mut().remove(&volume);
         self.abandon(|one| one.volume == volume);

@@ -62,7 +62,7 @@ pub struct VolumeStack {
     pub(super) shown: Shown,
     /// Below its stores and its base, unless it is a thin volume.
     pub(super) gate: Gate,
-    /// Where its base lies, unless it is a thin volume.
+    /// Where its base is, unless it is a thin volume.
     pub(super) placement: RefCell<Option<Placement>>,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
@@ -225,7 +225,7 @@ impl VolumeStack {
         &self.top
     }
 
-    /// A thin volume lies at `base` from now on.
+    /// A thin volume is at `base` from now on.
     pub(super) async fn lead_to(&self, base: Device) -> Result<(), Failure> {
         self.base.replace(base);
         self.turn_top().await
@@ -353,7 +353,7 @@ impl VolumeStack {
         closed.map_err(|error| failures::io("the last flush", error))
     }
 
-    /// A store lies where `table` says now, which is more than before. Nothing happens if there is no such store.
+    /// A store is where `table` says now, which is more than before. Nothing happens if there is no such store.
     pub async fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
         let device = self.device_of(id, table, disks).await?;
@@ -363,7 +363,7 @@ impl VolumeStack {
         Ok(())
     }
 
-    /// The volume lies where `table` says now.
+    /// The volume is where `table` says now.
     pub async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let (base, suspended) = if table.mapper().is_some() {
             // A mapper has one connection, with one size: what it knows is durable before it receives another one.

@@ -82,7 +82,7 @@ pub fn is_same_disk(one: &DiskRef, other: &DiskRef) -> bool {
 pub struct OpenImage {
     /// The image.
     pub disk: DiskRef,
-    /// What lies behind its last whole sector.
+    /// What is behind its last whole sector.
     pub tail: Arc<[u8]>,
     /// When it was last written, in nanoseconds since 1970, as far as its file system says.
     pub modified_ns: Option<u64>,
@@ -143,7 +143,7 @@ pub trait Files: Send + Sync {
     fn is_folder(&self, path: &Path) -> bool;
     /// What is at `path`, links not followed; none if nothing is.
     fn identity(&self, path: &Path) -> Option<FileIdentity>;
-    /// The one of the exported files `own` on which `path` lies, if it does.
+    /// The one of the exported files `own` on which `path` is, if it does.
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
     /// Makes what is remembered durable: the text takes the place of the one before.
     fn save(&self, remembered: &str) -> io::Result<()>;
@@ -210,7 +210,7 @@ pub enum LinkEnd {
     /// The program passed a file that is no disk, or that is in use.
     #[error("it passed a file that cannot be used: {0}")]
     Refused(OpenError),
-    /// The program passed a file that lies on an export of this daemon.
+    /// The program passed a file that is on an export of this daemon.
     #[error("it passed a file that lies on {0}, which this daemon exports")]
     OwnExport(PathBuf),
 }

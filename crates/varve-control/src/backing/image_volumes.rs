@@ -3,7 +3,7 @@
 //! Invariants:
 //! - IMAGEVOL1. What a volume's image holds is as large as the group's text says, or the volume is not used: other
 //!   programs may have given it another size.
-//! - IMAGEVOL2. An image in which a volume lies is opened for nothing else, and no physical volume is one.
+//! - IMAGEVOL2. The image of a volume is opened for nothing else, and no physical volume is one.
 
 use super::images::{conversion, not_agreed};
 use super::layers::OpenedImage;
@@ -102,7 +102,7 @@ impl Control {
         is_unsaid: bool,
     ) -> Result<(), Failure> {
         if opened.header.is_some() {
-            opened.image.device(&self.context).await?; // All that lies below it can be read, too.
+            opened.image.device(&self.context).await?; // All that is below it can be read, too.
             return self.refuse_unwritable(opened, path).await;
         }
         let device = self.context.disk(&opened.image.top.file);
@@ -120,7 +120,7 @@ impl Control {
         }
     }
 
-    /// The image in which a volume lies, open, if it lies in one (IMAGES4 of `images.rs`, IMAGEVOL1).
+    /// The image in which a volume is, open, if it is in one (IMAGES4 of `images.rs`, IMAGEVOL1).
     pub(crate) async fn image_for(
         &self,
         group: Uuid,

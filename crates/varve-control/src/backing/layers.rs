@@ -1,7 +1,7 @@
 //! Images opened with all their backing images.
 //!
 //! Invariants:
-//! - LAYERS1. A backing file that an image names is opened only if it lies in a folder that the daemon was
+//! - LAYERS1. A backing file that an image names is opened only if it is in a folder that the daemon was
 //!   started with, wherever links lead.
 //! - LAYERS2. A chain of backing files ends, and is no longer than [`LAYERS_MAX`].
 
@@ -147,7 +147,7 @@ impl Control {
         Ok((layers, modified))
     }
 
-    /// LAYERS1: where the backing file `named` of the image at `above` really lies, if it may be opened.
+    /// LAYERS1: where the backing file `named` of the image at `above` really is, if it may be opened.
     async fn allowed(&self, above: &Path, named: &Path) -> Result<PathBuf, Failure> {
         let real = self.real_path(named).await.map_err(|failure| match failure.code {
             Code::DiskNotFound => missing(above, named),

@@ -9,7 +9,7 @@
 //! - MOVEDIMAGE1. A volume that is in use is led to another name of the file that it has open, and to no other file.
 //! - MOVEDIMAGE2. One that is not is led to a file that holds a disk as large, and was last written when the volume was released. Where these
 //!   times differ, or the latter is not known, a person decides; but past snapshots of the volume nothing is decided (LEFT1).
-//! - MOVEDIMAGE3. What lies below the image is found from the new place, too, before anything is changed.
+//! - MOVEDIMAGE3. What is below the image is found from the new place, too, before anything is changed.
 
 use super::image_volumes::{other_size, refuse_relative};
 use crate::Control;

@@ -1,4 +1,4 @@
-//! What lies below volumes beside disks: images, their backing images, and mappers.
+//! What is below volumes beside disks: images, their backing images, and mappers.
 
 pub(super) mod image_volumes;
 pub(super) mod images;

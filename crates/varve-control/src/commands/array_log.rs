@@ -72,7 +72,7 @@ impl Control {
         self.detach_logs(arrays.iter()).await
     }
 
-    /// The arrays of volumes that are meant whose log lies on `disk`.
+    /// The arrays of volumes that are meant whose log is on `disk`.
     pub(crate) async fn logs_on(
         &self,
         group: Uuid,

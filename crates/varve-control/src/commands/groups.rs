@@ -317,7 +317,7 @@ impl Control {
         }
     }
 
-    /// Why a disk of a group is not used, and what to do if nothing lies there.
+    /// Why a disk of a group is not used, and what to do if nothing is there.
     fn why_missing(&self, known: &KnownGroup, disk: &Entry) -> String {
         let reason = match known.seen_at(disk.id) {
             Some(path) => self.why_not_at(path),

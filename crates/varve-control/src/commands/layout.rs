@@ -100,7 +100,7 @@ pub(crate) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Fa
     }
 }
 
-/// The image in which a volume lies.
+/// The image in which a volume is.
 pub(crate) fn shown_image(layout: &model::Layout, watch: &Watch) -> Option<VolumeImage> {
     match layout {
         model::Layout::Image { path, format, bytes } => {
@@ -156,7 +156,7 @@ impl Control {
     }
 }
 
-/// The members of what lies in `space`, a volume's or that of a store of it, if it is an array.
+/// The members of what is in `space`, a volume's or that of a store of it, if it is an array.
 pub(crate) fn shown_array(
     known: &KnownGroup,
     volume: &model::LogicalVolume,
@@ -227,7 +227,7 @@ pub(crate) fn shown_array(
     })
 }
 
-/// The disk that has the log of what lies in `space`, if its members do not.
+/// The disk that has the log of what is in `space`, if its members do not.
 fn shown_log(known: &KnownGroup, space: Space<'_>, status: Option<&ArrayStatus>) -> Option<ArrayLog> {
     let log = space.layout.log()?;
     let disk = known.group.pv(log.area.pv);

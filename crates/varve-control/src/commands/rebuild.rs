@@ -173,7 +173,7 @@ impl Control {
         Ok(None)
     }
 
-    /// A pool whose own metadata lies in regions of unknown content cannot be opened: their loss is accepted on activation.
+    /// A pool whose own metadata is in regions of unknown content cannot be opened: their loss is accepted on activation.
     async fn accept_and_activate(
         &self,
         text: &str,

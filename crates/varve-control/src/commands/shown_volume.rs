@@ -11,7 +11,7 @@ use varve_api::{Layout as ShownLayout, LogicalVolume as ShownVolume, Segment, Sn
 use varve_vg::model::{self, LogicalVolume, Store};
 use varve_volume::volume_stack::VolumeFacts;
 
-/// Where a volume or pool lies.
+/// Where a volume or pool is.
 pub(crate) fn shown_segments(known: &KnownGroup, volume: &LogicalVolume) -> Vec<Segment> {
     let mut offset = 0;
     let segments = volume.segments.iter().map(|segment| {

@@ -222,7 +222,7 @@ impl Control {
         self.with_group(group, |known| known.group.data_of(disk)).ok().flatten()
     }
 
-    /// Whether anything of a group but members of arrays lies on one of its disks.
+    /// Whether anything of a group but members of arrays is on one of its disks.
     fn holds_more_than_arrays(&self, group: Uuid, disk: Uuid) -> bool {
         let found = self.with_group(group, |known| {
             let Some(disk) = known.group.pv_by_id(disk) else { return false };

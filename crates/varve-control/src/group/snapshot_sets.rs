@@ -24,7 +24,7 @@ use varve_vg::Change;
 use varve_vg::model::{SetMember, SnapshotSet};
 use varve_volume::fault;
 
-/// The part of a set that lies in one group.
+/// The part of a set that is in one group.
 #[derive(Clone)]
 pub(crate) struct Part {
     group: Uuid,

@@ -1,9 +1,9 @@
 //! From a cold start to serving, and back: disks found, groups reconciled, volumes and exports there; then all released.
 //!
 //! Invariants:
-//! - START1. A disk that is there and does not take its group's description counts as missing, if the others can: what lies on arrays is
-//!   served, and what lies there alone could not be used before, either.
-//! - START2. A scan waits for no request to a disk that does not answer: what lies there and is out of use since is closed when these
+//! - START1. A disk that is there and does not take its group's description counts as missing, if the others can: what is on arrays is
+//!   served, and what is there alone could not be used before, either.
+//! - START2. A scan waits for no request to a disk that does not answer: what is there and is out of use since is closed when these
 //!   requests have ended, whenever that is, and the disks are looked at again then.
 
 use super::known_group::KnownGroup;

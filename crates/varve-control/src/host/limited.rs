@@ -62,7 +62,7 @@ impl Limits {
         known.iter().find(|(known, _)| known.ptr_eq(&file)).map(|(_, requests)| Rc::clone(requests))
     }
 
-    /// `device`, which lies on `file`, with the limit; `tell` hears when the first of its requests is overdue (`true`), and when all
+    /// `device`, which is on `file`, with the limit; `tell` hears when the first of its requests is overdue (`true`), and when all
     /// have ended.
     pub(crate) fn put_on(
         &self,

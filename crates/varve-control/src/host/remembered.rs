@@ -1,6 +1,6 @@
 //! What the daemon remembers between two lives: paths of disks, exports. No volume depends on it.
 //!
-//! It is plain data with a text form; where the text lies, and how it is replaced, is the host's affair.
+//! It is plain data with a text form; where the text is, and how it is replaced, is the host's affair.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Extents that a volume gains: what others wrote there is cleared before any client sees it.
 //!
 //! Where the disks clear extents at no cost that is done before the change counts. Elsewhere the group's text says from
-//! which extent on the volume is still to be cleared, and a job writes zeros; what lies before that extent is served
+//! which extent on the volume is still to be cleared, and a job writes zeros; what is before that extent is served
 //! meanwhile. The job is not remembered anywhere else: the control begins it again where it finds the mark, from that extent on.
 //!
 //! Invariants:
@@ -173,7 +173,7 @@ impl Control {
     }
 }
 
-/// Where `extent` of a volume lies, whether it is served or not, for this shard: of an array on each member, none of which may be
+/// Where `extent` of a volume is, whether it is served or not, for this shard: of an array on each member, none of which may be
 /// missing. Zeros on all members are zeros on the array.
 pub(crate) fn places_of(
     disks: &BTreeMap<PvName, Device>,

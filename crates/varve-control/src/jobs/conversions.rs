@@ -284,7 +284,7 @@ impl Control {
     }
 }
 
-/// The new layout that has failed lies on the disks at `paths`.
+/// The new layout that has failed is on the disks at `paths`.
 fn on_disks(stop: Stop, paths: &BTreeSet<String>) -> Stop {
     let Stop::End(failure) = stop else { return stop };
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

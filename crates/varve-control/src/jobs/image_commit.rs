@@ -1,7 +1,7 @@
-//! The job that puts what a volume's image holds into the image below it, in which the volume lies from then on.
+//! The job that puts what a volume's image holds into the image below it, in which the volume is from then on.
 //!
 //! Invariants:
-//! - COMMITIMAGE1. Until the group's text names the image below, the volume lies in its own image, over that one: it shows what it
+//! - COMMITIMAGE1. Until the group's text names the image below, the volume is in its own image, over that one: it shows what it
 //!   did, however little has been given away.
 //! - COMMITIMAGE2. The text names the image below after the volume's image holds nothing, and both were closed in order.
 

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - IMAGEJOB1. A job goes on after a restart, from the beginning of its image: what is done is passed over. It goes on only if the
-//!   volume still lies in the image for which it was begun.
+//!   volume still is in the image for which it was begun.
 //! - IMAGEJOB2. One that cannot go on because its volume is out of use ends for now, but stands in the text until its volume is gone, or
 //!   another one follows.
 //! - IMAGEJOB3. When the images below a volume's image change, the volume is opened anew. Requests wait meanwhile.
@@ -49,7 +49,7 @@ impl Work for WorkOnImage {
     }
 }
 
-/// What a job does, of which volume, and in which image that lies.
+/// What a job does, of which volume, and in which image that is.
 fn work_of(work: &JobWork) -> Option<(ImageWork, Uuid, &str)> {
     match work {
         JobWork::FlattenImage { volume, image } => Some((ImageWork::Flatten, *volume, image)),
@@ -83,7 +83,7 @@ impl Control {
         Ok(below)
     }
 
-    /// Bytes of a volume, if it lies in an image that has a backing image.
+    /// Bytes of a volume, if it is in an image that has a backing image.
     pub(crate) async fn image_to_flatten(
         &self,
         located: &LocatedVolume,

@@ -1,4 +1,4 @@
-//! The job that empties a disk: what lies there goes to other disks, a run of extents at a time, while all of it is served.
+//! The job that empties a disk: what is there goes to other disks, a run of extents at a time, while all of it is served.
 //!
 //! What is being moved stands in the group's text, so a move goes on wherever the group is used. A step of it:
 //!
@@ -102,7 +102,7 @@ struct Step {
 }
 
 impl Control {
-    /// Moves what lies on a disk to others; the answer is a job.
+    /// Moves what is on a disk to others; the answer is a job.
     pub async fn move_disk(&self, request: PhysicalVolumeMove) -> Result<Changed<Job>, Failure> {
         let from_path = self.known_path(&request.from).await;
         let group = self.group_of_member(&from_path)?;
@@ -380,7 +380,7 @@ fn owner_of(group: &Group, id: Uuid) -> Option<&LogicalVolume> {
     group.logical_volumes().iter().find(owns)
 }
 
-/// Whether anything of the volume, pool or store that is called `of`, and is or belongs to `owner`, lies on a disk.
+/// Whether anything of the volume, pool or store that is called `of`, and is or belongs to `owner`, is on a disk.
 fn lies_on(owner: &LogicalVolume, of: Uuid, pv: PvName) -> bool {
     let store = owner.stores().find(|store| store.id == of);
     let mut areas = store.map_or(owner.space(), Store::space).areas();

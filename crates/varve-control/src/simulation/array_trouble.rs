@@ -24,7 +24,7 @@ const PROMPT_MS: u64 = 3000;
 const LOOK: Duration = Duration::from_millis(100);
 
 impl History<'_> {
-    /// Something goes wrong with a disk that all arrays can do without now; what lies on them goes on (HISTORY9).
+    /// Something goes wrong with a disk that all arrays can do without now; what is on them goes on (HISTORY9).
     pub(super) async fn begin_array_trouble(&self, daemon: &Daemon) {
         let used = daemon.disks_of_arrays().await;
         let (group, path, fault, is_patient) = {
@@ -77,7 +77,7 @@ impl History<'_> {
         }
     }
 
-    /// A cut within what lies on a disk, if only members of arrays do.
+    /// A cut within what is on a disk, if only members of arrays are.
     async fn cut_within_members(&self, daemon: &Daemon, path: &str) -> Fault {
         let extents = daemon.members_alone_on(path).await;
         if extents.is_empty() {
@@ -140,7 +140,7 @@ impl History<'_> {
 }
 
 impl Daemon {
-    /// Whether all arrays have what lies on a disk elsewhere, too, so that it may fail now. A run that moves lies in both places.
+    /// Whether all arrays have what is on a disk elsewhere, too, so that it may fail now. A run that moves is in both places.
     async fn can_do_without(&self, path: &str) -> bool {
         let path = path.to_owned();
         let looked = self.handle.call(async move |control| {
@@ -160,7 +160,7 @@ impl Daemon {
         looked.await.expect("it is a disk of a group")
     }
 
-    /// Where members of arrays lie on a disk; nothing if anything else lies there, too.
+    /// Where members of arrays lie on a disk; nothing if anything else is there, too.
     async fn members_alone_on(&self, path: &str) -> Vec<Extent> {
         let path = path.to_owned();
         let looked = self.handle.call(async move |control| {

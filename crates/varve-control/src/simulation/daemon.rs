@@ -235,7 +235,7 @@ impl Daemon {
         Ok(Device::new(Imported { portal: portal.await? }))
     }
 
-    /// The image in which a volume lies, if it lies in one.
+    /// The image in which a volume is, if it is in one.
     pub(super) async fn image_of(&self, name: &str) -> Option<String> {
         let name: VolumeName = name.parse().expect("a name");
         let found = self.handle.call(async move |control| control.find_volume(&name)).await.ok()?;
@@ -285,7 +285,7 @@ impl Daemon {
             let (areas, extent_size) = &owned[&group.name];
             let taken: u64 = areas.iter().map(|area| area.count * extent_size).sum();
             let spares = group.physical_volumes.iter().filter(|disk| disk.spare);
-            let kept: u64 = spares.map(|disk| disk.size).sum(); // Nothing is free there, and nothing lies there.
+            let kept: u64 = spares.map(|disk| disk.size).sum(); // Nothing is free there, and nothing is there.
             assert_eq!(
                 group.free + taken + kept,
                 group.size,
@@ -306,7 +306,7 @@ impl Daemon {
         }
     }
 
-    /// Whether something of a group lies on a disk behind `size` bytes, or goes to it or away from it.
+    /// Whether something of a group is on a disk behind `size` bytes, or goes to it or away from it.
     pub(super) async fn is_used_beyond(&self, disk: &str, size: u64) -> bool {
         let disk = disk.to_owned();
         let looked = self.handle.call(async move |control| {

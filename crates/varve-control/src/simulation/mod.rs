@@ -12,7 +12,7 @@
 //!   lost.
 //! - HISTORY7. Every extent of a group is owned once, and what is owned and what is free add up to its size.
 //! - HISTORY8. Whatever two states of a volume differ in is named by `snap diff`.
-//! - HISTORY9. While a disk is in trouble that arrays can do without, all that lies on them alone is served: no request fails, and none
+//! - HISTORY9. While a disk is in trouble that arrays can do without, all that is on them alone is served: no request fails, and none
 //!   waits for one that stalls.
 //! - HISTORY10. Once disks are sound again, arrays become whole.
 //! - HISTORY12. Where nothing went wrong the daemon says at every look that all is well, but for what is full, catches up, or waits
@@ -21,9 +21,9 @@
 //!   once the disk is sound again it has done all or nothing.
 //! - HISTORY13. Commands that are given together do what they do in some order of them: what each was answered, and what is found
 //!   afterwards, has one.
-//! - HISTORY15. What lies on a file that was deleted or renamed while it is open is served, the status names the file, and says ok once the
+//! - HISTORY15. What is on a file that was deleted or renamed while it is open is served, the status names the file, and says ok once the
 //!   file has its name again, or was scanned where it is.
-//! - HISTORY14. What lies on a disk whose file was cut short is answered by errors alone until the file is whole and was opened anew, and
+//! - HISTORY14. What is on a disk whose file was cut short is answered by errors alone until the file is whole and was opened anew, and
 //!   the status says so.
 
 mod array_trouble;

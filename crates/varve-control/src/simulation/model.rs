@@ -32,7 +32,7 @@ pub(super) struct Volume {
     pub(super) snapshots: BTreeMap<String, Snapshot>,
     /// Whether it may still need a snapshot or image that it is backed by.
     pub(super) has_origin: bool,
-    /// The image in which it lies, if it lies in one.
+    /// The image in which it is, if it is in one.
     pub(super) image: Option<String>,
     /// Where its mapper listens, if it has one.
     pub(super) mapper: Option<String>,
@@ -69,7 +69,7 @@ impl Volume {
         self.pool.is_some() || self.snapshots.is_empty()
     }
 
-    /// It lies in what was the backing image of its image.
+    /// It is in what was the backing image of its image.
     pub(super) fn lie_below(&mut self) {
         (self.image, self.has_origin) = (self.image.as_deref().map(base_of), false);
     }

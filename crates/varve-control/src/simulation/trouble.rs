@@ -94,7 +94,7 @@ impl Trouble {
                 FaultPlan::default()
             }
             Fault::Fails => {
-                // What lies on arrays is read from others, and written again.
+                // What is on arrays is read from others, and written again.
                 let latent = if self.survivors.is_empty() { 0 } else { 20_000 };
                 FaultPlan { latent, write_error: 100_000, flush_error: 100_000, ..FaultPlan::default() }
             }
@@ -260,7 +260,7 @@ impl History<'_> {
         }
     }
 
-    /// A disk that is gone is removed from its group, if nothing lies on it; when it comes back it is no disk of it any more.
+    /// A disk that is gone is removed from its group, if nothing is on it; when it comes back it is no disk of it any more.
     pub(super) async fn give_up(&self, daemon: &Daemon, trouble: &Trouble) {
         let models = self.models.borrow().clone();
         let [before] = models.as_slice() else { return };
@@ -433,7 +433,7 @@ impl History<'_> {
         let is_known = |path: &String| remembered.iter().any(|disk| disk.path == Path::new(path));
         let mut paths = self.host.files.disks();
         if !paths.iter().all(is_known) || self.is_new_host.get() {
-            // A file that was to become a disk when the crash came has no label, but may have what lies behind one.
+            // A file that was to become a disk when the crash came has no label, but may have what is behind one.
             while let Err(failure) = daemon.scan_and_trust(paths.clone()).await {
                 let is_known = matches!(failure.code, Code::NotPhysicalVolume | Code::DisksRefused);
                 assert!(is_known, "{failure:?}");

@@ -39,7 +39,7 @@ pub(super) enum Verb {
         name: String,
         disk: String,
     },
-    /// Is refused unless nothing lies on the disk.
+    /// Is refused unless nothing is on the disk.
     ReduceGroup {
         name: String,
         disk: String,

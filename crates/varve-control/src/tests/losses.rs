@@ -341,7 +341,7 @@ pub(super) async fn ejected(control: &Control, disks: &[String]) {
     assert_eq!(state, DiskState::InUse, "no durable write of it has failed");
 }
 
-/// The first disk fails no more, and what lies there has caught up.
+/// The first disk fails no more, and what is there has caught up.
 pub(super) async fn scan_first(control: &Control, disks: &[String]) {
     set_refusing(&disks[0], false);
     let request = PhysicalVolumeScan { paths: disks[..1].to_vec(), ..Default::default() };
@@ -350,7 +350,7 @@ pub(super) async fn scan_first(control: &Control, disks: &[String]) {
     assert_eq!(state_of(control, "data/v").await, VolumeState::Active);
 }
 
-/// Puts what lies on the first disk on another one; the state of the group then.
+/// Puts what is on the first disk on another one; the state of the group then.
 async fn replaced(control: &Control, disks: &[String]) -> GroupState {
     let request = PhysicalVolumeReplace { from: disks[0].clone(), ..Default::default() };
     let replaced = control.replace_disk(request).await;

@@ -45,7 +45,7 @@ fn a_mirrored_store_needs_no_disk_to_which_only_its_volume_was_moved() {
     });
 }
 
-/// The pool of a thin volume lies on the first disk and goes to the second one by `begin`. The third disk refuses writes from when that
+/// The pool of a thin volume is on the first disk and goes to the second one by `begin`. The third disk refuses writes from when that
 /// `is_begun`, so that the change by which the new place counts reaches some disks only. The pool is closed before a scan finds that
 /// it does count.
 fn close_while_undecided<B>(begin: B, is_begun: fn(&KnownGroup) -> bool)

@@ -64,7 +64,7 @@ pub async fn held_beyond(
     Ok(None)
 }
 
-/// Where what lies at `table` can be read.
+/// Where what is at `table` can be read.
 fn devices(table: &Table, disks: &BTreeMap<PvName, Device>, arena: &Arena) -> Result<Vec<Device>, IoError> {
     match table.array() {
         Some(target) => {
@@ -80,7 +80,7 @@ fn beyond(is_pool: bool, held: Option<u64>, given: u64) -> Option<Beyond> {
     Some(Beyond { is_pool, held, given })
 }
 
-/// Bytes of the pool `id` by its superblocks, if one of them lies on `device` and can be read.
+/// Bytes of the pool `id` by its superblocks, if one of them is on `device` and can be read.
 async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
     let mut newest: Option<thin::Superblock> = None;
     let first = Block::new(0);
@@ -89,7 +89,7 @@ async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
         let block = read(device, address.offset(), thin::PART_SIZE, arena).await;
         let length = block.and_then(|block| thin::Superblock::slot_length(&block, address));
         let Some(length) = length else {
-            // The first slot is damaged: the second lies behind it, wherever that is.
+            // The first slot is damaged: the second is behind it, wherever that is.
             if address == first {
                 let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
                 addresses =
@@ -111,7 +111,7 @@ async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
     newest.map(|superblock| superblock.end_block.offset())
 }
 
-/// Bytes of the store `id` by its superblocks, if one of them lies on `device` and can be read.
+/// Bytes of the store `id` by its superblocks, if one of them is on `device` and can be read.
 async fn store_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
     let mut newest: Option<store::Superblock> = None;
     for address in store::SLOT_ADDRESSES {
@@ -145,7 +145,7 @@ mod tests {
     use varve_sim::{SimDisk, World};
 
     const BLOCK: u64 = thin::PART_SIZE;
-    /// Where the pool lies on its disk.
+    /// Where the pool is on its disk.
     const POOL_OFFSET: u64 = 1 << 20;
     /// Blocks that the group gives the pool.
     const GIVEN: u64 = 256;

@@ -28,7 +28,7 @@ pub async fn mark(device: &Device, nonce: Uuid, arena: &Arena) -> Result<(), Rea
 pub struct Holdings {
     /// The group's name.
     pub group: String,
-    /// `VG/LV` of all that lies there, in whole or in part.
+    /// `VG/LV` of all that is there, in whole or in part.
     pub volumes: Vec<String>,
 }
 

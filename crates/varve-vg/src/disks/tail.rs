@@ -3,11 +3,11 @@
 //! While the disk is in use it is only written. What it says is believed when the first copy is lost, and a person has the disk repaired.
 //!
 //! Invariants:
-//! - TAIL1. It lies behind the last extent that the group has on the disk. Where these reach further, the disk has no tail.
+//! - TAIL1. It is behind the last extent that the group has on the disk. Where these reach further, the disk has no tail.
 //! - TAIL2. A version that was acknowledged stands in the tail of each disk that it counts on, unless the tail cannot be written: it is
 //!   written beside the newest one there, and durable with the one in the ring.
-//! - TAIL3. A tail is believed only if its label lies in the last block of what is managed by its own account, that is inside of the
-//!   device, and TAIL1 holds by the description that lies there: a partition may end with its disk.
+//! - TAIL3. A tail is believed only if its label is in the last block of what is managed by its own account, that is inside of the
+//!   device, and TAIL1 holds by the description that is there: a partition may end with its disk.
 
 use crate::disks::disk::{index, put_slot, read_ring};
 use crate::injected_bug::{InjectedBug, has};
@@ -43,7 +43,7 @@ impl Newest {
 /// Zeros that take no place away.
 const KEPT: ZeroOptions = ZeroOptions { durability: Durability::Volatile, unmap: false, fast: false };
 
-/// Where the versions lie in the tail of a disk of which `size` bytes are managed; its label lies behind them.
+/// Where the versions lie in the tail of a disk of which `size` bytes are managed; its label is behind them.
 fn ring_of(size: u64) -> Option<Extent> {
     let end = align_down(size, BLOCK_SIZE);
     let start = end.checked_sub(TAIL_SIZE)?;

@@ -43,11 +43,11 @@ pub enum Change {
         size: SizeArgument,
         /// What it is for.
         role: Role,
-        /// How it lies on its disks.
+        /// How it is on its disks.
         layout: Layout,
         /// What is done about its exception stores when they fill.
         policy: StorePolicy,
-        /// On which disks it lies.
+        /// On which disks it is.
         disks: DiskChoice,
     },
     /// Make a volume larger: by a relative size, or to an absolute one.
@@ -56,7 +56,7 @@ pub enum Change {
         name: String,
         /// How large.
         size: SizeArgument,
-        /// On which disks lies what it gains.
+        /// On which disks is what it gains.
         disks: DiskChoice,
     },
     /// Make a volume smaller; its end is lost.
@@ -95,7 +95,7 @@ pub enum Change {
         /// Which.
         disks: Vec<NewDisk>,
     },
-    /// Remove a disk on which nothing lies from the group.
+    /// Remove a disk on which nothing is from the group.
     RemoveDisk {
         /// What its label says.
         id: Uuid,
@@ -234,7 +234,7 @@ pub enum Change {
         /// Which.
         id: Uuid,
     },
-    /// Switch a volume that lies in an image to another image, which holds the same content.
+    /// Switch a volume that is in an image to another image, which holds the same content.
     SetImage {
         /// Which volume.
         volume: String,
@@ -247,7 +247,7 @@ pub enum Change {
     BeginMove {
         /// Which.
         from: PvName,
-        /// Where what lies on it goes; to any other disk if none is named.
+        /// Where what is on it goes; to any other disk if none is named.
         disks: DiskChoice,
         /// Bytes that are copied in a second at most.
         rate: Option<u64>,

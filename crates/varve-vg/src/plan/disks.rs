@@ -200,7 +200,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Spares on which something lies are spares no more (TEXT18).
+    /// Spares on which something is are spares no more (TEXT18).
     pub(super) fn release_spares(&mut self) -> Result<(), PlanError> {
         let owned: Vec<PvName> =
             self.description.logical_volumes.iter().flat_map(areas).map(|area| area.pv).collect();
@@ -209,7 +209,7 @@ impl Draft<'_> {
         used.into_iter().try_for_each(|id| self.set_spare(id, false))
     }
 
-    /// Gives back the last extents of older disks that have none to spare for a tail (TAIL1 of `tail.rs`), if nothing lies there.
+    /// Gives back the last extents of older disks that have none to spare for a tail (TAIL1 of `tail.rs`), if nothing is there.
     pub(super) fn make_room_for_tails(&mut self) {
         let extent_size = self.extent_size();
         let mut used: BTreeMap<PvName, u64> = BTreeMap::new();

@@ -172,7 +172,7 @@ pub enum PlanError {
         /// A block that would fit, if one may be so large.
         fits: Option<u64>,
     },
-    /// There is room on a disk whose sectors are larger than what lies there may have.
+    /// There is room on a disk whose sectors are larger than what is there may have.
     #[error(
         "{volume} takes disks with sectors of at most {sector_max} bytes, and {disk} is written in sectors of {sector} bytes"
     )]
@@ -282,7 +282,7 @@ pub enum PlanError {
         volume: String,
         /// Whether it is a pool.
         is_pool: bool,
-        /// What of it lies there: `members`, or `its log`.
+        /// What of it is there: `members`, or `its log`.
         what: &'static str,
         /// The missing disks.
         disks: Vec<String>,
@@ -316,7 +316,7 @@ pub enum PlanError {
         /// Where it was last seen.
         path: String,
     },
-    /// No member of an array lies on the disk.
+    /// No member of an array is on the disk.
     #[error("no array{} has a member on {path}", volume.as_ref().map(|name| format!(" of {name}")).unwrap_or_default())]
     NoMember {
         /// The group.
@@ -326,7 +326,7 @@ pub enum PlanError {
         /// The volume that was named.
         volume: Option<String>,
     },
-    /// What lies on a disk has no copy elsewhere.
+    /// What is on a disk has no copy elsewhere.
     #[error("{} on {path}, and nothing can make up for it: {}", if volumes.len() == 1 { "a volume lies" } else { "volumes lie" }, volumes.join(", "))]
     NotArray {
         /// The group.
@@ -383,7 +383,7 @@ pub enum PlanError {
         /// The disk.
         from: PvName,
     },
-    /// Nothing lies on a disk that is to be emptied.
+    /// Nothing is on a disk that is to be emptied.
     #[error("nothing lies on {path}")]
     NothingToMove {
         /// The group.
@@ -391,7 +391,7 @@ pub enum PlanError {
         /// The disk.
         path: String,
     },
-    /// What lies on a disk has no place elsewhere.
+    /// What is on a disk has no place elsewhere.
     #[error("{group} has no place for {} of {volume} ({old}) on another disk{}", format_size(*needed), on_text(on))]
     NoPlace {
         /// The group.
@@ -400,7 +400,7 @@ pub enum PlanError {
         on: Vec<PvName>,
         /// The volume, or the volume of the store.
         volume: String,
-        /// Where it lies.
+        /// Where it is.
         old: Area,
         /// Bytes.
         needed: u64,

@@ -1,9 +1,9 @@
-//! Plans that empty a disk: what lies on it goes to other disks, one run of extents after the other.
+//! Plans that empty a disk: what is on it goes to other disks, one run of extents after the other.
 //!
 //! Invariants:
 //! - PLANMOVE1. Before a disk is begun to be emptied there is a place for everything on it, without what is free on the disk.
 //! - PLANMOVE2. A step frees nothing that may still be read, and reserves its new place before anything is written there.
-//! - PLANMOVE3. What an array's member has on the disk goes to one disk if there is one with room for all of it: a member that lies on
+//! - PLANMOVE3. What an array's member has on the disk goes to one disk if there is one with room for all of it: a member that is on
 //!   two disks is lost with either.
 
 use super::sectors::{larger_sectors, owner_of};
@@ -20,7 +20,7 @@ struct Movable {
     /// The volume, or that of the store.
     volume: String,
     area: Area,
-    /// What lies before it in the same volume and member.
+    /// What is before it in the same volume and member.
     before: Option<Area>,
     /// Disks on which it must not lie: TEXT6 and TEXT16.
     apart: Vec<PvName>,
@@ -223,7 +223,7 @@ impl Draft<'_> {
     }
 
     /// PLANMOVE3: those of `disks` on one of which all is to be put that the member of `next` has on disk `from`, the best first: where the
-    /// member lies already, and where there is room for it beside what follows other members there.
+    /// member is already, and where there is room for it beside what follows other members there.
     fn one_disk_for(
         &self,
         next: &Movable,

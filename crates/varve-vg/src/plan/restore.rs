@@ -31,7 +31,7 @@ pub struct Loss {
 pub enum LossKind {
     /// All of it, which is so many bytes.
     All(u64),
-    /// What lies outside the places that it is to have, or would be read in another order: it has so many bytes now, and
+    /// What is outside the places that it is to have, or would be read in another order: it has so many bytes now, and
     /// then so many.
     Places {
         /// Bytes now.
@@ -81,7 +81,7 @@ fn is_same_layout(then: &Layout, now: &Layout) -> bool {
     }
 }
 
-/// `layout`, with its log on its members: no byte of a volume lies on a log disk.
+/// `layout`, with its log on its members: no byte of a volume is on a log disk.
 fn without_log(layout: &Layout) -> Layout {
     let mut layout = layout.clone();
     if let Some(log) = layout.log_mut() {
@@ -90,7 +90,7 @@ fn without_log(layout: &Layout) -> Layout {
     layout
 }
 
-/// Whether what lies in `before` lies there in `segments`, too: both are the same, or more was added to the end.
+/// Whether what is in `before` is there in `segments`, too: both are the same, or more was added to the end.
 fn begins_with(segments: &[Segment], before: &[Segment]) -> bool {
     let last = before.len().saturating_sub(1);
     let begins = |(index, (now, before)): (usize, (&Segment, &Segment))| {

@@ -22,7 +22,7 @@ pub(super) struct Growth {
     pub(super) layout: model::Layout,
     /// Areas of a segment.
     pub(super) width: usize,
-    /// Where it lies so far.
+    /// Where it is so far.
     pub(super) segments: Vec<Segment>,
     /// From what the ids of new members, and of the log disk, follow.
     pub(super) id: Uuid,
@@ -32,7 +32,7 @@ pub(super) struct Growth {
 const LOG_NUMBER: u8 = 255;
 
 impl Growth {
-    /// More of what lies in `space`.
+    /// More of what is in `space`.
     pub(super) fn of(space: Space<'_>) -> Self {
         let width = space.segments.last().map_or(1, |segment| segment.areas.len());
         let (layout, segments) = (space.layout.clone(), space.segments.to_vec());
@@ -374,7 +374,7 @@ fn no_space(
     }
 }
 
-/// Where something lies, as shown to users: its data, and the metadata of its members.
+/// Where something is, as shown to users: its data, and the metadata of its members.
 pub(super) fn place_text(space: Space<'_>) -> String {
     let data = places(space.segments.iter().flat_map(|segment| segment.areas.iter().copied()));
     match space.layout.members() {

@@ -395,7 +395,7 @@ fn store_id(volume: &str, number: u128) -> Uuid {
     Uuid::from_u128(0x5000 + u128::from(volume.as_bytes()[0]) * 2 + number % 2)
 }
 
-/// A change of the disks of a group, or of what lies on one of them.
+/// A change of the disks of a group, or of what is on one of them.
 fn change_of_disks(kind: i32, name: String, number: u128, bytes: u64) -> Change {
     let (id, small) = (Uuid::from_u128(number | 1), number % 6);
     match kind {

@@ -293,7 +293,7 @@ fn kind_text(growth: &Growth, role: Role) -> String {
     }
 }
 
-/// Where a volume lies, as shown to users.
+/// Where a volume is, as shown to users.
 fn extents_text(lv: &LogicalVolume) -> String {
     match &lv.layout {
         model::Layout::Image { path, .. } => return path.clone(),

@@ -20,7 +20,7 @@ impl Lab {
     /// Overwrites the first or the last MiB of a disk.
     fn overwrite(&self, number: usize, is_last: bool) {
         let size = self.disks[number].device(&self.world).shape().size;
-        // The ring and label of these small disks; what lies behind them belongs to extents.
+        // The ring and label of these small disks; what is behind them belongs to extents.
         let head = super::RING.end();
         let extent = if is_last { Extent::new(size - TAIL_SIZE, TAIL_SIZE) } else { Extent::new(0, head) };
         let length = usize::try_from(extent.length).expect("small");

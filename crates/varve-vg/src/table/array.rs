@@ -36,7 +36,7 @@ pub struct ArrayTarget {
 pub struct ArrayMember {
     /// What it is.
     pub id: Uuid,
-    /// Where it lies (TABLEARRAY1).
+    /// Where it is (TABLEARRAY1).
     pub runs: Vec<Run>,
     /// Whether a disk of it is missing.
     pub is_missing: bool,
@@ -54,7 +54,7 @@ pub struct Run {
 }
 
 impl ArrayTarget {
-    /// The array `id` that lies in `space`, and what its superblocks call it.
+    /// The array `id` that is in `space`, and what its superblocks call it.
     pub(super) fn of(
         group: &Group,
         (id, superblock_id): (Uuid, Uuid),
@@ -101,7 +101,7 @@ impl ArrayTarget {
         self.members.iter().chain(&self.log).flat_map(|member| &member.runs).map(|run| run.pv)
     }
 
-    /// Whether every byte of `other`, metadata and log included, lies where it lies here, but for the members in the places of `away`, which
+    /// Whether every byte of `other`, metadata and log included, is where it is here, but for the members in the places of `away`, which
     /// hold nothing that counts; behind the last of them is the place of the log disk. Which members are missing does not matter.
     pub(super) fn begins_with(&self, other: &Self, away: &[usize]) -> bool {
         let begins = |own: &ArrayMember, old: &ArrayMember| {
@@ -129,7 +129,7 @@ impl ArrayTarget {
                 .all(|(place, (own, old))| away.contains(&place) || begins(own, old))
     }
 
-    /// Cuts off what lies beyond its first `size` bytes, whole rows of extents.
+    /// Cuts off what is beyond its first `size` bytes, whole rows of extents.
     pub(super) fn truncate(&mut self, size: u64) {
         assert!(size.is_multiple_of(self.layout.data_members()), "TEXT16: whole rows, not {size}");
         let length = self.metadata_size + size / self.layout.data_members();

@@ -60,7 +60,7 @@ impl VolumeCalls<'_> {
         self.work(async move |stack: Rc<VolumeStack>| stack.diff(&from, to.as_deref()).await)
     }
 
-    /// Where the beginning of `wanted` of the volume, or of a snapshot, lies.
+    /// Where the beginning of `wanted` of the volume, or of a snapshot, is.
     pub fn extents(
         &self,
         snapshot: Option<String>,

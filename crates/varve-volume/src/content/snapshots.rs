@@ -267,7 +267,7 @@ impl VolumeStack {
         }
     }
 
-    /// Begins a rollback while no write smaller than a block lies between its read and its write (STACK4). `NoSpace` if one
+    /// Begins a rollback while no write smaller than a block is between its read and its write (STACK4). `NoSpace` if one
     /// that does waits for space in a store.
     async fn begin_rollback_between_merges(&self, open: &OpenStore, number: u64) -> Result<(), StoreError> {
         let (mut exchange, clock) = (self.shown.exchange(), self.host.clock());

@@ -16,7 +16,7 @@ use varve_target::array::MemberState;
 use varve_target::moving::{Move, MoveError};
 use varve_vg::table::Table;
 
-/// A volume, pool or store that is to be converted, under what its array is in use meanwhile, and where the new layout lies.
+/// A volume, pool or store that is to be converted, under what its array is in use meanwhile, and where the new layout is.
 pub type Part = (Uuid, Uuid, Table);
 
 /// Begins to convert `parts` of a volume or pool. Afterwards changes of what was copied reach both layouts. If that fails it is to

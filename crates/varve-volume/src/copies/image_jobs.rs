@@ -1,4 +1,4 @@
-//! The work on an image in which a volume lies, and on what lies below it, while the volume is used: step by step from the beginning of
+//! The work on an image in which a volume is, and on what is below it, while the volume is used: step by step from the beginning of
 //! the image to its end.
 
 use crate::ShardContext;
@@ -32,7 +32,7 @@ pub struct Below {
 /// Which work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageWork {
-    /// The image takes in what it shows of what lies below it, then forgets that. It is to be opened anew afterwards.
+    /// The image takes in what it shows of what is below it, then forgets that. It is to be opened anew afterwards.
     Flatten,
     /// The image gives what it holds to the image below it. It was opened so that it can.
     Commit,
@@ -68,7 +68,7 @@ impl ImageWork {
     }
 }
 
-/// What lies below the image of a volume; none of a volume that lies in no qcow2 image, or is not in use.
+/// What is below the image of a volume; none of a volume that is in no qcow2 image, or is not in use.
 pub fn below(context: &ShardContext, volume: Uuid) -> Option<Below> {
     let (image, _guard) = context.images.enter(volume)?;
     let (size, snapshots) = (image.size(), image.snapshots().len());

@@ -8,7 +8,7 @@
 //! - SHARDMOVE2. Where a run has moved, a tree reaches it through the new disk as the tree sees it, so that it can move on.
 //! - SHARDMOVE3. A volume that is out of use has no moves: where its bytes lie its group's text says. While it is taken out of use, both
 //!   places of a run that is prepared receive what it still writes: either may be the one of which the text says so.
-//! - SHARDMOVE4. A tree flushes no disk but those on which its space lies: one that fails may hold another space of the volume.
+//! - SHARDMOVE4. A tree flushes no disk but those on which its space is: one that fails may hold another space of the volume.
 
 use crate::spec::Disks;
 use crate::trees::Trees;
@@ -28,7 +28,7 @@ pub struct MovingRun {
     pub volume: Uuid,
     /// The volume, pool or store whose bytes they are.
     pub of: Uuid,
-    /// Where it lies.
+    /// Where it is.
     pub old: (PvName, DiskRef, Extent),
     /// Where it goes, and the first byte there.
     pub new: (PvName, DiskRef, u64),

@@ -1,4 +1,4 @@
-//! Where something that is served lies, compared with where its group says that it does.
+//! Where something that is served is, compared with where its group says that it is.
 
 use crate::opened::arrays::Arrays;
 use crate::spec::Disks;
@@ -6,13 +6,13 @@ use crate::world::{DiskRef, is_same_disk};
 use std::sync::Arc;
 use varve_vg::table::{ArrayTarget, Table};
 
-/// Where something that is served lies.
+/// Where something that is served is.
 #[derive(Clone)]
 pub(crate) struct Placement {
     table: Table,
     /// The disks of the table.
     disks: Disks,
-    /// Where it lies as well, while a run of it moves and either place may count.
+    /// Where it is as well, while a run of it moves and either place may count.
     moved: Option<Box<Placement>>,
 }
 
@@ -38,7 +38,7 @@ impl Placement {
         }
     }
 
-    /// Its array, if it lies on one.
+    /// Its array, if it is on one.
     pub(crate) fn array(&self) -> Option<&ArrayTarget> {
         self.table.array()
     }

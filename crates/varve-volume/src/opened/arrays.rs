@@ -1,4 +1,4 @@
-//! The arrays in use on a shard, each with what lies on it.
+//! The arrays in use on a shard, each with what is on it.
 //!
 //! Invariants:
 //! - ARRAYS1. An array is open once.
@@ -16,7 +16,7 @@ use varve_target::array::{Array, ArrayStatus, MemberState};
 use varve_vg::model::PvName;
 use varve_vg::table::Table;
 
-/// On which disks each member of an array lies.
+/// On which disks each member of an array is.
 pub(crate) type MemberDisks = Rc<RefCell<Vec<Vec<PvName>>>>;
 
 /// The arrays of one shard, by their ids.

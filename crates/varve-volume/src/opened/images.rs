@@ -178,7 +178,7 @@ async fn flush(host: &Host, file: &DiskRef) -> Result<(), Failure> {
     flushed.map(drop).map_err(|error| failures::io("the first flush of the image", error))
 }
 
-/// Closes the image in which the volume `id` lies, if it is open (IMAGE2). Nothing uses it any more.
+/// Closes the image in which the volume `id` is, if it is open (IMAGE2). Nothing uses it any more.
 pub(crate) async fn close(host: &Host, id: Uuid) -> Result<(), Failure> {
     let Some(mut open) = host.images.take(id) else { return Ok(()) };
     open.work.empty().await; // IMAGE4

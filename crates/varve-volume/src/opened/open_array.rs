@@ -1,9 +1,9 @@
-//! Takes arrays into use with what lies on them, and makes new ones.
+//! Takes arrays into use with what is on them, and makes new ones.
 //!
 //! Invariants:
-//! - OPENARRAY1. The gate of what lies on an array stands below it, too: behind a closed gate nothing of the array, its metadata included,
+//! - OPENARRAY1. The gate of what is on an array stands below it, too: behind a closed gate nothing of the array, its metadata included,
 //!   reaches a disk.
-//! - OPENARRAY2. What lies on an array is opened when regions can be read that come back by themselves: a pool whose own are among them
+//! - OPENARRAY2. What is on an array is opened when regions can be read that come back by themselves: a pool whose own are among them
 //!   could not be opened, and its array would be closed before the member that has them is caught up.
 //! - OPENARRAY3. What an array gains reads the same on all its members where their disks can be cleared at once: what others wrote there
 //!   before would be reported by a scrub as members that do not match.
@@ -35,7 +35,7 @@ use varve_vg::activate::{array_members, array_spec, build, log_disk, members};
 use varve_vg::model::PvName;
 use varve_vg::table::{ArrayMember, ArrayTarget, ImageTarget, Table};
 
-/// How long what lies on an array waits to be opened for regions that come back. Then it is tried, and the next attempt goes on from there.
+/// How long what is on an array waits to be opened for regions that come back. Then it is tried, and the next attempt goes on from there.
 const RETURNING_MAX: Duration = Duration::from_secs(30);
 
 /// Whose array it is, or whose mapper.
@@ -146,7 +146,7 @@ async fn clear_members(devices: &[Option<Device>], target: &ArrayTarget, from: u
     }
 }
 
-/// Where `extent` of what lies at `table` lies: of an array on each of its members.
+/// Where `extent` of what is at `table` is: of an array on each of its members.
 pub fn places(
     table: &Table,
     disks: &BTreeMap<PvName, Device>,
@@ -268,7 +268,7 @@ pub(crate) async fn take_back_from(
     take_back(&array, members).await;
 }
 
-/// The log of an array in use lies on `log` from now on, if that is here, or with its members.
+/// The log of an array in use is on `log` from now on, if that is here, or with its members.
 async fn follow_log(array: &Array, log: Option<Member>) {
     let status = array.status().log_disk;
     let followed = match (status, log) {
@@ -336,7 +336,7 @@ fn options(host: &Host, target: &ArrayTarget) -> ArrayOptions {
     ArrayOptions { read_policy, slow_after, rates, release_delay, injected_bug, ..usual }
 }
 
-/// On which disks each member lies, and behind them the log.
+/// On which disks each member is, and behind them the log.
 pub(crate) fn disks_of(target: &ArrayTarget) -> Vec<Vec<PvName>> {
     let disks = |member: &ArrayMember| {
         let mut disks: Vec<PvName> = member.runs.iter().map(|run| run.pv).collect();

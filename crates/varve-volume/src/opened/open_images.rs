@@ -1,6 +1,6 @@
 //! The images of a shard in which volumes lie, while they are open.
 //!
-//! Invariant IMAGE1: an image in which a volume lies is open once, for writing; meanwhile no other program that asks for locks
+//! Invariant IMAGE1: the image of a volume is open once, for writing; meanwhile no other program that asks for locks
 //! has it open.
 
 use crate::lifecycle::health::drop_quietly;
@@ -19,7 +19,7 @@ pub(crate) struct Images {
     open: RefCell<BTreeMap<Uuid, OpenImage>>,
 }
 
-/// An image in which a volume lies, or one directly below it that is written.
+/// An image in which a volume is, or one directly below it that is written.
 pub(crate) struct OpenImage {
     pub(crate) file: DiskRef,
     /// None of a raw image.
@@ -59,7 +59,7 @@ impl Images {
         self.open.borrow_mut().remove(&id)
     }
 
-    /// The device of the image in which the volume `id` lies, if it is open.
+    /// The device of the image in which the volume `id` is, if it is open.
     pub(crate) fn device(&self, id: Uuid) -> Option<Device> {
         self.open.borrow().get(&id).map(|open| open.device.clone())
     }

@@ -46,7 +46,7 @@ pub struct OpenPool {
     pub pool: Rc<Pool>,
     /// Below it.
     pub(crate) gate: Gate,
-    /// Where it lies.
+    /// Where it is.
     pub(crate) placement: RefCell<Placement>,
     /// Whether something in it has panicked.
     pub(crate) health: Health,
@@ -226,7 +226,7 @@ impl OpenPool {
         self.growth.group_has_space();
     }
 
-    /// It lies where `table` says now, which is more than before.
+    /// It is where `table` says now, which is more than before.
     pub async fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let (gate, health) = (&self.gate, &self.health);
         let owner = Owner { subject: self.id, gate, health, accepts: Accepts::default() };

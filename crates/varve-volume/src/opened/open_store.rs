@@ -33,7 +33,7 @@ pub struct OpenStore {
     pub kind: StoreKind,
     /// The store itself.
     pub store: Rc<SnapshotStore>,
-    /// Where it lies.
+    /// Where it is.
     pub(crate) placement: RefCell<Placement>,
     volume: Uuid,
     host: Host,
@@ -59,7 +59,7 @@ pub struct StoreFacts {
     pub is_paused: bool,
     /// Whether changes failed for want of space, and none has come since.
     pub is_refusing: bool,
-    /// How its array does, if it lies on one.
+    /// How its array does, if it is on one.
     pub array: Option<ArrayStatus>,
     /// Whether it grows when it is nearly full.
     pub can_grow: bool,

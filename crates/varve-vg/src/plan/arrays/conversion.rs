@@ -12,7 +12,7 @@ pub enum ConversionStep {
         id: Uuid,
         /// The new layout.
         layout: Layout,
-        /// On which disks it lies.
+        /// On which disks it is.
         disks: DiskChoice,
         /// Bytes that are copied in a second at most.
         rate: Option<u64>,

@@ -1,6 +1,6 @@
 //! Plans that put the log of an array on a disk, on another one, or back on its members.
 //!
-//! Invariant PLANLOG1: the members of the array stay where they are, and none of them lies on the disk of its log (TEXT24).
+//! Invariant PLANLOG1: the members of the array stay where they are, and none of them is on the disk of its log (TEXT24).
 
 use super::super::{DiskChoice, Draft, PlanError};
 use crate::allocate::FreeMap;
@@ -45,8 +45,8 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The log of `lv`, which lies on the disk `from` that is replaced, on one of `disks`, or any other: the emptiest on which no member
-    /// lies. Without one the members have the log from then on, unless disks are named.
+    /// The log of `lv`, which is on the disk `from` that is replaced, on one of `disks`, or any other: the emptiest on which no member
+    /// is. Without one the members have the log from then on, unless disks are named.
     pub(in crate::plan) fn replace_log(
         &mut self,
         lv: &mut LogicalVolume,

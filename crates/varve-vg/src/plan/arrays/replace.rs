@@ -50,7 +50,7 @@ impl Draft<'_> {
         self.release_spares()
     }
 
-    /// What lies on the disk outside of arrays is lost with it.
+    /// What is on the disk outside of arrays is lost with it.
     fn refuse_unprotected(&self, from: &PhysicalVolume, volumes: &[LogicalVolume]) -> Result<(), PlanError> {
         let is_on = |space: Space<'_>| space.areas().any(|area| area.pv == from.name);
         let is_lost =
@@ -156,7 +156,7 @@ impl Draft<'_> {
         Err(self.degraded(lv, &disks))
     }
 
-    /// The disks on which the member may lie: no other member lies there, and their sectors are not larger than the array can have. Then
+    /// The disks on which the member may lie: no other member is there, and their sectors are not larger than the array can have. Then
     /// those whose sectors are larger, and what sectors may have.
     fn candidates(
         &self,

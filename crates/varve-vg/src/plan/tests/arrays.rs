@@ -1,4 +1,4 @@
-//! Tests of planning: arrays, what is kept for them, and the disks on which all of it lies.
+//! Tests of planning: arrays, what is kept for them, and the disks on which all of it is.
 
 use super::*;
 use crate::model::MEMBER_METADATA_SIZE_MIN;

@@ -28,7 +28,7 @@ fn array(name: &str, extents: u64, layout: Layout) -> Change {
     }
 }
 
-/// Every extent of everything that lies in the group, in order, by what it belongs to and by its member or stripe.
+/// Every extent of everything that is in the group, in order, by what it belongs to and by its member or stripe.
 fn places(group: &Group) -> BTreeMap<(Uuid, usize), Vec<(PvName, u64)>> {
     let mut places = BTreeMap::new();
     let mut add = |id: Uuid, space: Space<'_>| {
@@ -129,7 +129,7 @@ fn what_cannot_be_moved_is_refused_before_anything_moves() {
     assert_eq!((ended.moves().len(), ended.usage().free), (0, 39 * MIB4));
 }
 
-/// The smallest free run that holds the metadata of a member lies on a disk that has no room for its data.
+/// The smallest free run that holds the metadata of a member is on a disk that has no room for its data.
 #[test]
 fn a_member_that_moves_lies_on_one_disk_afterwards() {
     let layout = || Layout::Mirror { copies: 2, read_policy: None, checksums: false };

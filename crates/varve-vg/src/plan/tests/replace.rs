@@ -16,7 +16,7 @@ fn anywhere(number: u128) -> Change {
     replace(number, None, DiskChoice::default())
 }
 
-/// The ids of the members of a volume, and on which disks each lies.
+/// The ids of the members of a volume, and on which disks each is.
 fn members(group: &Group, name: &str) -> Vec<(Uuid, BTreeSet<u32>)> {
     let lv = group.lv(name).expect("it is there");
     let disks = |place| lv.space().areas_of_member(place).map(|area| area.pv.0).collect();
