@@ -32,8 +32,11 @@ pub(crate) struct Kind {
     /// Refuses a path at which none can be opened now.
     pub(super) check: fn(&dyn Files, &Path) -> Result<(), Failure>,
     /// Opens one.
-    pub(super) open: fn(&dyn Files, &NewFile) -> Result<Box<dyn FileDoor>, Failure>,
+    pub(super) open: OpenFile,
 }
+
+/// Opens a file on a thread that may wait.
+pub(super) type OpenFile = fn(&dyn Files, &NewFile) -> Result<Box<dyn FileDoor>, Failure>;
 
 /// A file that is to be opened.
 pub(super) struct NewFile {

@@ -78,7 +78,7 @@ impl Scrubbing {
         scrubbed.map_err(unless_usable)
     }
 
-    /// SCRUBJOB1.
+    /// Keeps how far it is and what it has found in the text of its group (SCRUBJOB1).
     async fn record(&self, control: &Control, id: u64) -> Result<(), Failure> {
         let Some((array, now)) = &self.position.now else { return Ok(()) };
         let all = self.position.report();

@@ -164,8 +164,7 @@ fn a_volume_that_is_taken_out_of_use_ends_its_job_and_begins_it_again() {
 #[test]
 fn what_is_left_after_a_restart_or_a_crash_has_a_job_again() {
     let host = Host::new(1, Duration::from_micros(200));
-    let disks: Vec<String> = (0..3).map(|number| format!("/disk{number}")).collect();
-    let paths = disks.clone();
+    let paths: Vec<String> = (0..3).map(|number| format!("/disk{number}")).collect();
     live_until(&host, CrashKind::Process, async move |control| {
         make_group(&control, &paths).await;
         make_slow_mirror(&control, &paths).await;
@@ -199,8 +198,7 @@ fn rot(path: &str, byte: u8) {
 #[test]
 fn a_scrub_goes_on_after_a_restart_with_what_it_has_found() {
     let host = Host::new(1, Duration::from_micros(200));
-    let disks: Vec<String> = (0..2).map(|number| format!("/disk{number}")).collect();
-    let paths = disks.clone();
+    let paths: Vec<String> = (0..2).map(|number| format!("/disk{number}")).collect();
     live_until(&host, CrashKind::Process, async move |control| {
         make_group(&control, &paths).await;
         make_mirror(&control, "data/v", "32M", &paths).await;
