@@ -51,12 +51,24 @@ impl Control {
             if let Some(other) = other {
                 // Its file has gone elsewhere. It is known by its identity until it is found there.
                 let id = other.label.map_or_else(|| old.clone(), |label| label.pv.to_string().into());
+                self.move_in_group(&other, &new, &id);
                 self.remember_disk(&id, other);
             }
+            self.move_in_group(&disk, &old, &new);
             self.event(&new.display().to_string(), &format!("it was at {}", old.display()));
             self.remember_disk(&new, disk);
         }
         places
+    }
+
+    /// The group of a disk knows it at `new` instead of `old`: what a group uses is not released as a disk of none.
+    fn move_in_group(&self, disk: &KnownDisk, old: &Path, new: &Path) {
+        let Some(label) = disk.label else { return };
+        let mut groups = self.groups.known.borrow_mut();
+        let paths = groups.values_mut().filter_map(|known| known.paths.get_mut(&label.pv));
+        for path in paths.filter(|path| Path::new(path) == old) {
+            *path = new.display().to_string();
+        }
     }
 
     /// Which bytes `path` leads to, if it leads to any. Of a disk that is silent that is not asked.

@@ -140,6 +140,23 @@ fn a_disk_whose_file_was_renamed_is_known_by_its_new_name() {
     });
 }
 
+/// Its group is what uses it, under either name.
+#[test]
+fn a_disk_that_has_failed_and_was_renamed_is_used_again_by_its_new_name() {
+    with_disks(1, "64M", async |control, disks| {
+        make_linear(&control, "data/v", "4M").await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        host().set_faults(&disks[0], FaultPlan { write_error: 1_000_000, ..FaultPlan::default() });
+        write_block(&control, "data/v", 0, 7).await.expect_err("it cannot be written");
+        host().set_faults(&disks[0], FaultPlan::default());
+        host().files.rename(&disks[0], "/new");
+        let request = PhysicalVolumeScan { paths: vec!["/new".to_owned()], ..Default::default() };
+        control.scan_disks(request).await.expect("it is known");
+        assert_whole(&control, "/new").await;
+        assert_eq!(content(&control, "data/v").await[0], 7);
+    });
+}
+
 #[test]
 fn a_missing_disk_is_not_called_by_the_path_of_another() {
     with_disks(3, "64M", async |control, disks| {

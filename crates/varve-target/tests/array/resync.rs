@@ -559,12 +559,12 @@ fn a_member_that_cannot_make_the_log_durable_after_a_crash_is_away() {
         rig.write(&array, MIB, 2).await.expect("no faults");
     });
     rig.world.crash(CrashKind::Process);
-    rig.moods[0].fails_flush.set(true);
+    rig.moods[2].fails_flush.set(true);
     rig.world.run(async {
         let options = ArrayOptions::new(rig.world.arena(), rig.world.clock());
         let array = Array::open(rig.spec, rig.members(), options).await.expect("all are there");
-        assert!(!rig.moods[0].fails_flush.get(), "it was asked to flush");
-        assert_ne!(array.status().members[0].state, MemberState::InSync, "it was away, and catches up");
+        assert!(!rig.moods[2].fails_flush.get(), "it was asked to flush");
+        assert_ne!(array.status().members[2].state, MemberState::InSync, "it was away, and catches up");
         rig.reads(&array, MIB, 2).await;
     });
 }
