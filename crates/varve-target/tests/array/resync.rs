@@ -302,6 +302,7 @@ fn a_member_gets_what_was_read_without_it_while_regions_become_larger() {
         let array = rig.open(members).await;
         rig.sleep(60_000).await;
         assert_eq!(array.lost_regions(), REGIONS, "none of them matches as a whole");
+        assert!(!array.status().has_returning_regions(), "the member is away");
         let (holder, member) = rig.held(0);
         devices[0] = member.device.clone();
         holder.hold_next(1, Holds::VolatileWrites);
@@ -309,6 +310,7 @@ fn a_member_gets_what_was_read_without_it_while_regions_become_larger() {
         while holder.held() == 0 {
             rig.sleep(1).await;
         }
+        assert!(array.status().has_returning_regions(), "{:?}", array.status());
         rig.grow(&array, devices, async {
             rig.sleep(10).await;
             holder.release();
