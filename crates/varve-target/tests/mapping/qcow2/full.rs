@@ -11,7 +11,7 @@ use varve_block::{
 };
 use varve_format::qcow2::RefcountWidth;
 use varve_sim::Random;
-use varve_target::qcow2::{Image, ImageDevice, NewImage, Options, create};
+use varve_target::qcow2::{Image, ImageDevice, NewImage, OpenError, Options, create};
 
 const BLOCK: u64 = 4 * KIB;
 
@@ -257,4 +257,14 @@ fn zeros_that_hold_space_give_it_back_when_they_are_discarded() {
         assert_eq!(given as u64, disk.cluster / BLOCK, "cluster {cluster}");
         disk.compare_anew();
     }
+}
+
+#[test]
+fn an_image_is_not_begun_where_its_tables_have_no_room() {
+    // The header has a cluster, the first table two.
+    let new = NewImage { cluster_size: 512, ..NewImage::new(4 << 20) };
+    let file = Sparse::new(1024);
+    let made = block_on(create(Device::from_rc(file.clone()), arena(), &new));
+    assert_eq!(made, Err(OpenError::Io(IoError::NoSpace)));
+    assert!(file.held.borrow().is_empty(), "nothing was written");
 }
