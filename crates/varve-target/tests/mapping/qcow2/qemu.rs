@@ -264,6 +264,22 @@ fn an_image_shorter_than_its_backing_image_does_not_grow() {
     assert_eq!(image.size(), 512 << 10);
 }
 
+/// Entries of snapshots have their own size of the disk in version 3 only.
+#[test]
+fn an_image_with_snapshots_grows_if_its_version_can_say_how_large_they_were() {
+    let folder = Folder::new("grows");
+    for (compat, grows) in [("0.10", false), ("1.1", true)] {
+        let path = folder.path(compat);
+        let options = format!("compat={compat}");
+        qemu("qemu-img", &["create", "-q", "-f", "qcow2", "-o", &options, text(&path), "1M"]);
+        qemu("qemu-img", &["snapshot", "-c", "before", text(&path)]);
+        let mut image = open_chain(&path, to_write());
+        assert_eq!(block_on(image.grow(2 << 20)).is_ok(), grows, "{compat}");
+        block_on(image.close()).expect("closed");
+        assert!(!qemu_check(&path).0, "{compat}");
+    }
+}
+
 fn history(pair: &mut Pair, rounds: u64) {
     for round in 0..rounds {
         let before = pair.model.clone();
