@@ -89,28 +89,27 @@ impl Requests {
         self.portal.read().unwrap_or_else(PoisonError::into_inner).shape()
     }
 
-    /// Sends one request to the shard; `finish` is called once with its answer (ASK1).
+    /// Sends one request to the shard; `finish` is called once with its answer, and the right that it had (ASK1).
     pub(crate) fn submit(
         self: &Arc<Self>,
         kind: Kind,
         permit: Permit,
         io: Io,
-        finish: impl FnOnce(Result<Buffer, Refusal>) + Send + 'static,
+        finish: impl FnOnce(Result<Buffer, Refusal>, Permit) + Send + 'static,
     ) {
         let portal = self.portal();
         if self.is_shut() {
-            return finish(Err(Refusal::Shut)); // ASK2
+            return finish(Err(Refusal::Shut), permit); // ASK2
         }
         if let Err(rejected) = portal.shape().check(&io) {
-            return finish(Err(Refusal::Rejected(rejected)));
+            return finish(Err(Refusal::Rejected(rejected)), permit);
         }
         let bytes = io.extent().length;
         let requests = Arc::clone(self);
         self.counting.start();
         portal.submit(io, move |outcome| {
             requests.counting.finish(kind, bytes, outcome.is_ok());
-            finish(outcome.map_err(Refusal::Failed));
-            drop(permit);
+            finish(outcome.map_err(Refusal::Failed), permit);
         });
     }
 }
@@ -145,7 +144,7 @@ mod tests {
         let ask = |offset: u64| {
             let (io, answers) =
                 (Io::Read { offset, buffer: requests.arena().take(512) }, Arc::clone(&answers));
-            let answer = move |done: Result<Buffer, Refusal>| {
+            let answer = move |done: Result<Buffer, Refusal>, _: Permit| {
                 answers.lock().expect("no panic").push(done.expect_err("the device fails"));
             };
             requests.submit(Kind::Read, requests.permit(512), io, answer);

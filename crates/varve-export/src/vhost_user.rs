@@ -1,12 +1,13 @@
 //! The vhost-user-blk door: a virtio disk for a virtual machine, over a socket and the memory that the machine shares.
 //!
-//! One thread answers the machine's messages, and one a queue takes its requests. Each becomes one [`varve_block::Io`] for the
-//! volume's shard, whose callback writes the answer into the guest's memory: no thread waits for a disk.
+//! One thread handles the machine's messages, and one a queue takes its requests. Each becomes one [`varve_block::Io`] for the
+//! volume's shard; another thread writes what that answers into the guest's memory. No thread waits for a disk.
 //!
 //! Invariants:
 //! - VHOST1. One machine is connected at a time; the next is served once nothing of the one before is in flight.
 //! - VHOST2. Nothing that a machine or guest sends ends more than its own session or queue.
 //! - VHOST3. Once the door is closed, no request reaches the volume, and nothing is in flight.
+//! - VHOST4. No shard touches a guest's memory or notifies it: either may wait for the machine as long as that likes.
 
 mod bell;
 mod config;
@@ -29,12 +30,13 @@ use crate::counters::DoorCounters;
 use crate::requests::Requests;
 use bell::{Bell, pause, wait};
 use connection::{Connection, End};
-use queue::Machine;
+use queue::{Give, Machine};
 use rustix::io::Errno;
 use session::Session;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use varve_block::{Arena, MIB, Portal};
 
@@ -196,6 +198,13 @@ impl Shared {
 
     fn serve_machine(&self, connection: &Connection<'_>) {
         let (peer, socket) = (connection.peer(), self.path.display());
+        let (answers, given) = channel::<Give>();
+        // It ends when the machine has left, and nothing of it is in flight.
+        let give_all = move || given.into_iter().for_each(|give| give());
+        if let Err(error) = (self.options.spawn)("varve-vhost", Box::new(give_all)) {
+            tracing::warn!(target: "varve::vhost", %socket, peer, %error, "turned away: no thread can be started");
+            return;
+        }
         tracing::info!(target: "varve::vhost", %socket, peer, "connected");
         self.state().client = Some(peer.clone());
         let machine = Machine {
@@ -203,6 +212,7 @@ impl Shared {
             requests: Arc::clone(&self.requests),
             serial: serial(&self.options.serial),
             memory: RwLock::default(),
+            answers,
         };
         let mut session = Session::new(connection, Arc::new(machine), self.options.spawn);
         let end = self.answer(connection, &mut session);

@@ -101,7 +101,7 @@ impl Shared {
         io: Io,
         finish: impl FnOnce(Result<Buffer, Errno>) + Send + 'static,
     ) {
-        self.requests.submit(kind, permit, io, |outcome| finish(outcome.map_err(errno)));
+        self.requests.submit(kind, permit, io, |outcome, _permit| finish(outcome.map_err(errno)));
     }
 }
 

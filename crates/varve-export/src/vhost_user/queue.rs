@@ -1,4 +1,5 @@
-//! A queue that is served: a thread takes requests, the shard's callbacks give them back. No thread waits for a disk.
+//! A queue that is served: a thread takes requests, another one gives them back when the shard has answered. No thread waits for a
+//! disk.
 //!
 //! Invariants:
 //! - VQUEUE1. Each request that was taken is given back exactly once, or its queue is broken.
@@ -11,11 +12,13 @@ use super::memory::Memory;
 use super::request::{Action, Request, SERIAL, Status, gather, length, parse, scatter};
 use super::ring::{Broken, Ring};
 use crate::counters::Kind;
+use crate::in_flight::Permit;
 use crate::requests::{Refusal, Requests};
 use std::io;
 use std::path::PathBuf;
+use std::sync::mpsc::{SendError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use varve_block::{Durability, Extent, Io, IoError, ZeroOptions};
+use varve_block::{Buffer, Durability, Extent, Io, IoError, ZeroOptions};
 
 /// What all queues of a session share.
 pub(super) struct Machine {
@@ -27,7 +30,12 @@ pub(super) struct Machine {
     pub(super) serial: [u8; SERIAL],
     /// Its memory now.
     pub(super) memory: RwLock<Arc<Memory>>,
+    /// To the thread that gives it answers (VHOST4 of `vhost_user.rs`).
+    pub(super) answers: Sender<Give>,
 }
+
+/// Gives an answer back.
+pub(super) type Give = Box<dyn FnOnce() + Send>;
 
 impl Machine {
     /// Its memory now.
@@ -223,9 +231,11 @@ impl Queue {
                 let permit = requests.permit(extent.length);
                 let buffer = requests.arena().take(length_of(extent));
                 let io = Io::Read { offset: extent.offset, buffer };
-                requests.submit(Kind::Read, permit, io, move |done| match done {
-                    Ok(buffer) => answer.give_data(&into, &buffer),
-                    Err(refusal) => answer.give(status(refusal), 0),
+                requests.submit(Kind::Read, permit, io, |done, permit| {
+                    answer.later(permit, move |answer| match done {
+                        Ok(buffer) => answer.give_data(&into, &buffer),
+                        Err(refusal) => answer.give(status(refusal), 0),
+                    });
                 });
             }
             Action::Write { extent, from } => {
@@ -237,7 +247,7 @@ impl Queue {
                 }
                 let (offset, data) = (extent.offset, data.freeze());
                 let io = Io::Write { offset, data, durability: Durability::Volatile };
-                requests.submit(Kind::Write, permit, io, |done| answer.give_outcome(done.map(drop)));
+                requests.submit(Kind::Write, permit, io, |done, permit| answer.give_outcome(done, permit));
             }
             Action::Identify { into } => {
                 let serial = &self.machine.serial;
@@ -318,11 +328,24 @@ impl Answer {
     fn ask(self, kind: Kind, io: Io) {
         let requests = Arc::clone(&self.queue.machine.requests);
         let permit = requests.permit(0);
-        requests.submit(kind, permit, io, |done| self.give_outcome(done.map(drop)));
+        requests.submit(kind, permit, io, |done, permit| self.give_outcome(done, permit));
     }
 
-    fn give_outcome(self, outcome: Result<(), Refusal>) {
-        self.give(outcome.map_or_else(status, |()| Status::Done), 0);
+    /// Has the thread for answers give one; what it may have in flight is its own until then (VHOST4).
+    fn later(self, permit: Permit, give: impl FnOnce(Self) + Send + 'static) {
+        let answers = self.queue.machine.answers.clone();
+        let give = move || {
+            give(self);
+            drop(permit);
+        };
+        if let Err(SendError(give)) = answers.send(Box::new(give)) {
+            give(); // VQUEUE1, also if that thread has ended with a panic.
+        }
+    }
+
+    fn give_outcome(self, done: Result<Buffer, Refusal>, permit: Permit) {
+        let status = done.map_or_else(status, |_| Status::Done);
+        self.later(permit, move |answer| answer.give(status, 0));
     }
 
     /// With what the guest waits for.

@@ -5,6 +5,7 @@ mod machine;
 use super::*;
 use machine::{DATA, DISK, Descriptor, Disk, MEMORY, Machine, SIZE, Stage, USER, pattern};
 use message::protocol;
+use rustix::fs::OFlags;
 use std::io::{Read, Write};
 use std::time::Duration;
 use varve_block::{Access, GIB};
@@ -283,4 +284,40 @@ fn a_queue_waits_for_memory_that_other_exports_have() {
     assert_eq!(disk.asked.lock().expect("no panic").len(), 1, "there is room for one");
     disk.release();
     assert_eq!([guest.wait().0, guest.wait().0], [0, 4], "it is done once there is room");
+}
+
+/// What tells it of answers is a full pipe, of which the machine says afterwards that writers wait.
+#[test]
+fn a_machine_that_cannot_be_notified_keeps_no_shard() {
+    let stage = Stage::new(DISK, Access::ReadWrite);
+    let mut guest = stage.machine();
+    assert_eq!(guest.done(READ, 0, &[], 512).1, 0, "its queue is served");
+    let (reader, writer) = io::pipe().expect("a pipe");
+    let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
+    for end in [&reader, &writer] {
+        rustix::fs::fcntl_setfl(end, OFlags::NONBLOCK).expect("a pipe");
+    }
+    while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+    assert!(guest.set_call(0, &writer));
+    rustix::fs::fcntl_setfl(&writer, OFlags::empty()).expect("a pipe");
+    guest.want_call();
+    stage.disk.hold();
+    guest.request(0, READ, 0, &[], 512);
+    while stage.disk.asked.lock().expect("no panic").len() < 2 {
+        std::thread::yield_now();
+    }
+    std::thread::scope(|scope| {
+        let (answered, is_answered) = channel();
+        let disk = &stage.disk;
+        scope.spawn(move || {
+            disk.release();
+            answered.send(()).expect("the test waits");
+        });
+        let is_answered = is_answered.recv_timeout(Duration::from_secs(20));
+        while rustix::io::read(&reader, &mut [0; 4096]).is_ok() {}
+        assert_eq!(is_answered, Ok(()), "VHOST4: the shard goes on");
+    });
+    while guest.used() < 2 {
+        std::thread::yield_now();
+    }
 }

@@ -300,6 +300,11 @@ impl Machine {
         assert!(self.tell(18, &pair(queue, 1), None));
     }
 
+    /// Has another descriptor tell it of answers.
+    pub(super) fn set_call(&mut self, queue: u32, call: &OwnedFd) -> bool {
+        self.tell(13, &words(&[queue.into()]), Some(call))
+    }
+
     /// Has a queue served no more; where it goes on.
     pub(super) fn stop(&mut self, queue: u32) -> u16 {
         let answer = self.ask(11, &pair(queue, 0));
@@ -350,12 +355,16 @@ impl Machine {
         self.memory.load(Self::queue_at(0) + 0x2002, SeqCst).expect("memory")
     }
 
+    /// The guest is to be notified of the next answer.
+    pub(super) fn want_call(&self) {
+        let event = Self::queue_at(0) + 0x1000 + 4 + 2 * u64::from(SIZE);
+        self.memory.store(event, self.used[0], SeqCst).expect("memory");
+    }
+
     /// Waits for the next answer: its head, how much was written, its status, and what the guest got.
     pub(super) fn wait(&mut self) -> (u16, u32, u8, Vec<u8>) {
         while self.used() == self.used[0] {
-            // The guest wants to hear of the next.
-            let event = Self::queue_at(0) + 0x1000 + 4 + 2 * u64::from(SIZE);
-            self.memory.store(event, self.used[0], SeqCst).expect("memory");
+            self.want_call();
             if self.used() == self.used[0] {
                 wait_for([(&self.call, PollFlags::IN)]);
                 self.call.hush();
