@@ -41,13 +41,13 @@ struct ArrayWork {
     last: Option<Moment>,
 }
 
-/// Begins the jobs of all arrays that fill members or make them equal and have none (REBUILDJOB1).
+/// Begins the jobs of all arrays that fill members or make them equal (REBUILDJOB1).
 pub(crate) async fn resume(control: &Control) {
     let mut at_work = BTreeSet::new();
     for shard in &control.shards {
         at_work.extend(shard.arrays_at_work().await.unwrap_or_default());
     }
-    for volume in at_work.into_iter().filter(|volume| lacks_job(control, *volume)) {
+    for volume in at_work {
         // One that is just being taken into use, or is the target of a conversion, is seen later.
         let Ok((group, _)) = control.entry_of(volume) else { continue };
         let arrays = control.arrays_of(group, |entry| entry.id == volume).await.unwrap_or_default();
@@ -70,7 +70,7 @@ pub(crate) fn begin_filling(control: &Control, group: Uuid, members: &[(KnownArr
     }
 }
 
-/// Begins a job, unless there is one that sees the same members.
+/// Begins a job, unless the volume has one of this kind.
 fn begin(control: &Control, (group, volume): (Uuid, Uuid), kind: &'static str, places: BTreeSet<Place>) {
     let key = key(kind, volume);
     if control.life.stopping.get() || control.jobs.targets.is_running(&key) {
@@ -81,10 +81,6 @@ fn begin(control: &Control, (group, volume): (Uuid, Uuid), kind: &'static str, p
     let job = control.register_job(id, kind, &subject, "bytes", &[], control.now());
     control.jobs.targets.running.borrow_mut().insert(key, id);
     control.spawn_work(job, ArrayWork { group, volume, kind, places, done: 0, left: 0, last: None });
-}
-
-fn lacks_job(control: &Control, volume: Uuid) -> bool {
-    [REBUILD, RESYNC].iter().any(|kind| !control.jobs.targets.is_running(&key(kind, volume)))
 }
 
 fn key(kind: &str, volume: Uuid) -> WorkKey {
