@@ -300,3 +300,21 @@ fn a_member_that_returns_has_its_counters_and_one_in_its_place_has_none() {
         });
     }
 }
+
+/// What a text says of a scrub may be anything.
+#[test]
+fn a_scrub_goes_on_from_the_block_where_it_is_said_to_be() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(layout, Rates::default());
+        let last = layout.members() - 1;
+        rig.rot(last, MIB);
+        rig.world.run(async {
+            for (at, mismatches) in [(0, 1), (5, 1), (MIB + 5, 1), (2 * MIB - 1, 0), (1 << 62, 0)] {
+                let options = ScrubOptions { rates: Rates::default(), check_only: true };
+                let begun = ScrubReport { at, ..ScrubReport::default() };
+                let (report, outcome) = rig.array.scrub_on(options, begun, |_| true).await;
+                assert_eq!((outcome, report.mismatches), (Ok(()), mismatches), "{layout:?} from {at}");
+            }
+        });
+    }
+}

@@ -5,14 +5,15 @@
 //! - SCRUB2. All members are in sync when they are compared.
 
 use super::super::change::Change;
+use super::super::checksums::block_size;
 use super::super::options::Rates;
 use super::super::read::Unread;
 use super::super::sound::Unsound;
 use super::super::{Array, ArrayLayout, InjectedBug};
 use super::mend::Unmended;
 use super::pace::Pace;
-use varve_block::{Bytes, Durability, Extent, IoError, KIB, LockMode, RangeGuard};
-use varve_format::array::{BLOCK_SIZE, SPAN_SIZE};
+use varve_block::{Bytes, Durability, Extent, IoError, KIB, LockMode, RangeGuard, align_down};
+use varve_format::array::SPAN_SIZE;
 
 /// Bytes of the array that are compared at a time.
 const CHUNK: u64 = 256 * KIB;
@@ -96,6 +97,7 @@ impl Array {
         mut goes_on: impl FnMut(&ScrubReport) -> bool,
     ) -> (ScrubReport, Result<(), ScrubError>) {
         let pace = Pace::new(options.rates);
+        report.at = align_down(report.at, block_size(self.spec.layout)); // It may come from a text.
         while let Some(chunk) = self.next_written(report.at) {
             report.total =
                 report.done.max((self.regions.written().count() * self.regions.size()).min(self.size()));
@@ -154,7 +156,7 @@ impl Array {
         if let Compared::Fits = compared {
             return Ok(());
         }
-        for (_, block) in chunk.pieces(self.spec.layout.block_size().max(BLOCK_SIZE)) {
+        for (_, block) in chunk.pieces(block_size(self.spec.layout)) {
             self.scrub_block(block, check_only, report).await?;
         }
         Ok(())
