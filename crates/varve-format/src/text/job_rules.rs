@@ -39,11 +39,12 @@ impl JobWork {
                     let ScrubPosition { array: _, offset, compared, before, mismatches, healed, unread } =
                         position;
                     let mut counts = [offset, compared, before, mismatches, healed, unread].into_iter();
-                    counts.all(|count| *count <= NUMBER_MAX)
+                    let sum = counts.try_fold(0_u64, |sum, count| sum.checked_add(*count));
+                    sum.is_some_and(|sum| sum <= NUMBER_MAX)
                 };
                 let is_sound =
                     rate.is_none_or(|rate| is_number(&rate)) && position.as_ref().is_none_or(is_sound);
-                (!is_sound).then_some("a scrub has a rate of at least one byte a second")
+                (!is_sound).then_some("a scrub has a rate of at least one byte a second, and its counts add up to less than 2^63")
             }
         }
     }

@@ -126,6 +126,8 @@ const BROKEN: &[Broken] = &[
     (|d| d.jobs[5].work = JobWork::CommitImage { volume: id(8), image: "".into() }, "job 7: the path of its"),
     (|d| d.jobs[6].work = scrub(Some(0), None), "job 9: a scrub has a rate of at least one byte"),
     (|d| d.jobs[7].work = scrub(None, Some(u64::MAX)), "job 10: a scrub has a rate"),
+    // Each is possible; what is compared next would be added to both.
+    (|d| d.jobs[7].work = scrub(None, Some(i64::MAX.unsigned_abs())), "job 10: a scrub has a rate"),
     (|d| rollback(d, 0, 1, None), "job 4: it goes back to a snapshot"),
     (|d| rollback(d, 1, 0, None), "job 4: it goes back to a snapshot"),
     (|d| rollback(d, 1, 1, Some(u64::MAX)), "job 4: it goes back to a snapshot"),
