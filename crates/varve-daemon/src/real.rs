@@ -182,11 +182,11 @@ impl FileDoor for RealMachineDoor {
         self.door.replace(portal);
     }
 
-    fn renew(&self) -> io::Result<bool> {
+    fn renew(&self) -> io::Result<()> {
         let (socket, file) = varve_os::listen_at(self.door.path(), SOCKET_MODE)?;
         self.door.listen_at(socket)?;
         *self.file() = Some(file);
-        Ok(true)
+        Ok(())
     }
 
     fn is_serving(&self) -> bool {

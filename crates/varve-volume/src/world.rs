@@ -179,9 +179,9 @@ pub trait FileDoor: Send {
     fn path(&self) -> &Path;
     /// Leads it to a device of another size.
     fn replace(&self, portal: Portal);
-    /// Makes the file anew, where another or none is in its place; whether it can be, and its clients stay.
-    fn renew(&self) -> io::Result<bool> {
-        Ok(false)
+    /// Makes a socket anew, where another file or none is in its place; its clients stay.
+    fn renew(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
     /// Whether it is served still.
     fn is_serving(&self) -> bool;

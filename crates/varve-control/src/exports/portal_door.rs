@@ -27,6 +27,8 @@ pub(crate) struct Kind {
     pub(super) address: ReadAddress,
     /// What clients that are in the way of a change are to do.
     pub(super) leave_help: &'static str,
+    /// Whether its file is a socket: one that has gone is made anew, and its clients stay.
+    pub(super) is_socket: bool,
     /// How one ends by itself.
     pub(super) ended: Ended,
     /// Refuses a path at which none can be opened now.
@@ -173,11 +175,17 @@ impl ExportDoor for PortalDoor {
     }
 
     fn renew<'a>(&'a self, address: &'a Address) -> LocalFuture<'a, Result<bool, Failure>> {
-        let renewed = match &*self.file.borrow() {
-            Some(file) => file.renew().map_err(|error| failures::listen(&address.text, &error)),
-            None => Ok(false),
-        };
-        Box::pin(std::future::ready(renewed))
+        Box::pin(async move {
+            if !self.kind.is_socket {
+                return Ok(false);
+            }
+            address.check_folder(&self.host).await?;
+            let Some(renewed) = self.file.borrow().as_ref().map(|file| file.renew()) else {
+                return Ok(false);
+            };
+            renewed.map_err(|error| failures::listen(&address.text, &error))?;
+            Ok(true)
+        })
     }
 
     fn close(&self, closing: Closing) -> LocalFuture<'_, Result<(), NotClosed>> {
