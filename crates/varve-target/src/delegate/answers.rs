@@ -138,9 +138,7 @@ impl State {
             None if has_room() => kept.access,
             None => return,
         };
-        if access.read || access.write {
-            self.keep(&Kept { access, ..kept }, extent);
-        }
+        self.keep(&Kept { access, ..kept }, extent);
     }
 
     /// Keeps an answer, but for what is being copied or trimmed (DELEGATE2, DELEGATE5).

@@ -7,6 +7,7 @@ mod files;
 mod flatten;
 mod full;
 mod imago_oracle;
+mod memory;
 mod mutated;
 mod odd_sizes;
 mod push;
