@@ -714,6 +714,13 @@ fn a_disk_that_answers_zeros_after_it_was_cut_is_noticed() {
 }
 
 #[test]
+fn a_file_whose_lost_name_the_status_hides_is_noticed() {
+    control_of("the status hides that a file has lost its name", Kind::Plain, 5, |is_in| {
+        injected_bug::inject(is_in.then_some(InjectedBug::ForgetLooks));
+    });
+}
+
+#[test]
 fn a_set_that_is_undone_while_its_command_makes_it_is_noticed() {
     control_of("a set is undone while its command makes it", Kind::Together, 1, |is_in| {
         injected_bug::inject(is_in.then_some(InjectedBug::UndoUnlocked));

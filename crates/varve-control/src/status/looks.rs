@@ -7,6 +7,7 @@
 
 use crate::Control;
 use crate::exports::doors;
+use crate::injected_bug::{self, InjectedBug};
 use crate::jobs::rebuilds;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -91,6 +92,9 @@ pub(crate) async fn count(control: &Control) {
 async fn look_at_files(control: &Control) {
     for (path, _, file) in open_files(control).await {
         let learn = move |control: &Control, path: &Path, look: FileLook| {
+            if injected_bug::has(InjectedBug::ForgetLooks) {
+                return;
+            }
             control.watch.learn(path, look);
             if let Some(known) = control.disks.known.borrow_mut().get_mut(path) {
                 known.placement = look.placement;
