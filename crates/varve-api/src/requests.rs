@@ -450,6 +450,8 @@ requests! {
         address: String,
         /// Whether clients may not write.
         read_only: bool,
+        /// Whether the address may be one that other hosts reach, in the clear.
+        insecure: bool,
     }
 
     /// Closes a door.

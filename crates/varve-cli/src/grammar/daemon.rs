@@ -14,6 +14,9 @@ pub(crate) struct DaemonOptions {
     /// Serve HTTP on this TCP address too; anybody who reaches it may do everything.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<SocketAddr>,
+    /// Accept an address for --http that other hosts reach; nothing is encrypted.
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Threads that serve volumes [default: number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) shards: Option<u16>,

@@ -150,9 +150,15 @@ impl Control {
         address: &Address,
         located: &LocatedVolume,
     ) -> Result<Open, Failure> {
-        let target = located.target(name.snapshot.clone(), remembered.read_only);
+        let RememberedExport { id, door, read_only, insecure, .. } = remembered;
+        address.check_exposure(*insecure, || {
+            let access = if *read_only { " --read-only" } else { "" };
+            let text = &address.text;
+            format!("varve export remove {id}; varve export create {name} --{door} {text}{access} --insecure")
+        })?;
+        let target = located.target(name.snapshot.clone(), *read_only);
         let new = NewDoor { name: name.to_string(), address: address.clone(), target };
-        let Opened { door, warning } = self.exports.server(remembered.door)?.open(new).await?;
+        let Opened { door, warning } = self.exports.server(*door)?.open(new).await?;
         if let Some(warning) = warning {
             self.warn(&name.to_string(), &warning);
         }
@@ -215,13 +221,15 @@ impl Control {
 /// EXPORTS3: looks at the files of all exports, folder by folder, and recovers those that are not served.
 pub(crate) fn watch(control: &Control) {
     let mut folders: BTreeMap<PathBuf, Vec<(String, PathBuf)>> = BTreeMap::new();
+    let mut down = Vec::new(); // Without a file to look at.
     for (id, export) in &*control.exports.known.borrow() {
         match (export.file_path(), export.folder()) {
             (Some(path), Some(folder)) => folders.entry(folder).or_default().push((id.clone(), path)),
-            _ if !export.is_open() => recover(control, id.clone(), None),
+            _ if !export.is_open() => down.push(id.clone()),
             _ => {}
         }
     }
+    down.into_iter().for_each(|id| recover(control, id, None));
     for (folder, known) in folders {
         let look = move |files: &dyn Files| -> Vec<(String, Option<FileIdentity>)> {
             known.into_iter().map(|(id, path)| (id, files.identity(&path))).collect()

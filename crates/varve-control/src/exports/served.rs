@@ -28,6 +28,8 @@ const CLOSE_MAX: Duration = Duration::from_secs(20);
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// How often it looks whether they are gone.
 const LEAVE_TICK: Duration = Duration::from_millis(5);
+/// What to do instead of letting other hosts in.
+const AGREE_HELP: &str = "--nbd unix:PATH or --nbd tcp:127.0.0.1:PORT; or add --insecure, if all who reach the address may use the volume";
 /// Clients that a refusal names.
 const CLIENTS_SHOWN: usize = 8;
 
@@ -59,6 +61,7 @@ impl Control {
         let name = self.present_name(located.volume.id, name);
         self.refuse_granted(&located)?;
         self.check_export(&address, &name)?;
+        address.check_exposure(request.insecure, || AGREE_HELP.to_owned())?;
         address.check_folder(&self.context).await?;
         server.check(&address).await?;
         if request.dry_run {
@@ -74,6 +77,7 @@ impl Control {
             door,
             address: address.text.clone(),
             read_only: request.read_only,
+            insecure: request.insecure,
         };
         let open = self.open_export(&remembered, &name, &address, &located).await?;
         let stored = remembered.clone();

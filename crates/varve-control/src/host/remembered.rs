@@ -31,6 +31,9 @@ pub(crate) struct RememberedExport {
     pub(crate) door: Door,
     pub(crate) address: String,
     pub(crate) read_only: bool,
+    /// Whether a user agreed that other hosts reach it in the clear.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) insecure: bool,
 }
 
 /// All that is remembered.
