@@ -213,7 +213,7 @@ requests! {
     struct Rename {
         /// The new name.
         to: String,
-        /// Whether it is done although clients are connected, which find the volume again only under its new name.
+        /// Whether it is done although clients are connected.
         force: bool,
     }
 

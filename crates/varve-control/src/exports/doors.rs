@@ -103,17 +103,23 @@ impl Control {
         exports.values().filter_map(present).collect()
     }
 
-    /// Changes the name of an export that is known.
+    /// Changes the name of an export that is known; clients find it by the one before, too.
     fn rename_known(&self, id: &str, to: VolumeName) {
-        for remembered in &mut self.memory.remembered.borrow_mut().exports {
-            if remembered.id == id {
-                remembered.name = to.to_string();
-            }
-        }
-        if let Some(known) = self.exports.known.borrow_mut().get_mut(id) {
-            known.remembered.name = to.to_string();
+        let text = to.to_string();
+        let address = self.exports.known.borrow_mut().get_mut(id).map(|known| {
             known.name = to;
+            known.remembered.address.clone()
+        });
+        if let Some(address) = address {
+            self.note_name(id, &address, &text);
         }
+    }
+
+    /// Notes wherever exports are remembered what one of them is called.
+    pub(crate) fn note_name(&self, id: &str, address: &str, name: &str) {
+        let note = |remembered: &mut RememberedExport| remembered.note_name(id, address, name);
+        self.memory.remembered.borrow_mut().exports.iter_mut().for_each(note);
+        self.exports.known.borrow_mut().values_mut().for_each(|known| note(&mut known.remembered));
     }
 
     /// Redirects the doors of these volumes and of their snapshots to what serves them now (OUTOFUSE2 of `activation.rs`).
@@ -157,7 +163,8 @@ impl Control {
             format!("varve export remove {id}; varve export create {name} --{door} {text}{access} --insecure")
         })?;
         let target = located.target(name.snapshot.clone(), *read_only);
-        let new = NewDoor { name: name.to_string(), address: address.clone(), target };
+        let (text, aliases) = (name.to_string(), remembered.aliases.clone());
+        let new = NewDoor { name: text, aliases, address: address.clone(), target };
         let Opened { door, warning } = self.exports.server(*door)?.open(new).await?;
         if let Some(warning) = warning {
             self.warn(&name.to_string(), &warning);

@@ -78,11 +78,14 @@ impl Control {
             address: address.text.clone(),
             read_only: request.read_only,
             insecure: request.insecure,
+            aliases: Vec::new(),
         };
         let open = self.open_export(&remembered, &name, &address, &located).await?;
         let stored = remembered.clone();
         self.keep_export(remembered, name, Some(address.clone()), open).await;
+        let called = stored.name.clone();
         self.memory.remembered.borrow_mut().exports.push(stored);
+        self.note_name(&id, &address.text, &called);
         // An export that cannot be remembered is not made (EXPORTS1).
         if let Err(failure) = self.save().await {
             self.forget_export(&id).await;

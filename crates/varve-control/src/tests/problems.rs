@@ -1,11 +1,11 @@
 //! Tests of the table of problems: each row begins, names its remedy, is told once, and ends with the remedy.
 
 use super::*;
-use crate::host::remembered::RememberedExport;
+use crate::host::remembered::{Remembered, RememberedExport};
 use std::sync::Arc;
 use varve_api::{
     Activate, ArrayFail, Code, Deactivate, Door, ExportCreate, ExportRemove, ExportState, Health,
-    ProblemKind, SnapshotRemove, VolumeChange,
+    ProblemKind, Rename, SnapshotRemove, VolumeChange,
 };
 
 /// Longer than it takes until files are looked at and what can be is tried again.
@@ -203,6 +203,41 @@ fn an_export_that_other_hosts_reach_is_down_until_a_user_agrees() {
         control.remove_export("e1", ExportRemove::default()).await.expect("it is known");
         control.create_export(request(true)).await.expect("a user agreed");
         expect(&control, &[]).await;
+    });
+}
+
+#[test]
+fn an_export_keeps_the_names_that_it_had_until_another_one_at_its_address_gets_them() {
+    with_control(async |control| {
+        let export = async |volume: &str| {
+            let (volume, door, address) = (volume.to_owned(), Some(Door::Nbd), "unix:/run/x.sock".to_owned());
+            let request = ExportCreate { volume, door, address, ..Default::default() };
+            control.create_export(request).await.expect("the name is free");
+        };
+        let rename = async |from: &str, to: &str| {
+            let request = Rename { to: to.to_owned(), ..Default::default() };
+            control.rename_volume(from, request).await.expect("the name is free");
+        };
+        let aliases = || {
+            let remembered = control.memory.remembered.borrow().text();
+            let remembered = Remembered::parse(&remembered).expect("it was written just now");
+            remembered.exports.into_iter().map(|export| (export.name, export.aliases)).collect::<Vec<_>>()
+        };
+        let known = |name: &str, aliases: &[&str]| {
+            (name.to_owned(), aliases.iter().map(|alias| (*alias).to_owned()).collect())
+        };
+        make_linear(&control, "data/a", "16M").await;
+        export("data/a").await;
+        rename("data/a", "b").await;
+        rename("data/b", "c").await;
+        assert_eq!(aliases(), [known("data/c", &["data/a", "data/b"])]);
+        make_linear(&control, "data/a", "16M").await;
+        assert_eq!(aliases(), [known("data/c", &["data/a", "data/b"])], "it is exported nowhere");
+        export("data/a").await;
+        rename("data/c", "b").await;
+        assert_eq!(aliases(), [known("data/b", &["data/c"]), known("data/a", &[])]);
+        rename("data/a", "c").await;
+        assert_eq!(aliases(), [known("data/b", &[]), known("data/c", &["data/a"])]);
     });
 }
 
