@@ -37,6 +37,8 @@ pub use limits::{Admission, Limits, Refusal};
 pub use shutdown::Shutdown;
 pub use varve_nbd::server::{CloseReason, Listed};
 
+pub(crate) use job::error_code;
+
 use connection::Connection;
 use varve_block::Stream;
 

@@ -129,6 +129,10 @@ impl ExportDoor for NbdDoor {
         Box::pin(async move { counters.await.ok().flatten().unwrap_or_default() })
     }
 
+    fn device(&self) -> Option<String> {
+        None
+    }
+
     fn rename(&self, to: String) -> LocalFuture<'_, ()> {
         let renamed = self.exports().rename(self.name.replace(to.clone()), to);
         Box::pin(async move {
@@ -172,7 +176,7 @@ fn address(text: &str) -> Result<Address, Failure> {
         }
         Place::Tcp(address) => (format!("tcp:{address}"), None, [format!("nbd://{address}/"), String::new()]),
     };
-    Ok(Address { text, file, path: None, uri: Some(uri), is_shared: true })
+    Ok(Address { text, file, path: None, uri: Some(uri), is_shared: true, makes_folder: false })
 }
 
 fn place(text: &str) -> Result<Place, Failure> {
