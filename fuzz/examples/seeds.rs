@@ -12,6 +12,7 @@ use varve_format::qcow2;
 use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Roots, Superblock};
 use varve_format::thin::{self, Backing, Change, Origin, Record, VolumeFlags, VolumeRows};
 use varve_format::{Label, Slot};
+use varve_fuzz::machine::step;
 use varve_nbd::client::{self, Wish, put_option};
 use varve_nbd::server::{self, Listed, Offer};
 use varve_nbd::transmission::{Head, Run, encode_runs};
@@ -39,6 +40,7 @@ fn main() {
         ("ordered_map", ordered_map()),
         ("nbd_server", conversations().0),
         ("nbd_client", conversations().1),
+        ("vhost_user", machines()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         fs::create_dir_all(&folder).expect("the folder can be made");
@@ -46,6 +48,23 @@ fn main() {
             fs::write(folder.join(format!("seed-{number}")), seed).expect("the seed can be written");
         }
     }
+}
+
+/// Machines that have a queue served, with and without memory for what is in flight; and their requests.
+fn machines() -> Vec<Vec<u8>> {
+    let sound = |number: u8| [step::SOUND, number];
+    let set_up = |protocol: bool| (0..13).filter(move |number| protocol || *number != 4).flat_map(sound);
+    let request = |kind: u8, given: u8, room: u16| {
+        let [low, high] = room.to_le_bytes();
+        let head = [step::REQUEST, 0, kind, 8, 0, given, low, high, 0];
+        head.into_iter().chain((0..given).map(|byte| byte ^ 0x5a))
+    };
+    let requests = || request(0, 0, 4096).chain(request(4, 0, 0)).chain(request(1, 128, 0)).chain(request(8, 0, 20));
+    vec![
+        set_up(false).chain(requests()).collect(),
+        set_up(true).chain(requests()).chain([step::TRUNCATE, 1]).chain(requests()).collect(),
+        set_up(true).chain(sound(13)).chain(request(11, 16, 0)).chain([step::MESSAGE, 11, 0, 0x10]).collect(),
+    ]
 }
 
 /// The targets put the zeros back.

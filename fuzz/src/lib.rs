@@ -1,5 +1,7 @@
 //! What the fuzz targets share: making a damaged block look whole, so that its content is looked at too.
 
+pub mod machine;
+
 use varve_format::{Field, Layout};
 
 /// The field of this name.

@@ -309,6 +309,11 @@ catalogue! {
         not taken away, renamed or changed under them, whatever `--yes` says. Unmount, detach (`losetup -d`) and disconnect \
         them; `varve export list --json` names them. `--force` goes on without that, and may destroy what they write.";
 
+    Exposed = 508, Usage, "other hosts reach the address, in the clear",
+        "NBD and HTTP over TCP have neither encryption nor authentication here: anybody who reaches the address may use the volume, or \
+        all volumes. Choose a Unix socket or a loopback address, and a tunnel for other hosts; or `--insecure`, where the network is \
+        trusted. An export that an earlier version made at such an address is down until it is made again with `--insecure`.";
+
     NoSpaceInGroup = 601, NoSpace, "no space left in the group",
         "There are not enough free extents. `varve vg show VG` tells how much is free; `varve vg extend VG PATH…` adds \
         a disk, and removing volumes or snapshots frees extents.";

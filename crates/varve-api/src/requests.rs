@@ -213,7 +213,7 @@ requests! {
     struct Rename {
         /// The new name.
         to: String,
-        /// Whether it is done although clients are connected, which find the volume again only under its new name.
+        /// Whether it is done although clients are connected.
         force: bool,
     }
 
@@ -450,6 +450,8 @@ requests! {
         address: String,
         /// Whether clients may not write.
         read_only: bool,
+        /// Whether the address may be one that other hosts reach, in the clear.
+        insecure: bool,
     }
 
     /// Closes a door.

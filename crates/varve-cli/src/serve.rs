@@ -5,11 +5,12 @@ use crate::grammar::{DaemonOptions, IoChoice, LogChoice};
 use crate::places;
 use std::path::PathBuf;
 use std::time::Duration;
-use varve_api::{Exit, Failure};
+use varve_api::{Code, Exit, Failure};
 use varve_daemon::{Config, IoMode, LogForm};
 
 /// Runs the daemon until it ends.
 pub(crate) fn run(options: DaemonOptions, socket: Option<PathBuf>) -> Result<Answer, Failure> {
+    refuse_exposed(&options)?;
     let config = Config {
         state: places::daemon_state(options.state)?,
         socket: places::daemon_socket(socket)?,
@@ -35,4 +36,13 @@ pub(crate) fn run(options: DaemonOptions, socket: Option<PathBuf>) -> Result<Ans
     };
     varve_daemon::run(&config)?;
     Ok(Answer::silent(Exit::Ok))
+}
+
+/// Refuses HTTP where other hosts reach it, unless that is accepted.
+fn refuse_exposed(options: &DaemonOptions) -> Result<(), Failure> {
+    let exposed = options.http.filter(|address| !address.ip().is_loopback() && !options.insecure);
+    let Some(address) = exposed else { return Ok(()) };
+    let message = format!("other hosts reach HTTP at {address} without encryption or authentication");
+    Err(Failure::new(Code::Exposed, message)
+        .help("--http 127.0.0.1:PORT; or add --insecure, if all who reach the address may do everything"))
 }

@@ -50,7 +50,7 @@ impl ControlOptions {
     /// For tests; `state_dir` is the host's.
     pub(crate) fn for_tests(state_dir: &std::path::Path) -> Self {
         let doors =
-            DoorLimits { memory: 64 << 20, connections: 256, client_timeout: Duration::from_secs(30) };
+            DoorLimits { memory: 64 << 20, connections: 4096, client_timeout: Duration::from_secs(30) };
         Self {
             is_ring: false,
             state_dir: state_dir.to_owned(),

@@ -42,7 +42,7 @@ pub struct Config {
     pub io: IoMode,
     /// How disks are reached that have no setting of their own.
     pub cache: Cache,
-    /// Bytes for requests in flight and for the buffers of the clients that send them.
+    /// Bytes for requests in flight.
     pub memory: usize,
     /// NBD connections at a time; an export may have half of them.
     pub connections: usize,

@@ -1,20 +1,71 @@
 //! The memory that clients of all doors may make the daemon keep, shared by threads: what cannot be had is waited for.
 //!
-//! A connection or file *reserves* what it keeps for as long as it is open, and *takes* for each request what goes
-//! beyond that, before a buffer is taken. Waiters of one export are served in the order in which they came, so that
-//! many small requests cannot starve a large one; exports take turns, so that the clients of one do not starve another.
+//! Memory belongs to requests: a request *takes* what it needs before a buffer is taken, and gives it back when it is answered. What
+//! serves several requests is *reserved*, for as long as it is needed. Small requests and large ones stand in lines of their own, and small
+//! ones have a part of the memory that no large one gets: a client that announces much and sends it slowly, or fetches it slowly, keeps large
+//! requests waiting, and these alone. Waiters of one export are served in the order in which they came; exports take turns, so that the
+//! clients of one do not starve another.
+//!
+//! Whatever is taken comes back in bounded time: a request that has its memory waits for nothing but its device and its client, and a
+//! client that does not go on is left. What is reserved beside requests never takes the part of the small ones, so no reservation can
+//! keep a request from its turn.
 //!
 //! Invariants:
 //! - BUDGET1. `used` is the sum of all reservations and of all bytes taken and not given back.
-//! - BUDGET2. `used <= capacity`, except that one request may be granted beyond it while nothing else is taken.
-//! - BUDGET3. Reservations take at most three quarters of the capacity, so that requests always have the rest.
-//! - BUDGET4. The next waiter is the first of another export than the last one that was served, else the first. It is granted
-//!   its bytes as soon as they are free, and no other waiter before.
+//! - BUDGET2. `used <= capacity`, except that one request may be granted beyond it while no other of its size class has anything.
+//! - BUDGET3. Reservations and large requests take at most three quarters of the capacity together, but for a large request that is alone.
+//! - BUDGET4. Of the waiters of a size class the next one is the first of another export than the last one that was served, else the
+//!   first. It is granted its bytes as soon as they are free, and no other of its class before.
+//! - BUDGET5. While a large request waits, small ones take no more than a quarter: what others give back reaches it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::ops::{AddAssign, SubAssign};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
+
+/// A request that needs more is large.
+pub(crate) const SMALL_BYTES_MAX: u64 = 256 << 10;
+
+/// Bytes of memory, by the size class of the requests that have them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Memory {
+    pub(crate) small: u64,
+    pub(crate) large: u64,
+}
+
+impl Memory {
+    /// No bytes.
+    pub(crate) const NONE: Memory = Memory { small: 0, large: 0 };
+
+    /// What one request of `bytes` needs.
+    pub(crate) fn of(bytes: u64) -> Self {
+        if bytes > SMALL_BYTES_MAX {
+            Self { small: 0, large: bytes }
+        } else {
+            Self { small: bytes, large: 0 }
+        }
+    }
+
+    pub(crate) fn total(self) -> u64 {
+        self.small.saturating_add(self.large)
+    }
+}
+
+impl AddAssign for Memory {
+    fn add_assign(&mut self, other: Self) {
+        self.small += other.small;
+        self.large += other.large;
+    }
+}
+
+impl SubAssign for Memory {
+    fn sub_assign(&mut self, other: Self) {
+        let (small, large) = (self.small.checked_sub(other.small), self.large.checked_sub(other.large));
+        const TAKEN: &str = "BUDGET1: what is given back was taken";
+        *self = Self { small: small.expect(TAKEN), large: large.expect(TAKEN) };
+    }
+}
 
 /// Bytes that doors may keep for their clients. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -25,11 +76,17 @@ pub struct Budget {
 #[derive(Debug)]
 struct Inner {
     capacity: u64,
-    used: AtomicU64,
-    reserved: AtomicU64,
-    /// Length of `waiters`; a hint that saves the lock.
+    /// Requests that wait; a hint that saves the lock.
     waiting: AtomicUsize,
-    waiters: Mutex<Line>,
+    state: Mutex<State>,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    reserved: u64,
+    taken: Memory,
+    small: Line,
+    large: Line,
 }
 
 #[derive(Default, Debug)]
@@ -42,7 +99,7 @@ struct Line {
 #[derive(Debug)]
 struct Waiter {
     export: usize,
-    bytes: u64,
+    memory: Memory,
     granted: AtomicBool,
     waker: Mutex<Waker>,
 }
@@ -50,14 +107,8 @@ struct Waiter {
 impl Budget {
     /// A budget of `capacity` bytes.
     pub fn new(capacity: u64) -> Self {
-        let inner = Inner {
-            capacity,
-            used: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            waiters: Mutex::default(),
-        };
-        Self { inner: Arc::new(inner) }
+        let (waiting, state) = (AtomicUsize::new(0), Mutex::default());
+        Self { inner: Arc::new(Inner { capacity, waiting, state }) }
     }
 
     /// Bytes that may be used.
@@ -67,24 +118,39 @@ impl Budget {
 
     /// Bytes now reserved or taken (BUDGET1).
     pub fn used(&self) -> u64 {
-        self.inner.used.load(SeqCst)
+        self.inner.lock().used()
     }
 
     /// Sets `bytes` aside for as long as the reservation lives; `None` if they are not to be had (BUDGET3).
     pub fn reserve(&self, bytes: u64) -> Option<Reservation> {
+        self.reserve_within(bytes, self.inner.guarded())
+    }
+
+    /// Sets `bytes` aside that only make requests faster: `None`, too, while a request waits, or if they were more than half of
+    /// the capacity with all other reservations.
+    pub(crate) fn reserve_spare(&self, bytes: u64) -> Option<Reservation> {
+        if self.is_short() { None } else { self.reserve_within(bytes, self.inner.capacity / 2) }
+    }
+
+    fn reserve_within(&self, bytes: u64, reserved_max: u64) -> Option<Reservation> {
         let inner = &self.inner;
-        let _line = inner.lock();
-        let reserved = inner.reserved.load(SeqCst).checked_add(bytes)?;
-        if reserved > inner.capacity / 4 * 3 || !inner.try_add(bytes) {
-            return None;
-        }
-        inner.reserved.store(reserved, SeqCst); // changed under the lock only
+        let mut state = inner.lock();
+        let reserved = state.reserved.checked_add(bytes)?;
+        let is_there = reserved <= reserved_max
+            && reserved.saturating_add(state.taken.large) <= inner.guarded()
+            && state.used().saturating_add(bytes) <= inner.capacity;
+        state.reserved = if is_there { reserved } else { return None };
         Some(Reservation { budget: self.clone(), bytes })
     }
 
-    /// Takes `bytes` if they are free and nothing waits for bytes.
-    pub(crate) fn try_take(&self, bytes: u64) -> bool {
-        self.inner.waiting.load(SeqCst) == 0 && self.inner.try_add(bytes)
+    /// Takes `memory`, of one size class, if it is free and nothing of that class waits.
+    pub(crate) fn try_take(&self, memory: Memory) -> bool {
+        let mut state = self.inner.lock();
+        let is_free = state.line(memory).waiters.is_empty() && state.fits(memory, self.inner.capacity);
+        if is_free {
+            state.taken += memory;
+        }
+        is_free
     }
 
     /// Whether anything waits for bytes.
@@ -92,35 +158,33 @@ impl Budget {
         self.inner.waiting.load(SeqCst) > 0
     }
 
-    /// Gives back bytes that were taken.
-    pub(crate) fn give(&self, bytes: u64) {
-        if bytes == 0 {
+    /// Gives back what was taken.
+    pub(crate) fn give(&self, memory: Memory) {
+        if memory == Memory::NONE {
             return;
         }
-        let before = self.inner.used.fetch_sub(bytes, SeqCst);
-        assert!(before >= bytes, "BUDGET1");
-        self.inner.serve_waiters();
+        let mut state = self.inner.lock();
+        state.taken -= memory;
+        self.inner.serve_waiters(state);
     }
 
-    /// Stands in line for `bytes`, for a client of `export`; `waker` is woken when they are granted.
-    pub(crate) fn wait(&self, export: usize, bytes: u64, waker: &Waker) -> Claim {
+    /// Stands in line for `memory`, of one size class, for a client of `export`; `waker` is woken when it is granted.
+    pub(crate) fn wait(&self, export: usize, memory: Memory, waker: &Waker) -> Claim {
         let (granted, waker) = (AtomicBool::new(false), Mutex::new(waker.clone()));
-        let waiter = Arc::new(Waiter { export, bytes, granted, waker });
-        let mut line = self.inner.lock();
-        line.waiters.push_back(Arc::clone(&waiter));
-        self.inner.waiting.store(line.waiters.len(), SeqCst);
-        drop(line);
-        self.inner.serve_waiters();
+        let waiter = Arc::new(Waiter { export, memory, granted, waker });
+        let mut state = self.inner.lock();
+        state.line(memory).waiters.push_back(Arc::clone(&waiter));
+        self.inner.serve_waiters(state);
         Claim { budget: self.clone(), waiter: Some(waiter) }
     }
 
-    /// Takes `bytes`, and lets this thread wait for them. They are given back with [`Budget::give`].
-    pub(crate) fn take_blocking(&self, export: usize, bytes: u64) {
-        if self.try_take(bytes) {
+    /// Takes `memory`, and lets this thread wait for it. It is given back with [`Budget::give`].
+    pub(crate) fn take_blocking(&self, export: usize, memory: Memory) {
+        if self.try_take(memory) {
             return;
         }
         let signal = Arc::new(Signal::default());
-        let mut claim = self.wait(export, bytes, &Waker::from(Arc::clone(&signal)));
+        let mut claim = self.wait(export, memory, &Waker::from(Arc::clone(&signal)));
         while !claim.take() {
             signal.wait();
         }
@@ -128,41 +192,63 @@ impl Budget {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` if they are free, or if nothing else is taken (BUDGET2).
-    fn try_add(&self, bytes: u64) -> bool {
-        let added = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.capacity);
-        self.used.fetch_update(SeqCst, SeqCst, added).is_ok()
+    /// What reservations and large requests may have (BUDGET3).
+    fn guarded(&self) -> u64 {
+        self.capacity - self.capacity / 4
     }
 
-    /// BUDGET2: a request alone is granted whatever its size.
-    fn try_add_alone(&self, bytes: u64) -> bool {
-        let reserved = self.reserved.load(SeqCst);
-        self.used.compare_exchange(reserved, reserved.saturating_add(bytes), SeqCst, SeqCst).is_ok()
-    }
-
-    /// Grants bytes to waiters, to one export after the other (BUDGET4).
-    fn serve_waiters(&self) {
-        if self.waiting.load(SeqCst) == 0 {
-            return;
-        }
+    /// Grants bytes to waiters, to one export after the other (BUDGET4), and lets them know.
+    fn serve_waiters(&self, mut state: MutexGuard<'_, State>) {
         let mut granted = Vec::new();
-        let mut line = self.lock();
-        while let Some(next) = line.next() {
+        state.serve(true, self.capacity, &mut granted);
+        state.serve(false, self.capacity, &mut granted);
+        self.waiting.store(state.small.waiters.len() + state.large.waiters.len(), SeqCst);
+        drop(state);
+        granted.iter().for_each(|waiter| waiter.wake());
+    }
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.reserved.saturating_add(self.taken.total())
+    }
+
+    fn line(&mut self, memory: Memory) -> &mut Line {
+        if memory.large > 0 { &mut self.large } else { &mut self.small }
+    }
+
+    /// Whether one request's `memory` is free for it.
+    fn fits(&self, memory: Memory, capacity: u64) -> bool {
+        let quarter = capacity / 4;
+        let is_there = self.used().saturating_add(memory.total()) <= capacity; // BUDGET2
+        if memory.large == 0 {
+            let small = self.taken.small + memory.small;
+            let is_own = small <= quarter || self.taken.small == 0;
+            return is_own || (is_there && self.large.waiters.is_empty()); // BUDGET5
+        }
+        let guarded = self.reserved.saturating_add(self.taken.large).saturating_add(memory.large);
+        let is_alone = self.taken.large == 0 && self.taken.small <= quarter;
+        is_alone || (is_there && guarded <= capacity - quarter) // BUDGET3
+    }
+
+    fn serve(&mut self, large: bool, capacity: u64, granted: &mut Vec<Arc<Waiter>>) {
+        loop {
+            let line = if large { &self.large } else { &self.small };
+            let Some(next) = line.next() else { return };
             let waiter = Arc::clone(&line.waiters[next]);
-            if !self.try_add(waiter.bytes) && !self.try_add_alone(waiter.bytes) {
-                break;
+            if !self.fits(waiter.memory, capacity) {
+                return;
             }
+            self.taken += waiter.memory;
             waiter.granted.store(true, SeqCst);
+            let line = self.line(waiter.memory);
             line.last = waiter.export;
             granted.extend(line.waiters.remove(next));
         }
-        self.waiting.store(line.waiters.len(), SeqCst);
-        drop(line);
-        granted.iter().for_each(|waiter| waiter.wake());
     }
 }
 
@@ -187,20 +273,11 @@ pub struct Reservation {
     bytes: u64,
 }
 
-impl Reservation {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let inner = &self.budget.inner;
-        let line = inner.lock();
-        inner.reserved.fetch_sub(self.bytes, SeqCst);
-        inner.used.fetch_sub(self.bytes, SeqCst);
-        drop(line);
-        inner.serve_waiters();
+        let mut state = self.budget.inner.lock();
+        state.reserved -= self.bytes;
+        self.budget.inner.serve_waiters(state);
     }
 }
 
@@ -234,26 +311,21 @@ impl Claim {
         }
     }
 
-    /// Bytes that are waited for.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.waiter.as_ref().map_or(0, |waiter| waiter.bytes)
+    /// What is waited for.
+    pub(crate) fn memory(&self) -> Memory {
+        self.waiter.as_ref().map_or(Memory::NONE, |waiter| waiter.memory)
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         let Some(waiter) = self.waiter.take() else { return };
-        let inner = &self.budget.inner;
-        let mut line = inner.lock();
-        line.waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
-        inner.waiting.store(line.waiters.len(), SeqCst);
-        drop(line);
-        // Whether it was granted is known for good once it is not in the line.
+        let mut state = self.budget.inner.lock();
         if waiter.granted.load(SeqCst) {
-            self.budget.give(waiter.bytes);
-        } else {
-            inner.serve_waiters();
+            state.taken -= waiter.memory;
         }
+        state.line(waiter.memory).waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
+        self.budget.inner.serve_waiters(state);
     }
 }
 
@@ -281,104 +353,4 @@ impl Wake for Signal {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wait(budget: &Budget, bytes: u64) -> Claim {
-        budget.wait(1, bytes, Waker::noop())
-    }
-
-    #[test]
-    fn waiters_are_served_in_order_and_nobody_overtakes_them() {
-        let budget = Budget::new(100);
-        assert!(budget.try_take(90));
-        let (mut large, mut small) = (wait(&budget, 60), wait(&budget, 5));
-        assert!(!large.take() && !small.take() && !budget.try_take(1), "BUDGET4");
-        budget.give(30);
-        assert!(!large.take() && !small.take(), "BUDGET4: the first in line is short of bytes");
-        budget.give(20);
-        assert!(large.take() && !small.take(), "BUDGET2");
-        budget.give(60);
-        assert!(small.take());
-        budget.give(45);
-        assert_eq!(budget.used(), 0, "BUDGET1");
-    }
-
-    #[test]
-    fn exports_take_turns() {
-        let budget = Budget::new(100);
-        assert!(budget.try_take(100));
-        let mut many: Vec<_> = (0..3).map(|_| wait(&budget, 100)).collect();
-        let mut other = budget.wait(2, 100, Waker::noop());
-        budget.give(100);
-        assert!(many[0].take() && !other.take(), "BUDGET4: nobody was served before");
-        budget.give(100);
-        assert!(other.take() && !many[1].take(), "BUDGET4: it is the other export's turn");
-        budget.give(100);
-        assert!(many[1].take(), "BUDGET4");
-        drop(many);
-        budget.give(100);
-        assert_eq!(budget.used(), 0, "BUDGET1");
-    }
-
-    #[test]
-    fn who_leaves_the_line_makes_room_and_gives_back_what_was_granted() {
-        let budget = Budget::new(100);
-        assert!(budget.try_take(90));
-        let (large, mut small) = (wait(&budget, 60), wait(&budget, 5));
-        drop(large);
-        assert!(small.take(), "BUDGET4");
-        let granted = wait(&budget, 5);
-        drop(granted);
-        budget.give(95);
-        assert_eq!(budget.used(), 0, "BUDGET1");
-    }
-
-    #[test]
-    fn a_giant_is_granted_once_it_is_alone() {
-        let budget = Budget::new(100);
-        let _kept = budget.reserve(30).expect("free");
-        assert!(budget.try_take(1));
-        let mut giant = wait(&budget, 1000);
-        assert!(!giant.take(), "BUDGET2");
-        budget.give(1);
-        assert!(giant.take(), "BUDGET2");
-        let mut next = wait(&budget, 1);
-        assert!(!next.take(), "BUDGET2");
-        budget.give(1000);
-        assert!(next.take());
-    }
-
-    #[test]
-    fn reservations_leave_a_quarter_to_requests() {
-        let budget = Budget::new(100);
-        let first = budget.reserve(50).expect("free");
-        assert!(budget.reserve(26).is_none(), "BUDGET3");
-        let second = budget.reserve(25).expect("BUDGET3");
-        drop(first);
-        assert_eq!(budget.used(), 25, "BUDGET1");
-        assert!(budget.try_take(75));
-        assert!(budget.reserve(25).is_none(), "BUDGET2: what requests have taken is not to be had");
-        drop(second);
-        assert_eq!(budget.used(), 75, "BUDGET1");
-    }
-
-    #[test]
-    fn threads_wait_until_there_is_room() {
-        let budget = Budget::new(100);
-        budget.take_blocking(1, 60);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..200 {
-                        budget.take_blocking(1, 60);
-                        assert!(budget.used() <= 100, "BUDGET2");
-                        budget.give(60);
-                    }
-                });
-            }
-            budget.give(60);
-        });
-        assert_eq!(budget.used(), 0, "BUDGET1");
-    }
-}
+mod tests;

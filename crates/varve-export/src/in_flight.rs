@@ -5,7 +5,7 @@
 //! - INFLIGHT1. `used` is the sum of the permits that exist.
 //! - INFLIGHT2. `used <= limit`; a request larger than the limit counts as the limit, and so goes alone.
 
-use crate::budget::Budget as Common;
+use crate::budget::{Budget as Common, Memory};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Memory comes in pages.
@@ -24,8 +24,8 @@ pub(crate) struct InFlight {
 pub(crate) struct Permit {
     budget: Arc<InFlight>,
     bytes: u64,
-    /// Bytes of memory, of what all doors share.
-    memory: u64,
+    /// Of what all doors share.
+    memory: Memory,
 }
 
 impl InFlight {
@@ -37,7 +37,7 @@ impl InFlight {
 
     /// Takes `bytes`, waiting until they are free.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Permit {
-        let memory = if bytes == 0 { 0 } else { bytes.next_power_of_two().max(PAGE) };
+        let memory = Memory::of(if bytes == 0 { 0 } else { bytes.next_power_of_two().max(PAGE) });
         let bytes = bytes.min(self.limit);
         let mut used = self.lock();
         while *used + bytes > self.limit {

@@ -9,9 +9,10 @@
 //! Invariants:
 //! - NBD1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
 //!   client does.
-//! - NBD2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: bytes
-//!   are had before a buffer is taken, and until then the socket is not read. Tasks that wait for bytes get them in turn,
+//! - NBD2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: a request has its
+//!   bytes before a buffer is taken, and until then the data of a write stay in the socket. Tasks that wait for bytes get them in turn,
 //!   and a client that has begun a message and does not go on is left ([`Limits::progress`]), so none starves.
+//! - NBD6. A connection that has no request and no reply under way keeps a buffer of [`LANDING_BYTES`], and nothing of the budget.
 //! - NBD3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
 //! - NBD4. No request reaches the device that is outside of it or was not offered.
 //! - NBD5. One poll of a connection does a bounded amount of work, and ends so that other tasks have their turn.
@@ -34,13 +35,14 @@ pub use activity::Activity;
 pub use catalog::{Catalog, Counters, Export};
 pub use door::{Door, SessionEnd};
 pub use limits::{Admission, Limits, Refusal};
+pub use receive_buffer::LANDING_BYTES;
 pub use shutdown::Shutdown;
 pub use varve_nbd::server::{CloseReason, Listed};
 
 pub(crate) use job::error_code;
 
 use connection::Connection;
-use varve_block::Stream;
+use varve_block::{Buffer, Stream};
 
 impl Door {
     /// Serves one connection to its end, then closes it. `Ok` if it ended in order: by the client's wish, by its
@@ -52,8 +54,11 @@ impl Door {
     }
 
     async fn serve_open(&self, stream: &Stream) -> Result<(), SessionEnd> {
-        let Some(chosen) = handshake::run(self, stream).await? else { return Ok(()) };
-        Connection::new(self, stream, &chosen).await
+        let Some(mut chosen) = handshake::run(self, stream).await? else { return Ok(()) };
+        let early = std::mem::replace(&mut chosen.early, Buffer::empty());
+        let connection = Connection::new(self, stream, &chosen, &early);
+        drop(early);
+        connection.await
     }
 }
 

@@ -14,6 +14,9 @@ pub(crate) struct DaemonOptions {
     /// Serve HTTP on this TCP address too; anybody who reaches it may do everything.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<SocketAddr>,
+    /// Accept an address for --http that other hosts reach; nothing is encrypted.
+    #[arg(long)]
+    pub(crate) insecure: bool,
     /// Threads that serve volumes [default: number of cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) shards: Option<u16>,
@@ -23,12 +26,12 @@ pub(crate) struct DaemonOptions {
     /// How disks are reached that are not told otherwise.
     #[arg(long, value_name = "direct|buffered", default_value = "direct")]
     pub(crate) cache: varve_api::Cache,
-    /// Memory for requests in flight and for the buffers of clients: 512 KiB for each NBD connection, 2 MiB for each
-    /// FUSE export, three quarters of it in all.
+    /// Memory for requests in flight, of which each FUSE export reserves 2 MiB, all together three quarters at most; an idle NBD
+    /// connection has 8 KiB beside it.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub(crate) memory_mib: u32,
     /// NBD connections at a time; an export may have half of them.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) connections: u16,
     /// How long an NBD client that has begun a message, or to fetch a reply, may take to go on before it is left.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]

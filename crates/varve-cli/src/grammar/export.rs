@@ -14,6 +14,9 @@ pub(crate) enum ExportVerb {
         /// Clients may not write.
         #[arg(long)]
         read_only: bool,
+        /// Accept a TCP address that other hosts reach: whoever reaches it may use the volume, and nothing is encrypted.
+        #[arg(long)]
+        insecure: bool,
         #[command(flatten)]
         change: Change,
     },

@@ -14,7 +14,7 @@ const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --sh
 /// Carries out a verb of exports.
 pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
     match verb {
-        ExportVerb::Create { volume, door, read_only, change } => {
+        ExportVerb::Create { volume, door, read_only, insecure, change } => {
             let (door, address) = match (door.nbd, door.fuse, door.vhost_user) {
                 (Some(address), ..) => (Door::Nbd, nbd_address(&address)?),
                 (_, Some(file), _) => (Door::Fuse, absolute(&file)?),
@@ -22,8 +22,8 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 (None, None, None) => return Err(not_built("exports through ublk").help(FUSE)),
             };
             let (door, dry_run) = (Some(door), change.dry_run);
-            let call = calls::CreateExport(ExportCreate { volume, door, address, read_only, dry_run });
-            session.change(call, |made| place(made).to_owned()).await
+            let request = ExportCreate { volume, door, address, read_only, insecure, dry_run };
+            session.change(calls::CreateExport(request), |made| place(made).to_owned()).await
         }
         ExportVerb::List => session.show(calls::ListExports(), |exports| table(exports)).await,
         ExportVerb::Remove { export, force, change, yes: _ } => {
@@ -42,7 +42,8 @@ pub(super) async fn attach(session: &Session, options: VolumeAttachOptions) -> R
     }
     let (door, address) = (Some(Door::KernelNbd), format!("/dev/varve/{volume}"));
     let dry_run = change.dry_run;
-    let call = calls::CreateExport(ExportCreate { volume, door, address, read_only, dry_run });
+    let call =
+        calls::CreateExport(ExportCreate { volume, door, address, read_only, dry_run, ..Default::default() });
     session.change(call, |made| place(made).to_owned()).await
 }
 

@@ -35,6 +35,11 @@ fn an_address_at_which_nobody_can_listen_is_refused_by_a_dry_run() {
     }
     assert_eq!(std::fs::read(world.path("file")).expect("it is there"), b"kept");
     assert!(!world.path("a.sock").exists());
+    for dry_run in [" -n", ""] {
+        world.refused(&format!("export create data/a --nbd tcp:0.0.0.0:{port}{dry_run}"), 2, "V0508");
+    }
+    world.ok("export create data/a --nbd tcp:0.0.0.0:10990 --insecure -n");
+    world.refused("daemon --state other --http 0.0.0.0:0", 2, "V0508");
     world.ok("export create data/a --nbd unix:a.sock -n");
     assert!(!world.path("a.sock").exists(), "a dry run makes no socket");
     world.ok("export create data/a --nbd unix:a.sock");

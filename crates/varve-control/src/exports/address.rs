@@ -21,19 +21,35 @@ pub(crate) struct Address {
     pub(crate) is_shared: bool,
     /// Whether the folder of its file is made with the file.
     pub(crate) makes_folder: bool,
+    /// Whether other hosts reach it, in the clear.
+    pub(crate) is_exposed: bool,
 }
 
 impl Address {
     /// A file that only one export can be at.
     pub(super) fn of_file(path: &Path) -> Self {
         let (text, file) = (path.display().to_string(), Some(path.to_owned()));
-        Self { text, path: file.clone(), file, uri: None, is_shared: false, makes_folder: false }
+        let (is_shared, makes_folder, is_exposed) = (false, false, false);
+        Self { text, path: file.clone(), file, uri: None, is_shared, makes_folder, is_exposed }
     }
 
     /// What a client connects to, to reach `name`.
     pub(crate) fn uri(&self, name: &VolumeName) -> Option<String> {
         let [before, behind] = self.uri.as_ref()?;
         Some(format!("{before}{}{behind}", escape(&name.to_string())))
+    }
+
+    /// Refuses an address that other hosts reach in the clear, unless a user agreed to that; `help` says how.
+    pub(super) fn check_exposure(
+        &self,
+        is_agreed: bool,
+        help: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if is_agreed || !self.is_exposed {
+            return Ok(());
+        }
+        let message = format!("other hosts reach {} without encryption or authentication", self.text);
+        Err(Failure::new(Code::Exposed, message).help(help()))
     }
 
     /// Refuses an address in a folder that is not there.

@@ -103,17 +103,23 @@ impl Control {
         exports.values().filter_map(present).collect()
     }
 
-    /// Changes the name of an export that is known.
+    /// Changes the name of an export that is known; clients find it by the one before, too.
     fn rename_known(&self, id: &str, to: VolumeName) {
-        for remembered in &mut self.memory.remembered.borrow_mut().exports {
-            if remembered.id == id {
-                remembered.name = to.to_string();
-            }
-        }
-        if let Some(known) = self.exports.known.borrow_mut().get_mut(id) {
-            known.remembered.name = to.to_string();
+        let text = to.to_string();
+        let address = self.exports.known.borrow_mut().get_mut(id).map(|known| {
             known.name = to;
+            known.remembered.address.clone()
+        });
+        if let Some(address) = address {
+            self.note_name(id, &address, &text);
         }
+    }
+
+    /// Notes wherever exports are remembered what one of them is called.
+    pub(crate) fn note_name(&self, id: &str, address: &str, name: &str) {
+        let note = |remembered: &mut RememberedExport| remembered.note_name(id, address, name);
+        self.memory.remembered.borrow_mut().exports.iter_mut().for_each(note);
+        self.exports.known.borrow_mut().values_mut().for_each(|known| note(&mut known.remembered));
     }
 
     /// Redirects the doors of these volumes and of their snapshots to what serves them now (OUTOFUSE2 of `activation.rs`).
@@ -150,9 +156,16 @@ impl Control {
         address: &Address,
         located: &LocatedVolume,
     ) -> Result<Open, Failure> {
-        let target = located.target(name.snapshot.clone(), remembered.read_only);
-        let new = NewDoor { name: name.to_string(), address: address.clone(), target };
-        let Opened { door, warning } = self.exports.server(remembered.door)?.open(new).await?;
+        let RememberedExport { id, door, read_only, insecure, .. } = remembered;
+        address.check_exposure(*insecure, || {
+            let access = if *read_only { " --read-only" } else { "" };
+            let text = &address.text;
+            format!("varve export remove {id}; varve export create {name} --{door} {text}{access} --insecure")
+        })?;
+        let target = located.target(name.snapshot.clone(), *read_only);
+        let (text, aliases) = (name.to_string(), remembered.aliases.clone());
+        let new = NewDoor { name: text, aliases, address: address.clone(), target };
+        let Opened { door, warning } = self.exports.server(*door)?.open(new).await?;
         if let Some(warning) = warning {
             self.warn(&name.to_string(), &warning);
         }
@@ -215,13 +228,15 @@ impl Control {
 /// EXPORTS3: looks at the files of all exports, folder by folder, and recovers those that are not served.
 pub(crate) fn watch(control: &Control) {
     let mut folders: BTreeMap<PathBuf, Vec<(String, PathBuf)>> = BTreeMap::new();
+    let mut down = Vec::new(); // Without a file to look at.
     for (id, export) in &*control.exports.known.borrow() {
         match (export.file_path(), export.folder()) {
             (Some(path), Some(folder)) => folders.entry(folder).or_default().push((id.clone(), path)),
-            _ if !export.is_open() => recover(control, id.clone(), None),
+            _ if !export.is_open() => down.push(id.clone()),
             _ => {}
         }
     }
+    down.into_iter().for_each(|id| recover(control, id, None));
     for (folder, known) in folders {
         let look = move |files: &dyn Files| -> Vec<(String, Option<FileIdentity>)> {
             known.into_iter().map(|(id, path)| (id, files.identity(&path))).collect()

@@ -54,27 +54,24 @@ impl NbdServer {
 
     /// Adds a name to the socket at an address; a new socket listens on the volume's own shard.
     async fn open_door(&self, new: NewDoor) -> Result<Opened, Failure> {
-        let NewDoor { name, address, target } = new;
-        let (place, text) = (place(&address.text)?, address.text);
+        let NewDoor { name, aliases, address, target } = new;
+        let Address { text, is_exposed, .. } = address;
+        let place = place(&text)?;
         let socket = self
             .socket(&text)
             .unwrap_or_else(|| Rc::new(Socket { shard: target.home.clone(), address: text.clone() }));
         let export =
-            NewExport { name: name.clone(), place: place.clone(), resources: self.resources.clone(), target };
+            NewExport { name: name.clone(), aliases, place, resources: self.resources.clone(), target };
         let opened = socket.shard.exports(&text).open(export).await.map_err(failures::gone)?;
         if !opened.map_err(|error| failures::listen(&text, &error))? {
             let message = format!("{name} is exported at this socket already");
             return Err(Failure::new(Code::ExportExists, message));
         }
+        let warning = is_exposed
+            .then(|| format!("open to other hosts at {text}: anybody who reaches it may use the volume"));
         let known = self.socket(&text);
         assert!(known.is_none_or(|known| Rc::ptr_eq(&known, &socket)), "NBDDOOR1: one socket is at {text}");
         self.sockets.borrow_mut().insert(text, Rc::downgrade(&socket));
-        let warning = match place {
-            Place::Tcp(address) if !address.ip().is_loopback() => Some(format!(
-                "open to other hosts at tcp:{address}: anybody who reaches it may use the volume"
-            )),
-            _ => None,
-        };
         Ok(Opened {
             door: Rc::new(NbdDoor { host: self.host.clone(), socket, name: RefCell::new(name) }),
             warning,
@@ -176,7 +173,9 @@ fn address(text: &str) -> Result<Address, Failure> {
         }
         Place::Tcp(address) => (format!("tcp:{address}"), None, [format!("nbd://{address}/"), String::new()]),
     };
-    Ok(Address { text, file, path: None, uri: Some(uri), is_shared: true, makes_folder: false })
+    let is_exposed = matches!(&place, Place::Tcp(address) if !address.ip().is_loopback());
+    let (path, uri, is_shared, makes_folder) = (None, Some(uri), true, false);
+    Ok(Address { text, file, path, uri, is_shared, makes_folder, is_exposed })
 }
 
 fn place(text: &str) -> Result<Place, Failure> {
@@ -214,8 +213,11 @@ mod tests {
             ("tcp:[::1]:10809", "tcp:[::1]:10809"),
         ] {
             let read = address(text).expect(text);
-            assert_eq!(read.text, written);
+            assert_eq!((read.text.as_str(), read.is_exposed), (written, false));
             assert_eq!(address(written), Ok(read));
+        }
+        for exposed in ["tcp:0.0.0.0:10809", "tcp:[::]:10809", "tcp:192.0.2.1:10809"] {
+            assert!(address(exposed).expect(exposed).is_exposed, "{exposed}");
         }
         let long = format!("unix:/{}", "x".repeat(107));
         for wrong in [

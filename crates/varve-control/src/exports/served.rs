@@ -28,6 +28,8 @@ const CLOSE_MAX: Duration = Duration::from_secs(20);
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// How often it looks whether they are gone.
 const LEAVE_TICK: Duration = Duration::from_millis(5);
+/// What to do instead of letting other hosts in.
+const AGREE_HELP: &str = "--nbd unix:PATH or --nbd tcp:127.0.0.1:PORT; or add --insecure, if all who reach the address may use the volume";
 /// Clients that a refusal names.
 const CLIENTS_SHOWN: usize = 8;
 
@@ -59,6 +61,7 @@ impl Control {
         let name = self.present_name(located.volume.id, name);
         self.refuse_granted(&located)?;
         self.check_export(&address, &name)?;
+        address.check_exposure(request.insecure, || AGREE_HELP.to_owned())?;
         address.check_folder(&self.context).await?;
         server.check(&address).await?;
         if request.dry_run {
@@ -74,11 +77,15 @@ impl Control {
             door,
             address: address.text.clone(),
             read_only: request.read_only,
+            insecure: request.insecure,
+            aliases: Vec::new(),
         };
         let open = self.open_export(&remembered, &name, &address, &located).await?;
         let stored = remembered.clone();
         self.keep_export(remembered, name, Some(address.clone()), open).await;
+        let called = stored.name.clone();
         self.memory.remembered.borrow_mut().exports.push(stored);
+        self.note_name(&id, &address.text, &called);
         // An export that cannot be remembered is not made (EXPORTS1).
         if let Err(failure) = self.save().await {
             self.forget_export(&id).await;

@@ -32,6 +32,8 @@ pub(crate) trait ExportServer {
 pub(crate) struct NewDoor {
     /// The volume or snapshot as clients know it.
     pub(crate) name: String,
+    /// As clients knew it before.
+    pub(crate) aliases: Vec<String>,
     /// Where it is reached.
     pub(crate) address: Address,
     /// Where it leads.

@@ -31,6 +31,24 @@ pub(crate) struct RememberedExport {
     pub(crate) door: Door,
     pub(crate) address: String,
     pub(crate) read_only: bool,
+    /// Whether a user agreed that other hosts reach it in the clear.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) insecure: bool,
+    /// Names that it had; clients find it by them, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) aliases: Vec<String>,
+}
+
+impl RememberedExport {
+    /// The export `id` at `address` is called `name` from now on, and no other one there is found by that.
+    pub(crate) fn note_name(&mut self, id: &str, address: &str, name: &str) {
+        if self.id == id && self.name != name {
+            self.aliases.push(std::mem::replace(&mut self.name, name.to_owned()));
+        }
+        if self.address == address {
+            self.aliases.retain(|alias| alias != name);
+        }
+    }
 }
 
 /// All that is remembered.

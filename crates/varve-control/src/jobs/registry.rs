@@ -120,8 +120,8 @@ impl Control {
             let mut groups = self.groups.known.borrow_mut();
             groups.values_mut().for_each(|known| known.ask_again(&volumes));
         }
+        self.erase_job(id).await; // RUN1
         self.jobs.list.finish(id, result, self.now());
-        self.erase_job(id).await;
     }
 
     /// Ends a job for now: as long as it stands in a text it goes on when it can (JOBRECORD2 of `records.rs`).

@@ -96,6 +96,21 @@ impl Daemon {
         self.handle.call(async |control| Ok(control.jobs().all())).await.expect("it runs")
     }
 
+    /// Whether the record of a job was erased at its end, by the histories of the groups that are here.
+    pub(super) async fn has_erased(&self, job: &Job) -> bool {
+        let end = format!("job {} ended", job.id);
+        let erased = self.handle.call(async move |control| {
+            for group in control.list_groups() {
+                let history = control.group_history(&group.name).await;
+                if history.is_ok_and(|history| history.entries.iter().any(|entry| entry.change == end)) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        });
+        erased.await.expect("it runs")
+    }
+
     /// In how many regions members of arrays may differ since a crash.
     async fn unsynced(&self) -> u64 {
         let unsynced = self.handle.call(async |control| {

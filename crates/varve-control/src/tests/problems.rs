@@ -1,10 +1,11 @@
 //! Tests of the table of problems: each row begins, names its remedy, is told once, and ends with the remedy.
 
 use super::*;
+use crate::host::remembered::{Remembered, RememberedExport};
 use std::sync::Arc;
 use varve_api::{
-    Activate, ArrayFail, Deactivate, Door, ExportCreate, ExportState, Health, ProblemKind, SnapshotRemove,
-    VolumeChange,
+    Activate, ArrayFail, Code, Deactivate, Door, ExportCreate, ExportRemove, ExportState, Health,
+    ProblemKind, Rename, SnapshotRemove, VolumeChange,
 };
 
 /// Longer than it takes until files are looked at and what can be is tried again.
@@ -173,6 +174,70 @@ fn an_export_whose_socket_or_folder_goes_is_served_again_when_that_can_be() {
         assert_eq!(state().await, [ExportState::Serving; 2], "EXPORTS3");
         assert!(files.has_socket(Path::new("/run/x.sock")), "EXPORTS3");
         assert_eq!(told(&control, "e1", "of data/a at unix:/run/x.sock is down"), 1, "WATCH1");
+    });
+}
+
+#[test]
+fn an_export_that_other_hosts_reach_is_down_until_a_user_agrees() {
+    with_control(async |control| {
+        make_linear(&control, "data/a", "16M").await;
+        let address = "tcp:192.0.2.1:10809".to_owned();
+        let request = |insecure| {
+            let (volume, door, address) = ("data/a".to_owned(), Some(Door::Nbd), address.clone());
+            ExportCreate { volume, door, address, insecure, ..Default::default() }
+        };
+        let refused = control.create_export(request(false)).await.expect_err("other hosts reach it");
+        assert_eq!(refused.code, Code::Exposed);
+        // What an earlier version has made says nothing of it.
+        let volume = control.find_volume(&name("data/a")).expect("it is there").volume.id;
+        let text = format!(
+            r#"{{"id":"e1","volume":"{volume}","name":"data/a","door":"nbd","address":"{address}","read_only":true}}"#
+        );
+        let remembered: RememberedExport = serde_json::from_str(&text).expect("a state of before");
+        control.memory.remembered.borrow_mut().exports.push(remembered.clone());
+        control.restore_export(remembered, control.context.clock().now()).await;
+        expect(&control, &[(ProblemKind::ExportDown, "e1")]).await;
+        let status = control.status_with_problems().await.expect("it runs");
+        let mend = "varve export remove e1; varve export create data/a --nbd tcp:192.0.2.1:10809 --read-only --insecure";
+        assert!(status.attention[0].help.starts_with(mend), "{:?}", status.attention);
+        control.remove_export("e1", ExportRemove::default()).await.expect("it is known");
+        control.create_export(request(true)).await.expect("a user agreed");
+        expect(&control, &[]).await;
+    });
+}
+
+#[test]
+fn an_export_keeps_the_names_that_it_had_until_another_one_at_its_address_gets_them() {
+    with_control(async |control| {
+        let export = async |volume: &str| {
+            let (volume, door, address) = (volume.to_owned(), Some(Door::Nbd), "unix:/run/x.sock".to_owned());
+            let request = ExportCreate { volume, door, address, ..Default::default() };
+            control.create_export(request).await.expect("the name is free");
+        };
+        let rename = async |from: &str, to: &str| {
+            let request = Rename { to: to.to_owned(), ..Default::default() };
+            control.rename_volume(from, request).await.expect("the name is free");
+        };
+        let aliases = || {
+            let remembered = control.memory.remembered.borrow().text();
+            let remembered = Remembered::parse(&remembered).expect("it was written just now");
+            remembered.exports.into_iter().map(|export| (export.name, export.aliases)).collect::<Vec<_>>()
+        };
+        let known = |name: &str, aliases: &[&str]| {
+            (name.to_owned(), aliases.iter().map(|alias| (*alias).to_owned()).collect())
+        };
+        make_linear(&control, "data/a", "16M").await;
+        export("data/a").await;
+        rename("data/a", "b").await;
+        rename("data/b", "c").await;
+        assert_eq!(aliases(), [known("data/c", &["data/a", "data/b"])]);
+        make_linear(&control, "data/a", "16M").await;
+        assert_eq!(aliases(), [known("data/c", &["data/a", "data/b"])], "it is exported nowhere");
+        export("data/a").await;
+        rename("data/c", "b").await;
+        assert_eq!(aliases(), [known("data/b", &["data/c"]), known("data/a", &[])]);
+        rename("data/a", "c").await;
+        assert_eq!(aliases(), [known("data/b", &[]), known("data/c", &["data/a"])]);
     });
 }
 

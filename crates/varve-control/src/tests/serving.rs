@@ -298,7 +298,16 @@ fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
         let file = || Device::new(Imported { portal: place.lock().expect("no panic").clone() });
         let (id, volume, address) = ("e1".to_owned(), located.volume.id, "/file".to_owned());
         let (text, door) = ("data/v".to_owned(), varve_api::Door::Fuse);
-        let remembered = RememberedExport { id, volume, name: text, door, address, read_only: false };
+        let remembered = RememberedExport {
+            id,
+            volume,
+            name: text,
+            door,
+            address,
+            read_only: false,
+            insecure: false,
+            aliases: Vec::new(),
+        };
         let bare = Box::new(BareFile(Arc::clone(&place)));
         let open = Open::Serving(Rc::new(PortalDoor::new(control.context.clone(), &FUSE, bare)));
         let mut export = KnownExport::new(remembered, name("data/v"), None, open);

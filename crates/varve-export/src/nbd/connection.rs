@@ -9,11 +9,12 @@ use super::catalog::Counters;
 use super::handshake::Chosen;
 use super::job::{self, Answer, Job};
 use super::limits::{Limits, Share};
-use super::receive_buffer::{Payload, ReceiveBuffer, Taken};
+use super::receive_buffer::{Payload, ReceiveBuffer, ReceiveMemory, Taken};
 use super::send_queue::SendQueue;
 use super::shutdown::Watch;
 use super::stall::Stall;
 use super::{Door, SessionEnd};
+use crate::budget::Memory;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::future::Future;
@@ -62,8 +63,8 @@ pub(super) struct Connection<'c> {
     fetches: usize,
     send_queue: SendQueue,
     sending: Option<Transfer<'c, Result<(), StreamError>>>,
-    /// Bytes of the share that are given back when the send is done.
-    sending_held: u64,
+    /// What of the share is given back when the send is done.
+    sending_held: Memory,
     /// Sends that are done.
     sends: u64,
     share: Share<'c>,
@@ -89,11 +90,11 @@ enum Stop {
 }
 
 impl<'c> Connection<'c> {
-    pub(super) fn new(door: &'c Door, stream: &'c Stream, chosen: &'c Chosen) -> Self {
-        let Chosen { export, terms, early, admitted, .. } = chosen;
+    pub(super) fn new(door: &'c Door, stream: &'c Stream, chosen: &'c Chosen, early: &[u8]) -> Self {
+        let Chosen { export, terms, .. } = chosen;
         let limits =
             Limits { bytes_max: door.limits.bytes_max.min(door.budget.capacity() / 4), ..door.limits };
-        let length = door.limits.receive_bytes;
+        let memory = ReceiveMemory::new(&door.arena, &door.budget, limits.receive_bytes);
         Self {
             stream,
             device: &export.device,
@@ -102,15 +103,15 @@ impl<'c> Connection<'c> {
             counters: &export.counters,
             limits,
             terms: *terms,
-            receive_buffer: ReceiveBuffer::new(stream, terms.framing, &door.arena, length, early),
+            receive_buffer: ReceiveBuffer::new(stream, terms.framing, memory, early),
             flight: FuturesUnordered::new(),
             flight_bytes: 0,
             fetches: 0,
             send_queue: SendQueue::default(),
             sending: None,
-            sending_held: 0,
+            sending_held: Memory::NONE,
             sends: 0,
-            share: Share::new(&door.budget, identity(&export.counters), admitted),
+            share: Share::new(&door.budget, identity(&export.counters)),
             activity: &door.activity,
             turn: Turn::new(false, 1),
             stall: Stall::default(),
@@ -169,7 +170,7 @@ impl<'c> Connection<'c> {
             self.closing = Some(Ok(()));
             return None;
         }
-        let cost = job::cost(&request);
+        let cost = Memory::of(job::cost(&request));
         if !self.has_room(&request, cost, context) {
             return Some(Stop::Full);
         }
@@ -208,9 +209,9 @@ impl<'c> Connection<'c> {
     }
 
     /// NBD2. What is in flight wakes the connection when it is answered, what is queued when it is sent.
-    fn has_room(&mut self, request: &Request, cost: u64, context: &Context<'_>) -> bool {
+    fn has_room(&mut self, request: &Request, cost: Memory, context: &Context<'_>) -> bool {
         let held = self.share.held();
-        if held > 0 && held.saturating_add(cost) > self.limits.bytes_max {
+        if held > 0 && held.saturating_add(cost.total()) > self.limits.bytes_max {
             return false;
         }
         if self.flight_bytes > 0 && self.flight_bytes + in_flight(request) > self.turn.flight_max {
@@ -244,7 +245,7 @@ impl<'c> Connection<'c> {
     /// Queues the answer (NBD3). The bytes of a read are held until they are sent, those of a write no longer.
     fn reply(&mut self, request: &Request, answer: Answer) {
         let framing = self.terms.framing;
-        let cost = job::cost(request);
+        let cost = Memory::of(job::cost(request));
         if let Answer::Data(buffer) = answer {
             assert_eq!(
                 buffer.len() as u64,
@@ -259,7 +260,7 @@ impl<'c> Connection<'c> {
             let length: usize = pieces.iter().map(|piece| piece.len()).sum();
             assert_eq!(length as u64, request.length, "DEVICE5: a read's outcome is its buffers, filled");
             self.reply_head(request);
-            pieces.into_iter().for_each(|piece| self.send_queue.data(piece.freeze(), 0));
+            pieces.into_iter().for_each(|piece| self.send_queue.data(piece.freeze(), Memory::NONE));
             self.send_queue.held(cost);
             return;
         }
@@ -344,7 +345,9 @@ impl<'c> Connection<'c> {
             return true;
         }
         let before = self.receive_buffer.received();
-        let received = self.receive_buffer.poll_receive(context).is_ready();
+        let has_replies = self.sending.is_some() || !self.send_queue.is_empty();
+        let is_idle = self.flight.is_empty() && !has_replies && self.share.held() == 0;
+        let received = self.receive_buffer.poll_receive(is_idle, context).is_ready();
         self.turn.moved(self.receive_buffer.received() - before);
         received
     }

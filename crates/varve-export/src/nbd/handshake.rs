@@ -1,7 +1,7 @@
 //! The handshake over a stream: carries bytes between it and the protocol's state machine, and asks the catalog.
 
 use super::catalog::OpenConnection;
-use super::limits::Admitted;
+use super::limits::Counted;
 use super::{Door, Export, Refusal, SessionEnd};
 use futures_util::future::{Either, select};
 use std::pin::pin;
@@ -21,14 +21,14 @@ pub(super) struct Chosen {
     pub(super) terms: Terms,
     /// What the client sent already of its first requests.
     pub(super) early: Buffer,
-    pub(super) admitted: Admitted,
+    _admitted: Counted,
     _open: OpenConnection,
 }
 
 /// An export that was looked up; one that is to be served next has let the client in.
 struct Asked {
     export: Export,
-    admitted: Option<(Admitted, OpenConnection)>,
+    admitted: Option<(Counted, OpenConnection)>,
 }
 
 /// `None`: the door was shut meanwhile.
@@ -110,7 +110,7 @@ fn chosen(asked: Asked, agreement: Agreement, early: Buffer) -> Chosen {
     };
     let (admitted, open) =
         asked.admitted.expect("a transmission begins with the answer to who wants the export");
-    Chosen { export, terms, early, admitted, _open: open }
+    Chosen { export, terms, early, _admitted: admitted, _open: open }
 }
 
 /// Lets the client in to `export`, if it wants to be served next.
@@ -118,7 +118,7 @@ fn admit(door: &Door, stream: &Stream, export: Export, wants_export: bool) -> Re
     if !wants_export {
         return Ok(Asked { export, admitted: None });
     }
-    let admitted = door.admission.admit(export.counters.connections.get(), &door.limits, &door.budget)?;
+    let admitted = door.admission.admit(export.counters.connections.get())?;
     let open = export.counters.open(stream.peer());
     Ok(Asked { export, admitted: Some((admitted, open)) })
 }

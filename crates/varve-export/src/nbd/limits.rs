@@ -1,19 +1,18 @@
 //! How much connections may keep in memory, and how many there may be, each and all together.
 //!
-//! A [`Share`] holds what a connection reserved when it was opened, and takes from the budget what its requests need
-//! beyond that; a little of it is kept for the next requests while nothing waits for bytes, so that a request rarely touches
-//! what threads share.
+//! A [`Share`] takes from the budget what the requests of its connection need; a little of it is kept for the next ones while there are
+//! some and nothing waits for bytes, so that a request rarely touches what threads share. A connection without requests has nothing.
+//!
+//! Invariant SHARE1: a connection that waits for bytes has only those of requests under way, which come back by themselves.
 
-use crate::budget::{Budget, Claim, Reservation};
+use crate::budget::{Budget, Claim, Memory};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::Waker;
 use std::time::Duration;
 
-/// What a connection's requests may keep without asking the budget; part of its reservation.
-const ALLOWANCE: u64 = 256 << 10;
-/// What a connection keeps of the budget for its next requests while others do not wait for it.
+/// What a connection with requests keeps of the budget for its next ones while others do not wait for it.
 const SLACK: u64 = 256 << 10;
 
 /// What one connection may keep, and how long it may take.
@@ -24,7 +23,7 @@ pub struct Limits {
     /// Bytes of memory for requests whose reply was not sent, at most a quarter of the budget. One request may always
     /// be larger.
     pub bytes_max: u64,
-    /// Size of the buffer into which requests are received, in bytes; at least 64 KiB is used.
+    /// Size of the buffer into which the requests of a busy connection are received, in bytes; at least 64 KiB is used.
     pub receive_bytes: usize,
     /// How long a handshake may take.
     pub handshake: Duration,
@@ -49,13 +48,6 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// What a connection reserves of the budget for as long as it is open.
-    fn reserved_bytes(&self) -> u64 {
-        (self.receive_bytes as u64).next_power_of_two() + ALLOWANCE
-    }
-}
-
 /// Why a connection is not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
@@ -65,8 +57,6 @@ pub enum Refusal {
     Connections(usize),
     /// The export has as many connections as one export may have.
     ExportConnections(usize),
-    /// The memory for requests is taken.
-    Memory(u64),
 }
 
 impl fmt::Display for Refusal {
@@ -80,11 +70,6 @@ impl fmt::Display for Refusal {
                 f,
                 "the export has {max} connections already, half of what all exports may have; see varve daemon \
                  --connections"
-            ),
-            Refusal::Memory(bytes) => write!(
-                f,
-                "the {} MiB for requests are taken by other clients; see varve daemon --memory-mib",
-                bytes >> 20
             ),
         }
     }
@@ -138,16 +123,13 @@ impl Admission {
     }
 
     /// Lets a client in to an export that has `open` connections.
-    pub(super) fn admit(&self, open: u64, limits: &Limits, budget: &Budget) -> Result<Admitted, Refusal> {
+    pub(super) fn admit(&self, open: u64) -> Result<Counted, Refusal> {
         let max = self.counts.connections_max;
         let export_max = (max / 2).max(1);
         if open >= export_max as u64 {
             return Err(Refusal::ExportConnections(export_max));
         }
-        let counted = self.count(|counts| &counts.connections, max).ok_or(Refusal::Connections(max))?;
-        let reservation = budget.reserve(limits.reserved_bytes());
-        let reservation = reservation.ok_or(Refusal::Memory(budget.capacity()))?;
-        Ok(Admitted { reservation, _counted: counted })
+        self.count(|counts| &counts.connections, max).ok_or(Refusal::Connections(max))
     }
 
     /// Notes a refusal; the number of refusals whenever it is worth a line in the log.
@@ -175,52 +157,47 @@ impl Drop for Counted {
     }
 }
 
-/// The right of one connection to be served, with the memory that it keeps.
-pub(super) struct Admitted {
-    reservation: Reservation,
-    _counted: Counted,
-}
-
 /// What one connection holds of the budget for its requests; given back on drop.
 pub(super) struct Share<'a> {
     budget: &'a Budget,
     /// For whom it waits.
     export: usize,
-    _admitted: &'a Admitted,
-    /// Bytes that requests keep; at most `had`.
-    held: u64,
-    /// Bytes that belong to the connection, the allowance included.
-    had: u64,
-    allowance: u64,
+    /// What requests keep; at most `had`.
+    held: Memory,
+    /// What was taken of the budget.
+    had: Memory,
     claim: Option<Claim>,
 }
 
 impl<'a> Share<'a> {
-    pub(super) fn new(budget: &'a Budget, export: usize, admitted: &'a Admitted) -> Self {
-        let allowance = admitted.reservation.bytes().min(ALLOWANCE);
-        Self { budget, export, _admitted: admitted, held: 0, had: allowance, allowance, claim: None }
+    pub(super) fn new(budget: &'a Budget, export: usize) -> Self {
+        Self { budget, export, held: Memory::NONE, had: Memory::NONE, claim: None }
     }
 
+    /// Bytes that requests keep.
     pub(super) fn held(&self) -> u64 {
-        self.held
+        self.held.total()
     }
 
     /// Whether others wait for what this connection holds.
     pub(super) fn is_wanted(&self) -> bool {
-        self.had > self.allowance && self.budget.is_short()
+        self.had != Memory::NONE && self.budget.is_short()
     }
 
-    /// Makes sure that `bytes` more can be held; if not, has `waker` woken when that is so.
-    pub(super) fn make_room(&mut self, bytes: u64, waker: &Waker) -> bool {
+    /// Makes sure that what a request needs can be held; if not, has `waker` woken when that is so.
+    pub(super) fn make_room(&mut self, needed: Memory, waker: &Waker) -> bool {
         if let Some(claim) = &mut self.claim {
-            let claimed = claim.bytes();
+            let claimed = claim.memory();
             if claim.take() {
                 self.had += claimed;
                 self.claim = None;
             }
         }
-        let missing = (self.held + bytes).saturating_sub(self.had);
-        if missing == 0 {
+        let missing = Memory {
+            small: (self.held.small + needed.small).saturating_sub(self.had.small),
+            large: (self.held.large + needed.large).saturating_sub(self.had.large),
+        };
+        if missing == Memory::NONE {
             self.claim = None;
             return true;
         }
@@ -231,8 +208,10 @@ impl<'a> Share<'a> {
         match &self.claim {
             Some(claim) => claim.register(waker),
             None => {
-                self.claim = Some(self.budget.wait(self.export, bytes, waker));
-                return self.make_room(bytes, waker);
+                self.give_back(0);
+                assert_eq!(self.had, self.held, "SHARE1");
+                self.claim = Some(self.budget.wait(self.export, needed, waker));
+                return self.make_room(needed, waker);
             }
         }
         false
@@ -243,32 +222,34 @@ impl<'a> Share<'a> {
         self.claim = None;
     }
 
-    /// Holds bytes for which there is room.
-    pub(super) fn hold(&mut self, bytes: u64) {
-        self.held += bytes;
-        assert!(self.held <= self.had, "NBD2: bytes are had before they are held");
+    /// Holds memory for which there is room.
+    pub(super) fn hold(&mut self, memory: Memory) {
+        self.held += memory;
+        let is_had = self.held.small <= self.had.small && self.held.large <= self.had.large;
+        assert!(is_had, "NBD2: bytes are had before they are held");
     }
 
-    /// Holds `bytes` less.
-    pub(super) fn give(&mut self, bytes: u64) {
-        assert!(bytes <= self.held, "NBD2: more given back than taken");
-        self.held -= bytes;
+    /// Holds `memory` less.
+    pub(super) fn give(&mut self, memory: Memory) {
+        self.held -= memory;
         self.trim();
     }
 
-    /// Gives back to the budget what is not needed soon. A connection that holds nothing keeps its allowance only.
+    /// Gives back to the budget what is not needed soon. A connection that holds nothing keeps nothing.
     pub(super) fn trim(&mut self) {
-        let slack = if self.held == 0 || self.budget.is_short() { 0 } else { SLACK };
-        let kept = self.allowance.max(self.held + slack);
-        if self.had > kept {
-            self.budget.give(self.had - kept);
-            self.had = kept;
-        }
+        self.give_back(if self.held == Memory::NONE || self.budget.is_short() { 0 } else { SLACK });
+    }
+
+    fn give_back(&mut self, slack: u64) {
+        let small = self.had.small.saturating_sub(self.held.small + slack);
+        let unneeded = Memory { small, large: self.had.large - self.held.large };
+        self.had -= unneeded;
+        self.budget.give(unneeded);
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        self.budget.give(self.had - self.allowance);
+        self.budget.give(self.had);
     }
 }

@@ -5,12 +5,17 @@
 //! buffers of their own, of which none is longer than the arena has; while such writes come, only headers are received into the common buffer, so that no data
 //! have to be copied.
 //!
+//! The common buffer is short, so that many connections may wait for their clients. A client that fills it gets a long one until nothing
+//! is under way for it any more, if the budget has it to spare; else it is served from the short one, in which any header fits.
+//!
 //! Invariants:
 //! - RECEIVE1. `start <= filled <= buffer.len()`; the bytes between are received and not yet looked at.
 //! - RECEIVE2. Nothing is received while a whole request lies in the buffer.
 //! - RECEIVE3. A write is kept in memory only after its taker has let it in; what is refused is skipped, not kept.
+//! - RECEIVE4. A connection that is idle waits with the short buffer.
 
 use super::activity::PIECE;
+use crate::budget::{Budget, Reservation};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use varve_block::{Arena, Buffer, Bytes, Received, Stream, StreamError, Transfer};
@@ -21,8 +26,10 @@ use varve_nbd::{Command, Framing, Request};
 const IN_PLACE_BYTES: usize = 32 << 10;
 /// Bytes of such data that are waited for at once, so that others have their turn between.
 const IN_PLACE_STEP: usize = 256 << 10;
-/// The common buffer is not smaller: a header and the largest write that is copied fit.
-const BUFFER_BYTES_MIN: usize = 64 << 10;
+/// Bytes of the buffer with which a connection waits for its client: a write of a page and what was received in the handshake fit.
+pub const LANDING_BYTES: usize = 8 << 10;
+/// The buffer of a busy connection is not smaller: a header and the largest write that is copied fit.
+const BUSY_BYTES_MIN: usize = 64 << 10;
 
 /// What the taker of a request gets.
 pub(super) enum Taken {
@@ -104,10 +111,43 @@ impl InPlace {
     }
 }
 
+/// Where its buffers come from, and how long the common one is.
+pub(super) struct ReceiveMemory<'s> {
+    arena: &'s Arena,
+    budget: &'s Budget,
+    /// Bytes of the buffer of a busy connection.
+    busy: usize,
+    /// What was set aside for that, if the connection has it.
+    reserved: Option<Reservation>,
+    /// Whether the last receive filled the buffer: there is more, probably.
+    was_filled: bool,
+}
+
+impl<'s> ReceiveMemory<'s> {
+    /// A busy connection receives into `bytes`.
+    pub(super) fn new(arena: &'s Arena, budget: &'s Budget, bytes: usize) -> Self {
+        Self { arena, budget, busy: bytes.max(BUSY_BYTES_MIN), reserved: None, was_filled: false }
+    }
+
+    /// A long buffer, if it is to be had and the connection has none.
+    fn grow(&mut self) -> Option<Buffer> {
+        if self.reserved.is_none() {
+            self.reserved = Some(self.budget.reserve_spare(self.busy.next_power_of_two() as u64)?);
+            return Some(self.arena.take(self.busy));
+        }
+        None
+    }
+
+    /// A short buffer, if the connection has a long one.
+    fn shrink(&mut self) -> Option<Buffer> {
+        self.reserved.take().map(|_| self.arena.take(LANDING_BYTES))
+    }
+}
+
 /// The bytes of one connection.
 pub(super) struct ReceiveBuffer<'s> {
     stream: &'s Stream,
-    arena: &'s Arena,
+    memory: ReceiveMemory<'s>,
     framing: Framing,
     buffer: Buffer,
     start: usize,
@@ -128,18 +168,12 @@ pub(super) struct ReceiveBuffer<'s> {
 }
 
 impl<'s> ReceiveBuffer<'s> {
-    pub(super) fn new(
-        stream: &'s Stream,
-        framing: Framing,
-        arena: &'s Arena,
-        length: usize,
-        early: &[u8],
-    ) -> Self {
-        let mut buffer = arena.take(length.max(BUFFER_BYTES_MIN));
+    pub(super) fn new(stream: &'s Stream, framing: Framing, memory: ReceiveMemory<'s>, early: &[u8]) -> Self {
+        let mut buffer = memory.arena.take(LANDING_BYTES);
         buffer[..early.len()].copy_from_slice(early);
         Self {
             stream,
-            arena,
+            memory,
             framing,
             buffer,
             start: 0,
@@ -205,7 +239,7 @@ impl<'s> ReceiveBuffer<'s> {
         }
         let length = usize::try_from(request.length).expect("the terms bound a request's data");
         let there = self.filled - self.start - header;
-        if length < IN_PLACE_BYTES {
+        if length < IN_PLACE_BYTES && (header + length <= self.buffer.len() || self.grow()) {
             self.only_header = false;
             if there < length {
                 self.wanted = header + length;
@@ -213,13 +247,13 @@ impl<'s> ReceiveBuffer<'s> {
             }
             let data = self.start + header;
             self.start = data + length;
-            let data = self.arena.copy(&self.buffer[data..data + length]);
+            let data = self.memory.arena.copy(&self.buffer[data..data + length]);
             return Taken::Whole(Some(Payload::Single(data)));
         }
         self.only_header = true;
-        let mut in_place = InPlace::new(request, length, self.arena);
+        let mut in_place = InPlace::new(request, length, self.memory.arena);
         let data = self.start + header;
-        self.start = data + in_place.copy(&self.buffer[data..self.filled], self.arena);
+        self.start = data + in_place.copy(&self.buffer[data..self.filled], self.memory.arena);
         if in_place.is_complete() {
             return Taken::Whole(Some(in_place.payload()));
         }
@@ -240,14 +274,14 @@ impl<'s> ReceiveBuffer<'s> {
         in_place.map(|it| (it.request, it.payload()))
     }
 
-    /// Receives what is wanted. Ready when there is something new to look at, or the end.
-    pub(super) fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Receives what is wanted; `is_idle`: nothing is under way for this client. Ready when there is something new to look at, or the end.
+    pub(super) fn poll_receive(&mut self, is_idle: bool, context: &mut Context<'_>) -> Poll<()> {
         if self.ended.is_some() {
             return Poll::Pending;
         }
         let mut receiving = match self.receiving.take() {
             Some(receiving) => receiving,
-            None => self.begin(),
+            None => self.begin(is_idle),
         };
         match Pin::new(&mut receiving).poll(context) {
             Poll::Ready(received) => {
@@ -261,7 +295,17 @@ impl<'s> ReceiveBuffer<'s> {
         }
     }
 
-    fn begin(&mut self) -> Transfer<'s, Received> {
+    /// Goes on with a long buffer; false if it is not to be had.
+    fn grow(&mut self) -> bool {
+        if let Some(mut buffer) = self.memory.grow() {
+            let there = self.filled - self.start;
+            buffer[..there].copy_from_slice(&self.buffer[self.start..self.filled]);
+            (self.buffer, self.start, self.filled) = (buffer, 0, there);
+        }
+        self.memory.reserved.is_some()
+    }
+
+    fn begin(&mut self, is_idle: bool) -> Transfer<'s, Received> {
         if let Some(in_place) = &mut self.in_place {
             let buffer = std::mem::replace(&mut in_place.buffer, Buffer::empty());
             let wanted = buffer.len().min(in_place.filled + IN_PLACE_STEP);
@@ -271,6 +315,13 @@ impl<'s> ReceiveBuffer<'s> {
             self.buffer.copy_within(self.start..self.filled, 0);
             self.filled -= self.start;
             self.start = 0;
+        }
+        if is_idle && !self.is_amid() {
+            if let Some(short) = self.memory.shrink() {
+                self.buffer = short; // RECEIVE4
+            }
+        } else if std::mem::take(&mut self.memory.was_filled) {
+            self.grow();
         }
         assert!(self.filled < self.wanted && self.wanted <= self.buffer.len(), "RECEIVE2");
         let mut buffer = std::mem::replace(&mut self.buffer, Buffer::empty());
@@ -297,6 +348,7 @@ impl<'s> ReceiveBuffer<'s> {
             }
             None => {
                 buffer.join(std::mem::replace(&mut self.rest, Buffer::empty()));
+                self.memory.was_filled = filled == Some(buffer.len());
                 self.buffer = buffer;
                 &mut self.filled
             }
@@ -306,7 +358,7 @@ impl<'s> ReceiveBuffer<'s> {
             *place = filled;
         }
         if let Some(in_place) = &mut self.in_place {
-            in_place.go_on(self.arena);
+            in_place.go_on(self.memory.arena);
         }
     }
 }

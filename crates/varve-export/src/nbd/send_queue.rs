@@ -2,6 +2,7 @@
 //!
 //! Headers are packed into one run of bytes; data go by reference, in between.
 
+use crate::budget::Memory;
 use std::collections::VecDeque;
 use std::ops::Range;
 use varve_block::{Arena, Bytes};
@@ -10,7 +11,7 @@ enum Part {
     /// These bytes of `heads`.
     Heads(Range<usize>),
     /// Data, and what of the connection's share is held until they are sent.
-    Data(Bytes, u64),
+    Data(Bytes, Memory),
 }
 
 /// The replies.
@@ -21,7 +22,7 @@ pub(super) struct SendQueue {
     data_bytes: u64,
     replies: usize,
     /// What is held for encoded replies among the heads.
-    held: u64,
+    held: Memory,
 }
 
 /// What is sent at once.
@@ -30,7 +31,7 @@ pub(super) struct Batch {
     /// Bytes of data in it.
     pub(super) bytes: u64,
     /// What is held of the share until it is sent.
-    pub(super) held: u64,
+    pub(super) held: Memory,
 }
 
 impl SendQueue {
@@ -65,21 +66,21 @@ impl SendQueue {
         }
     }
 
-    /// Goes on with the reply that was begun; `held` bytes are given back when it is sent.
-    pub(super) fn encoded(&mut self, bytes: &[u8], held: u64) {
+    /// Goes on with the reply that was begun; `held` is given back when it is sent.
+    pub(super) fn encoded(&mut self, bytes: &[u8], held: Memory) {
         self.more(bytes);
         self.held += held;
         self.data_bytes += bytes.len() as u64;
     }
 
-    /// Goes on with the reply that was begun, by reference; `held` bytes are given back when it is sent.
-    pub(super) fn data(&mut self, data: Bytes, held: u64) {
+    /// Goes on with the reply that was begun, by reference; `held` is given back when it is sent.
+    pub(super) fn data(&mut self, data: Bytes, held: Memory) {
         self.data_bytes += data.len() as u64;
         self.parts.push_back(Part::Data(data, held));
     }
 
-    /// `held` bytes more are given back when the data that were queued last are sent.
-    pub(super) fn held(&mut self, held: u64) {
+    /// `held` is given back, too, when the data that were queued last are sent.
+    pub(super) fn held(&mut self, held: Memory) {
         match self.parts.back_mut() {
             Some(Part::Data(_, of_last)) => *of_last += held,
             _ => self.held += held,
@@ -90,7 +91,7 @@ impl SendQueue {
     pub(super) fn take(&mut self, arena: &Arena, bytes_max: u64) -> Batch {
         let heads = arena.copy(&self.heads);
         let mut batch = Batch { parts: Vec::with_capacity(self.parts.len()), bytes: 0, held: self.held };
-        self.held = 0;
+        self.held = Memory::NONE;
         while let Some(part) = self.parts.pop_front() {
             match part {
                 Part::Heads(range) => batch.parts.push(heads.slice(range.start, range.len())),
@@ -124,7 +125,7 @@ impl SendQueue {
         self.data_bytes = self.data_bytes.saturating_sub(taken);
         for part in &mut self.parts {
             if let Part::Heads(range) = part {
-                *part = Part::Data(heads.slice(range.start, range.len()), 0);
+                *part = Part::Data(heads.slice(range.start, range.len()), Memory::NONE);
             }
         }
     }
@@ -139,18 +140,18 @@ mod tests {
         let (arena, mut queue) = (Arena::heap(1 << 16), SendQueue::default());
         queue.head(b"one ");
         queue.head(b"two");
-        queue.data(arena.copy(b"content"), 7);
+        queue.data(arena.copy(b"content"), Memory::of(7));
         queue.head(b"three ");
-        queue.encoded(b"runs", 8);
+        queue.encoded(b"runs", Memory::of(8));
         assert_eq!((queue.replies(), queue.data_bytes()), (3, 11));
         let first = queue.take(&arena, 4);
         assert_eq!(first.parts.iter().map(|part| &part[..]).collect::<Vec<_>>(), [&b"one two"[..], b"cont"]);
-        assert_eq!((first.bytes, first.held), (4, 8));
+        assert_eq!((first.bytes, first.held), (4, Memory::of(8)));
         let second = queue.take(&arena, 100);
         assert_eq!(
             second.parts.iter().map(|part| &part[..]).collect::<Vec<_>>(),
             [&b"ent"[..], b"three runs"]
         );
-        assert_eq!((second.held, queue.is_empty(), queue.replies()), (7, true, 0));
+        assert_eq!((second.held, queue.is_empty(), queue.replies()), (Memory::of(7), true, 0));
     }
 }

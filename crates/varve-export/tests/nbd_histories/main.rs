@@ -98,6 +98,8 @@ struct Host {
     below: Below,
     injected_bug: InjectedBug,
     faulty: bool,
+    /// Bytes that the clients of the door may make it keep.
+    budget: u64,
     oracle: SharedOracle,
 }
 
@@ -113,7 +115,8 @@ impl Host {
         let disk = |size| SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(size) });
         let disks = [disk(if below == Below::Thin { 4 * MIB } else { SIZE }), disk(MIB)];
         let oracle = Rc::new(RefCell::new(Oracle::new(1, SIZE)));
-        let host = Host { world, disks, below, injected_bug, faulty, oracle };
+        let budget = [16 * MIB, MIB, 64 * KIB][seed as usize % 3];
+        let host = Host { world, disks, below, injected_bug, faulty, budget, oracle };
         host.world.run(host.format());
         host
     }
@@ -165,7 +168,7 @@ impl Host {
         Rc::new(Door {
             catalog: Rc::new(OneExport(Export::new("v", device))),
             limits: Limits::default(),
-            budget: Budget::new(16 << 20),
+            budget: Budget::new(self.budget),
             admission: Admission::new(64),
             activity: Activity::default(),
             arena: self.world.arena(),
@@ -291,6 +294,8 @@ fn history(seed: u64, below: Below, faulty: bool, injected_bug: InjectedBug) {
             let (remote, client) = host.connect(&door, &mut random).await;
             client.verify().await.expect("no faults");
             remote.disconnect();
+            remote.ended().await;
+            assert_eq!(door.budget.used(), 0, "all is given back");
         });
         host.world.crash(CrashKind::Power);
         host.crashed(CrashKind::Power);

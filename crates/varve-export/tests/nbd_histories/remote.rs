@@ -126,6 +126,11 @@ impl Remote {
         self.queued.take().into_iter().for_each(Waker::wake);
     }
 
+    /// Waits until the server has released the connection.
+    pub(crate) async fn ended(&self) {
+        self.served.wait().await;
+    }
+
     async fn send_all(&self) {
         loop {
             let next = poll_fn(|context| {

@@ -443,6 +443,23 @@ mod tests {
     }
 
     #[test]
+    fn a_region_is_dirty_once_when_it_is_marked_or_not_in_sync_and_not_before() {
+        let regions = regions();
+        regions.enter(1..4);
+        assert_eq!(regions.dirty(), 0, "none is marked yet");
+        regions.mark(1, true);
+        assert_eq!(regions.dirty(), 1);
+        regions.mark(2, true);
+        regions.desync(2..3);
+        regions.desync(6..7);
+        assert_eq!(
+            regions.dirty(),
+            3,
+            "two that are not in sync, one of them marked, and one that is marked"
+        );
+    }
+
+    #[test]
     fn regions_are_sized_so_that_there_are_not_too_many() {
         assert_eq!(region_size_for(1), MIB);
         assert_eq!(region_size_for(REGIONS_MAX * MIB), MIB);

@@ -22,6 +22,8 @@ pub struct ExportCalls<'a> {
 pub struct NewExport {
     /// The name to which it answers.
     pub name: String,
+    /// Names that it had.
+    pub aliases: Vec<String>,
     /// Where its socket listens.
     pub place: Place,
     /// What its clients share with those of others.
@@ -35,7 +37,7 @@ impl ExportCalls<'_> {
     pub fn open(&self, export: NewExport) -> Answer<io::Result<bool>> {
         let address = self.address.clone();
         self.shard.run(async move |here: ShardContext| {
-            let NewExport { name, place, resources, target } = export;
+            let NewExport { name, aliases, place, resources, target } = export;
             let socket = match here.state().socket(&address) {
                 Some(socket) => socket,
                 None => {
@@ -46,7 +48,7 @@ impl ExportCalls<'_> {
                 }
             };
             let target = ReachedFrom { context: here.apart(), target };
-            Ok(socket.add(&name, Rc::new(target)))
+            Ok(socket.add(&name, aliases, Rc::new(target)))
         })
     }
 
@@ -82,7 +84,7 @@ impl ExportCalls<'_> {
         })
     }
 
-    /// Lets an export answer to another name.
+    /// Lets an export answer to another name, and to the one before.
     pub fn rename(&self, from: String, to: String) -> Answer<()> {
         let address = self.address.clone();
         self.shard.run(async move |here: ShardContext| {

@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - NBDSOCKET1. An export answers to its own name; an export alone behind its socket answers to the empty name too.
+//! - NBDSOCKET4. An export answers to the names that it had, too, until another one of the socket has such a name: so a name leads to one export.
 //! - NBDSOCKET3. A socket listens in one place; where it begins to listen anew its connections stay.
 //! - NBDSOCKET2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
@@ -62,6 +63,8 @@ pub trait ExportTarget {
 }
 
 struct Entry {
+    /// Names that it had (NBDSOCKET4).
+    aliases: Vec<String>,
     target: Rc<dyn ExportTarget>,
     shutdown: Shutdown,
     counters: Rc<Counters>,
@@ -124,22 +127,15 @@ impl NbdSocket {
         self.host.spawner().spawn(accept(self.host.clone(), listener, ends, self.tasks.clone()));
     }
 
-    /// Adds an export; `false` if there is one of this name.
-    pub fn add(&self, name: &str, target: Rc<dyn ExportTarget>) -> bool {
-        let mut entries = self.exports.entries.borrow_mut();
-        if entries.contains_key(name) {
-            return false;
-        }
-        entries.insert(name.to_owned(), Entry { target, shutdown: Shutdown::new(), counters: Rc::default() });
-        true
+    /// Adds an export that had the names `aliases`; `false` if there is one of this name.
+    pub fn add(&self, name: &str, aliases: Vec<String>, target: Rc<dyn ExportTarget>) -> bool {
+        let entry = Entry { aliases, target, shutdown: Shutdown::new(), counters: Rc::default() };
+        self.exports.add(name, entry)
     }
 
     /// Gives an export another name; its connections stay.
     pub fn rename(&self, from: &str, to: &str) {
-        let mut entries = self.exports.entries.borrow_mut();
-        if let Some(entry) = entries.remove(from) {
-            entries.insert(to.to_owned(), entry);
-        }
+        self.exports.rename(from, to);
     }
 
     /// Takes an export away and waits until its connections have ended. Whether exports are left.
@@ -219,7 +215,25 @@ async fn accept(
 }
 
 impl Exports {
-    /// The export's own name behind `name` (NBDSOCKET1).
+    fn add(&self, name: &str, entry: Entry) -> bool {
+        let mut entries = self.entries.borrow_mut();
+        if entries.contains_key(name) {
+            return false;
+        }
+        entries.values_mut().for_each(|other| other.aliases.retain(|alias| alias != name)); // NBDSOCKET4
+        entries.insert(name.to_owned(), entry);
+        true
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        let Some(mut entry) = self.entries.borrow_mut().remove(from) else { return };
+        entry.aliases.retain(|alias| alias != to);
+        entry.aliases.push(from.to_owned());
+        let is_added = self.add(to, entry);
+        assert!(is_added, "NBDSOCKET1: names of volumes are unique");
+    }
+
+    /// The export's own name behind `name` (NBDSOCKET1, NBDSOCKET4).
     fn resolve(&self, name: &str) -> Option<String> {
         let entries = self.entries.borrow();
         if entries.contains_key(name) {
@@ -227,7 +241,10 @@ impl Exports {
         }
         match (name, entries.len()) {
             ("", 1) => entries.keys().next().cloned(),
-            _ => None,
+            _ => entries
+                .iter()
+                .find(|(_, entry)| entry.aliases.iter().any(|alias| alias == name))
+                .map(|(own, _)| own.clone()),
         }
     }
 }
@@ -281,14 +298,31 @@ mod tests {
         }
     }
 
+    fn entry(aliases: &[&str]) -> Entry {
+        let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
+        Entry { aliases, target: Rc::new(Nothing), shutdown: Shutdown::new(), counters: Rc::default() }
+    }
+
+    #[test]
+    fn an_export_answers_to_the_names_that_it_had_until_another_one_takes_them() {
+        let exports = Exports::default();
+        let leads = |name: &str| exports.resolve(name).unwrap_or_default();
+        assert!(exports.add("data/c", entry(&["data/a", "data/b"])) && !exports.add("data/c", entry(&[])));
+        assert!(exports.add("data/x", entry(&[])));
+        assert_eq!([leads("data/a"), leads("data/b"), leads("data/c")], ["data/c"; 3], "NBDSOCKET4");
+        exports.rename("data/x", "data/a");
+        assert_eq!([leads("data/x"), leads("data/a")], ["data/a"; 2], "NBDSOCKET4");
+        exports.rename("data/a", "data/x");
+        assert_eq!([leads("data/x"), leads("data/a")], ["data/x"; 2], "NBDSOCKET4: the last that had it");
+        assert_eq!([leads("data/b"), leads("data/c")], ["data/c"; 2], "NBDSOCKET4");
+        assert!(exports.add("data/b", entry(&[])));
+        assert_eq!([leads("data/b"), leads("data/c")], ["data/b", "data/c"], "NBDSOCKET4");
+    }
+
     #[test]
     fn an_export_answers_to_its_name_and_one_that_is_alone_to_the_empty_one() {
         let exports = Exports::default();
-        let add = |name: &str| {
-            let entry =
-                Entry { target: Rc::new(Nothing), shutdown: Shutdown::new(), counters: Rc::default() };
-            exports.entries.borrow_mut().insert(name.to_owned(), entry);
-        };
+        let add = |name: &str| assert!(exports.add(name, entry(&[])));
         assert_eq!(exports.resolve(""), None, "NBDSOCKET1: nothing is there");
         add("data/a");
         assert_eq!(exports.resolve("data/a").as_deref(), Some("data/a"), "NBDSOCKET1");
