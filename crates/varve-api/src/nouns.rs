@@ -404,6 +404,9 @@ nouns! {
         /// The file or device to use.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub path: Option<String>,
+        /// The block device of this kernel to which the path leads.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub device: Option<String>,
         /// Whether clients may not write.
         pub read_only: bool,
         /// Whether it serves.

@@ -310,6 +310,8 @@ words! {
         Ublk = "ublk",
         /// A virtio disk of a virtual machine.
         VhostUser = "vhost-user",
+        /// A block device of this kernel, by its NBD client.
+        KernelNbd = "kernel-nbd",
     }
 
     /// Whether an export serves.

@@ -19,8 +19,6 @@ const LACKING: &[&[&str]] = &[
     &["vg", "merge"],
     &["vg", "import"],
     &["vg", "export"],
-    &["lv", "attach"],
-    &["lv", "detach"],
     &["pool", "reduce"],
     &["snap", "show"],
     &["snap", "rename"],
@@ -109,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_the_contract_names_and_is_not_built_is_told_from_what_nobody_knows() {
-        for line in ["varve trash list", "varve --json cluster join", "varve --socket vg lv attach a/b"] {
+        for line in ["varve trash list", "varve --json cluster join", "varve --socket pool pool reduce a/b"] {
             assert!(lacks(line).is_some(), "{line}");
         }
         let given = "varve export create a/b --nbd unix:s --iops=5";

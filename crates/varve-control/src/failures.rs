@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_export::fuse::FuseError;
+use varve_export::kernel_nbd::AttachError;
 use varve_vg::disks::create::CreateProblem;
 use varve_vg::disks::identity::Holdings;
 use varve_vg::names::{NamesError, VolumeName};
@@ -12,6 +13,7 @@ use varve_vg::size::SizeError;
 use varve_vg::tree::TreeError;
 use varve_vg::{CommitError, PlanError};
 pub(crate) use varve_volume::failures::{failed, gone, io, open, store};
+use varve_volume::world::FileDoorError;
 
 /// A name that is none.
 pub(crate) fn bad_name(error: &NamesError) -> Failure {
@@ -68,6 +70,43 @@ pub(crate) fn fuse(error: &FuseError) -> Failure {
         FuseError::Failed { .. } => (Code::DoorFailed, ""),
     };
     Failure::new(code, error.to_string()).help(help)
+}
+
+/// A volume that does not become a block device of this kernel, or does not end to be one.
+pub(crate) fn attach(error: &AttachError) -> Failure {
+    let (code, help) = match error {
+        AttachError::NoDriver => (
+            Code::DoorFailed,
+            "modprobe nbd; or varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE",
+        ),
+        AttachError::NotPermitted => (
+            Code::DoorFailed,
+            "run the daemon as root of the host; or export through --nbd, --fuse or --vhost-user",
+        ),
+        AttachError::TooOld => (Code::DoorFailed, "use a newer kernel; or export through --nbd or --fuse"),
+        AttachError::NoNode(_) => (
+            Code::DoorFailed,
+            "give the container the host's /dev, or start udev; or export through --nbd or --fuse",
+        ),
+        AttachError::Taken(_) => (Code::AddressInUse, "move it away"),
+        AttachError::NoneFree => {
+            (Code::DoorFailed, "disconnect one that is not needed: nbd-client -d DEVICE")
+        }
+        AttachError::Busy(..) => (Code::ClientsConnected, "unmount and close it; or add --force"),
+        AttachError::Lost(..) => {
+            (Code::VolumeBusy, "check what is on it; varve status says why; then detach it with --force")
+        }
+        AttachError::Failed { .. } => (Code::DoorFailed, "dmesg shows what the kernel says"),
+    };
+    Failure::new(code, error.to_string()).help(help)
+}
+
+/// A file that is not closed.
+pub(crate) fn file_door(error: &FileDoorError) -> Failure {
+    match error {
+        FileDoorError::Mounted(error) => fuse(error),
+        FileDoorError::Attached(error) => attach(error),
+    }
 }
 
 /// A socket that cannot be opened.

@@ -25,6 +25,7 @@ use varve_volume::opened::quota::CacheQuota;
 use varve_volume::{DoorOf, ShardContext};
 
 mod archive;
+mod attached;
 mod converge;
 mod conversions;
 mod failed_targets;

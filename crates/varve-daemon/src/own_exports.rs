@@ -1,4 +1,4 @@
-//! Disks that this daemon would serve to itself: files of its own exports, and what lies on them.
+//! Disks that this daemon would serve to itself: files and block devices of its own exports, and what lies on them.
 //!
 //! No order of closing works for such a disk: its last writes would need the export that was closed before, and a
 //! request to it may need the very thread that waits for it.
@@ -25,7 +25,14 @@ pub(super) fn find_own(path: &Path, own: &[PathBuf]) -> Option<PathBuf> {
     let places: Vec<PathBuf> = own.iter().filter_map(whole).chain(own.iter().cloned()).collect();
     let mut mounts: Vec<Mount> = mounts.lines().filter_map(mount).collect();
     mounts.retain(|mount| places.contains(&mount.place));
+    mounts.extend(own.iter().filter_map(|place| block_device(place)));
     lies_on(path, &mounts, DEPTH_MAX)
+}
+
+/// A block device that is exported: what is on it has its number, as what is on a mount has that of the mount.
+fn block_device(place: &Path) -> Option<Mount> {
+    let found = fs::metadata(place).ok()?;
+    found.file_type().is_block_device().then(|| Mount { device: found.rdev(), place: place.to_owned() })
 }
 
 /// A line of `mountinfo`.

@@ -15,11 +15,13 @@ use uuid::Uuid;
 use varve_block::host::{FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_driver, check_file};
+use varve_export::kernel_nbd::{self, AttachError, AttachOptions, KernelDoor};
 use varve_export::vhost_user::{VhostDoor, VhostOptions};
 use varve_export::{Budget, DoorCounters};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
 use varve_volume::world::{
-    ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World,
+    ArchiveEntry, DiskRef, FileDoor, FileDoorError, FileLink, FileWork, Files, FindUsers, Listener,
+    OpenImage, Place, World,
 };
 use varve_volume::{EventReceiver, ShardHandle, event_channel, shard_channel};
 
@@ -30,7 +32,7 @@ const SOCKET_MODE: u32 = 0o600;
 struct RealFiles {
     /// Where what is remembered is kept.
     state_dir: PathBuf,
-    /// Where devices were mounted as files; some may be so no more.
+    /// Where devices were mounted as files or attached; some may be so no more.
     mounted: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -154,6 +156,24 @@ impl Files for RealFiles {
         let door = VhostDoor::open(portal.clone(), arena.clone(), socket, path, options)?;
         Ok(Box::new(RealMachineDoor { file: Mutex::new(Some(file)), door }))
     }
+
+    fn check_attach(&self, path: &Path) -> Result<(), AttachError> {
+        kernel_nbd::check(path)
+    }
+
+    fn attach(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        identity: &str,
+        budget: &Budget,
+    ) -> Result<Box<dyn FileDoor>, AttachError> {
+        let options = AttachOptions::new(identity, budget.clone(), spawn);
+        let door = KernelDoor::open(portal.clone(), arena.clone(), path, &options)?;
+        self.mounts().insert(path.to_owned());
+        Ok(Box::new(RealKernelDoor(door)))
+    }
 }
 
 fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
@@ -206,9 +226,58 @@ impl FileDoor for RealMachineDoor {
         self.door.close();
     }
 
-    fn close(&mut self) -> Result<(), FuseError> {
+    fn close(&mut self) -> Result<(), FileDoorError> {
         self.detach();
         Ok(())
+    }
+}
+
+/// A block device of this kernel.
+struct RealKernelDoor(KernelDoor);
+
+impl FileDoor for RealKernelDoor {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn replace(&self, portal: Portal) {
+        self.0.replace(portal);
+    }
+
+    fn renew(&self) -> io::Result<()> {
+        self.0.renew()
+    }
+
+    fn is_serving(&self) -> bool {
+        self.0.is_serving()
+    }
+
+    fn counters(&self) -> DoorCounters {
+        self.0.counters()
+    }
+
+    fn clients(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn more_clients(&self) -> Option<FindUsers> {
+        Some(self.0.users())
+    }
+
+    fn device(&self) -> Option<PathBuf> {
+        Some(self.0.device())
+    }
+
+    fn detach(&mut self) {
+        self.0.detach();
+    }
+
+    fn leave(&mut self) {
+        self.0.leave();
+    }
+
+    fn close(&mut self) -> Result<(), FileDoorError> {
+        Ok(self.0.close()?)
     }
 }
 
@@ -240,8 +309,8 @@ impl FileDoor for RealFileDoor {
         self.0.detach();
     }
 
-    fn close(&mut self) -> Result<(), FuseError> {
-        self.0.close()
+    fn close(&mut self) -> Result<(), FileDoorError> {
+        Ok(self.0.close()?)
     }
 }
 

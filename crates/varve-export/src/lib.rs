@@ -1,12 +1,15 @@
-//! The doors: NBD, FUSE and vhost-user-blk; a protocol translated to requests, an error to an errno.
+//! The doors: NBD, also to this kernel's client, FUSE and vhost-user-blk; a protocol translated to requests, an error to an errno.
 
+mod bell;
 mod budget;
 mod counters;
 pub mod fuse;
 mod in_flight;
+pub mod kernel_nbd;
 pub mod nbd;
 mod requests;
 pub mod vhost_user;
 
+pub use bell::Spawn;
 pub use budget::{Budget, Reservation};
 pub use counters::DoorCounters;

@@ -39,6 +39,8 @@ pub use receive_buffer::LANDING_BYTES;
 pub use shutdown::Shutdown;
 pub use varve_nbd::server::{CloseReason, Listed};
 
+pub(crate) use job::error_code;
+
 use connection::Connection;
 use varve_block::{Buffer, Stream};
 

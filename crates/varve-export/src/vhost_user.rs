@@ -9,7 +9,6 @@
 //! - VHOST3. Once the door is closed, no request reaches the volume, and nothing is in flight.
 //! - VHOST4. No shard touches a guest's memory or notifies it: either may wait for the machine as long as that likes.
 
-mod bell;
 mod config;
 mod connection;
 mod in_flight;
@@ -23,12 +22,10 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use queue::Spawn;
-
+use crate::bell::{Bell, Spawn, pause, wait};
 use crate::budget::Budget;
 use crate::counters::DoorCounters;
 use crate::requests::Requests;
-use bell::{Bell, pause, wait};
 use connection::{Connection, End};
 use queue::{Give, Machine};
 use rustix::io::Errno;

@@ -18,6 +18,7 @@ use varve_block::host::{
 };
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseError, FuseOptions};
+use varve_export::kernel_nbd::AttachError;
 use varve_export::{Budget, DoorCounters};
 
 /// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
@@ -171,15 +172,41 @@ pub trait Files: Send + Sync {
         serial: &str,
         budget: &Budget,
     ) -> io::Result<Box<dyn FileDoor>>;
+    /// Whether a device can be made a block device of this kernel, with a link to it at `path`.
+    fn check_attach(&self, path: &Path) -> Result<(), AttachError>;
+    /// Makes a device a block device of this kernel, with a link to it at `path`. One that an earlier program left there for the same
+    /// `identity` is taken over.
+    fn attach(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        identity: &str,
+        budget: &Budget,
+    ) -> Result<Box<dyn FileDoor>, AttachError>;
 }
 
-/// A device behind a file that threads serve: mounted, or a socket.
+/// Finds out what uses a file; for a thread that may wait.
+pub type FindUsers = Box<dyn FnOnce() -> Vec<String> + Send>;
+
+/// Why a file is not closed.
+#[derive(Debug, thiserror::Error)]
+pub enum FileDoorError {
+    /// A mounted file.
+    #[error(transparent)]
+    Mounted(#[from] FuseError),
+    /// A block device.
+    #[error(transparent)]
+    Attached(#[from] AttachError),
+}
+
+/// A device behind a file that threads serve: mounted, a socket, or a link to a block device.
 pub trait FileDoor: Send {
     /// Where.
     fn path(&self) -> &Path;
     /// Leads it to a device of another size.
     fn replace(&self, portal: Portal);
-    /// Makes a socket anew, where another file or none is in its place; its clients stay.
+    /// Makes a socket or link anew, where another file or none is in its place; its clients stay.
     fn renew(&self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -189,10 +216,22 @@ pub trait FileDoor: Send {
     fn counters(&self) -> DoorCounters;
     /// What has it open: loop devices and processes, as far as they are known.
     fn clients(&self) -> Vec<String>;
+    /// How to find out what else has it open, which takes longer.
+    fn more_clients(&self) -> Option<FindUsers> {
+        None
+    }
+    /// The block device to which its path leads, if to one.
+    fn device(&self) -> Option<PathBuf> {
+        None
+    }
     /// Closes it, even if it is open.
     fn detach(&mut self);
+    /// The program ends: closes it, or leaves it to the next program, if one can take it over.
+    fn leave(&mut self) {
+        self.detach();
+    }
     /// Closes it, unless it has clients that stay.
-    fn close(&mut self) -> Result<(), FuseError>;
+    fn close(&mut self) -> Result<(), FileDoorError>;
 }
 
 /// Takes connections in.

@@ -27,7 +27,10 @@ pub(crate) use options::{
 pub(crate) use physical::{DiskChange, PhysicalVerb};
 pub(crate) use pool::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};
 pub(crate) use snapshot::SnapVerb;
-pub(crate) use volume::{PolicyOptions, VolumeCreateOptions, VolumeMapOptions, VolumeVerb};
+pub(crate) use volume::{
+    Driver, PolicyOptions, VolumeAttachOptions, VolumeCreateOptions, VolumeDetachOptions, VolumeMapOptions,
+    VolumeVerb,
+};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `varve lv`: the verbs of logical volumes.
 
 use super::{ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, Force, LayoutOptions, Waiting};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use varve_api::WhenFull;
 
 #[derive(Debug, Subcommand)]
@@ -112,6 +112,12 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Make a volume or snapshot a block device of this kernel, and print its path, /dev/varve/VG/LV.
+    ///
+    /// It stays one until it is detached, over restarts of the daemon and of the host, too.
+    Attach(VolumeAttachOptions),
+    /// End a volume's or snapshot's block device; what was written through it is flushed first.
+    Detach(VolumeDetachOptions),
     /// Copy what a thin volume shows of its origin into its pool, or a volume in a qcow2 image of what lies below that into the image, so that
     /// it needs that no more.
     Flatten {
@@ -144,6 +150,44 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         destroy: Destroy,
     },
+}
+
+/// What `varve lv attach` takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct VolumeAttachOptions {
+    /// The volume or snapshot.
+    pub(crate) volume: String,
+    /// By which of the kernel's drivers.
+    #[arg(long, value_enum, default_value_t = Driver::Nbd)]
+    pub(crate) via: Driver,
+    /// No client may write it.
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+/// What `varve lv detach` takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct VolumeDetachOptions {
+    /// The volume or snapshot, its link or its device.
+    pub(crate) volume: String,
+    #[command(flatten)]
+    pub(crate) force: Force,
+    #[command(flatten)]
+    pub(crate) change: Change,
+    /// Accepted for uniformity: nothing is asked. A device that is in use needs --force.
+    #[arg(short, long, hide = true)]
+    yes: bool,
+}
+
+/// A driver of the kernel for block devices that a program serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Driver {
+    /// The client of network block devices.
+    Nbd,
+    /// User-space block devices.
+    Ublk,
 }
 
 /// What a volume does when its snapshots need space.

@@ -2,11 +2,11 @@
 
 use super::not_built;
 use crate::answer::Answer;
-use crate::grammar::ExportVerb;
+use crate::grammar::{Driver, ExportVerb, VolumeAttachOptions, VolumeDetachOptions};
 use crate::places::absolute;
 use crate::session::Session;
 use crate::table::Table;
-use varve_api::{Door, Export, ExportCreate, ExportRemove, Failure, calls};
+use varve_api::{Code, Door, Export, ExportCreate, ExportRemove, Failure, calls};
 
 /// What to do while there is no block device of the kernel's own.
 const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE";
@@ -32,6 +32,36 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
             session.change(call, |gone| format!("removed {} of {}", gone.id, gone.volume)).await
         }
     }
+}
+
+/// Makes a volume a block device of this kernel.
+pub(super) async fn attach(session: &Session, options: VolumeAttachOptions) -> Result<Answer, Failure> {
+    let VolumeAttachOptions { volume, via, read_only, change } = options;
+    if via == Driver::Ublk {
+        return Err(not_built("block devices through ublk").help("varve lv attach VOLUME --via nbd"));
+    }
+    let (door, address) = (Some(Door::KernelNbd), format!("/dev/varve/{volume}"));
+    let dry_run = change.dry_run;
+    let call =
+        calls::CreateExport(ExportCreate { volume, door, address, read_only, dry_run, ..Default::default() });
+    session.change(call, |made| place(made).to_owned()).await
+}
+
+/// Ends the block device of a volume, by whatever name of the volume it was made.
+pub(super) async fn detach(session: &Session, options: &VolumeDetachOptions) -> Result<Answer, Failure> {
+    let volume = options.volume.as_str();
+    let exports = session.ask(&calls::ListExports()).await?;
+    let is_meant = |export: &&Export| {
+        let is_named = export.volume == volume || export.path.as_deref() == Some(volume);
+        export.door == Door::KernelNbd && (is_named || export.device.as_deref() == Some(volume))
+    };
+    let export = exports.iter().find(is_meant).ok_or_else(|| {
+        let message = format!("{volume} is not attached");
+        Failure::new(Code::ExportNotFound, message).help("varve export list")
+    })?;
+    let request = ExportRemove { force: options.force.force, dry_run: options.change.dry_run };
+    let call = calls::RemoveExport(export.id.clone(), request);
+    session.change(call, |gone| format!("detached {}", gone.volume)).await
 }
 
 /// An NBD address with the socket's path seen from the root directory.

@@ -1,5 +1,6 @@
 //! `varve lv`, carried out.
 
+use super::export::{attach, detach};
 use super::layout::{array_text, array_word, convert, disk_words, layout_word, member_table, policy_words};
 use super::{activate, deactivate, not_built, or_dash};
 use crate::answer::Answer;
@@ -66,6 +67,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let call = calls::SplitVolume(name.clone(), Split { to, dry_run: change.dry_run });
             session.change(call, |new| format!("{} has a copy of {name}", new.name)).await
         }
+        VolumeVerb::Attach(options) => attach(session, options).await,
+        VolumeVerb::Detach(options) => detach(session, &options).await,
         VolumeVerb::Flatten { name, change, waiting } => {
             let call = calls::FlattenVolume(name.clone(), Flatten { dry_run: change.dry_run });
             session.job(call, waiting, |_| format!("{name} is backed by nothing any more")).await

@@ -19,6 +19,8 @@ pub(crate) struct Address {
     pub(crate) uri: Option<[String; 2]>,
     /// Whether several exports may be here, each with its own name.
     pub(crate) is_shared: bool,
+    /// Whether the folder of its file is made with the file.
+    pub(crate) makes_folder: bool,
     /// Whether other hosts reach it, in the clear.
     pub(crate) is_exposed: bool,
 }
@@ -27,7 +29,8 @@ impl Address {
     /// A file that only one export can be at.
     pub(super) fn of_file(path: &Path) -> Self {
         let (text, file) = (path.display().to_string(), Some(path.to_owned()));
-        Self { text, path: file.clone(), file, uri: None, is_shared: false, is_exposed: false }
+        let (is_shared, makes_folder, is_exposed) = (false, false, false);
+        Self { text, path: file.clone(), file, uri: None, is_shared, makes_folder, is_exposed }
     }
 
     /// What a client connects to, to reach `name`.
@@ -51,7 +54,7 @@ impl Address {
 
     /// Refuses an address in a folder that is not there.
     pub(crate) async fn check_folder(&self, host: &Host) -> Result<(), Failure> {
-        let Some(path) = &self.file else { return Ok(()) };
+        let Some(path) = self.file.as_ref().filter(|_| !self.makes_folder) else { return Ok(()) };
         let Some(folder) = path.parent().map(Path::to_owned) else { return Ok(()) };
         let asked = folder.clone();
         if at_path(host, &folder, move |files| files.is_folder(&asked)).await? {

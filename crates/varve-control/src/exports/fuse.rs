@@ -13,7 +13,7 @@ use varve_volume::world::{FileDoor, Files};
 pub(crate) static FUSE: Kind = Kind {
     address,
     leave_help: "unmount what is on it and detach loop devices (losetup -d); or add --force to go on without them",
-    is_socket: false,
+    can_renew: false,
     ended: Ended { reason: "somebody unmounted it", problem: "its file was unmounted" },
     check: |files, path| files.check_mount(path).map_err(|error| failures::fuse(&error)),
     open,

@@ -1,6 +1,7 @@
 //! The exports that the control knows, and the kinds of doors that there are.
 
 use super::fuse::FUSE;
+use super::kernel_nbd::KERNEL_NBD;
 use super::known_export::KnownExport;
 use super::nbd::NbdServer;
 use super::portal_door::PortalServer;
@@ -19,14 +20,20 @@ pub(crate) struct Exports {
     nbd: NbdServer,
     fuse: PortalServer,
     vhost_user: PortalServer,
+    kernel_nbd: PortalServer,
 }
 
 impl Exports {
     /// None yet; what their doors may have together.
     pub(crate) fn new(host: &Host, resources: DoorResources) -> Self {
         let on_threads = |kind| PortalServer::new(host.clone(), resources.budget.clone(), kind);
-        let (fuse, vhost_user) = (on_threads(&FUSE), on_threads(&VHOST_USER));
-        Self { known: RefCell::default(), nbd: NbdServer::new(host.clone(), resources), fuse, vhost_user }
+        Self {
+            known: RefCell::default(),
+            fuse: on_threads(&FUSE),
+            vhost_user: on_threads(&VHOST_USER),
+            kernel_nbd: on_threads(&KERNEL_NBD),
+            nbd: NbdServer::new(host.clone(), resources),
+        }
     }
 
     /// What serves exports through this kind of door (DOORKIND1 of `server.rs`).
@@ -35,9 +42,11 @@ impl Exports {
             Door::Nbd => Ok(&self.nbd),
             Door::Fuse => Ok(&self.fuse),
             Door::VhostUser => Ok(&self.vhost_user),
+            Door::KernelNbd => Ok(&self.kernel_nbd),
             Door::Ublk => {
                 let message = format!("exports through {door}: not built yet");
-                Err(Failure::new(Code::NotBuilt, message).help("use --nbd, --fuse or --vhost-user"))
+                Err(Failure::new(Code::NotBuilt, message)
+                    .help("use --nbd, --fuse, --vhost-user or varve lv attach"))
             }
         }
     }
@@ -62,7 +71,7 @@ mod tests {
                 naming_a_kind(&path, found);
             } else if path.is_file() && !path.ends_with("src/tests.rs") {
                 let text = fs::read_to_string(&path).expect("a source");
-                let kinds = ["Door::Nbd", "Door::Fuse", "Door::Ublk", "Door::VhostUser"];
+                let kinds = ["Door::Nbd", "Door::Fuse", "Door::Ublk", "Door::VhostUser", "Door::KernelNbd"];
                 found.extend(kinds.iter().any(|kind| text.contains(kind)).then_some(path));
             }
         }

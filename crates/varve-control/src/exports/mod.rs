@@ -3,6 +3,7 @@
 pub(super) mod address;
 pub(super) mod doors;
 pub(super) mod fuse;
+pub(super) mod kernel_nbd;
 pub(super) mod known_export;
 pub(super) mod known_exports;
 pub(super) mod nbd;

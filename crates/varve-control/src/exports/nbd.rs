@@ -126,6 +126,10 @@ impl ExportDoor for NbdDoor {
         Box::pin(async move { counters.await.ok().flatten().unwrap_or_default() })
     }
 
+    fn device(&self) -> Option<String> {
+        None
+    }
+
     fn rename(&self, to: String) -> LocalFuture<'_, ()> {
         let renamed = self.exports().rename(self.name.replace(to.clone()), to);
         Box::pin(async move {
@@ -170,7 +174,8 @@ fn address(text: &str) -> Result<Address, Failure> {
         Place::Tcp(address) => (format!("tcp:{address}"), None, [format!("nbd://{address}/"), String::new()]),
     };
     let is_exposed = matches!(&place, Place::Tcp(address) if !address.ip().is_loopback());
-    Ok(Address { text, file, path: None, uri: Some(uri), is_shared: true, is_exposed })
+    let (path, uri, is_shared, makes_folder) = (None, Some(uri), true, false);
+    Ok(Address { text, file, path, uri, is_shared, makes_folder, is_exposed })
 }
 
 fn place(text: &str) -> Result<Place, Failure> {

@@ -27,8 +27,8 @@ pub(crate) struct Kind {
     pub(super) address: ReadAddress,
     /// What clients that are in the way of a change are to do.
     pub(super) leave_help: &'static str,
-    /// Whether its file is a socket: one that has gone is made anew, and its clients stay.
-    pub(super) is_socket: bool,
+    /// Whether its file can be made anew where it has gone, and its clients stay: a socket, a link.
+    pub(super) can_renew: bool,
     /// How one ends by itself.
     pub(super) ended: Ended,
     /// Refuses a path at which none can be opened now.
@@ -129,7 +129,11 @@ impl PortalDoor {
     async fn close_file(&self, closing: Closing) -> Result<(), NotClosed> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         let place = file.path().to_owned();
-        if closing != Closing::Unused {
+        if closing == Closing::Stop {
+            let _ = at_door(&self.host, &place, move |_| file.leave()).await;
+            return Ok(());
+        }
+        if closing == Closing::Forced {
             let _ = at_door(&self.host, &place, move |_| file.detach()).await;
             return Ok(());
         }
@@ -137,7 +141,7 @@ impl PortalDoor {
             Ok((Ok(()), _)) => Ok(()),
             Ok((Err(error), file)) => {
                 self.file.replace(Some(file));
-                Err(NotClosed { failure: failures::fuse(&error), is_serving: true })
+                Err(NotClosed { failure: failures::file_door(&error), is_serving: true })
             }
             // It is closed as soon as its path answers.
             Err(failure) => Err(NotClosed { failure, is_serving: false }),
@@ -155,10 +159,24 @@ impl ExportDoor for PortalDoor {
 
     fn counters(&self) -> LocalFuture<'_, (Vec<String>, Traffic)> {
         let counters = self.file.borrow().as_ref().map(|file| {
-            let clients = if file.is_serving() { file.clients() } else { Vec::new() };
-            (clients, traffic(file.counters()))
+            let (clients, more) = match file.is_serving() {
+                true => (file.clients(), file.more_clients()),
+                false => (Vec::new(), None),
+            };
+            (clients, more, traffic(file.counters()), file.path().to_owned())
         });
-        Box::pin(std::future::ready(counters.unwrap_or_default()))
+        Box::pin(async move {
+            let Some((mut clients, more, traffic, path)) = counters else { return Default::default() };
+            if let Some(find) = more {
+                let unknown = |_| vec!["nobody knows what: the host does not answer".to_owned()];
+                clients.extend(at_path(&self.host, &path, move |_| find()).await.unwrap_or_else(unknown));
+            }
+            (clients, traffic)
+        })
+    }
+
+    fn device(&self) -> Option<String> {
+        Some(self.file.borrow().as_ref()?.device()?.display().to_string())
     }
 
     fn rename(&self, _: String) -> LocalFuture<'_, ()> {
@@ -176,7 +194,7 @@ impl ExportDoor for PortalDoor {
 
     fn renew<'a>(&'a self, address: &'a Address) -> LocalFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
-            if !self.kind.is_socket {
+            if !self.kind.can_renew {
                 return Ok(false);
             }
             address.check_folder(&self.host).await?;

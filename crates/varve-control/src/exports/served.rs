@@ -361,6 +361,7 @@ impl Control {
             (shown(known), known.door())
         };
         if let Some(door) = door {
+            export.device = door.device();
             (export.clients, export.traffic) = door.counters().await;
             export.connections = export.clients.len() as u64;
         }
@@ -388,6 +389,7 @@ fn shown(known: &KnownExport) -> Export {
         address: remembered.address.clone(),
         uri: address.and_then(|address| address.uri(&known.name)),
         path: address.and_then(|address| Some(address.path.as_ref()?.display().to_string())),
+        device: None,
         read_only: remembered.read_only,
         state,
         reason,

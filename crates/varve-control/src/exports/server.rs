@@ -54,6 +54,8 @@ pub(crate) trait ExportDoor {
     fn ended(&self) -> Option<Ended>;
     /// Its clients, as far as this host knows them, and what went through it.
     fn counters(&self) -> LocalFuture<'_, (Vec<String>, Traffic)>;
+    /// The block device of this kernel that it is, if it is one.
+    fn device(&self) -> Option<String>;
     /// What it leads to is called otherwise; its clients stay.
     fn rename(&self, to: String) -> LocalFuture<'_, ()>;
     /// What it leads to is served anew, or has another size; its clients stay.

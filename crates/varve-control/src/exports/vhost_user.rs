@@ -15,7 +15,7 @@ pub(crate) static VHOST_USER: Kind = Kind {
         Ok(Address::of_file(Path::new(text)))
     },
     leave_help: "shut the virtual machine down, or take the disk out of it; or add --force to go on without it",
-    is_socket: true,
+    can_renew: true,
     ended: Ended { reason: "its threads ended", problem: "its threads ended" },
     check: |files, path| {
         let checked = files.check_listen(&Place::Unix(path.to_owned()));

@@ -1,5 +1,6 @@
 //! The files of a simulated host: disks, images and sockets by their names, the state directory, and what is open of them.
 
+use super::attached::{self, SimKernel};
 use crate::host::remembered::Remembered;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use varve_block::host::{
 use varve_block::{Arena, Portal, Shape};
 use varve_export::Budget;
 use varve_export::fuse::{FuseError, FuseOptions};
+use varve_export::kernel_nbd::AttachError;
 use varve_volume::world::{ArchiveEntry, DiskRef, FileDoor, Files, OpenDisk, OpenImage, Place};
 
 /// A file that is a disk, or holds an image of one.
@@ -69,6 +71,7 @@ pub(super) struct Table {
     lost_folders: BTreeSet<PathBuf>,
     /// Bytes that the file system has left, if it has few.
     room: Option<u64>,
+    pub(crate) kernel: SimKernel,
 }
 
 /// The files of the host.
@@ -151,6 +154,11 @@ impl SimFiles {
             true => drop(table.lost_folders.remove(folder)),
             false => drop(table.lost_folders.insert(folder.to_owned())),
         }
+    }
+
+    /// What `work` does with the kernel.
+    pub(crate) fn with_kernel<T>(&self, work: impl FnOnce(&mut SimKernel) -> T) -> T {
+        work(&mut self.table().kernel)
     }
 
     /// A socket's file is deleted.
@@ -474,5 +482,20 @@ impl Files for SimFilesRef {
         _: &Budget,
     ) -> io::Result<Box<dyn FileDoor>> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn check_attach(&self, _: &Path) -> Result<(), AttachError> {
+        attached::check(&self.0)
+    }
+
+    fn attach(
+        &self,
+        portal: &Portal,
+        _: &Arena,
+        path: &Path,
+        identity: &str,
+        _: &Budget,
+    ) -> Result<Box<dyn FileDoor>, AttachError> {
+        attached::attach(&self.0, portal, path, identity)
     }
 }

@@ -28,6 +28,7 @@
 
 mod array_trouble;
 mod array_verbs;
+pub(crate) mod attached;
 mod costs;
 mod daemon;
 mod files;

@@ -13,10 +13,9 @@ use std::time::Duration;
 use varve_api::{Convert, PhysicalVolumeMove};
 use varve_block::{Device, Portal};
 use varve_export::DoorCounters;
-use varve_export::fuse::FuseError;
 use varve_vg::model::PvName;
 use varve_volume::ShardHandle;
-use varve_volume::world::FileDoor;
+use varve_volume::world::{FileDoor, FileDoorError};
 
 /// Longer than anything takes of which these tests are.
 const LONG: Duration = Duration::from_secs(5);
@@ -272,7 +271,7 @@ impl FileDoor for BareFile {
 
     fn detach(&mut self) {}
 
-    fn close(&mut self) -> Result<(), FuseError> {
+    fn close(&mut self) -> Result<(), FileDoorError> {
         Ok(())
     }
 }

@@ -71,7 +71,7 @@ fn answer(outcome: Outcome) -> Answer {
 }
 
 /// The one place where an error of the engine becomes one of the protocol.
-pub(super) const fn error_code(error: IoError) -> ErrorCode {
+pub(crate) const fn error_code(error: IoError) -> ErrorCode {
     match error {
         IoError::NoSpace => ErrorCode::NoSpace,
         IoError::ReadOnly => ErrorCode::Permission,

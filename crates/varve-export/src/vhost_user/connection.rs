@@ -1,7 +1,7 @@
 //! The socket between a machine and its door: whole messages with their descriptors, never waited for once the door is to close.
 
-use super::bell::{Bell, wait_for};
 use super::message::{DESCRIPTORS_MAX, HEADER, Header, Message};
+use crate::bell::{Bell, wait_for};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{

@@ -6,11 +6,11 @@
 //! - VQUEUE2. A queue that was stopped takes nothing, and nothing of it is in flight.
 //! - VQUEUE3. A queue that is broken takes nothing any more; its machine is notified, and the log has one line.
 
-use super::bell::{Bell, wait};
 use super::in_flight::InFlightQueue;
 use super::memory::Memory;
 use super::request::{Action, Request, SERIAL, Status, gather, length, parse, scatter};
 use super::ring::{Broken, Ring};
+use crate::bell::{Bell, Spawn, wait};
 use crate::counters::Kind;
 use crate::in_flight::Permit;
 use crate::requests::{Refusal, Requests};
@@ -77,9 +77,6 @@ pub(super) struct Bells {
     pub(super) call: Option<Bell>,
     pub(super) error: Option<Bell>,
 }
-
-/// Starts a thread of a name, or says why it cannot.
-pub type Spawn = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 impl Queue {
     /// Serves a queue on a thread, from `base` on; or, where it is marked what was in flight, from what the guest has seen on.

@@ -2,14 +2,14 @@
 //!
 //! Invariant VSESSION1: when a session has ended none of its queues is served, and nothing of it is in flight.
 
-use super::bell::Bell;
 use super::config::{PROTOCOL_FEATURES, QUEUES_MAX, RING_EVENTS, RING_INDIRECT, features, part};
 use super::connection::{Connection, End, Received, send};
 use super::in_flight::{self, InFlightMemory};
 use super::memory::{Memory, REGIONS_MAX};
 use super::message::{self, InFlightArea, Message, QueueAddresses, protocol};
-use super::queue::{Bells, Machine, Queue, Spawn};
+use super::queue::{Bells, Machine, Queue};
 use super::ring::{Ring, SIZE_MAX};
+use crate::bell::{Bell, Spawn};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError};

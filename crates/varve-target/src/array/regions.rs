@@ -452,7 +452,11 @@ mod tests {
         regions.mark(2, true);
         regions.desync(2..3);
         regions.desync(6..7);
-        assert_eq!(regions.dirty(), 3, "two that are not in sync, one of them marked, and one that is marked");
+        assert_eq!(
+            regions.dirty(),
+            3,
+            "two that are not in sync, one of them marked, and one that is marked"
+        );
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! A virtual machine as a door sees it: a socket, memory, queues, and a disk behind the door that can be held.
 
-use super::super::bell::{Bell, wait_for};
 use super::super::connection::send;
 use super::super::memory::Memory;
 use super::super::message::{Message, RegionAt, protocol};
 use super::super::{VhostDoor, VhostOptions};
+use crate::bell::{Bell, wait_for};
 use crate::budget::Budget;
 use rustix::event::PollFlags;
 use std::io::Read;
