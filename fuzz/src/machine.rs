@@ -91,8 +91,8 @@ fn event() -> OwnedFd {
 impl Machine {
     /// One with memory of its own.
     pub fn new(stream: UnixStream) -> Self {
-        let memory = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
-        ftruncate(&memory, MEMORY).expect("memory");
+        let memory = memfd_create("guest", MemfdFlags::CLOEXEC).expect("a test has memory");
+        ftruncate(&memory, MEMORY).expect("a test has memory");
         stream.set_read_timeout(Some(ANSWER_MAX)).expect("a socket");
         Self { stream, memory, kick: event(), call: event(), error: event(), available: 0 }
     }
