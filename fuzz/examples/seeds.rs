@@ -59,7 +59,8 @@ fn machines() -> Vec<Vec<u8>> {
         let head = [step::REQUEST, 0, kind, 8, 0, given, low, high, 0];
         head.into_iter().chain((0..given).map(|byte| byte ^ 0x5a))
     };
-    let requests = || request(0, 0, 4096).chain(request(4, 0, 0)).chain(request(1, 128, 0)).chain(request(8, 0, 20));
+    let requests =
+        || request(0, 0, 4096).chain(request(4, 0, 0)).chain(request(1, 128, 0)).chain(request(8, 0, 20));
     vec![
         set_up(false).chain(requests()).collect(),
         set_up(true).chain(requests()).chain([step::TRUNCATE, 1]).chain(requests()).collect(),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{
-    Access, Arena, Buffer, Done, Io, IoError, Outcome, Portal, Shape, StatusRun, Submit, Extent,
+    Access, Arena, Buffer, Done, Extent, Io, IoError, Outcome, Portal, Shape, StatusRun, Submit,
 };
 use varve_export::Budget;
 use varve_export::vhost_user::{VhostDoor, VhostOptions};

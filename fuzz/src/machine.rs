@@ -135,7 +135,8 @@ impl Machine {
             (37, region, Some(&self.memory)),
         ];
         let (kind, body, descriptor) = &messages[number % SOUND];
-        let descriptor: Vec<BorrowedFd<'_>> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
+        let descriptor: Vec<BorrowedFd<'_>> =
+            descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
         self.send(*kind, 1, body, &descriptor);
     }
 
