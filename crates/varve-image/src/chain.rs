@@ -80,6 +80,12 @@ pub async fn open_chain<E>(
         if again || files.len() == LAYERS_MAX {
             return Err(ChainError::Endless(selected.path));
         }
+        if let Some((above, ..)) = files.last()
+            && !selected.path.exists()
+        {
+            let (path, error) = (above.path.clone(), BackingError::Missing(selected.path));
+            return Err(ChainError::Backing { path, error });
+        }
         let (device, length) = open(&selected.path).map_err(ChainError::File)?;
         next = backing_of(arena, &selected, &device).await?;
         files.push((Selected { path: real, ..selected }, device, length));

@@ -45,7 +45,12 @@ fn a_volume_in_use_follows_the_file_that_it_has_open() {
     fs::create_dir(world.path("images/below")).expect("a writable folder");
     rename(&world, "moved", "below/moved");
     let refused = world.refused(&follow("below/moved"), 7, "V0307");
-    assert!(refused.contains("below/0, which is not there"), "MOVEDIMAGE3: {refused}");
+    assert!(refused.contains("below/0 is not there"), "MOVEDIMAGE3: {refused}");
+    let remedy =
+        format!("qemu-img rebase -u -b FILE -F FORMAT {}", world.path("images/below/moved").display());
+    assert!(refused.contains(&remedy), "{refused}");
+    let said = world.run("image map -U images/below/moved").stderr;
+    assert!(said.contains("below/0 is not there") && said.contains(&remedy), "{said}");
     rename(&world, "below/moved", "moved");
     assert_eq!(place(&world), "1", "what is refused changes nothing");
     let would = world.ok(&format!("{} -n", follow("moved")));

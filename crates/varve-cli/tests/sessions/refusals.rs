@@ -48,6 +48,40 @@ fn an_address_at_which_nobody_can_listen_is_refused_by_a_dry_run() {
 }
 
 #[test]
+fn an_export_is_removed_by_any_path_that_leads_to_its_file() {
+    let world = World::with_group();
+    world.ok("lv create data/a --size 4M");
+    std::fs::create_dir(world.path("folder")).expect("a folder");
+    std::os::unix::fs::symlink(world.path("a.sock"), world.path("link")).expect("a link");
+    for path in ["folder/../a.sock", "unix:folder/../a.sock", "link"] {
+        world.ok("export create data/a --nbd unix:a.sock");
+        world.refused("export remove folder", 3, "V0501");
+        world.ok(&format!("export remove {path}"));
+        assert_eq!(world.data("export list"), serde_json::json!([]), "{path}");
+    }
+}
+
+#[test]
+fn an_empty_file_is_refused_as_empty() {
+    let world = World::with_group();
+    std::fs::write(world.path("empty"), b"").expect("a file");
+    for words in ["pv scan empty", "lv create data/x --image empty"] {
+        let said = world.run(words);
+        assert!(said.exit != 0 && said.stderr.contains("empty: it is empty"), "{words}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure() {
+    let world = World::with_group();
+    for words in ["lv list", "lv list --json"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+        let ended = world.command(words).stdout(full).status().expect("it runs");
+        assert_eq!(ended.code(), Some(1), "{words}");
+    }
+}
+
+#[test]
 fn a_scan_of_several_disks_tells_what_is_wrong_with_each() {
     let mut world = World::with_group();
     world.ok("pv create d3 d4 --size 64M");

@@ -150,7 +150,7 @@ impl Control {
     /// LAYERS1: where the backing file `named` of the image at `above` really is, if it may be opened.
     async fn allowed(&self, above: &Path, named: &Path) -> Result<PathBuf, Failure> {
         let real = self.real_path(named).await.map_err(|failure| match failure.code {
-            Code::DiskNotFound => missing(above, named),
+            Code::DiskNotFound => unusable(above, &BackingError::Missing(named.to_owned())),
             _ => failure,
         })?;
         for folder in &self.image_dirs {
@@ -203,15 +203,6 @@ impl Control {
 
 fn unusable(path: &Path, why: &BackingError) -> Failure {
     Failure::new(Code::VolumeUnusable, format!("{}: {why}", path.display())).help(why.remedy(path))
-}
-
-/// Why an image cannot be used whose backing file is not there.
-fn missing(above: &Path, named: &Path) -> Failure {
-    let (above, named) = (above.display(), named.display());
-    let message = format!("{above} is backed by {named}, which is not there");
-    Failure::new(Code::VolumeUnusable, message).help(format!(
-        "bring {named} back, or name the place where it is: qemu-img rebase -u -b FILE -F FORMAT {above}"
-    ))
 }
 
 /// Why an image is not committed.

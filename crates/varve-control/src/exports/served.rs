@@ -14,13 +14,14 @@ use crate::failures;
 use crate::host::remembered::RememberedExport;
 use futures_channel::oneshot;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic};
 use varve_block::Moment;
 use varve_vg::names::VolumeName;
 use varve_volume::NoAnswer;
+use varve_volume::world::Files;
 
 /// How long a command waits for requests of an export that it removes. They are waited for on.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
@@ -99,7 +100,7 @@ impl Control {
     /// Closes a door; `text` is its ID, its URI, its address or its volume.
     pub async fn remove_export(&self, text: &str, request: ExportRemove) -> Result<Changed<Export>, Failure> {
         let lock = self.lock_exports().await?;
-        let id = self.find_export(text)?;
+        let id = self.find_export(text).await?;
         let export = self.shown_export(&id).await.ok_or_else(|| no_export(text))?;
         self.refuse_clients(|export| export.remembered.id == id, request.force).await?;
         if request.dry_run {
@@ -326,8 +327,18 @@ impl Control {
         format!("e{}", remembered.last_export)
     }
 
-    /// The export that is meant by its ID, its URI, its address or its volume.
-    fn find_export(&self, text: &str) -> Result<String, Failure> {
+    /// The export that is meant by its ID, its URI, its volume, or a path that leads to its file.
+    async fn find_export(&self, text: &str) -> Result<String, Failure> {
+        match self.export_called(text) {
+            Err(failure) if failure.code == Code::ExportNotFound => match self.address_at(text).await {
+                Some(address) => self.export_called(&address),
+                None => Err(failure),
+            },
+            found => found,
+        }
+    }
+
+    fn export_called(&self, text: &str) -> Result<String, Failure> {
         let exports = self.exports.known.borrow();
         if exports.contains_key(text) {
             return Ok(text.to_owned());
@@ -352,6 +363,23 @@ impl Control {
                 Err(Failure::new(Code::ExportAmbiguous, message).help(help))
             }
         }
+    }
+
+    /// The address of the exports whose file is at a path, however that is written.
+    async fn address_at(&self, text: &str) -> Option<String> {
+        let path = PathBuf::from(text.strip_prefix("unix:").unwrap_or(text));
+        let known = self.exports.known.borrow();
+        let file = |export: &KnownExport| Some((export.remembered.address.clone(), export.file_path()?));
+        let files: Vec<(String, PathBuf)> = known.values().filter_map(file).collect();
+        drop(known);
+        let at = path.clone();
+        let look = move |host: &dyn Files| {
+            let real = host.real_path(&at).ok().and_then(|real| host.identity(&real));
+            let meant = [host.identity(&at)?, real?]; // A device is a link itself.
+            let is_meant = |file: &Path| host.identity(file).is_some_and(|found| meant.contains(&found));
+            files.into_iter().find(|(_, file)| is_meant(file)).map(|(address, _)| address)
+        };
+        self.at_path(&path, look).await.ok().flatten()
     }
 
     async fn shown_export(&self, id: &str) -> Option<Export> {

@@ -5,7 +5,7 @@ use crate::host::remembered::{Remembered, RememberedExport};
 use std::sync::Arc;
 use varve_api::{
     Activate, ArrayFail, Code, Deactivate, Door, ExportCreate, ExportRemove, ExportState, Health,
-    ProblemKind, Rename, SnapshotRemove, VolumeChange,
+    PhysicalVolumeRemove, ProblemKind, Rename, SnapshotRemove, VolumeChange,
 };
 
 /// Longer than it takes until files are looked at and what can be is tried again.
@@ -277,6 +277,42 @@ fn an_image_whose_file_has_lost_its_name_is_a_problem_of_its_volume_until_it_has
             host().files.restore(Path::new(file));
             expect(&control, &[]).await;
         }
+    });
+}
+
+#[test]
+fn a_full_file_system_below_an_image_is_a_problem_of_its_volume() {
+    with_control(async |control| {
+        host().make_image("/images/i", 8 * MIB, Some(64 << 10), Some(7)).await;
+        let (image, format) = (Some("/images/i".to_owned()), Some("qcow2".to_owned()));
+        let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
+        control.create_volume(request).await.expect("it is an image");
+        host().files.set_room(Some(4096));
+        control.context.clock().sleep(SOON).await;
+        let status = control.status_with_problems().await.expect("it runs");
+        let full = status.attention.iter().find(|problem| problem.name == "data/i").expect("STATUS");
+        assert!(full.kind == ProblemKind::HostFull && full.message.contains("/images/i"), "{full:?}");
+        host().files.set_room(Some(1 << 30));
+        expect(&control, &[]).await;
+    });
+}
+
+/// A disk of no group whose label cannot be wiped is forgotten, as the refusal says.
+#[test]
+fn a_disk_that_has_failed_and_is_in_no_group_is_forgotten() {
+    with_control(async |control| {
+        host().files.make(Path::new("/other"), 64 * MIB);
+        let request = PhysicalVolumeCreate { paths: vec!["/other".to_owned()], ..Default::default() };
+        control.create_disks(request).await.expect("it is free");
+        host().set_faults("/other", FaultPlan { write_error: 1_000_000, ..FaultPlan::default() });
+        let request = || PhysicalVolumeRemove { path: "/other".to_owned(), ..Default::default() };
+        let refused = control.remove_disk(request()).await.expect_err("its label cannot be wiped");
+        assert_eq!(refused.help, "varve pv forget /other leaves what is on it as it is");
+        control.forget_disk(request()).await.expect("nothing is written");
+        let is_known = || control.list_disks().iter().any(|disk| disk.path.as_deref() == Some("/other"));
+        assert!(!is_known());
+        control.scan_disks(PhysicalVolumeScan::default()).await.expect("all others are well");
+        assert!(!is_known(), "it is remembered no more");
     });
 }
 

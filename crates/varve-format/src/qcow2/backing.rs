@@ -32,6 +32,9 @@ pub enum BackingError {
     /// How it is read is not said, and is not guessed.
     #[error("the format of the backing file {0} is not said")]
     NoFormat(String),
+    /// It is not where the image says.
+    #[error("the backing file {0} is not there")]
+    Missing(PathBuf),
 }
 
 impl BackingError {
@@ -45,6 +48,12 @@ impl BackingError {
                  {image}.flat"
             ),
             Self::Format { .. } => format!("qemu-img convert -O qcow2 {image} {image}.flat"),
+            Self::Missing(named) => {
+                let named = named.display();
+                format!(
+                    "bring {named} back, or name the place where it is: qemu-img rebase -u -b FILE -F FORMAT {image}"
+                )
+            }
         }
     }
 }
