@@ -12,11 +12,28 @@ const SIZE: u64 = 4 << 20;
 
 /// A mirror of d1 and d2; `copy` was made of d2 when it was full of ones, and it is full of twos since.
 fn world() -> World {
+    world_of(&[
+        "lv create data/m --size 4M --type mirror --copies 2 --on d1,d2",
+        "export create data/m --nbd unix:m.sock",
+    ])
+}
+
+/// The same of a volume in a pool.
+fn world_with_a_pool() -> World {
+    world_of(&[
+        "pool create data/m --size 16M --type mirror --copies 2 --on d1,d2",
+        "lv create data/t --pool m --size 4M",
+        "export create data/t --nbd unix:m.sock",
+    ])
+}
+
+fn world_of(commands: &[&str]) -> World {
     let world = World::started();
     world.ok("pv create d1 d2 --size 64M");
     world.ok("vg create data d1 d2");
-    world.ok("lv create data/m --size 4M --type mirror --copies 2 --on d1,d2");
-    world.ok("export create data/m --nbd unix:m.sock");
+    for command in commands {
+        world.ok(command);
+    }
     fill(&world, 1);
     std::fs::copy(world.path("d2"), world.path("copy")).expect("a copy of a disk in use");
     fill(&world, 2);
@@ -24,7 +41,7 @@ fn world() -> World {
 }
 
 fn client(world: &World) -> Client {
-    Client::new(&world.path("m.sock"), "data/m")
+    Client::new(&world.path("m.sock"), "")
 }
 
 /// Fills the volume, flushes it, and waits until nothing is dirty.
@@ -96,13 +113,14 @@ fn an_older_member_over_a_restart_is_named_and_filled_anew_once_a_person_says_so
 
 #[test]
 fn an_older_member_that_is_scanned_is_filled_anew_and_nothing_old_is_read() {
-    let world = world();
-    world.ok("array fail data/m d2");
-    let mut client = client(&world);
-    client.write(0, &[2; 4096]).expect("the other member serves");
-    client.flush();
-    put_copy_back(&world);
-    world.ok("pv scan d2");
-    check_reads(&world);
-    check_both(&world);
+    for world in [world(), world_with_a_pool()] {
+        world.ok("array fail data/m d2");
+        let mut client = client(&world);
+        client.write(0, &[2; 4096]).expect("the other member serves");
+        client.flush();
+        put_copy_back(&world);
+        world.ok("pv scan d2");
+        check_reads(&world);
+        check_both(&world);
+    }
 }
