@@ -39,8 +39,9 @@ const READING: &[&str] = &[
     "vg-list",
     "vg-show",
 ];
-/// Those with a dry run that work on disks that no daemon holds; `job cancel` needs a job that runs.
-const ELSEWHERE: &[&str] = &["job-cancel", "repair", "restore"];
+/// Those with a dry run that work on disks that no daemon holds; `job cancel` needs a job that runs, `lv attach` and `lv detach` the
+/// driver of the kernel (`tests/vm/30-attach`).
+const ELSEWHERE: &[&str] = &["job-cancel", "lv-attach", "lv-detach", "repair", "restore"];
 
 /// What can be done in the group of [`world`], at least one line for each verb.
 const POSSIBLE: &[&str] = &[
