@@ -368,10 +368,8 @@ impl Control {
     /// The address of the exports whose file is at a path, however that is written.
     async fn address_at(&self, text: &str) -> Option<String> {
         let path = PathBuf::from(text.strip_prefix("unix:").unwrap_or(text));
-        let known = self.exports.known.borrow();
         let file = |export: &KnownExport| Some((export.remembered.address.clone(), export.file_path()?));
-        let files: Vec<(String, PathBuf)> = known.values().filter_map(file).collect();
-        drop(known);
+        let files: Vec<(String, PathBuf)> = self.exports.known.borrow().values().filter_map(file).collect();
         let at = path.clone();
         let look = move |host: &dyn Files| {
             let real = host.real_path(&at).ok().and_then(|real| host.identity(&real));
