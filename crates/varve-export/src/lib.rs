@@ -1,5 +1,6 @@
 //! The doors: NBD, also to this kernel's client, FUSE and vhost-user-blk; a protocol translated to requests, an error to an errno.
 
+mod answers;
 mod bell;
 mod budget;
 mod counters;

@@ -22,18 +22,18 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+use crate::answers::Answers;
 use crate::bell::{Bell, Spawn, pause, wait};
 use crate::budget::Budget;
 use crate::counters::DoorCounters;
 use crate::requests::Requests;
 use connection::{Connection, End};
-use queue::{Give, Machine};
+use queue::Machine;
 use rustix::io::Errno;
 use session::Session;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use varve_block::{Arena, MIB, Portal};
 
@@ -195,13 +195,14 @@ impl Shared {
 
     fn serve_machine(&self, connection: &Connection<'_>) {
         let (peer, socket) = (connection.peer(), self.path.display());
-        let (answers, given) = channel::<Give>();
-        // It ends when the machine has left, and nothing of it is in flight.
-        let give_all = move || given.into_iter().for_each(|give| give());
-        if let Err(error) = (self.options.spawn)("varve-vhost", Box::new(give_all)) {
-            tracing::warn!(target: "varve::vhost", %socket, peer, %error, "turned away: no thread can be started");
-            return;
-        }
+        // The thread ends when the machine has left, and nothing of it is in flight.
+        let answers = match Answers::start(self.options.spawn, "varve-vhost") {
+            Ok((answers, _)) => answers,
+            Err(error) => {
+                tracing::warn!(target: "varve::vhost", %socket, peer, %error, "turned away: no thread can be started");
+                return;
+            }
+        };
         tracing::info!(target: "varve::vhost", %socket, peer, "connected");
         self.state().client = Some(peer.clone());
         let machine = Machine {

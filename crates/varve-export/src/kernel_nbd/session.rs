@@ -5,6 +5,7 @@
 //! - KSESSION2. When a session has ended nothing of it is in flight.
 
 use super::lanes::Lanes;
+use crate::answers::Answers;
 use crate::bell::{Bell, Spawn, wait};
 use crate::counters::Kind;
 use crate::in_flight::Permit;
@@ -13,16 +14,12 @@ use crate::requests::{Refusal, Requests};
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{SendError, Sender, channel};
 use varve_block::{Access, Buffer, Durability, Extent, Io, Rejected, Shape, ZeroOptions};
 use varve_nbd::server::Terms;
 use varve_nbd::wire::{PAYLOAD_LENGTH_MAX, command_flag};
 use varve_nbd::{BlockSizes, Command, ErrorCode, ExportFlags, Framing, Head, Request};
 
 const HEADER: usize = Framing::Simple.request_length();
-
-/// Gives an answer.
-type Give = Box<dyn FnOnce() + Send>;
 
 /// What all connections of a device share.
 pub(super) struct Served {
@@ -43,7 +40,7 @@ struct Session<'a> {
     served: &'a Arc<Served>,
     lane: usize,
     socket: Arc<UnixStream>,
-    answers: Sender<Give>,
+    answers: Answers,
 }
 
 /// What can be asked of a device of this shape. Zeros are asked for only where they cost less than writing them: one request for them
@@ -62,17 +59,12 @@ pub(super) fn flags(shape: Shape) -> ExportFlags {
 /// Serves a connection until it ends or the door stops (KSESSION2).
 pub(super) fn serve(served: &Arc<Served>, lane: usize, socket: UnixStream) -> std::io::Result<()> {
     let socket = Arc::new(socket);
-    let ((answers, given), (running, has_ended)) = (channel::<Give>(), channel::<()>());
-    let give_all = move || {
-        given.into_iter().for_each(|give| give());
-        drop(running);
-    };
-    (served.spawn)("varve-nbd", Box::new(give_all))?;
+    let (answers, last_answer) = Answers::start(served.spawn, "varve-nbd")?;
     served.lanes.open(lane, &socket);
     let session = Session { served, lane, socket, answers };
     while session.take_next() {}
     drop(session);
-    let _ = has_ended.recv(); // It ends with the last answer.
+    last_answer.wait();
     served.lanes.close(lane);
     Ok(())
 }
@@ -175,7 +167,7 @@ struct Answer {
     served: Arc<Served>,
     lane: usize,
     socket: Arc<UnixStream>,
-    answers: Sender<Give>,
+    answers: Answers,
     request: Request,
     is_change: bool,
 }
@@ -184,13 +176,7 @@ impl Answer {
     /// Has the thread for answers give it (KSESSION1).
     fn give(self, done: Result<Buffer, ErrorCode>, permit: Permit) {
         let answers = self.answers.clone();
-        let give = move || {
-            self.send(done);
-            drop(permit);
-        };
-        if let Err(SendError(give)) = answers.send(Box::new(give)) {
-            give();
-        }
+        answers.give(permit, move || self.send(done));
     }
 
     fn send(&self, done: Result<Buffer, ErrorCode>) {

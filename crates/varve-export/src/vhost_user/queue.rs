@@ -10,13 +10,13 @@ use super::in_flight::InFlightQueue;
 use super::memory::Memory;
 use super::request::{Action, Request, SERIAL, Status, gather, length, parse, scatter};
 use super::ring::{Broken, Ring};
+use crate::answers::Answers;
 use crate::bell::{Bell, Spawn, wait};
 use crate::counters::Kind;
 use crate::in_flight::Permit;
 use crate::requests::{Refusal, Requests};
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{SendError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use varve_block::{Buffer, Durability, Extent, Io, IoError, ZeroOptions};
 
@@ -31,11 +31,8 @@ pub(super) struct Machine {
     /// Its memory now.
     pub(super) memory: RwLock<Arc<Memory>>,
     /// To the thread that gives it answers (VHOST4 of `vhost_user.rs`).
-    pub(super) answers: Sender<Give>,
+    pub(super) answers: Answers,
 }
-
-/// Gives an answer back.
-pub(super) type Give = Box<dyn FnOnce() + Send>;
 
 impl Machine {
     /// Its memory now.
@@ -331,13 +328,7 @@ impl Answer {
     /// Has the thread for answers give one; what it may have in flight is its own until then (VHOST4).
     fn later(self, permit: Permit, give: impl FnOnce(Self) + Send + 'static) {
         let answers = self.queue.machine.answers.clone();
-        let give = move || {
-            give(self);
-            drop(permit);
-        };
-        if let Err(SendError(give)) = answers.send(Box::new(give)) {
-            give(); // VQUEUE1, also if that thread has ended with a panic.
-        }
+        answers.give(permit, move || give(self)); // VQUEUE1
     }
 
     fn give_outcome(self, done: Result<Buffer, Refusal>, permit: Permit) {

@@ -307,7 +307,7 @@ fn a_machine_that_cannot_be_notified_keeps_no_shard() {
         std::thread::yield_now();
     }
     std::thread::scope(|scope| {
-        let (answered, is_answered) = channel();
+        let (answered, is_answered) = std::sync::mpsc::channel();
         let disk = &stage.disk;
         scope.spawn(move || {
             disk.release();
