@@ -204,3 +204,34 @@ fn send_all(mut socket: &UnixStream, head: &[u8], data: &[u8]) -> std::io::Resul
     }
     socket.write_all(&data[sent.saturating_sub(head.len())..])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(command: Command, flags: u16) -> Option<(Kind, Io)> {
+        io(&Request { flags, command, cookie: 1, offset: 512, length: 1024 }, Buffer::empty())
+    }
+
+    #[test]
+    fn what_the_kernel_wants_to_be_durable_is_asked_for_durably() {
+        for (flags, wanted) in [(command_flag::FUA, Durability::Durable), (0, Durability::Volatile)] {
+            let Some((Kind::Write, Io::Write { offset: 512, durability, .. })) = asked(Command::Write, flags)
+            else {
+                panic!("a write is one")
+            };
+            assert_eq!(durability, wanted);
+            let Some((Kind::Zero, Io::Zero { extent, options })) = asked(Command::WriteZeroes, flags) else {
+                panic!("zeros are zeros")
+            };
+            let zeros = ZeroOptions { durability: wanted, unmap: true, ..ZeroOptions::default() };
+            assert_eq!((extent, options), (Extent::new(512, 1024), zeros));
+        }
+        let Some((_, Io::Zero { options, .. })) = asked(Command::WriteZeroes, command_flag::NO_HOLE) else {
+            panic!("zeros are zeros")
+        };
+        assert!(!options.unmap);
+        assert!(asked(Command::Trim, command_flag::FUA).is_none(), "a durable trim is not offered");
+        assert!(matches!(asked(Command::Trim, 0), Some((Kind::Discard, _))));
+    }
+}
