@@ -8,10 +8,10 @@
 //! - KNBD2. A device is disconnected when nothing uses it, or when that was forced; never because the daemon ends.
 //! - KNBD3. Once the door is closed, no request reaches the volume, and nothing is in flight.
 
+mod connections;
 mod devices;
 mod error;
 mod kernel;
-mod lanes;
 mod message;
 mod session;
 #[cfg(test)]
@@ -23,9 +23,9 @@ use crate::bell::{Bell, Spawn, pause};
 use crate::budget::Budget;
 use crate::counters::DoorCounters;
 use crate::requests::Requests;
+use connections::Connections;
 use devices::{Devices, lead, remove_link};
 use kernel::{HostKernel, Kernel};
-use lanes::Lanes;
 use message::Parameters;
 use rustix::io::Errno;
 use session::Served;
@@ -161,13 +161,13 @@ impl KernelDoor {
         let node = devices.node(index);
         let requests = Requests::new(portal, arena, options.bytes_in_flight_max, &options.budget);
         let stop = Bell::new().map_err(AttachError::failed("serve", node))?;
-        let lanes = Lanes::new(CONNECTIONS);
+        let connections = Connections::new(CONNECTIONS);
         let shared = Shared {
             kernel,
             devices,
             identity,
             link: link.to_owned(),
-            served: Arc::new(Served { index, requests, lanes, stop, spawn: options.spawn }),
+            served: Arc::new(Served { index, requests, connections, stop, spawn: options.spawn }),
             state: Mutex::default(),
             changed: Condvar::new(),
             resizing: Mutex::default(),
@@ -186,8 +186,8 @@ impl KernelDoor {
         is_taken_over: bool,
     ) -> Result<(), AttachError> {
         let (shared, node) = (&self.shared, self.shared.node());
-        for (lane, socket) in sockets.into_iter().enumerate() {
-            Shared::keep(shared, lane, socket).map_err(AttachError::failed("serve", node.clone()))?;
+        for (connection, socket) in sockets.into_iter().enumerate() {
+            Shared::keep(shared, connection, socket).map_err(AttachError::failed("serve", node.clone()))?;
         }
         if is_taken_over {
             shared.resize();
@@ -338,23 +338,23 @@ impl Shared {
     }
 
     /// Serves a connection on a thread, and gives the kernel another socket whenever one has ended.
-    fn keep(shared: &Arc<Self>, lane: usize, first: Option<UnixStream>) -> io::Result<()> {
+    fn keep(shared: &Arc<Self>, connection: usize, first: Option<UnixStream>) -> io::Result<()> {
         shared.state().threads += 1;
         let kept = Kept(Arc::clone(shared));
-        (shared.served.spawn)("varve-nbd", Box::new(move || kept.0.keep_lane(lane, first)))
+        (shared.served.spawn)("varve-nbd", Box::new(move || kept.0.keep_connection(connection, first)))
     }
 
-    fn keep_lane(self: &Arc<Self>, lane: usize, mut socket: Option<UnixStream>) {
+    fn keep_connection(self: &Arc<Self>, connection: usize, mut socket: Option<UnixStream>) {
         loop {
             let served = match socket.take().map_or_else(|| self.hand_over(), Ok) {
-                Ok(socket) => session::serve(&self.served, lane, socket),
+                Ok(socket) => session::serve(&self.served, connection, socket),
                 Err(error) => Err(error),
             };
             if self.state().is_closed {
                 return;
             }
             if let Err(error) = served {
-                tracing::info!(target: "varve::kernel_nbd", device = self.served.index, lane, %error, "no connection");
+                tracing::info!(target: "varve::kernel_nbd", device = self.served.index, connection, %error, "no connection");
             }
             if !self.devices.is_connected(self.served.index) && !self.state().is_closing {
                 self.state().has_ended = true;

@@ -4,7 +4,7 @@
 //! - KSESSION1. Each request that was taken is answered once, unless the connection has ended; the kernel then sends it again.
 //! - KSESSION2. When a session has ended nothing of it is in flight.
 
-use super::lanes::Lanes;
+use super::connections::Connections;
 use crate::answers::Answers;
 use crate::bell::{Bell, Spawn, wait};
 use crate::counters::Kind;
@@ -28,7 +28,7 @@ pub(super) struct Served {
     /// The way to the volume.
     pub(super) requests: Arc<Requests>,
     /// Its connections.
-    pub(super) lanes: Lanes,
+    pub(super) connections: Connections,
     /// Rings when no more is to be taken.
     pub(super) stop: Bell,
     /// Starts a thread.
@@ -38,7 +38,7 @@ pub(super) struct Served {
 /// A connection.
 struct Session<'a> {
     served: &'a Arc<Served>,
-    lane: usize,
+    connection: usize,
     socket: Arc<UnixStream>,
     answers: Answers,
 }
@@ -57,15 +57,15 @@ pub(super) fn flags(shape: Shape) -> ExportFlags {
 }
 
 /// Serves a connection until it ends or the door stops (KSESSION2).
-pub(super) fn serve(served: &Arc<Served>, lane: usize, socket: UnixStream) -> std::io::Result<()> {
+pub(super) fn serve(served: &Arc<Served>, connection: usize, socket: UnixStream) -> std::io::Result<()> {
     let socket = Arc::new(socket);
     let (answers, last_answer) = Answers::start(served.spawn, "varve-nbd")?;
-    served.lanes.open(lane, &socket);
-    let session = Session { served, lane, socket, answers };
+    served.connections.open(connection, &socket);
+    let session = Session { served, connection, socket, answers };
     while session.take_next() {}
     drop(session);
     last_answer.wait();
-    served.lanes.close(lane);
+    served.connections.close(connection);
     Ok(())
 }
 
@@ -91,7 +91,7 @@ impl Session<'_> {
     fn answer(&self, request: Request) -> Answer {
         let (served, socket, answers) =
             (Arc::clone(self.served), Arc::clone(&self.socket), self.answers.clone());
-        Answer { served, lane: self.lane, socket, answers, request, is_change: false }
+        Answer { served, connection: self.connection, socket, answers, request, is_change: false }
     }
 
     /// Sends a request on its way; none if the connection is of no use any more.
@@ -119,7 +119,7 @@ impl Session<'_> {
             return Some(());
         };
         if !matches!(kind, Kind::Read | Kind::Flush) {
-            if !self.served.lanes.begin(self.lane) {
+            if !self.served.connections.begin(self.connection) {
                 return None;
             }
             answer.is_change = true;
@@ -165,7 +165,7 @@ fn error(refusal: Refusal) -> ErrorCode {
 /// A request that is to be answered.
 struct Answer {
     served: Arc<Served>,
-    lane: usize,
+    connection: usize,
     socket: Arc<UnixStream>,
     answers: Answers,
     request: Request,
@@ -181,7 +181,7 @@ impl Answer {
 
     fn send(&self, done: Result<Buffer, ErrorCode>) {
         if self.is_change {
-            self.served.lanes.end(self.lane);
+            self.served.connections.end(self.connection);
         }
         let framing = Framing::Simple;
         let (head, data) = match done {

@@ -225,7 +225,7 @@ fn requests_of_the_kernel_are_answered() {
 }
 
 #[test]
-fn a_write_that_is_told_again_is_done_after_the_first_one() {
+fn a_write_that_may_be_sent_again_is_done_after_the_first_one() {
     let (host, memory) = (Host::new(), Memory::new());
     let door = host.open(&memory).expect("it is attached");
     let [first, second] = [host.socket(), host.socket()];
@@ -239,11 +239,11 @@ fn a_write_that_is_told_again_is_done_after_the_first_one() {
     ask(&second, Command::Write, 0, 4, b"old.");
     ask(&second, Command::Write, 0, 4, b"new.");
     second.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
-    assert!((&second).read(&mut [0; 16]).is_err(), "KLANE1: the first one is in flight");
-    assert_eq!(host.asked(), ["connect 0 of 1048576 over 2"], "KLANE2, KSESSION2: no other socket yet");
+    assert!((&second).read(&mut [0; 16]).is_err(), "KCONNECTION1: the first one is in flight");
+    assert_eq!(host.asked(), ["connect 0 of 1048576 over 2"], "KCONNECTION2, KSESSION2: no other socket yet");
     memory.release();
     assert_eq!((answer(&second, 0, 0).0, answer(&second, 0, 0).0), (0, 0));
-    assert_eq!(&memory.content.lock().expect("no panic")[..4], b"new.", "KLANE1");
+    assert_eq!(&memory.content.lock().expect("no panic")[..4], b"new.", "KCONNECTION1");
     let third = host.socket();
     ask(&third, Command::Read, 0, 4, &[]);
     assert_eq!(answer(&third, 0, 4), (0, b"new.".to_vec()), "the connection has another socket");
