@@ -16,7 +16,7 @@ pub(crate) enum InjectedBug {
     KeepCutOff,
     /// A volume that was taken out of use is not closed, and keeps its disks.
     KeepFenced,
-    /// Nobody hears what a look at the files below has found.
+    /// What a look at the files below has found is dropped.
     ForgetLooks,
     /// Sets of snapshots are undone in groups whose locks are not held (breaks SETS5).
     UndoUnlocked,

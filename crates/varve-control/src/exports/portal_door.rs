@@ -168,7 +168,7 @@ impl ExportDoor for PortalDoor {
         Box::pin(async move {
             let Some((mut clients, more, traffic, path)) = counters else { return Default::default() };
             if let Some(find) = more {
-                let unknown = |_| vec!["nobody knows what: the host does not answer".to_owned()];
+                let unknown = |_| vec!["unknown: the host does not answer".to_owned()];
                 clients.extend(at_path(&self.host, &path, move |_| find()).await.unwrap_or_else(unknown));
             }
             (clients, traffic)

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - RUN1. A job ends when its work is done, or stands in no text any more: a failure that ends it takes what is left out of the text
-//!   first, and tries that until it is so. (What is to be cleared stays, and is begun again by the next scan.) Who waits for its end hears of
-//!   it once its record is erased, or its group cannot be changed: a crash after that begins it no second time.
+//!   first, and tries that until it is so. (What is to be cleared stays, and is begun again by the next scan.) Its end is reported after
+//!   its record was erased, unless its group cannot be changed now: a crash after the report does not begin it again.
 //! - RUN2. When the daemon stops, work that stands in a text is left to the next one.
 //! - RUN3. As long as the text of a group that can be changed asks for work (a move, a conversion, a clearing), one task does it, or its
 //!   job says why it waits.

@@ -39,6 +39,14 @@ fn told(control: &Control, subject: &str, words: &str) -> usize {
     events.iter().filter(|event| event.subject == subject && event.message.starts_with(words)).count()
 }
 
+/// Makes data/i, a volume in the image /images/i, which is over /images/i-base.
+async fn make_image_volume(control: &Control) {
+    host().make_image("/images/i", 8 * MIB, Some(64 << 10), Some(7)).await;
+    let (image, format) = (Some("/images/i".to_owned()), Some("qcow2".to_owned()));
+    let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
+    control.create_volume(request).await.expect("it is an image");
+}
+
 /// Writes a MiB to `volume` at `at`.
 async fn write_mib(control: &Control, volume: &str, at: u64) -> Result<(), IoError> {
     let located = control.find_any_volume(&name(volume)).expect("it is there");
@@ -260,10 +268,7 @@ fn a_full_file_system_and_a_deleted_file_are_problems_of_their_disk() {
 #[test]
 fn an_image_whose_file_has_lost_its_name_is_a_problem_of_its_volume_until_it_has_it_again() {
     with_control(async |control| {
-        host().make_image("/images/i", 8 * MIB, Some(64 << 10), Some(7)).await;
-        let (image, format) = (Some("/images/i".to_owned()), Some("qcow2".to_owned()));
-        let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
-        control.create_volume(request).await.expect("it is an image");
+        make_image_volume(&control).await;
         expect(&control, &[]).await;
         for file in ["/images/i", "/images/i-base"] {
             host().files.rename(file, "/elsewhere");
@@ -283,10 +288,7 @@ fn an_image_whose_file_has_lost_its_name_is_a_problem_of_its_volume_until_it_has
 #[test]
 fn a_full_file_system_below_an_image_is_a_problem_of_its_volume() {
     with_control(async |control| {
-        host().make_image("/images/i", 8 * MIB, Some(64 << 10), Some(7)).await;
-        let (image, format) = (Some("/images/i".to_owned()), Some("qcow2".to_owned()));
-        let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
-        control.create_volume(request).await.expect("it is an image");
+        make_image_volume(&control).await;
         host().files.set_room(Some(4096));
         control.context.clock().sleep(SOON).await;
         let status = control.status_with_problems().await.expect("it runs");

@@ -59,7 +59,7 @@ impl fmt::Display for AttachError {
             Self::NoneFree => f.write_str("every NBD device of this kernel is in use"),
             Self::Busy(path, users) => write!(f, "{} is in use: {}", path.display(), users.join("; ")),
             Self::Lost(path, source) => {
-                write!(f, "writes through {} failed, and nobody was told: {source}", path.display())
+                write!(f, "writes through {} failed, and no program was told: {source}", path.display())
             }
             Self::Failed { doing, path, source } => write!(f, "cannot {doing} {}: {source}", path.display()),
         }

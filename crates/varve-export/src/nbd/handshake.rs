@@ -2,6 +2,7 @@
 
 use super::catalog::OpenConnection;
 use super::limits::Counted;
+use super::receive_buffer::LANDING_BYTES;
 use super::{Door, Export, Refusal, SessionEnd};
 use futures_util::future::{Either, select};
 use std::pin::pin;
@@ -10,8 +11,9 @@ use varve_nbd::server::{Agreement, Handshake, Step, Terms};
 use varve_nbd::wire::GREETING_LENGTH;
 use varve_nbd::{ExportFlags, Framing};
 
-/// Bytes that are received at once.
+/// Bytes that are received at once. What is left of them at the end goes into the first buffer of the connection.
 const RECEIVE_LENGTH: usize = 4096;
+const _: () = assert!(RECEIVE_LENGTH <= LANDING_BYTES);
 /// Replies are sent when there are this many bytes of them, at the latest.
 const OUTPUT_LENGTH_MAX: usize = 64 << 10;
 
