@@ -12,6 +12,7 @@ fn fill(world: &World, name: &str, bytes: u64, value: u8) {
     for offset in (0..bytes).step_by(1 << 20) {
         client.fill(offset, MIB.min(bytes - offset), value).expect("there is space");
     }
+    client.flush();
     drop(client);
     world.ok("export remove client.sock -y");
 }
@@ -125,7 +126,6 @@ fn a_pool_is_not_given_less_than_its_own_superblock_says_whatever_the_text_says_
     assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
 }
 
-/// Whether or not a disk of the array is there.
 #[test]
 fn a_pool_on_an_array_is_not_given_less_than_its_own_superblock_says() {
     for layout in ["mirror --copies 2", "ddraid --order 1"] {
@@ -147,6 +147,56 @@ fn a_pool_on_an_array_is_not_given_less_than_its_own_superblock_says() {
         world.start();
         assert_eq!(world.data("pool show data/p")["state"], "active", "{layout}");
     }
+}
+
+/// Whether it lies on an array or not, and whether the daemon has stopped in order or not.
+#[test]
+fn a_grown_store_is_not_given_less_than_what_it_leads_to() {
+    for (number, layout) in ["linear", "mirror --copies 2", "ddraid --order 1"].into_iter().enumerate() {
+        let mut world = World::with_group();
+        world.ok("pv create d3 --size 600M");
+        world.ok("vg extend data d3");
+        world.ok(&format!("lv create data/a --size 100M --type {layout}"));
+        fill(&world, "data/a", MIB, 3);
+        world.ok("snap create data/a@s");
+        world.ok("vg backup data backup");
+        world.ok("lv extend data/a@s --size +128M");
+        world.ok("vg backup data grown");
+        fill(&world, "data/a", 100 * MIB, 4); // More than the store had before.
+        let would = world.ok("vg restore data backup -n");
+        assert!(would.contains("would keep data/a as it is"), "{layout}: {would}");
+        match number % 2 {
+            0 => assert_eq!(world.stop(), Some(0)),
+            _ => world.kill(),
+        }
+        world.lose_descriptions(&["d1", "d2", "d3"]);
+        let refused = world.refused("restore backup d1 d2 d3 -y", 8, "V0213");
+        let said = "its snapshot store has 192.0 MiB by its own account";
+        assert!(refused.contains(said) && refused.contains("--drop data/a"), "{layout}: {refused}");
+        world.ok("restore grown d1 d2 d3 -y");
+        world.start();
+        assert!(holds(&world, "data/a@s", MIB, 3), "{layout}: the snapshot is what it was");
+        assert!(holds(&world, "data/a", 100 * MIB, 4), "{layout}");
+    }
+}
+
+/// Not even after a crash: what it has taken into use it has described.
+#[test]
+fn a_grown_pool_is_not_given_less_than_what_it_leads_to_after_a_crash() {
+    let mut world = World::with_group();
+    world.ok("pool create data/p --size 64M --auto-extend off");
+    world.ok("lv create data/thin --pool p --size 100M");
+    world.ok("vg backup data backup");
+    world.ok("pool extend data/p --size 160M");
+    world.ok("vg backup data grown");
+    fill(&world, "data/thin", 100 * MIB, 9);
+    world.kill();
+    world.lose_descriptions(&["d1", "d2"]);
+    let refused = world.refused("restore backup d1 d2 -y", 8, "V0213");
+    assert!(refused.contains("data/p: the pool has 160.0 MiB by its own account"), "{refused}");
+    world.ok("restore grown d1 d2 -y");
+    world.start();
+    assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
 }
 
 #[test]

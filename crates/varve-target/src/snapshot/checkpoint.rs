@@ -53,6 +53,7 @@ impl SnapshotStore {
         let mut state = self.state.borrow_mut();
         assert!(state.log.generation < commit.generation(), "one checkpoint at a time");
         state.log.generation = commit.generation();
+        state.described = commit.end_block().offset();
         self.blocks.committed(commit);
         Ok(())
     }

@@ -28,6 +28,8 @@ pub enum InjectedBug {
     NameAnnounced,
     /// Freed space is used again although a read of it may be under way (breaks the second half of SNAPSHOT5).
     ReuseWhileRead,
+    /// Records lead to what a growth has brought before a superblock describes it (breaks SNAPSHOT10).
+    GrowthUndescribed,
     /// Nodes of any transaction are believed (breaks DESCENT3 of `pdata`).
     TrustGenerations,
 }

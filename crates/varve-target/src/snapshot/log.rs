@@ -107,6 +107,9 @@ impl SnapshotStore {
         if let Some(error) = self.failed.failure() {
             return self.refuse_all(&works, error);
         }
+        if let Err(error) = self.take_in_growth().await {
+            return self.refuse_all(&works, error);
+        }
         let mut outcomes = Outcomes { outcomes: vec![Ok(()); works.len()], flushing: Vec::new() };
         let mut units = VecDeque::new();
         if works.iter().any(|work| matches!(work, Work::LogWritten)) {

@@ -1,11 +1,11 @@
 //! Snapshots come and go, and the store grows.
 
 use super::batch::{Ticket, Work};
-use super::{SnapshotBytes, SnapshotStore, StoreError, of_device, usable_size};
+use super::{InjectedBug, SnapshotBytes, SnapshotStore, StoreError, of_device, usable_size};
 use crate::pdata::AllocClass;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{Device, Extent, LockMode, RangeGuard, TrackerGuard};
+use varve_block::{Device, Extent, IoError, LockMode, RangeGuard, TrackerGuard};
 use varve_format::pdata::Block;
 use varve_format::store::{Descriptor, Entry, PART_SIZE};
 
@@ -213,9 +213,11 @@ impl SnapshotStore {
     pub fn usage(&self) -> Usage {
         let log = self.state.borrow().log.blocks.len() as u64;
         let pages = self.blocks.pages();
+        let size = usable_size(self.store.borrow().shape().size);
+        let not_taken_in = size - pages.end_block().offset();
         Usage {
-            size: pages.end_block().offset(),
-            free: pages.available(AllocClass::Reserve) * PART_SIZE,
+            size,
+            free: pages.available(AllocClass::Reserve) * PART_SIZE + not_taken_in,
             pending: (pages.reclaimable_blocks() + log) * PART_SIZE,
         }
     }
@@ -235,17 +237,31 @@ impl SnapshotStore {
         self.waiters.watch.notify(|| self.usage().percent());
     }
 
-    /// The store's device has grown: `device` is the same, with more behind its end.
+    /// The store's device has grown: `device` is the same, with more behind its end, which the next batch takes in (SNAPSHOT10).
     pub fn grown(&self, device: Device) -> Result<(), StoreError> {
         let (old, new) = (usable_size(self.store.borrow().shape().size), usable_size(device.shape().size));
         if new < old {
             return Err(StoreError::Misfit("an exception store cannot shrink"));
         }
-        self.store.replace(device.clone());
-        self.blocks.grow(device, Block::at(new));
-        assert_eq!(self.blocks.pages().end_block().offset(), new, "SNAPSHOT5: all of the store is counted");
+        let end = self.blocks.pages().end_block();
+        self.blocks.grow(device.clone(), end);
+        self.store.replace(device);
         self.waiters.notify();
         Ok(())
+    }
+
+    /// Takes in all of the device, and describes it before a record leads there. Called only by a leader.
+    pub(super) async fn take_in_growth(&self) -> Result<(), IoError> {
+        let device = self.store_device();
+        let end = Block::at(usable_size(device.shape().size));
+        if end > self.blocks.pages().end_block() {
+            self.blocks.grow(device, end);
+            assert_eq!(self.blocks.pages().end_block(), end, "SNAPSHOT10: all of the store is counted");
+        }
+        if end.offset() == self.state.borrow().described || self.has_bug(InjectedBug::GrowthUndescribed) {
+            return Ok(());
+        }
+        self.checkpoint().await
     }
 
     /// The origin has another size: `device` is the same, with more or less behind its end. Snapshots keep theirs.

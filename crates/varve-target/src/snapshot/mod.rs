@@ -37,6 +37,8 @@
 //!   the log brings again.
 //! - SNAPSHOT9. Blocks for the nodes that a record will change are reserved before it is written, so that what is
 //!   durable can always be entered; blocks for the next checkpoint's table are never taken by anything else.
+//! - SNAPSHOT10. A record leads only to places inside of the store as its superblock describes it: after a growth a checkpoint comes
+//!   before the next record. So the superblock tells, alone, how much of its device the store needs.
 
 mod batch;
 mod capacity;
@@ -133,6 +135,8 @@ pub struct SnapshotStore {
 /// Where what the store knows is, besides the maps.
 struct State {
     log: LogPosition,
+    /// Bytes of the store by its superblock (SNAPSHOT10).
+    described: u64,
     /// Blocks of the table of snapshots.
     table: Vec<Extent>,
     /// What was written to snapshots and is in the map, but not in the log (SNAPSHOT4).

@@ -170,7 +170,13 @@ impl SnapshotStore {
             blocks,
             map,
             contents,
-            state: RefCell::new(State { log, table, unlogged: Vec::new(), has_unsettled: false }),
+            state: RefCell::new(State {
+                log,
+                described: superblock.store_size,
+                table,
+                unlogged: Vec::new(),
+                has_unsettled: false,
+            }),
             pipeline: Pipeline::new(options.batch_bytes),
             changes: varve_block::Gate::default(),
             copying: Budget::new(options.copy_bytes),
@@ -266,8 +272,8 @@ pub(super) async fn load_table(
         policy: reading.policy,
         ..MapOptions::fresh(superblock.store.as_u64_pair().0, FIRST_BLOCK, Block::at(superblock.store_size))
     };
+    // What the device has beyond that nothing leads to yet (SNAPSHOT10).
     let blocks = Rc::new(pdata::Map::open(store.clone(), arena.clone(), &options));
-    blocks.grow(store.clone(), Block::at(size));
     if reading.injected_bug == Some(InjectedBug::ReuseAtOnce) {
         blocks.pages().reuse_at_once();
     }

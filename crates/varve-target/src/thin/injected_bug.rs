@@ -20,6 +20,8 @@ pub enum InjectedBug {
     PassDownLate,
     /// What is zeroed over an origin shows that origin again (breaks THIN6).
     UnmapOverOrigin,
+    /// Records lead to what a growth has brought before a superblock describes it (breaks THIN10).
+    GrowthUndescribed,
     /// Nodes of any transaction are believed (breaks DESCENT3 of `pdata`).
     TrustGenerations,
 }

@@ -35,6 +35,8 @@
 //!   pool. A checkpoint is due before they run out.
 //! - THIN9. The number of those that hold a block is the number of leaves and branches that lead to it and of volumes of
 //!   which it is the root; `check` walks and compares.
+//! - THIN10. A record leads only to blocks inside of the pool as its superblock describes it: after a growth a checkpoint comes before
+//!   the next record. So the superblock tells, alone, how much of its device the pool needs.
 
 mod accounting;
 mod arguments;
@@ -103,6 +105,8 @@ pub struct Pool {
     number: Cell<u64>,
     /// The first block behind the pool.
     end_block: Cell<Block>,
+    /// The same by the superblock (THIN10).
+    described_end: Cell<Block>,
     commits: Commits,
     readers: ReaderEpochs,
     /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).

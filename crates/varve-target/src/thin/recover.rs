@@ -120,13 +120,9 @@ impl Pool {
         }
         let pool = Rc::new(Pool::build(device, arena, clock, options, &superblock));
         pool.listen_to_readers();
-        let end_block = Block::end_of(pool.device().shape().size);
-        if end_block > superblock.end_block {
-            // The log may speak of what has come since the checkpoint.
-            pool.grow_to(end_block);
-        }
         pool.load_volumes().await?;
         replay(&mut &*pool).await?;
+        pool.grow_to(Block::end_of(pool.device().shape().size)); // THIN10: nothing in the log leads there.
         if held.len() == 1 && pool.number.get() == superblock.number {
             complete_pair(&pool.device(), slots(&superblock, &pool.arena), &held).await; // PAIR4
         }
@@ -189,6 +185,7 @@ impl Pool {
             volumes: Volumes::new(superblock.next_volume),
             number: Cell::new(superblock.number),
             end_block: Cell::new(end),
+            described_end: Cell::new(end),
             commits: Commits::new(ring),
             readers,
             pending_free: RefCell::new(None),

@@ -247,3 +247,9 @@ fn a_rollback_that_drops_what_others_need_is_noticed() {
 fn a_comparison_that_forgets_what_was_written_is_noticed() {
     noticed(InjectedBug::DiffWithoutWritten, Kind::Plain, 150, 12);
 }
+
+/// SNAPSHOT10.
+#[test]
+fn a_store_that_leads_behind_what_its_superblock_describes_is_noticed() {
+    noticed_after_many_crashes(InjectedBug::GrowthUndescribed, Kind::Plain, 80, (9, 14));
+}

@@ -193,3 +193,13 @@ fn zeros_that_show_the_origin_again_are_noticed() {
 fn a_block_overwritten_in_place_that_a_crash_would_share_again_is_noticed() {
     noticed(InjectedBug::OverwriteSharedLately, Kind::Clones, 300, 7);
 }
+
+/// THIN10: only between a growth and the next checkpoint.
+#[test]
+fn a_pool_that_leads_behind_what_its_superblock_describes_is_noticed() {
+    static COUNTS: Counts = Counts::new();
+    caught_share("GrowthUndescribed", 100, 5, |seed| {
+        let host = Host::new(seed, Kind::Full, Some(InjectedBug::GrowthUndescribed), &COUNTS);
+        live(&host, Kind::Full, (8, 13));
+    });
+}

@@ -56,12 +56,12 @@ impl Pool {
     /// POOLCOMMIT1: one commit, with a checkpoint if it is time for one.
     async fn lead(&self) -> Result<(), IoError> {
         let asked = self.commits.wants_checkpoint.replace(false);
-        if asked || self.is_log_tight() || self.wants_checkpoint() {
+        if asked || self.is_log_tight() || self.has_grown() || self.wants_checkpoint() {
             if self.write_checkpoint().await? {
                 return Ok(());
             }
-            // Nothing has begun: without a checkpoint nothing is lost, unless the log has no room.
-            if self.is_log_tight() {
+            // Nothing has begun: without a checkpoint nothing is lost, unless the log has no room, or may not lead to what came.
+            if self.is_log_tight() || self.has_grown() {
                 return Err(IoError::NoSpace);
             }
         }
@@ -74,6 +74,11 @@ impl Pool {
         }
         self.commits.group.end();
         outcome
+    }
+
+    /// THIN10: whether the pool has more than its superblock says.
+    fn has_grown(&self) -> bool {
+        self.end_block.get() > self.described_end.get() && !self.has_bug(InjectedBug::GrowthUndescribed)
     }
 
     fn is_log_tight(&self) -> bool {
