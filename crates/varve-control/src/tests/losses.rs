@@ -197,6 +197,62 @@ fn what_only_a_missing_member_has_is_not_given_up_by_a_replacement() {
     });
 }
 
+/// Beyond 128 GiB regions become larger, and one that cannot be read would take its neighbours with it.
+#[test]
+fn an_array_that_waits_for_lost_regions_does_not_grow_to_larger_ones() {
+    const GIB: u64 = 1 << 30;
+    let host = Host::new(1, Duration::from_micros(200));
+    let disks: Vec<String> = (0..3).map(|number| format!("/disk{number}")).collect();
+    let paths = disks.clone();
+    live(&host, async move |control| {
+        super::make_group(&control, "data", &paths, "100G").await;
+        let request = VolumeCreate {
+            name: "data/v".into(),
+            size: "100G".into(),
+            layout: Some(ShownLayout::Ddraid),
+            order: Some(1),
+            ..Default::default()
+        };
+        control.create_volume(request).await.expect("there is space");
+        let policy = varve_api::ArrayPolicyWords { resync_rate: Some("1M..1M".into()), ..Default::default() };
+        let request = ArrayChange { policy, ..Default::default() };
+        control.change_arrays("data/v", request).await.expect("it is an array");
+        for at in (0..32 * MIB).step_by(MIB as usize) {
+            write_block(&control, "data/v", at, 7).await.expect("it is served");
+        }
+    });
+    host.set_gone(&disks[0], true);
+    live(&host, async move |control| {
+        let extend = async |size: &str, dry_run| {
+            let request = Resize { size: size.into(), dry_run, ..Default::default() };
+            control.extend_volume("data/v", request).await.map(drop)
+        };
+        // The member returns, and lacks so much that it is caught up for a while.
+        for at in (GIB..GIB + 32 * MIB).step_by(MIB as usize) {
+            write_block(&control, "data/v", at, 8).await.expect("the others serve");
+        }
+        self::host().set_gone("/disk0", false);
+        scan(&control).await;
+        for dry_run in [true, false] {
+            let refused = extend("140G", dry_run).await.expect_err("regions would become larger");
+            assert_eq!(refused.code, Code::VolumeBusy, "{refused}");
+            assert!(refused.message.contains("would take others with them"), "{refused}");
+            assert!(refused.help.contains("varve array rebuild data/v --accept-stale all"), "{refused}");
+        }
+        control.context.clock().sleep(Duration::from_secs(120)).await;
+        extend("140G", false).await.expect("all regions can be read");
+        let volume = control.show_volume("data/v").await.expect("it is there");
+        assert_eq!((volume.size, volume.state), (140 * GIB, VolumeState::Active));
+        let located = control.find_any_volume(&name("data/v")).expect("it is there");
+        let id = located.volume.id;
+        let read = located.home.run_for_test(async move |context: ShardContext| {
+            let device = open::device(&context, id, None).expect("it is served");
+            device.read(0, context.arena().take(4096)).await.map(|bytes| bytes[0])
+        });
+        assert_eq!(read.await.expect("a shard"), Ok(7));
+    });
+}
+
 #[test]
 fn a_disk_that_fails_keeps_others_from_changes_of_their_group_for_a_moment_only() {
     with_disks(3, "64M", async |control, disks| {
