@@ -469,6 +469,7 @@ impl<'a> History<'a> {
         count(&self.counts.commands);
         self.models.replace(vec![match outcome {
             Ok(()) => {
+                assert!(!verb.must_be_refused(&before), "HISTORY1: {verb:?}");
                 if let Verb::Array(verb) = &verb {
                     verb.event().into_iter().for_each(|event| self.count(event));
                 }
@@ -487,7 +488,7 @@ impl<'a> History<'a> {
                 }
                 after
             }
-            Err(failure) if verb.may_be_refused(failure.code) => {
+            Err(failure) if verb.may_be_refused(failure.code) || verb.must_be_refused(&before) => {
                 if let Verb::ResizeDisk { disk, size } = &verb {
                     assert!(daemon.is_used_beyond(disk, *size).await, "HISTORY4: {verb:?}: {failure:?}");
                 }

@@ -78,7 +78,7 @@ fn follow(model: &Model, last: Option<(usize, &Verb)>, given: &[Given<'_>], foun
         }
         let mut others = given.to_vec();
         others.remove(place);
-        let is_possible = verb.is_possible(model);
+        let is_possible = verb.is_possible(model) && !verb.must_be_refused(model);
         let (may_happen, may_fail) = match answer {
             Answer::Awaited => (is_possible, true),
             Answer::Done => (is_possible, false),
@@ -97,7 +97,7 @@ fn follow(model: &Model, last: Option<(usize, &Verb)>, given: &[Given<'_>], foun
 
 /// Whether a command is refused so for what there is, or is not.
 fn is_conflict(code: Code) -> bool {
-    matches!(code, Code::BadVolumeSize | Code::BadOrigin | Code::VolumeUnusable)
+    matches!(code, Code::BadVolumeSize | Code::BadChunkSize | Code::BadOrigin | Code::VolumeUnusable)
         || matches!(code.exit(), Exit::NotFound | Exit::Exists | Exit::Busy)
 }
 

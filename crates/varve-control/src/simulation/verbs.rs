@@ -280,6 +280,9 @@ impl Verb {
                 let unit = *random.pick(&[4 * KIB, EXTENT_SIZE]);
                 let size = random.between(1, 257 * KIB / unit) * unit * random.pick(&[1, 1, 1, 4]);
                 let cluster_size = *random.pick(&[None, Some(4 * KIB), Some(16 * KIB), Some(64 * KIB)]);
+                // A qcow2 image has a disk of any number of sectors.
+                let is_odd = cluster_size.is_some() && random.chance(1, 4);
+                let size = size + if is_odd { random.between(1, 8) * 512 } else { 0 };
                 let is_over = cluster_size.is_some() && random.chance(1, 2);
                 let below = is_over.then_some(model.last_number + 1);
                 Verb::CreateInImage { name, size, path, cluster_size, below }
@@ -434,6 +437,19 @@ impl Verb {
     pub(super) fn may_be_refused(&self, code: Code) -> bool {
         super::REFUSALS.contains(&code)
             || (matches!(self, Verb::Array(_)) && super::ARRAY_REFUSALS.contains(&code))
+    }
+
+    /// Whether it must be refused: snapshots and raw images are made of whole blocks, and the disk of a qcow2 image need not be.
+    pub(super) fn must_be_refused(&self, model: &Model) -> bool {
+        let is_odd = |name: &String| {
+            let volume = model.volumes.get(name);
+            volume.is_some_and(|volume| !volume.oracle.borrow().size().is_multiple_of(4 * KIB))
+        };
+        match self {
+            Verb::Snapshot { names, .. } => names.iter().any(|(name, _)| is_odd(name)),
+            Verb::CommitImage { name } => is_odd(name),
+            _ => false,
+        }
     }
 
     /// Whether it is to make what there is already.
