@@ -86,23 +86,46 @@ pub(crate) fn subject(job: &Job) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn many_names_become_the_first_and_the_last() {
-        let job = |subject: &str| Job {
+    fn job(subject: &str, done: u64, total: u64) -> Job {
+        Job {
             id: "1".to_owned(),
             kind: "snapshot-remove".to_owned(),
             subject: subject.to_owned(),
             state: JobState::Running,
-            done: 0,
-            total: 0,
-            unit: "snapshots".to_owned(),
+            done,
+            total,
+            unit: "bytes".to_owned(),
             rate: None,
             started: 0,
             ended: None,
             error: None,
             kept: None,
             scrub: None,
-        };
+        }
+    }
+
+    /// The rate of a bar at an end far from its beginning, a moment after it is there, in bytes a second.
+    fn rate_after(bar: &Bar, job: &Job) -> f64 {
+        bar.show(job);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        bar.show(&Job { done: job.done + 4096, ..job.clone() });
+        bar.bar.per_sec()
+    }
+
+    #[test]
+    fn what_was_done_before_a_bar_was_there_has_no_rate() {
+        let (tebibyte, gibibyte) = (1 << 40, f64::from(1 << 30));
+        let known = job("data/a", tebibyte, 2 * tebibyte);
+        assert!(rate_after(&Bar::new(&known), &known) < gibibyte);
+        let unknown = Bar::new(&job("data/a", 0, 0));
+        assert!(rate_after(&unknown, &known) < gibibyte, "how much there is to do is known late");
+        let other = Bar::new(&job("data/a", 0, 2 * tebibyte));
+        assert!(rate_after(&other, &known) > gibibyte, "that it did since has one");
+    }
+
+    #[test]
+    fn many_names_become_the_first_and_the_last() {
+        let job = |subject: &str| job(subject, 0, 0);
         assert_eq!(subject(&job("a/b@1")), "a/b@1");
         assert_eq!(subject(&job("a/b@1 a/b@2 a/b@3")), "a/b@1 … a/b@3 (3)");
         assert_eq!(subject(&job("a/b@1 a/b@2 and 7 more")), "a/b@1 and 8 more");

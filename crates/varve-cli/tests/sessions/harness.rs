@@ -87,6 +87,16 @@ impl World {
         self.spawn(command);
     }
 
+    /// Starts a daemon after a command of the shell, which it inherits the limits of.
+    pub(crate) fn start_below(&mut self, limits: &str) {
+        let daemon = self.command("daemon --state state --shards 2");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")]).arg(daemon.get_program());
+        command.args(daemon.get_args()).current_dir(self.folder.path());
+        command.env("VARVE_SOCKET", self.path("varve.sock")).stdin(Stdio::null());
+        self.spawn(command);
+    }
+
     fn spawn(&mut self, mut command: Command) {
         assert!(self.daemon.is_none());
         let log =

@@ -29,7 +29,7 @@ fn world_with_a_pool() -> World {
 
 fn world_of(commands: &[&str]) -> World {
     let world = World::started();
-    world.ok("pv create d1 d2 --size 64M");
+    world.ok("pv create d1 d2 --size 256M");
     world.ok("vg create data d1 d2");
     for command in commands {
         world.ok(command);
@@ -122,5 +122,33 @@ fn an_older_member_that_is_scanned_is_filled_anew_and_nothing_old_is_read() {
         world.ok("pv scan d2");
         check_reads(&world);
         check_both(&world);
+    }
+}
+
+/// Snapshots are what they were, whichever member of their store is asked.
+#[test]
+fn an_older_member_below_a_snapshot_store_is_filled_anew_and_snapshots_are_what_they_were() {
+    let world = world_of(&[
+        "lv create data/m --size 4M --type mirror --copies 2 --on d1,d2",
+        "snap create data/m@zeros",
+        "export create data/m --nbd unix:m.sock",
+    ]);
+    // The copy of d2 knows nothing of this.
+    world.ok("snap create data/m@twos");
+    fill(&world, 3);
+    fill(&world, 2);
+    world.ok("array fail data/m d2");
+    put_copy_back(&world);
+    world.ok("pv scan d2");
+    check_both(&world);
+    for (name, byte) in [("zeros", 0), ("twos", 2)] {
+        world.ok(&format!("export create data/m@{name} --nbd unix:{name}.sock"));
+        for disk in ["d1", "d2"] {
+            world.ok(&format!("array fail data/m {disk}"));
+            let mut client = Client::new(&world.path(&format!("{name}.sock")), "");
+            assert!(client.read_all().into_iter().all(|found| found == byte), "{name} without {disk}");
+            world.ok(&format!("pv scan {disk}"));
+            wait_for_members(&world, &["m"]);
+        }
     }
 }

@@ -95,3 +95,16 @@ fn a_file_through_fuse_leaves_no_noise_in_the_log() {
     let log = world.log();
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }
+
+/// Each disk, export and client takes a descriptor, and service managers give 1,024.
+#[test]
+fn a_daemon_that_is_started_with_a_low_limit_of_open_files_takes_what_the_hard_limit_allows() {
+    let mut world = World::new();
+    world.start_below("ulimit -S -n 40");
+    let disks: Vec<String> = (0..60).map(|number| format!("d{number}")).collect();
+    world.ok(&format!("pv create {} --size 8M", disks.join(" ")));
+    world.ok(&format!("vg create data {}", disks.join(" ")));
+    assert_eq!(world.data("pv list").as_array().map(Vec::len), Some(60));
+    assert_eq!(world.ok("status --check"), "ok\n");
+    assert_eq!(world.stop(), Some(0));
+}

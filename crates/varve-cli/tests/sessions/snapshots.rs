@@ -374,3 +374,21 @@ fn a_snapshot_is_made_writable_changed_and_made_read_only_again() {
     let refusal = world.refused("snap change data/a@one --read-write", 5, "V0416");
     assert!(refusal.contains("varve lv flatten data/over"), "SNAPCHANGE2: {refusal}");
 }
+
+/// A plan looks at what it is about once, not once for each of the others.
+#[test]
+fn a_plan_for_the_removal_of_thousands_takes_no_longer_than_making_them() {
+    let world = World::with_group();
+    world.ok("lv create data/a --size 64M");
+    let begun = Instant::now();
+    for first in (0..3_000).step_by(500) {
+        let names: Vec<String> = (first..first + 500).map(|number| format!("data/a@s{number}")).collect();
+        world.ok(&format!("snap create {}", names.join(" ")));
+    }
+    let made = begun.elapsed();
+    let begun = Instant::now();
+    let plan = world.ok("snap remove data/a@s0..@s2999 -n");
+    let planned = begun.elapsed();
+    assert_eq!(plan.lines().filter(|line| line.starts_with("would remove data/a@s")).count(), 3_000);
+    assert!(planned < made, "{planned:?} for the plan, {made:?} for the snapshots");
+}
