@@ -214,7 +214,9 @@ impl SnapshotStore {
         let log = self.state.borrow().log.blocks.len() as u64;
         let pages = self.blocks.pages();
         let size = usable_size(self.store.borrow().shape().size);
-        let not_taken_in = size - pages.end_block().offset();
+        let known = pages.end_block().offset();
+        assert!(known <= size, "SNAPSHOT10: a store does not shrink");
+        let not_taken_in = size - known;
         Usage {
             size,
             free: pages.available(AllocClass::Reserve) * PART_SIZE + not_taken_in,

@@ -145,6 +145,13 @@ struct State {
     has_unsettled: bool,
 }
 
+impl State {
+    /// As a checkpoint and the log behind it say.
+    fn of(log: LogPosition, table: Vec<Extent>, described: u64) -> Self {
+        Self { log, described, table, unlogged: Vec::new(), has_unsettled: false }
+    }
+}
+
 /// Where the log goes on.
 struct LogPosition {
     generation: u64,

@@ -105,8 +105,6 @@ pub struct Pool {
     number: Cell<u64>,
     /// The first block behind the pool.
     end_block: Cell<Block>,
-    /// The same by the superblock (THIN10).
-    described_end: Cell<Block>,
     commits: Commits,
     readers: ReaderEpochs,
     /// A durable checkpoint whose freed blocks wait for requests of before its mark (THIN5).

@@ -55,7 +55,7 @@ impl Pool {
             return Err(self.fail(error));
         }
         self.number.set(superblock.number);
-        self.described_end.set(superblock.end_block);
+        self.commits.described_end.set(superblock.end_block);
         // Nothing is logged while a checkpoint is written: it needs none of the records before.
         assert_eq!(self.commits.ring.sequence(), superblock.sequence, "POOLCOMMIT1");
         self.commits.ring.release();

@@ -78,7 +78,9 @@ impl Pool {
 
     /// THIN10: whether the pool has more than its superblock says.
     fn has_grown(&self) -> bool {
-        self.end_block.get() > self.described_end.get() && !self.has_bug(InjectedBug::GrowthUndescribed)
+        let (end, described) = (self.end_block.get(), self.commits.described_end.get());
+        assert!(described <= end, "THIN10: a pool does not shrink");
+        described < end && !self.has_bug(InjectedBug::GrowthUndescribed)
     }
 
     fn is_log_tight(&self) -> bool {

@@ -3,6 +3,7 @@
 use crate::journal::{GroupCommit, Latch, Ring};
 use std::cell::{Cell, RefCell};
 use varve_block::Moment;
+use varve_format::pdata::Block;
 use varve_format::thin::{Change, Mapping, change_length};
 
 /// More bytes of changes than these do not wait for a request for a commit.
@@ -19,6 +20,8 @@ pub(in crate::thin) struct Commits {
     pub(in crate::thin) group: GroupCommit,
     pub(in crate::thin) latch: Latch,
     pub(in crate::thin) wants_checkpoint: Cell<bool>,
+    /// The first block behind the pool by the superblock: records lead to none from there on (THIN10).
+    pub(in crate::thin) described_end: Cell<Block>,
     /// How often something has changed.
     pub(in crate::thin) changes: Cell<u64>,
 }
@@ -63,13 +66,14 @@ impl Pending {
 }
 
 impl Commits {
-    pub(in crate::thin) fn new(ring: Ring) -> Self {
+    pub(in crate::thin) fn new(ring: Ring, described_end: Block) -> Self {
         Self {
             pending: RefCell::default(),
             ring,
             group: GroupCommit::default(),
             latch: Latch::default(),
             wants_checkpoint: Cell::new(false),
+            described_end: Cell::new(described_end),
             changes: Cell::new(0),
         }
     }
