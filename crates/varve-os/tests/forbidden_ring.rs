@@ -1,6 +1,7 @@
 //! Where a container's filter forbids io_uring, shards take helper threads by themselves, and still work. A ring that fails while it
 //! serves is tried again where that helps, and else ends the process.
 #![allow(unsafe_code)]
+#![expect(clippy::disallowed_methods, reason = "the real kernel is tested, in real time")]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
