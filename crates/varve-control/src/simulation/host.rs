@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::host::ConnectError;
-use varve_block::{Arena, Clock, Device, Extent, LocalFuture, Portal, Shape, Spawner, Stream};
+use varve_block::{Arena, Clock, Device, Extent, KIB, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_format::qcow2::Backing;
 use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Oracle, Random, SimDisk};
 use varve_target::qcow2::{NewImage, create, read_header};
@@ -200,10 +200,10 @@ impl Host {
         self.files.set_length(entry.disk, end);
     }
 
-    /// Makes the raw backing image of an image.
+    /// Makes the raw backing image of an image, in whole blocks.
     fn make_base(&self, path: &str, size: u64, number: u16) {
-        let room = size.next_multiple_of(u64::from(self.block_size));
-        let disk = self.disk(self.files.table().add(Path::new(path), room, size, true));
+        let whole = size.next_multiple_of(4 * KIB);
+        let disk = self.disk(self.files.table().add(Path::new(path), whole, whole, true));
         let mut oracle = Oracle::new(number, size);
         for write in base_content(&mut oracle) {
             disk.poke(write.extent.offset, &Oracle::data(&self.world.arena(), &write));

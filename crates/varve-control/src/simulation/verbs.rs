@@ -439,7 +439,8 @@ impl Verb {
             || (matches!(self, Verb::Array(_)) && super::ARRAY_REFUSALS.contains(&code))
     }
 
-    /// Whether it must be refused: snapshots and raw images are made of whole blocks, and the disk of a qcow2 image need not be.
+    /// Whether it must be refused: the disk of a qcow2 image need not be made of whole blocks, and snapshots are; and the raw image
+    /// below is then longer than that disk.
     pub(super) fn must_be_refused(&self, model: &Model) -> bool {
         let is_odd = |name: &String| {
             let volume = model.volumes.get(name);
