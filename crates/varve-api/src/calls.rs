@@ -6,13 +6,13 @@
 
 use crate::{
     Activate, ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, ArrayScrub, Backup, Between, ByteRange,
-    Changed, Commit, Convert, Deactivate, Empty, Explanation, Export, ExportCreate, ExportRemove, Flatten,
-    Group, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History, InGroup, Job,
-    JobCancel, LogicalVolume, OfVolume, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate,
-    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
-    PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Rename, Resize, Restored, Snapshot,
-    SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRollback, Split,
-    Timeout, VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
+    Changed, Commit, Convert, Deactivate, Empty, Explanation, Export, ExportChange, ExportCreate,
+    ExportRemove, Flatten, Group, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History,
+    InGroup, Job, JobCancel, LogicalVolume, OfVolume, PhysicalVolume, PhysicalVolumeChange,
+    PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace,
+    PhysicalVolumeResize, PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Rename, Resize, Restored,
+    Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRollback,
+    Split, Timeout, VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -335,6 +335,8 @@ calls! {
         ListExports      Get    "/v1/exports"                          -> Vec<Export>;
         /// Open a door onto a volume or snapshot.
         CreateExport     Post   "/v1/exports"                          (ExportCreate) -> Changed<Export>;
+        /// Give an export other limits.
+        ChangeExport     Post   "/v1/exports/" {export} "/change"      (ExportChange) -> Changed<Export>;
         /// Close a door; what is in flight is finished first.
         RemoveExport     Delete "/v1/exports/" {export}                (ExportRemove) -> Changed<Export>;
     }

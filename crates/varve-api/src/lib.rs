@@ -10,6 +10,7 @@ mod catalogue;
 mod check;
 mod code;
 mod envelope;
+mod export;
 mod job;
 mod metadata;
 mod nouns;
@@ -23,21 +24,22 @@ pub use array::{Array, ArrayLog, ArrayMember, RegionRun, Scrub, VolumeArray};
 pub use check::{Check, CheckedDisk, Finding};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
+pub use export::{Export, ExportLimits};
 pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    AutoExtend, Backup, ByteExtent, Export, Group, History, HistoryEntry, LogicalVolume, Mapper,
-    PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore,
-    ThinUse, Traffic, VolumeImage,
+    AutoExtend, Backup, ByteExtent, Group, History, HistoryEntry, LogicalVolume, Mapper, PhysicalVolume,
+    Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
+    VolumeImage,
 };
 pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
     Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
-    Convert, Deactivate, DryRun, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
-    GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
-    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize, PhysicalVolumeScan, PolicyWords,
-    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
-    SnapshotRemove, SnapshotRollback, Split, VolumeChange, VolumeCreate,
+    Convert, Deactivate, DryRun, ExportChange, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate,
+    GroupExtend, GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
+    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
+    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, VolumeChange, VolumeCreate,
 };
 pub use status::{DaemonStatus, Event, Problem};
 pub use volume_map::{MapExtent, VolumeMap};

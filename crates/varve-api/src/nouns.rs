@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::metadata::GroupMetadata;
 use crate::words::{
-    Cache, Discards, Door, ExportState, GroupState, Health, Layout, OverCommit, PhysicalVolumeState,
-    SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    Cache, Discards, GroupState, Health, Layout, OverCommit, PhysicalVolumeState, SnapshotMode,
+    SnapshotState, VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -386,41 +386,6 @@ nouns! {
         pub bytes: u64,
         /// In order, apart from each other, as long as they can be.
         pub extents: Vec<ByteExtent>,
-    }
-
-    /// A door onto a volume or snapshot.
-    struct Export {
-        /// The daemon's name for it.
-        pub id: String,
-        /// `VG/LV` or `VG/LV@SNAP`.
-        pub volume: String,
-        /// The protocol.
-        pub door: Door,
-        /// Where it listens, as it was given: `unix:PATH`, `tcp:HOST:PORT`, or a file.
-        pub address: String,
-        /// What a client of the protocol connects to.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub uri: Option<String>,
-        /// The file or device to use.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub path: Option<String>,
-        /// The block device of this kernel to which the path leads.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub device: Option<String>,
-        /// Whether clients may not write.
-        pub read_only: bool,
-        /// Whether it serves.
-        pub state: ExportState,
-        /// Why not.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub reason: Option<String>,
-        /// Connections, or openings of its file, now.
-        pub connections: u64,
-        /// Who they are, as far as this host knows: processes, addresses, loop devices.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        pub clients: Vec<String>,
-        /// What went through it.
-        pub traffic: Traffic,
     }
 
     /// What a change would do.

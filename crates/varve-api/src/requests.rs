@@ -452,6 +452,18 @@ requests! {
         read_only: bool,
         /// Whether the address may be one that other hosts reach, in the clear.
         insecure: bool,
+        /// Most requests in a second, all clients together.
+        iops: Option<String>,
+        /// Most bytes in a second, as `30M`.
+        bandwidth: Option<String>,
+    }
+
+    /// Gives an export other limits, while it is in use.
+    struct ExportChange {
+        /// Most requests in a second, all clients together; `none` for no limit. As it was if not given.
+        iops: Option<String>,
+        /// Most bytes in a second, as `30M`; `none` for no limit. As it was if not given.
+        bandwidth: Option<String>,
     }
 
     /// Closes a door.

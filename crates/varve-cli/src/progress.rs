@@ -105,6 +105,7 @@ mod tests {
     }
 
     /// The rate of a bar at an end far from its beginning, a moment after it is there, in bytes a second.
+    #[expect(clippy::disallowed_methods, reason = "the bar takes the time of the host")]
     fn rate_after(bar: &Bar, job: &Job) -> f64 {
         bar.show(job);
         std::thread::sleep(std::time::Duration::from_millis(20));

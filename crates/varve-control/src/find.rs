@@ -10,6 +10,7 @@ use varve_vg::names::VolumeName;
 use varve_volume::ShardHandle;
 use varve_volume::content::thin::ThinVolume;
 use varve_volume::doors::export_target::Target;
+use varve_volume::doors::limits::Limits;
 
 /// A volume and where it is served.
 pub(super) struct LocatedVolume {
@@ -49,9 +50,10 @@ impl LocatedVolume {
         self.thin.as_ref().map_or(self.volume.id, |thin| thin.pool)
     }
 
-    /// Where a door onto the volume, or onto one of its snapshots, leads.
+    /// Where a door onto the volume, or onto one of its snapshots, leads; it has no limits.
     pub(super) fn target(&self, snapshot: Option<String>, read_only: bool) -> Target {
-        Target { volume: self.volume.id, snapshot, home: self.home.clone(), read_only }
+        let limits = Limits::default();
+        Target { volume: self.volume.id, snapshot, home: self.home.clone(), read_only, limits }
     }
 
     /// The volume, if it can be used.

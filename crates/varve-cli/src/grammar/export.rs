@@ -18,8 +18,12 @@ pub(crate) enum ExportVerb {
         #[arg(long)]
         insecure: bool,
         #[command(flatten)]
+        limits: LimitOptions,
+        #[command(flatten)]
         change: Change,
     },
+    /// Give an export other limits, while clients use it.
+    Change(ExportChangeOptions),
     /// List exports.
     #[command(visible_alias = "ls")]
     List,
@@ -36,6 +40,28 @@ pub(crate) enum ExportVerb {
         #[arg(short, long, hide = true)]
         yes: bool,
     },
+}
+
+/// An export, and what is to change.
+#[derive(Args, Debug)]
+pub(crate) struct ExportChangeOptions {
+    /// Its ID, its URI, socket or file, or its volume.
+    pub(crate) export: String,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+/// How fast clients may be, all together.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LimitOptions {
+    /// Most requests in a second that read, write, zero or discard; none for no limit.
+    #[arg(long, value_name = "N")]
+    pub(crate) iops: Option<String>,
+    /// Most bytes in a second, as 30M; none for no limit.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) bandwidth: Option<String>,
 }
 
 /// Exactly one door.

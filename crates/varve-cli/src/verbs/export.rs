@@ -2,11 +2,12 @@
 
 use super::not_built;
 use crate::answer::Answer;
-use crate::grammar::{Driver, ExportVerb, VolumeAttachOptions, VolumeDetachOptions};
+use crate::grammar::{Driver, ExportVerb, LimitOptions, VolumeAttachOptions, VolumeDetachOptions};
 use crate::places::absolute;
 use crate::session::Session;
 use crate::table::Table;
-use varve_api::{Code, Door, Export, ExportCreate, ExportRemove, Failure, calls};
+use crate::units;
+use varve_api::{Code, Door, Export, ExportChange, ExportCreate, ExportRemove, Failure, calls};
 
 /// What to do while there is no block device of the kernel's own.
 const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE";
@@ -14,16 +15,26 @@ const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --sh
 /// Carries out a verb of exports.
 pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
     match verb {
-        ExportVerb::Create { volume, door, read_only, insecure, change } => {
+        ExportVerb::Create { volume, door, read_only, insecure, limits, change } => {
             let (door, address) = match (door.nbd, door.fuse, door.vhost_user) {
                 (Some(address), ..) => (Door::Nbd, nbd_address(&address)?),
                 (_, Some(file), _) => (Door::Fuse, absolute(&file)?),
                 (_, _, Some(socket)) => (Door::VhostUser, absolute(&socket)?),
                 (None, None, None) => return Err(not_built("exports through ublk").help(FUSE)),
             };
+            let LimitOptions { iops, bandwidth } = limits;
             let (door, dry_run) = (Some(door), change.dry_run);
-            let request = ExportCreate { volume, door, address, read_only, insecure, dry_run };
+            let request =
+                ExportCreate { volume, door, address, read_only, insecure, iops, bandwidth, dry_run };
             session.change(calls::CreateExport(request), |made| place(made).to_owned()).await
+        }
+        ExportVerb::Change(options) => {
+            let LimitOptions { iops, bandwidth } = options.limits;
+            let request = ExportChange { iops, bandwidth, dry_run: options.change.dry_run };
+            let call = calls::ChangeExport(resolvable(&options.export), request);
+            session
+                .change(call, |export| format!("{} of {}: {}", export.id, export.volume, access(export)))
+                .await
         }
         ExportVerb::List => session.show(calls::ListExports(), |exports| table(exports)).await,
         ExportVerb::Remove { export, force, change, yes: _ } => {
@@ -86,6 +97,14 @@ fn place(export: &Export) -> &str {
     export.uri.as_deref().or(export.path.as_deref()).unwrap_or(&export.address)
 }
 
+/// What clients may do, and how fast.
+fn access(export: &Export) -> String {
+    let access = if export.read_only { "read-only" } else { "read-write" };
+    let iops = export.limits.iops.map(|iops| format!(", {iops} IOPS"));
+    let bandwidth = export.limits.bandwidth.map(|bytes| format!(", {}/s", units::size(bytes)));
+    [Some(access.to_owned()), iops, bandwidth].into_iter().flatten().collect()
+}
+
 fn table(exports: &[Export]) -> String {
     let mut table = Table::new(&["EXPORT", "VOLUME", "DOOR", "ACCESS", "STATE", "CLIENTS>", "WHERE"]);
     for export in exports {
@@ -97,7 +116,7 @@ fn table(exports: &[Export]) -> String {
             export.id.clone(),
             export.volume.clone(),
             export.door.to_string(),
-            if export.read_only { "read-only" } else { "read-write" }.to_owned(),
+            access(export),
             state,
             export.connections.to_string(),
             place(export).to_owned(),

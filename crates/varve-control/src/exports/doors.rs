@@ -18,6 +18,7 @@ use varve_block::host::FileIdentity;
 use varve_block::{Moment, Portal};
 use varve_vg::names::VolumeName;
 use varve_volume::DoorOf;
+use varve_volume::doors::export_target::Target;
 use varve_volume::world::Files;
 
 /// How long requests of an export that ends may wait for space.
@@ -140,7 +141,8 @@ impl Control {
             let meant = exports.values().filter(|export| is_meant(export));
             let to = |export: &KnownExport| {
                 let target = located.target(export.name.snapshot.clone(), export.remembered.read_only);
-                Some((export.door()?, target))
+                let limits = self.exports.limits_of(&export.remembered);
+                Some((export.door()?, Target { limits, ..target }))
             };
             meant.filter_map(to).collect()
         };
@@ -162,7 +164,8 @@ impl Control {
             let text = &address.text;
             format!("varve export remove {id}; varve export create {name} --{door} {text}{access} --insecure")
         })?;
-        let target = located.target(name.snapshot.clone(), *read_only);
+        let limits = self.exports.limits_of(remembered);
+        let target = Target { limits, ..located.target(name.snapshot.clone(), *read_only) };
         let (text, aliases) = (name.to_string(), remembered.aliases.clone());
         let new = NewDoor { name: text, aliases, address: address.clone(), target };
         let Opened { door, warning } = self.exports.server(*door)?.open(new).await?;
@@ -207,10 +210,12 @@ impl Control {
 
     async fn close_door(&self, id: &str, closing: Closing) -> Result<(), Failure> {
         let Some(Open::Serving(door)) = self.take_open(id) else { return Ok(()) };
+        self.exports.lift_limits(id);
         let Err(NotClosed { failure, is_serving }) = door.close(closing).await else { return Ok(()) };
         let open = if is_serving { Open::Serving(door) } else { Open::Down(failure.clone()) };
         if let Some(export) = self.exports.known.borrow_mut().get_mut(id) {
             export.open = open;
+            self.exports.limits_of(&export.remembered);
         }
         Err(failure)
     }

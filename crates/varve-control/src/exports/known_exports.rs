@@ -12,11 +12,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_api::{Code, Door, Failure};
 use varve_volume::Host;
+use varve_volume::doors::limits::Limits;
 use varve_volume::doors::nbd::DoorResources;
 
 /// By their ids.
 pub(crate) struct Exports {
     pub(crate) known: RefCell<BTreeMap<String, KnownExport>>,
+    /// What doors of an export share, one after the other.
+    pub(super) limits: RefCell<BTreeMap<String, Limits>>,
     nbd: NbdServer,
     fuse: PortalServer,
     vhost_user: PortalServer,
@@ -29,6 +32,7 @@ impl Exports {
         let on_threads = |kind| PortalServer::new(host.clone(), resources.budget.clone(), kind);
         Self {
             known: RefCell::default(),
+            limits: RefCell::default(),
             fuse: on_threads(&FUSE),
             vhost_user: on_threads(&VHOST_USER),
             kernel_nbd: on_threads(&KERNEL_NBD),
@@ -49,6 +53,12 @@ impl Exports {
                     .help("use --nbd, --fuse, --vhost-user or varve lv attach"))
             }
         }
+    }
+
+    /// There is no such export any more.
+    pub(super) fn forget(&self, id: &str) {
+        self.known.borrow_mut().remove(id);
+        self.limits.borrow_mut().remove(id);
     }
 
     /// The door of an export that is open.

@@ -6,6 +6,7 @@ pub(super) mod fuse;
 pub(super) mod kernel_nbd;
 pub(super) mod known_export;
 pub(super) mod known_exports;
+mod limits;
 pub(super) mod nbd;
 pub(super) mod portal_door;
 pub(super) mod served;

@@ -8,6 +8,7 @@
 
 use super::address::Address;
 use super::known_export::{KnownExport, Open};
+use super::limits;
 use super::server::{Closing, ExportServer};
 use crate::Control;
 use crate::failures;
@@ -17,7 +18,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic};
+use varve_api::{
+    Changed, Code, Export, ExportChange, ExportCreate, ExportLimits, ExportRemove, ExportState, Failure,
+    Plan, Traffic,
+};
 use varve_block::Moment;
 use varve_vg::names::VolumeName;
 use varve_volume::NoAnswer;
@@ -65,6 +69,8 @@ impl Control {
         address.check_exposure(request.insecure, || AGREE_HELP.to_owned())?;
         address.check_folder(&self.context).await?;
         server.check(&address).await?;
+        let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
+        let limits = limits::parse(iops, bandwidth, ExportLimits::default())?;
         if request.dry_run {
             let access = if request.read_only { ", read-only" } else { "" };
             let step = format!("would export {name} through {door} at {}{access}", address.text);
@@ -80,6 +86,7 @@ impl Control {
             read_only: request.read_only,
             insecure: request.insecure,
             aliases: Vec::new(),
+            limits,
         };
         let open = self.open_export(&remembered, &name, &address, &located).await?;
         let stored = remembered.clone();
@@ -95,6 +102,43 @@ impl Control {
         self.event(&request.volume, &format!("exported as {id} at {}", address.text));
         let export = self.shown_export(&id).await;
         Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
+    }
+
+    /// Gives an export other limits; `text` is its ID, its URI, its address or its volume.
+    pub async fn change_export(&self, text: &str, request: ExportChange) -> Result<Changed<Export>, Failure> {
+        let _lock = self.lock_exports().await?;
+        let id = self.find_export(text).await?;
+        let remembered =
+            self.exports.known.borrow().get(&id).map(|known| known.remembered.clone()).expect("it was found");
+        if request.iops.is_none() && request.bandwidth.is_none() {
+            return Err(
+                Failure::new(Code::Usage, "nothing was given to change").help("--iops or --bandwidth")
+            );
+        }
+        let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
+        let limits = limits::parse(iops, bandwidth, remembered.limits)?;
+        let volume = remembered.name.clone();
+        let step = format!("would limit export {id} of {volume} to {}", limits::words(limits));
+        if request.dry_run {
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
+        }
+        self.remember_limits(&id, limits);
+        if let Err(failure) = self.save().await {
+            self.remember_limits(&id, remembered.limits);
+            return Err(failure);
+        }
+        self.exports.limits_of(&RememberedExport { limits, ..remembered });
+        self.event(&volume, &format!("export {id} limited to {}", limits::words(limits)));
+        let export = self.shown_export(&id).await;
+        Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
+    }
+
+    fn remember_limits(&self, id: &str, limits: ExportLimits) {
+        if let Some(known) = self.exports.known.borrow_mut().get_mut(id) {
+            known.remembered.limits = limits;
+        }
+        let exports = &mut self.memory.remembered.borrow_mut().exports;
+        exports.iter_mut().filter(|export| export.id == id).for_each(|export| export.limits = limits);
     }
 
     /// Closes a door; `text` is its ID, its URI, its address or its volume.
@@ -186,7 +230,7 @@ impl Control {
             self.save_or_warn().await;
             return closed;
         }
-        self.exports.known.borrow_mut().remove(id);
+        self.exports.forget(id);
         self.event(volume, &format!("export {id} removed"));
         Ok(())
     }
@@ -317,7 +361,7 @@ impl Control {
 
     async fn forget_export(&self, id: &str) {
         let _ = self.close_export(id, Closing::Unused).await;
-        self.exports.known.borrow_mut().remove(id);
+        self.exports.forget(id);
         self.memory.remembered.borrow_mut().exports.retain(|export| export.id != id);
     }
 
@@ -417,6 +461,7 @@ fn shown(known: &KnownExport) -> Export {
         path: address.and_then(|address| Some(address.path.as_ref()?.display().to_string())),
         device: None,
         read_only: remembered.read_only,
+        limits: remembered.limits,
         state,
         reason,
         connections: 0,

@@ -96,7 +96,7 @@ pub(crate) struct NotClosed {
 
 /// The way from any thread to a volume or snapshot.
 pub(crate) async fn portal(target: &Target, of: DoorOf) -> Result<Portal, Failure> {
-    let portal = target.home.volume(target.volume).portal(target.snapshot.clone(), target.read_only, of);
+    let portal = target.home.volume(target.volume).portal(target.clone(), of);
     let portal = portal.await.map_err(failures::gone)?;
     portal.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
-use varve_api::{Cache, Door, Scrub};
+use varve_api::{Cache, Door, ExportLimits, Scrub};
 
 const SCHEMA: &str = "varve.state.v1";
 
@@ -37,6 +37,8 @@ pub(crate) struct RememberedExport {
     /// Names that it had; clients find it by them, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) aliases: Vec<String>,
+    #[serde(default, skip_serializing_if = "ExportLimits::is_none")]
+    pub(crate) limits: ExportLimits,
 }
 
 impl RememberedExport {

@@ -117,6 +117,7 @@ fn exports(interface: Interface) -> Interface {
     interface
         .on(async |control, ListExports()| control.list_exports().await)
         .on(async |control, CreateExport(request)| control.create_export(request).await)
+        .on(async |control, ChangeExport(export, request)| control.change_export(&export, request).await)
         .on(async |control, RemoveExport(export, request)| control.remove_export(&export, request).await)
 }
 

@@ -6,6 +6,7 @@ use crate::context::ShardContext;
 use crate::copies::image_jobs::{self, Below, ImageWork};
 use crate::copies::progress::Progress;
 use crate::copies::scrub::{self, ScrubPosition, Scrubbed};
+use crate::doors::export_target;
 use crate::failures;
 use crate::handle::{Answer, ShardHandle};
 use crate::lifecycle::losses::DoorOf;
@@ -115,10 +116,12 @@ impl VolumeCalls<'_> {
     }
 
     /// The way from any thread to the volume or a snapshot; none if it is not active.
-    pub fn portal(&self, snapshot: Option<String>, read_only: bool, of: DoorOf) -> Answer<Option<Portal>> {
+    pub fn portal(&self, target: export_target::Target, of: DoorOf) -> Answer<Option<Portal>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
+            let export_target::Target { snapshot, read_only, limits, .. } = target;
             let device = open::door(&here, id, snapshot.as_deref(), of)?;
+            let device = limits.guard(device, here.clock());
             let device = if read_only { varve_block::read_only(device) } else { device };
             Some(here.portal(&device))
         })

@@ -1,5 +1,6 @@
 //! A volume or snapshot on whichever shard, as what an export leads to.
 
+use super::limits::Limits;
 use super::nbd::ExportTarget;
 use crate::lifecycle::reopen::device_when_open;
 use crate::{ShardContext, ShardHandle};
@@ -17,6 +18,8 @@ pub struct Target {
     pub home: ShardHandle,
     /// Whether clients may not write.
     pub read_only: bool,
+    /// How fast clients may be, over all connections that have these limits.
+    pub limits: Limits,
 }
 
 /// A volume or snapshot as seen from the shard of its socket.
@@ -47,12 +50,17 @@ impl ExportTarget for ReachedFrom {
 /// A device for this shard onto a volume that lives on this one or another.
 async fn reach(context: &ShardContext, target: &Target) -> Option<Device> {
     if target.home.index() == context.index() {
-        return device_when_open(context, target.volume, target.snapshot.as_deref()).await;
+        return limited(context, target).await;
     }
-    let (volume, snapshot) = (target.volume, target.snapshot.clone());
-    let portal = target.home.run(async move |there: ShardContext| {
-        device_when_open(&there, volume, snapshot.as_deref()).await.map(|device| there.portal(&device))
-    });
+    let asked = target.clone();
+    let portal =
+        target.home.run(async move |there: ShardContext| Some(there.portal(&limited(&there, &asked).await?)));
     let portal = portal.await.ok().flatten()?;
     Some(context.import(&portal))
+}
+
+/// A device of this shard, on which the volume lives, behind the limits of the export.
+async fn limited(here: &ShardContext, target: &Target) -> Option<Device> {
+    let device = device_when_open(here, target.volume, target.snapshot.as_deref()).await?;
+    Some(target.limits.guard(device, here.clock()))
 }

@@ -2,6 +2,7 @@
 
 pub mod export_target;
 pub(super) mod gate;
+pub mod limits;
 pub mod nbd;
 pub(super) mod top;
 pub mod traffic;
