@@ -124,7 +124,7 @@ pub struct Scrub {
 pub struct ArrayMember {
     /// Its identity.
     pub id: String,
-    /// The disks on which it lies; no other member lies there.
+    /// The disks on which it is; no other member is there.
     pub disks: Vec<String>,
     /// Whether one of them is missing.
     pub missing: bool,
@@ -150,11 +150,11 @@ pub struct ArrayMember {
 pub struct ArrayLog {
     /// Its identity.
     pub id: String,
-    /// The disk; no member lies there.
+    /// The disk; no member is there.
     pub disk: String,
     /// Whether it is missing.
     pub missing: bool,
-    /// Whether the log lies there now; else members have it, until the disk is back.
+    /// Whether the log is there now; else members have it, until the disk is back.
     pub in_use: bool,
     /// How often it has failed since the volume was taken into use.
     pub errors: u64,

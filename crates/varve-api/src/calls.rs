@@ -205,7 +205,7 @@ calls! {
         ResizeDisk       Post   "/v1/pvs/resize"                       (PhysicalVolumeResize) -> Changed<Vec<PhysicalVolume>>;
         /// Put the members of arrays that lie on a disk on others, which are rebuilt while the volumes serve.
         ReplaceDisk      Post   "/v1/pvs/replace"                      (PhysicalVolumeReplace) -> Changed<Vec<VolumeArray>>;
-        /// Move what lies on a disk to others; the answer is a job.
+        /// Move what is on a disk to others; the answer is a job.
         MoveDisk         Post   "/v1/pvs/move"                         (PhysicalVolumeMove) -> Changed<Job>;
     }
 
@@ -243,7 +243,7 @@ calls! {
         ListVolumes      Get    "/v1/volumes"                          (InGroup) -> Vec<LogicalVolume>;
         /// Make a volume.
         CreateVolume     Post   "/v1/volumes"                          (VolumeCreate) -> Changed<LogicalVolume>;
-        /// Show a volume and where it lies.
+        /// Show a volume and where it is.
         ShowVolume       Get    "/v1/volumes/" {volume}                -> LogicalVolume;
         /// List where the bytes of a volume or snapshot lie. There may be more than one answer lists: ask again from its end on.
         MapVolume        Get    "/v1/volumes/" {volume} "/map"         (ByteRange) -> VolumeMap;
@@ -257,7 +257,7 @@ calls! {
         RenameVolume     Post   "/v1/volumes/" {volume} "/rename"      (Rename) -> Changed<LogicalVolume>;
         /// Change what a volume declares for its snapshot stores.
         ChangeVolume     Post   "/v1/volumes/" {volume} "/change"      (VolumeChange) -> Changed<LogicalVolume>;
-        /// Put what the image of a volume holds into the image below it, in which the volume lies then; the answer is a job.
+        /// Put what the image of a volume holds into the image below it, in which the volume is then; the answer is a job.
         CommitVolume     Post   "/v1/volumes/" {volume} "/commit"      (Commit) -> Changed<Job>;
         /// Copy what a thin volume or snapshot shows of its origin into its pool, so that it needs that no more; the answer is a job.
         FlattenVolume    Post   "/v1/volumes/" {volume} "/flatten"     (Flatten) -> Changed<Job>;
@@ -276,7 +276,7 @@ calls! {
         ListPools        Get    "/v1/pools"                            (InGroup) -> Vec<Pool>;
         /// Make a thin pool.
         CreatePool       Post   "/v1/pools"                            (PoolCreate) -> Changed<Pool>;
-        /// Show a pool and where it lies.
+        /// Show a pool and where it is.
         ShowPool         Get    "/v1/pools/" {pool}                    -> Pool;
         /// Remove a pool that holds no volume.
         RemovePool       Delete "/v1/pools/" {pool}                    (Remove) -> Changed<Empty>;
@@ -305,7 +305,7 @@ calls! {
         FailMembers      Post   "/v1/arrays/" {array} "/fail"          (ArrayFail) -> Changed<Vec<VolumeArray>>;
         /// Put the members that lie on a disk on others, which are rebuilt while the volume serves.
         ReplaceMembers   Post   "/v1/arrays/" {array} "/replace"       (ArrayReplace) -> Changed<Vec<VolumeArray>>;
-        /// Fill a member anew, or accept that regions are lost which nobody can know without a member that is missing.
+        /// Fill a member anew, or accept as lost the regions that only a missing member has.
         RebuildArray     Post   "/v1/arrays/" {array} "/rebuild"       (ArrayRebuild) -> Changed<Vec<VolumeArray>>;
         /// Compare all members of an array and make them equal; the answer is a job, which says what was found.
         ScrubArray       Post   "/v1/arrays/" {array} "/scrub"         (ArrayScrub) -> Changed<Job>;

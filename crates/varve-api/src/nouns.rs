@@ -49,7 +49,7 @@ nouns! {
         pub size: u64,
         /// Bytes in free extents.
         pub free: u64,
-        /// Bytes of the file or device, if it has become larger than its label says: what lies behind that is not used.
+        /// Bytes of the file or device, if it has become larger than its label says: what is behind that is not used.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub grown_to: Option<u64>,
         /// How it is reached.
@@ -167,7 +167,7 @@ nouns! {
         pub errors: u64,
     }
 
-    /// The disk image in which a volume lies.
+    /// The disk image in which a volume is.
     #[derive(Eq)]
     struct VolumeImage {
         /// Its path.
@@ -186,7 +186,7 @@ nouns! {
         pub pool: String,
         /// Bytes that have space in the pool.
         pub mapped: u64,
-        /// Bytes of them that nobody else holds: what comes back if the volume alone is removed.
+        /// Bytes of them that no other volume holds: what comes back if the volume alone is removed.
         pub exclusive: u64,
         /// Bytes of them that others hold too.
         pub shared: u64,
@@ -253,7 +253,7 @@ nouns! {
         /// Its members, if it is an array.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub array: Option<Array>,
-        /// Where it lies.
+        /// Where it is.
         pub segments: Vec<Segment>,
     }
 
@@ -320,7 +320,7 @@ nouns! {
         pub thin: Option<ThinUse>,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
-        /// The disk image in which it lies, if it lies in one.
+        /// The disk image in which it is, if it is in one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub image: Option<VolumeImage>,
         /// Its members, if it is an array.
@@ -332,7 +332,7 @@ nouns! {
         /// The volume of whose mapper it is a device, `VG/LV`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub granted_to: Option<String>,
-        /// Where it lies; of a thin volume the pool knows.
+        /// Where it is; of a thin volume the pool knows.
         pub segments: Vec<Segment>,
         /// What went through it.
         pub traffic: Traffic,
@@ -346,7 +346,7 @@ nouns! {
         pub volume: String,
         /// Bytes that it shows.
         pub size: u64,
-        /// Bytes of chunks that the snapshot itself keeps; older ones may read them too. In a pool, what nobody else holds.
+        /// Bytes of chunks that the snapshot itself keeps; older ones may read them too. In a pool, what no other volume holds.
         pub used: u64,
         /// Seconds since 1970 when it was made.
         pub created: u64,

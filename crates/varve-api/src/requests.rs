@@ -149,7 +149,7 @@ requests! {
         to: Option<String>,
     }
 
-    /// Moves what lies on a disk to others.
+    /// Moves what is on a disk to others.
     struct PhysicalVolumeMove {
         /// Path or identity.
         from: String,
@@ -240,7 +240,7 @@ requests! {
         /// What a thin one shows where nothing was written: `VG/LV@SNAP`, a read-only snapshot of the group, or `VG/LV`, a
         /// read-only volume. Its size is the volume's if none is given.
         origin: Option<String>,
-        /// The absolute path of a file or disk of the host in which it lies; or that a thin one shows instead, and that must not change.
+        /// The absolute path of a file or disk of the host in which it is; or that a thin one shows instead, and that must not change.
         image: Option<String>,
         /// The format of the image: `raw` or `qcow2`. If it is not given, what begins as an image of another format is refused.
         format: Option<String>,
@@ -273,7 +273,7 @@ requests! {
         checksums: bool,
         /// The disk that has the log of an array, as its path, identity or name in the group; the members have it if not given.
         log: Option<String>,
-        /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
+        /// The disks on which it is, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// What is done when its snapshot stores fill; what is not given is as usual.
         snapshot_policy: PolicyWords,
@@ -285,7 +285,7 @@ requests! {
     struct VolumeChange {
         /// What is done when its snapshot stores fill.
         snapshot_policy: PolicyWords,
-        /// Where the image in which it lies is now, as an absolute path.
+        /// Where its image is now, as an absolute path.
         image: Option<String>,
         /// Whether that is believed to be its image though nothing shows it.
         force: bool,
@@ -295,7 +295,7 @@ requests! {
     struct Resize {
         /// The new size, or the difference with a sign.
         size: String,
-        /// The disks on which lies what it gains, each as its path, identity or name in the group; any if none is named.
+        /// The disks on which is what it gains, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
     }
 
@@ -319,7 +319,7 @@ requests! {
         checksums: bool,
         /// The disk that has the log of an array, as its path, identity or name in the group; the members have it if not given.
         log: Option<String>,
-        /// The disks on which it lies then, each as its path, identity or name in the group; any if none is named.
+        /// The disks on which it is then, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// Bytes that are copied in a second at most.
         rate: Option<String>,
@@ -382,7 +382,7 @@ requests! {
         checksums: bool,
         /// The disk that has the log of an array, as its path, identity or name in the group; the members have it if not given.
         log: Option<String>,
-        /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
+        /// The disks on which it is, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// What is done when it fills; what is not given is as usual.
         policy: PolicyWords,

@@ -3,7 +3,7 @@
 use crate::words::MapKind;
 use serde::{Deserialize, Serialize};
 
-/// Where a part of a volume or snapshot lies.
+/// Where a part of a volume or snapshot is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VolumeMap {
@@ -19,7 +19,7 @@ pub struct VolumeMap {
     pub extents: Vec<MapExtent>,
 }
 
-/// A run of bytes and where it lies.
+/// A run of bytes and where it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MapExtent {
@@ -29,7 +29,7 @@ pub struct MapExtent {
     pub length: u64,
     /// What there is to say of it.
     pub kind: MapKind,
-    /// The disk on which it lies, by its path.
+    /// The disk on which it is, by its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
     /// The first byte on that disk.

@@ -48,7 +48,7 @@ words! {
         Buffered = "buffered",
     }
 
-    /// What there is to say of where a run of bytes lies.
+    /// What there is to say of where a run of bytes is.
     MapKind {
         /// On one disk, as it is.
         Disk = "disk",
@@ -82,7 +82,7 @@ words! {
     PhysicalVolumeState {
         /// In a group and up to date.
         Ok = "ok",
-        /// A write or flush failed, and nobody knows what of it is on the disk: it takes no writes until it is opened anew.
+        /// A write or flush failed, and it is unknown what of it is on the disk: it takes no writes until it is opened anew.
         Failed = "failed",
         /// Requests on it have been under way for some seconds, and none is answered.
         Stalled = "stalled",
@@ -106,7 +106,7 @@ words! {
         Ok = "ok",
         /// Disks are missing or stale; the group is not changed.
         Incomplete = "incomplete",
-        /// A change reached only some of its disks; a scan finds out whether it counts.
+        /// A change reached only some of its disks; a scan finds out whether it is valid.
         Undecided = "undecided",
         /// Its description cannot be believed.
         Damaged = "damaged",
@@ -222,7 +222,7 @@ words! {
         Away = "away",
         /// It is written, and not read: what it missed is being written to it.
         CatchingUp = "catching-up",
-        /// The array is not in use: nobody knows.
+        /// The array is not in use: it is unknown.
         Unknown = "unknown",
     }
 
@@ -288,7 +288,7 @@ words! {
         Ignore = "ignore",
         /// It is free in the pool.
         Keep = "keep",
-        /// And the disks are told of blocks that nobody needs any more.
+        /// And blocks that are no longer needed are discarded on the disks.
         PassDown = "pass-down",
     }
 

@@ -10,7 +10,7 @@ pub(crate) fn can_ask() -> bool {
 
 /// The refusal where there is no user to be asked.
 pub(crate) fn declined(what: &str) -> Failure {
-    Failure::new(Code::Declined, format!("{what} destroys something, and nobody is there to be asked"))
+    Failure::new(Code::Declined, format!("{what} needs confirmation, and there is no terminal"))
         .help("add --yes (-y) to go ahead, or --dry-run (-n) to see what would happen")
 }
 

@@ -72,7 +72,7 @@ impl Session {
         self.change(call, text).await
     }
 
-    /// Asks before `what` destroys something, unless told not to. What the daemon refuses is refused before that.
+    /// Asks before `what` destroys something, unless --yes is given. What the daemon refuses is refused before that.
     pub(crate) async fn consent<T>(
         &self,
         what: &str,

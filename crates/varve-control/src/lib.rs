@@ -52,7 +52,7 @@ use varve_format::version_of;
 use varve_volume::world::{ArchivedText, Files};
 use varve_volume::{Host, ShardHandle};
 
-/// How long a disk may take for a small read before it counts as silent.
+/// How long a disk may take for a small read before it is called silent.
 const PROBE: Duration = Duration::from_secs(1);
 
 /// All that the daemon knows. Stays on the first shard.

@@ -101,7 +101,7 @@ fn versions(folder: &Path) -> io::Result<Vec<(PathBuf, SystemTime)>> {
             versions.push((path, written));
         }
     }
-    // Two that were written in one tick of the file system's clock are told apart by their numbers.
+    // Two that were written in one tick of the file system's clock are distinguished by their numbers.
     versions.sort_by_key(|(path, written)| std::cmp::Reverse((*written, number(path))));
     Ok(versions)
 }

@@ -1,6 +1,6 @@
 //! Connections to programs of the real host that pass files: each file is looked at before it is used.
 //!
-//! Invariant FILELINK1: no file that was passed lies on an export of this daemon.
+//! Invariant FILELINK1: no file that was passed is on an export of this daemon.
 
 use crate::real_disk::RealDisk;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use varve_block::LocalFuture;
 use varve_os::{CacheMode, ConnectError, DiskFile, FileStream, Peer, ReceivedFiles, ShardContext};
 use varve_volume::world::{DiskRef, FileLink, LinkEnd, WithFiles};
 
-/// The export of this daemon on which a path lies, if it does.
+/// The export of this daemon on which a path is, if it does.
 pub(super) type OwnExport = Arc<dyn Fn(&Path) -> Option<PathBuf> + Send + Sync>;
 
 /// A connection of one shard.

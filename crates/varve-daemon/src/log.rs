@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
-/// What is logged unless told otherwise. The library below the FUSE door warns of what is no trouble here: questions
+/// What is logged by default. The library below the FUSE door warns of what is no trouble here: questions
 /// that it answers with "not supported", and that its mount is gone when it ends (the door unmounts by itself).
 const FILTER_DEFAULT: &str = "info,fuser=error";
 

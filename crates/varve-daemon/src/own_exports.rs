@@ -1,4 +1,4 @@
-//! Disks that this daemon would serve to itself: files and block devices of its own exports, and what lies on them.
+//! Disks that this daemon would serve to itself: files and block devices of its own exports, and what is on them.
 //!
 //! No order of closing works for such a disk: its last writes would need the export that was closed before, and a
 //! request to it may need the very thread that waits for it.
@@ -18,7 +18,7 @@ struct Mount {
     place: PathBuf,
 }
 
-/// The export among `own` on which `path` lies, if it does.
+/// The export among `own` on which `path` is, if it does.
 pub(super) fn find_own(path: &Path, own: &[PathBuf]) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let whole = |place: &PathBuf| Some(fs::canonicalize(place.parent()?).ok()?.join(place.file_name()?));
@@ -80,7 +80,7 @@ fn lies_on(path: &Path, mounts: &[Mount], depth: usize) -> Option<PathBuf> {
     own.or_else(|| device_lies_on(device, mounts, depth.checked_sub(1)?))
 }
 
-/// A loop device lies on its file, a partition on its disk, a mapped device on others.
+/// A loop device is on its file, a partition on its disk, a mapped device on others.
 fn device_lies_on(device: u64, mounts: &[Mount], depth: usize) -> Option<PathBuf> {
     let about = fs::canonicalize(format!("/sys/dev/block/{}", name(device))).ok()?;
     if let Ok(file) = fs::read_to_string(about.join("loop/backing_file")) {

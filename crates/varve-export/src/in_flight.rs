@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - INFLIGHT1. `used` is the sum of the permits that exist.
-//! - INFLIGHT2. `used <= limit`; a request larger than the limit counts as the limit, and so goes alone.
+//! - INFLIGHT2. `used <= limit`; a request larger than the limit is charged the limit, and so goes alone.
 
 use crate::budget::{Budget as Common, Memory};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! The label of a physical volume: says whose disk it is and where on it things lie.
 //!
 //! Two copies of [`BLOCK_SIZE`] bytes, at 0 and at 4 KiB, written one after the other with a flush between, so that
-//! one of them is whole at any moment; the one with the higher generation counts. A third one may be in the last block of what is
+//! one of them is whole at any moment; the one with the higher generation is valid. A third one may be in the last block of what is
 //! managed, behind a second ring; it is for repairs. The byte table is [`LAYOUT`].
 //!
 //! Invariants:
@@ -78,7 +78,7 @@ const _: () = assert!(LAYOUT.size == 4096 && CHECKSUM.end() == SIZE);
 /// What a label says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Number of times that the label was written; the higher of two copies counts.
+    /// Number of times that the label was written; the higher of two copies is valid.
     pub generation: u64,
     /// This physical volume.
     pub pv: Uuid,
@@ -86,7 +86,7 @@ pub struct Label {
     pub vg: Option<Uuid>,
     /// Bytes of the disk that are managed.
     pub size: u64,
-    /// Where the metadata ring lies.
+    /// Where the metadata ring is.
     pub ring: Extent,
     /// First byte of the first extent.
     pub data_offset: u64,
@@ -99,7 +99,7 @@ pub struct Label {
 /// Why a block is not a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// Something else lies there, or nothing.
+    /// Something else is there, or nothing.
     #[error("there is no label")]
     Absent,
     /// A label of a version that this program does not know.
@@ -135,7 +135,7 @@ impl Label {
         Ok(())
     }
 
-    /// Where the copy in the last block of what is managed lies.
+    /// The address of the copy in the last block of what is managed.
     pub fn tail_address(&self) -> u64 {
         align_down(self.size, BLOCK_SIZE) - BLOCK_SIZE
     }

@@ -103,7 +103,7 @@ impl Field {
 pub struct Layout {
     /// The structure's name, as a heading.
     pub title: &'static str,
-    /// What it is for, and where it lies.
+    /// What it is for, and where it is.
     pub purpose: &'static str,
     /// Bytes that the fields cover.
     pub size: usize,

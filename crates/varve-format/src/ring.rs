@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - RING1. A slot begins and ends at multiples of [`BLOCK_SIZE`] inside the ring and does not wrap around.
-//! - RING2. A slot is at most a third of the ring long; so, wherever the newest lies, there is room for the next one
+//! - RING2. A slot is at most a third of the ring long; so, wherever the newest is, there is room for the next one
 //!   that does not touch it: what the newest leaves free is two thirds in at most two pieces.
 
 use crate::label::BLOCK_SIZE;
@@ -15,7 +15,7 @@ pub fn text_length_max(ring_length: u64) -> u64 {
     align_down(ring_length / 3, BLOCK_SIZE) - crate::slot::HEADER_SIZE as u64
 }
 
-/// Where in `ring` a slot of `length` bytes goes when the newest lies at `newest`: behind it if there is room, else
+/// Where in `ring` a slot of `length` bytes goes when the newest is at `newest`: behind it if there is room, else
 /// at the ring's start. `length` is at most a third of the ring.
 pub fn place(ring: Extent, newest: Option<Extent>, length: u64) -> Extent {
     assert!(length > 0 && length.is_multiple_of(BLOCK_SIZE) && length <= ring.length / 3, "RING2: {length}");
@@ -29,7 +29,7 @@ pub fn place(ring: Extent, newest: Option<Extent>, length: u64) -> Extent {
     chosen
 }
 
-/// A whole slot and where it lies on the disk.
+/// A whole slot and where it is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Where.

@@ -120,7 +120,7 @@ pub struct SlotHeader {
 /// Why bytes are not a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
-    /// Something else lies there, or nothing.
+    /// Something else is there, or nothing.
     #[error("there is no slot")]
     Absent,
     /// A slot of a layout that this program does not know.

@@ -8,17 +8,17 @@
 //! - TEXT1. Ids are not nil; no two things have one id, no two volumes and no two disks one name. Names are valid.
 //! - TEXT2. The extent size is a power of two from 64 KiB to 1 GiB.
 //! - TEXT3. The extents of a physical volume lie between its data offset and its size; it has at least one.
-//! - TEXT4. Every area names a physical volume of the group and lies inside its extents.
+//! - TEXT4. Every area names a physical volume of the group and is inside its extents.
 //! - TEXT5. No extent is owned twice.
 //! - TEXT6. A linear volume's segments have one area each, a striped one's at least two of equal length on different
 //!   physical volumes, equally many in every segment; a stripe is a power of two from 4 KiB to the extent size.
-//! - TEXT7. A volume has as many extents as its segments, at least one; so has an exception store. A volume that lies on no
+//! - TEXT7. A volume has as many extents as its segments, at least one; so has an exception store. A volume that is on no
 //!   disk has extents and no segments.
 //! - TEXT8. A chunk size is a power of two from 4 KiB to 1 MiB.
 //! - TEXT9. Sequence numbers begin at 1. Dates are dates.
 //! - TEXT10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
 //! - TEXT11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
-//! - TEXT12. A thin pool lies on disks, is writable, has no exception store and drops no snapshots. What is in
+//! - TEXT12. A thin pool is on disks, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
 //! - TEXT13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
 //! - TEXT14. A disk image has an absolute path and at least one byte. A snapshot in it has a name on one line, of at most 1024
@@ -29,16 +29,16 @@
 //!   long, at least 1 MiB. A disk serves one member of an array only.
 //! - TEXT17. A disk is emptied by one move at most, to other disks of the group. A step of it has two places, equally long, one on
 //!   that disk and one elsewhere; of these a volume or store owns one, and the move the other.
-//! - TEXT18. Nothing lies on a spare.
+//! - TEXT18. Nothing is on a spare.
 //! - TEXT19. An array waits 1 second to 1 hour for a member. The least rate at which it is made equal is no more than the most.
 //! - TEXT20. A volume is converted by one conversion at most. Each part of it is of the volume or of one of its stores, with as many
 //!   extents, which keep the rules of its layout; the conversion owns them.
-//! - TEXT21. The image in which a volume lies has an absolute path, and holds whole sectors of 512 bytes, which the volume's extents
-//!   hold. Nothing else of the group lies in that image or over it.
+//! - TEXT21. The image in which a volume is has an absolute path, and holds whole sectors of 512 bytes, which the volume's extents
+//!   hold. Nothing else of the group is in that image or over it.
 //! - TEXT22. The socket of a mapper is an absolute path of at most 107 bytes; a request waits 1 millisecond to 1 hour for it.
 //! - TEXT23. The devices of a mapper are volumes of the group with a role of their own, without snapshots, not mapped themselves; each is a
 //!   device of one mapper, once; a mapper has at most 64.
-//! - TEXT24. The log disk of an array is one area of a disk on which none of its members lies, with as much room as the log and the
+//! - TEXT24. The log disk of an array is one area of a disk on which none of its members is, with as much room as the log and the
 //!   superblocks of a member take.
 //! - TEXT25. A job, move or conversion has a number that no other one of the group has, and none is higher than `last_job`. There are at most 64 jobs, and
 //!   those that remove snapshots name at most 8192 in all, each once. Volumes and stores that they name may be gone.

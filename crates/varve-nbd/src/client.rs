@@ -102,7 +102,7 @@ pub struct Handshake {
     no_zeroes: bool,
     replies: u32,
     got: Connected,
-    /// Whether the server told the export's size.
+    /// Whether the server has sent the export's size.
     told: bool,
 }
 

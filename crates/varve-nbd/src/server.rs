@@ -23,7 +23,7 @@ use crate::wire::{self, BlockSizes, ExportFlags, option, reply};
 use options::{Question, Wanted};
 use step::{answer, refuse, shortened};
 
-/// What an export is, told to a client that asks for it.
+/// What an export is, for a client that asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offer {
     /// Bytes.

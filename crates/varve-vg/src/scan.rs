@@ -139,7 +139,7 @@ impl GroupProblem {
 }
 
 impl Survey {
-    /// The names that more than one group has, and the ids of those groups. Such groups are told apart by their ids;
+    /// The names that more than one group has, and the ids of those groups. Such groups are distinguished by their ids;
     /// `varve vg rename ID NEW` ends it.
     pub fn names_twice(&self) -> Vec<(String, Vec<Uuid>)> {
         let mut names: BTreeMap<&str, Vec<Uuid>> = BTreeMap::new();

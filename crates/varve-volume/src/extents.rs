@@ -107,7 +107,7 @@ fn add(found: &mut Vec<VolumeExtent>, next: VolumeExtent) {
     }
 }
 
-/// Where the first bytes of `asked` lie, and how many lie so. What is led through a disk lies there: a run that moves in the place from
+/// Where the first bytes of `asked` lie, and how many lie so. What is led through a disk is there: a run that moves in the place from
 /// which it moves.
 async fn down(moves: &Moves, top: &Device, asked: Extent) -> Result<(Lies, u64), IoError> {
     let (mut device, mut extent, mut lies, mut guards) = (top.clone(), asked, Lies::Apart, Vec::new());

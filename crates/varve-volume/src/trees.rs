@@ -131,7 +131,7 @@ impl Trees {
         }
     }
 
-    /// Panics if blocks became larger than doors were told (TREES4).
+    /// Panics if blocks became larger than doors were opened with (TREES4).
     fn assert_as_fine(&self, of: Uuid, inside: &Device) {
         let block_size = inside.shape().block_size;
         assert!(self.tops_of(of).iter().all(|top| top.shape().block_size >= block_size), "TREES4");

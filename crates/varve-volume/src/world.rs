@@ -151,7 +151,7 @@ pub trait Files: Send + Sync {
     /// Makes a text of a group durable beside those before it, or marks those of a group as the texts of one that was removed; removes
     /// what has been kept for long enough.
     fn archive(&self, entry: &ArchiveEntry) -> io::Result<()>;
-    /// Refuses a place at which nobody can listen now, and changes nothing.
+    /// Refuses a place at which listening is impossible now, and changes nothing.
     fn check_listen(&self, place: &Place) -> io::Result<()>;
     /// Whether a device can be mounted at `path`.
     fn check_mount(&self, path: &Path) -> Result<(), FuseError>;

@@ -308,7 +308,7 @@ mod tests {
     use crate::programs::peers::{Cache, Peer};
     use crate::programs::place::Place;
 
-    /// Against nbdkit, where it is installed: an open load writes what is due and nothing else, and ends when told.
+    /// Against nbdkit, where it is installed: an open load writes what is due and nothing else, and ends on command.
     #[test]
     fn an_open_load_keeps_its_time() {
         let parent = tempfile::tempdir().expect("a directory");

@@ -62,7 +62,7 @@ pub(crate) struct ArrayChangeOptions {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) policy: ArrayPolicyOptions,
-    /// Put the log of the volume's or pool's own array on this disk, on which no member lies: its path, identity or name in the group;
+    /// Put the log of the volume's or pool's own array on this disk, on which no member is: its path, identity or name in the group;
     /// or back on its members.
     #[arg(long, value_name = "PV|members")]
     pub(crate) log: Option<String>,

@@ -23,7 +23,7 @@ pub(crate) struct DaemonOptions {
     /// How requests reach the kernel.
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) io: IoChoice,
-    /// How disks are reached that are not told otherwise.
+    /// How disks are reached without an option of their own.
     #[arg(long, value_name = "direct|buffered", default_value = "direct")]
     pub(crate) cache: varve_api::Cache,
     /// Memory for requests in flight, of which each FUSE export reserves 2 MiB, all together three quarters at most; an idle NBD

@@ -112,7 +112,7 @@ pub(crate) struct ImageCreateOptions {
     #[arg(long, required_unless_present = "backing")]
     pub(crate) size: Option<String>,
     /// What is shown where nothing was written: an image, which must not change any more. Its path is written down as it is
-    /// said; it counts from the new image's folder.
+    /// said; it is relative to the new image's folder.
     #[arg(long, value_name = "FILE", requires = "backing_format")]
     pub(crate) backing: Option<String>,
     /// The format of the backing image.

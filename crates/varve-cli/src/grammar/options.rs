@@ -109,7 +109,7 @@ pub(crate) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new([word(YES), word(NO)]).map(|word| YES.contains(&word.as_str()))
 }
 
-/// How a volume or pool lies on its disks.
+/// How a volume or pool is on its disks.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LayoutOptions {
     /// How it is laid out.
@@ -137,7 +137,7 @@ pub(crate) struct LayoutOptions {
     /// Mirror, ddraid: check what the disks return by checksums, and write again what is wrong.
     #[arg(long)]
     pub(crate) checksums: bool,
-    /// Mirror, ddraid: the disk that has the log, on which no member lies: its path, identity or name in the group [default: two
+    /// Mirror, ddraid: the disk that has the log, on which no member is: its path, identity or name in the group [default: two
     /// members have it].
     #[arg(long, value_name = "PV")]
     pub(crate) log: Option<String>,
@@ -179,7 +179,7 @@ pub(crate) struct ConvertOptions {
     pub(crate) waiting: Waiting,
 }
 
-/// On which disks of its group something lies.
+/// On which disks of its group something is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DiskWords {
     /// Only on these disks of the group: paths, identities or names such as pv0.

@@ -58,7 +58,7 @@ pub(crate) enum PhysicalVerb {
         #[command(flatten)]
         change: Change,
     },
-    /// Move what lies on a disk to others, while it is used.
+    /// Move what is on a disk to others, while it is used.
     Move {
         /// The disk to empty.
         from: String,

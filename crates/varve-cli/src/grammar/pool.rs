@@ -16,7 +16,7 @@ pub(crate) enum PoolVerb {
         #[arg(value_name = "VG")]
         group: Option<String>,
     },
-    /// Show a pool and where it lies.
+    /// Show a pool and where it is.
     Show {
         /// The pool.
         #[arg(value_name = "VG/POOL")]
@@ -113,8 +113,8 @@ pub(crate) struct PoolPolicyOptions {
     /// When the pool is extended from the group, and by how much of its size [default: 80%:20%].
     #[arg(long, value_name = "FILL%:GROWTH%|off")]
     pub(crate) auto_extend: Option<String>,
-    /// What becomes of what clients discard: nothing; it is free in the pool; or the disks are told too of blocks that
-    /// nobody needs any more, so that files below shrink [default: keep].
+    /// What becomes of what clients discard: nothing; it is free in the pool; or blocks that are
+    /// no longer needed are discarded on the disks too, so that files below shrink [default: keep].
     #[arg(long, value_name = "ignore|keep|pass-down")]
     pub(crate) discards: Option<Discards>,
     /// Whether volumes and snapshots may be promised more than the pool can hold [default: allow].

@@ -20,7 +20,7 @@ pub(crate) enum SnapVerb {
         /// Bytes in a chunk; chosen with a volume's first snapshot [default: 64K].
         #[arg(long, value_name = "SIZE")]
         chunk_size: Option<String>,
-        /// Nobody may write to them.
+        /// They are read-only.
         #[arg(long)]
         read_only: bool,
         #[command(flatten)]
@@ -65,7 +65,7 @@ pub(crate) enum SnapVerb {
         /// The snapshots.
         #[arg(required = true, value_name = "VG/LV@SNAP")]
         names: Vec<String>,
-        /// Nobody may write to them.
+        /// They are read-only.
         #[arg(long, required_unless_present = "read_write", conflicts_with = "read_write")]
         read_only: bool,
         /// They may be written.

@@ -15,7 +15,7 @@ pub(crate) enum VolumeVerb {
         #[arg(value_name = "VG")]
         group: Option<String>,
     },
-    /// Show a volume and where it lies.
+    /// Show a volume and where it is.
     Show {
         /// The volume.
         #[arg(value_name = "VG/LV")]
@@ -36,7 +36,7 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         change: Change,
     },
-    /// Shrink a volume; what lies beyond its new end is lost.
+    /// Shrink a volume; what is beyond its new end is lost.
     Reduce {
         /// The volume.
         #[arg(value_name = "VG/LV")]
@@ -55,7 +55,7 @@ pub(crate) enum VolumeVerb {
         name: String,
         #[command(flatten)]
         policy: PolicyOptions,
-        /// Where the disk image in which the volume lies is now.
+        /// Where the disk image of the volume is now.
         #[arg(long, value_name = "FILE")]
         image: Option<String>,
         /// Believe that it is the volume's image, though nothing shows it.
@@ -118,7 +118,7 @@ pub(crate) enum VolumeVerb {
     Attach(VolumeAttachOptions),
     /// End a volume's or snapshot's block device; what was written through it is flushed first.
     Detach(VolumeDetachOptions),
-    /// Copy what a thin volume shows of its origin into its pool, or a volume in a qcow2 image of what lies below that into the image, so that
+    /// Copy what a thin volume shows of its origin into its pool, or a volume in a qcow2 image of what is below that into the image, so that
     /// it needs that no more.
     Flatten {
         /// The volume, or a snapshot of it.
@@ -226,7 +226,7 @@ pub(crate) struct VolumeCreateOptions {
     /// Thin: a read-only snapshot, VG/LV@SNAP, that shows where nothing was written; its size if --size is not given.
     #[arg(long, value_name = "VG/LV@SNAP", requires = "pool")]
     pub(crate) origin: Option<String>,
-    /// A disk image, a file or disk, in which the volume lies; with --pool one that never changes, that shows where nothing was
+    /// A disk image, a file or disk, in which the volume is; with --pool one that never changes, that shows where nothing was
     /// written.
     #[arg(long, value_name = "FILE", conflicts_with = "origin")]
     pub(crate) image: Option<String>,

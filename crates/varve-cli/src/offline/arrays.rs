@@ -24,14 +24,14 @@ const UNSYNCED_MAX: u64 = 256 << 20;
 /// Places that are named one by one.
 const NAMED_MAX: usize = 8;
 
-/// What lies at a table, and the array that it lies on, if it does.
+/// What is at a table, and the array that it is on, if it does.
 pub(super) struct Opened {
     pub(super) device: Device,
     pub(super) array: Option<Rc<Array>>,
 }
 
 impl Opened {
-    /// LOOKARRAY2; nothing happens to what lies on no array.
+    /// LOOKARRAY2; nothing happens to what is on no array.
     pub(super) async fn close(self) -> Result<(), Failure> {
         match self.array {
             Some(array) => array.close().await.map_err(|error| unusable(&error.into())),
@@ -59,7 +59,7 @@ fn unreachable_disk(error: IoError) -> Failure {
     unusable(&error.into())
 }
 
-/// What lies at `table`, to be read (LOOKARRAY1).
+/// What is at `table`, to be read (LOOKARRAY1).
 pub(super) async fn look(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, Failure> {
     let mut disks = open.devices();
     if table.array().is_some() {
@@ -68,7 +68,7 @@ pub(super) async fn look(context: &ShardContext, table: &Table, open: &OpenGroup
     open_on(context, table, &disks).await
 }
 
-/// What lies at `table`, to be read and written; the caller closes it (LOOKARRAY2).
+/// What is at `table`, to be read and written; the caller closes it (LOOKARRAY2).
 pub(super) async fn take(context: &ShardContext, table: &Table, open: &OpenGroup) -> Result<Opened, Failure> {
     open_on(context, table, &open.devices()).await
 }
@@ -115,7 +115,7 @@ async fn open_array(
     Array::open(array_spec(target), array_members(target, members(target, disks)), options).await
 }
 
-/// What is found of the array of `what`, which lies at `table`: its members, its log, and whether they fit each other.
+/// What is found of the array of `what`, which is at `table`: its members, its log, and whether they fit each other.
 pub(super) async fn findings(
     context: &ShardContext,
     what: &str,

@@ -4,7 +4,7 @@
 //! - DAMAGE1. Every reader of a damaged place is named: the snapshot for which it was preserved or to which it was written, and
 //!   every older one that finds it there. So is a volume that is rolled back to one of them, where that is not restored yet, and
 //!   each snapshot of it that was taken since and finds it there.
-//! - DAMAGE2. Nothing else is named: zeros lie nowhere, and nobody reads behind an end.
+//! - DAMAGE2. Nothing else is named: zeros are stored nowhere, and nothing is read behind an end.
 
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Finding};
@@ -15,7 +15,7 @@ use varve_vg::size::format_size;
 
 /// How much is read as one.
 const PIECE_BYTES: u64 = 1 << 20;
-/// How much counts as lost when it cannot be read.
+/// How much is lost when it cannot be read.
 const PART_BYTES: u64 = 4096;
 /// At most so many ranges are listed for users; programs get all of them.
 const TOLD_MAX: usize = 4;
@@ -23,7 +23,7 @@ const TOLD_MAX: usize = 4;
 /// Stands for the volume, newer than all of its snapshots.
 const VOLUME: u64 = u64::MAX;
 
-/// Content of a store: whose it is, which bytes of it, where it lies; 0 for zeros.
+/// Content of a store: whose it is, which bytes of it, where it is; 0 for zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mapping {
     snapshot: u64,
@@ -32,7 +32,7 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// The part of it that lies in `bytes` of the snapshot.
+    /// The part of it that is in `bytes` of the snapshot.
     fn clip(&self, bytes: Extent) -> Option<Extent> {
         self.extent.intersect(bytes)
     }
@@ -111,7 +111,7 @@ impl Contents {
         contents
     }
 
-    /// Everything that lies in the store.
+    /// Everything that is in the store.
     fn stored(&self) -> impl Iterator<Item = &Mapping> {
         self.preserved.iter().chain(&self.written).filter(|mapping| mapping.place != 0)
     }

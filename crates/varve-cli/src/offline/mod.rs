@@ -25,7 +25,7 @@ use crate::confirm;
 use crate::grammar::Destroy;
 use varve_api::{Failure, Plan};
 
-/// Asks before `what` carries out `plan`, unless told not to.
+/// Asks before `what` carries out `plan`, unless --yes is given.
 fn consent(what: &str, plan: &Plan, destroy: Destroy, json: bool) -> Result<(), Failure> {
     if destroy.yes {
         return Ok(());

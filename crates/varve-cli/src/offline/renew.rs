@@ -1,7 +1,7 @@
 //! A new copy of a snapshot store: content copied, metadata written anew, the old store kept as a volume.
 //!
 //! Invariants:
-//! - RENEW1. Nothing that was there is written: the copy lies in extents that nothing owned.
+//! - RENEW1. Nothing that was there is written: the copy is in extents that nothing owned.
 //! - RENEW2. The group's description changes last, at once, when the copy is durable.
 
 use super::arrays::{incomplete, make};

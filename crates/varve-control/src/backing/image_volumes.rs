@@ -60,7 +60,7 @@ impl Control {
         let fits = self.refuse_unfit(&opened, path, request.format.is_none()).await;
         fits.map_err(|failure| super::images::unopened(failure, path))?;
         let size = SizeArgument::bytes(opened.disk_bytes());
-        drop(opened); // It is opened again when it counts (IMAGEVOL2).
+        drop(opened); // It is opened again when it is valid (IMAGEVOL2).
         let change = Change::CreateVolume {
             name: name.volume.clone(),
             id: self.new_id(),

@@ -152,7 +152,7 @@ impl Control {
     }
 
     /// The disks that have failed, so that they are to be recorded as missing: a commit reaches all disks of the group that are not.
-    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be detached. `is_away`: an array does
+    /// Nothing but members of arrays may lie there, and all of what relies on `from` must be detached. `is_away`: an array does
     /// without its member there.
     fn disks_to_mark(
         &self,

@@ -223,7 +223,7 @@ impl Control {
         self.archive_soon(group);
     }
 
-    /// The name of the group that counts on the disk at `path`.
+    /// The name of the group that relies on the disk at `path`.
     pub(crate) fn group_of(&self, path: &Path) -> Option<String> {
         let text = path.display().to_string();
         let groups = self.groups.known.borrow();

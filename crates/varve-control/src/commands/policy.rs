@@ -115,7 +115,7 @@ pub(crate) fn bad(option: &str, text: &str, example: &str) -> Failure {
     Failure::new(Code::Usage, format!("{text:?} is no value of {option}")).help(format!("{option} {example}"))
 }
 
-/// `500ms`, `60s`, `5m`, `2h`, `1d`; a plain number counts seconds. At most a year.
+/// `500ms`, `60s`, `5m`, `2h`, `1d`; a plain number is in seconds. At most a year.
 pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 5] =
         [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];

@@ -103,7 +103,7 @@ impl Control {
         self.show_volume(&request.name).await.map(Changed::Done)
     }
 
-    /// Makes the array that a new volume is, if it is one, before the volume counts.
+    /// Makes the array that a new volume is, if it is one, before the volume is valid.
     async fn make_array(&self, group: Uuid, version: &Group, volume: &LogicalVolume) -> Result<(), Failure> {
         let whole = LogicalVolume { uncleared: None, ..volume.clone() };
         let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;

@@ -116,7 +116,7 @@ impl Control {
         self.await_abandoned(group).await // ABANDONED1 of `stalled.rs`
     }
 
-    /// Ends the use of a volume that is removed. What may not be durable of it is told, and keeps nothing from going on.
+    /// Ends the use of a volume that is removed. What may not be durable of it is reported, and stops nothing.
     pub(crate) async fn release_for_removal(&self, located: &LocatedVolume) -> Result<(), Failure> {
         let (group, volume) = (located.group, located.volume.id);
         let name = self.subject(volume);

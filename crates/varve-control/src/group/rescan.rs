@@ -154,7 +154,7 @@ impl Control {
             Some((PhysicalVolumeState::Duplicate, _)) => named || vanished.iter().any(|gone| gone == path),
             _ => !named || paths.iter().any(|named| named == path),
         };
-        // A disk that a group counts on is in use, whatever is wrong with it.
+        // A disk that a group relies on is in use, whatever is wrong with it.
         let troubled: Vec<PathBuf> = disks
             .iter()
             .filter(|(path, known)| aside(path, known) && self.group_of(path).is_none())

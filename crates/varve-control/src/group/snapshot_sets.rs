@@ -6,9 +6,9 @@
 //!
 //! Invariants:
 //! - SETS1. A snapshot of a set is made only while the set stands in all of its groups.
-//! - SETS2. A set counts from the change on that takes it out of the group that decides. That is made when all of its
+//! - SETS2. A set is valid from the change on that takes it out of the group that decides. That is made when all of its
 //!   snapshots are durable, or when none of them is left.
-//! - SETS3. Nothing of a set is removed while it is undecided whether the set counts: its end may have reached a disk of the group
+//! - SETS3. Nothing of a set is removed while it is undecided whether the set is valid: its end may have reached a disk of the group
 //!   that decides. And nothing is taken to be removed from a store or pool that has failed: more may be durable than it shows.
 //! - SETS4. No other snapshot gets a name that a standing set has for its volume: so what has such a name, and a higher
 //!   number than its store had given before, is of that set.
@@ -221,7 +221,7 @@ impl Control {
                 tracing::warn!(group = %part.group, set = %part.set.id,
                     "snapshots of one instant cannot be resolved before all of their groups are here: varve pv scan PATH…");
             } else if of_set(part.decider()).is_none() {
-                self.end_parts(std::slice::from_ref(part)).await; // it counts
+                self.end_parts(std::slice::from_ref(part)).await; // it is valid
             } else if part.group == part.decider() {
                 let others = part.set.groups.iter().skip(1).filter_map(|group| of_set(*group));
                 let all: Vec<Part> = std::iter::once(part).chain(others).cloned().collect();

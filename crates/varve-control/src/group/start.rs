@@ -1,7 +1,7 @@
 //! From a cold start to serving, and back: disks found, groups reconciled, volumes and exports there; then all released.
 //!
 //! Invariants:
-//! - START1. A disk that is there and does not take its group's description counts as missing, if the others can: what is on arrays is
+//! - START1. A disk that is there and does not take its group's description is taken for missing, if the others can: what is on arrays is
 //!   served, and what is there alone could not be used before, either.
 //! - START2. A scan waits for no request to a disk that does not answer: what is there and is out of use since is closed when these
 //!   requests have ended, whenever that is, and the disks are looked at again then.

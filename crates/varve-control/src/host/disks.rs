@@ -435,7 +435,7 @@ fn create_hint(failure: Failure, path: &Path) -> Failure {
     }
 }
 
-/// A disk that no group counts on; `refused` says that its group cannot be used at all.
+/// A disk that no group relies on; `refused` says that its group cannot be used at all.
 fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume {
     let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
     let failed = crate::host::known_disk::why_failed(known.file.state());

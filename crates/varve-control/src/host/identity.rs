@@ -1,7 +1,7 @@
 //! Which disk a path leads to: one that is known, a copy of one, or a file that this daemon exports. The text of a path never decides it.
 //!
 //! Invariants:
-//! - IDENTITY1. No disk lies on a file that this daemon exports.
+//! - IDENTITY1. No disk is on a file that this daemon exports.
 //! - IDENTITY2. No byte of a disk that is open here is opened as another disk.
 //! - IDENTITY3. A disk with the label of a known one is relabelled only if a nonce written by the path of that one is not found on it; with
 //!   the label of one that a group misses, never.

@@ -107,7 +107,7 @@ impl Control {
     }
 
     /// The failure of a change that could not be made durable. Of a disk that has not answered in time it says so: for the
-    /// group it counts as gone, but it is there.
+    /// group it is gone, but it is there.
     pub(crate) fn commit_failure(&self, error: &CommitError) -> Failure {
         let CommitError::Disks { group, disks } = error else { return failures::commit(error) };
         let is_silent =
@@ -161,7 +161,7 @@ impl Control {
         disks.values().fold(failure, |failure, file| self.unless_silent(file, failure))
     }
 
-    /// The disks with the limit of requests for metadata: for what is written elsewhere on them before a change counts.
+    /// The disks with the limit of requests for metadata: for what is written elsewhere on them before a change is valid.
     pub(crate) fn metadata_disks(&self, disks: &Disks) -> BTreeMap<PvName, Device> {
         disks.iter().map(|(name, file)| (*name, self.metadata_disk(file))).collect()
     }

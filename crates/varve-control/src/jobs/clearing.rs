@@ -1,6 +1,6 @@
 //! Extents that a volume gains: what others wrote there is cleared before any client sees it.
 //!
-//! Where the disks clear extents at no cost that is done before the change counts. Elsewhere the group's text says from
+//! Where the disks clear extents at no cost that is done before the change is valid. Elsewhere the group's text says from
 //! which extent on the volume is still to be cleared, and a job writes zeros; what is before that extent is served
 //! meanwhile. The job is not remembered anywhere else: the control begins it again where it finds the mark, from that extent on.
 //!

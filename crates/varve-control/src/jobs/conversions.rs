@@ -1,12 +1,12 @@
 //! The job that converts a volume or pool, its exception stores included, to another layout while it serves.
 //!
-//! The new layout is built beside the old one, which alone counts until the switch:
+//! The new layout is built beside the old one, which alone is valid until the switch:
 //!
 //! ```text
 //! commit: extents of the new layout are reserved
 //! shard:  all is copied; changes of what was copied go to both layouts
 //! shard:  the new layout is flushed: either may count
-//! commit: the new layout counts
+//! commit: the new layout is valid
 //! shard:  requests go there, and none is under way to the old one
 //! commit: the old layout is free
 //! ```
@@ -258,7 +258,7 @@ impl Control {
         Ok(commits.commit(group, planned, Vec::new()).await?)
     }
 
-    /// Leads requests to the layout that counts, where a scan has found which one that is.
+    /// Leads requests to the valid layout, where a scan has found which one that is.
     pub(crate) async fn reconcile_conversions(&self, group: Uuid) {
         let entries = self.with_group(group, |known| known.group.conversions().to_vec()).unwrap_or_default();
         for entry in entries {
@@ -268,7 +268,7 @@ impl Control {
         }
     }
 
-    /// Requests go to the layout that counts by the text, and to no other. The caller has the lock of the group.
+    /// Requests go to the layout that is valid by the text, and to no other. The caller has the lock of the group.
     async fn reconcile_converting(&self, group: Uuid, volume: Uuid) -> Result<(), Failure> {
         let is_switched = self.with_group(group, |known| match known.undecided {
             Some(_) => Err(known.undecided_failure()),

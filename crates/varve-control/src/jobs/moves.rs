@@ -6,7 +6,7 @@
 //! commit: the new place is reserved, and what the step before left is free
 //! shard:  every change goes to both places, and the rest is copied
 //! shard:  the new place is flushed: either place may count
-//! commit: the new place counts
+//! commit: the new place is valid
 //! shard:  requests go there, and none is under way to the old one
 //! ```
 //!
@@ -253,7 +253,7 @@ impl Control {
         self.copy_at_rate(job, (step.bytes, rate), ENDED, copy).await
     }
 
-    /// A disk has failed: the old place of the step counts.
+    /// A disk has failed: the old place of the step is valid.
     fn failed_step(&self, group: Uuid, step: &Step, failure: Failure) -> Stop {
         let target = self.path_of(group, step.run.new.pv);
         let message = format!("{}; it moves to {target}", failure.message);
@@ -278,7 +278,7 @@ impl Control {
         Ok(commits.commit(group, planned, Vec::new()).await?)
     }
 
-    /// Leads requests for what was in hand when a commit reached some disks only to where a scan has found that it counts.
+    /// Leads requests for what was in hand when a commit reached some disks only to where a scan has found it valid.
     pub(crate) async fn reconcile_moves(&self, group: Uuid) {
         let moves = self.with_group(group, |known| known.group.moves().to_vec()).unwrap_or_default();
         for entry in moves {

@@ -6,7 +6,7 @@
 //!   begun; copies that a volume or an image is given) is begun after its job stands in the text.
 //! - JOBRECORD2. As long as a job stands in the text of a group that can be used, a task works on it, or it has ended for now and said why:
 //!   then it goes on, under another number, when that has changed.
-//! - JOBRECORD3. A job of several groups counts while it stands in the first one, which decides: there it is written last, and forgotten first.
+//! - JOBRECORD3. A job of several groups is valid while it stands in the first one, which decides: there it is written last, and forgotten first.
 //! - JOBRECORD4. A job keeps its number for good, over restarts and on other hosts, as long as no other job has that number there.
 
 use super::record_states::RecordState;
@@ -62,8 +62,8 @@ impl Control {
         self.record_job_with(id, subject, parts, None).await
     }
 
-    /// The same; `set`, snapshots that were made for it and that do not count yet, counts with the same change. While it is undecided
-    /// whether that counts the job waits.
+    /// The same; `set`, snapshots that were made for it and that are not valid yet, becomes valid with the same change. While it is undecided
+    /// whether that is valid the job waits.
     pub(crate) async fn record_job_with(
         &self,
         id: u64,
@@ -91,7 +91,7 @@ impl Control {
             let recorded = self.commits(group).await.make(group, change, &words).await;
             if let Err(failure) = recorded {
                 match set {
-                    // If the change counts the snapshots do: then the job goes on (ROLLJOB4 of `rollback.rs`).
+                    // If the change is valid the snapshots are: then the job goes on (ROLLJOB4 of `rollback.rs`).
                     Some(_) if self.is_undecided(group) => {
                         drop(self.jobs.records.set(id, RecordState::Waits));
                     }
@@ -302,7 +302,7 @@ impl Control {
         parts
     }
 
-    /// A job, if it counts (JOBRECORD3).
+    /// A job, if it is valid (JOBRECORD3).
     fn recorded(&self, id: u64, first: Uuid) -> Option<RecordedJob> {
         let parts = self.parts_of(id, first);
         let (group, job) = parts.first().filter(|(group, _)| *group == first)?;

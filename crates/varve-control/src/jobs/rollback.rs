@@ -5,7 +5,7 @@
 //!   which changes in the same commit; else by the text, for no store ends a rollback before it says so. So one
 //!   that had not begun is not taken for done, and one that had is not done once more, over what was written since.
 //! - ROLLJOB2. A rollback that was begun is finished even if it stands in no text: its store knows.
-//! - ROLLJOB4. What the volume shows before is a snapshot that counts from the change on with which the job stands in the text: a crash
+//! - ROLLJOB4. What the volume shows before is a snapshot that is valid from the change on with which the job stands in the text: a crash
 //!   leaves both or none. A job that ends before its rollback has begun takes it back.
 //! - ROLLJOB3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 

@@ -1,7 +1,7 @@
 //! What repeated looks have found: what was not as it should be when that was looked at last, files below disks and images, and
 //! looks that have not ended.
 //!
-//! Invariant WATCH1: what begins and what ends is reported once, also if nobody asks for it.
+//! Invariant WATCH1: what begins and what ends is reported once, also without a question.
 
 use crate::backing::read_files::ReadFiles;
 use crate::host::known_disk::why_failed;

@@ -125,7 +125,7 @@ impl VolumeFile {
         Self { shared }
     }
 
-    /// How much of `length` bytes from `offset` on lies in the file.
+    /// How much of `length` bytes from `offset` on is in the file.
     fn inside(&self, offset: u64, length: u64) -> u64 {
         self.shared.shape().size.saturating_sub(offset).min(length)
     }
@@ -314,7 +314,7 @@ impl Filesystem for VolumeFile {
         let Some(options) = zero_options(mode, self.shared.shape()) else {
             return reply.error(Errno::EOPNOTSUPP);
         };
-        // As on any file, what lies beyond the end is nothing to punch; zeroing there would make the file grow.
+        // As on any file, what is beyond the end is nothing to punch; zeroing there would make the file grow.
         let inside = self.inside(offset, length);
         if !options.unmap && inside < length && mode & libc::FALLOC_FL_KEEP_SIZE == 0 {
             return reply.error(Errno::ENOSPC);

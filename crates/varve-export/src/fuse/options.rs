@@ -6,7 +6,7 @@ use varve_block::{MIB, UnixTime};
 /// Who may open the file, besides what its mode allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Audience {
-    /// The user that runs this program; nobody else, not even root.
+    /// The user that runs this program, and no other one, not even root.
     #[default]
     Owner,
     /// That user and root: what `losetup` needs when the daemon is not root.

@@ -16,7 +16,7 @@ pub(super) enum Wanted {
     Hole,
 }
 
-/// Is told the offset that was found, or an errno.
+/// Receives the offset that was found, or an errno.
 pub(super) type Answer = Box<dyn FnOnce(Result<u64, Errno>) + Send>;
 
 /// Calls `answer` with the first offset from `at` on where `wanted` begins: `ENXIO` if there is none.

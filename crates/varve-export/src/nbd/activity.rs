@@ -30,7 +30,7 @@ const CONTENDED_PIECE: u64 = 256 << 10;
 const PIECES_AT_ONCE: usize = 4;
 /// Bytes that are discarded or zeroed at once while another export is active.
 const CONTENDED_CHANGE: u64 = 64 << 20;
-/// Turns of others after which an export counts as silent.
+/// Turns of others after which an export is silent.
 const SILENT_TURNS: u64 = 256;
 
 /// Which exports of a thread have been active lately. Cloning shares it.

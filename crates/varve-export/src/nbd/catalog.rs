@@ -28,7 +28,7 @@ pub struct Export {
     pub description: String,
     /// Whether changes are refused although the device would take them.
     pub read_only: bool,
-    /// Whether clients may be told that several connections see one device. True wherever every connection of the export leads to
+    /// Whether clients may assume that several connections see one device. True wherever every connection of the export leads to
     /// the same volume.
     pub multi_conn: bool,
     /// Ends the connections of this export.

@@ -37,9 +37,9 @@ const QUEUE_BYTES: u64 = 1 << 20;
 const QUEUE_REPLIES: usize = 1024;
 /// Bytes of data in one send, so that a client that takes them as fast as they come does not keep others waiting.
 const SEND_BYTES: u64 = 256 << 10;
-/// What a small request counts for in flight at the device, in bytes.
+/// What a small request is charged in flight at the device, in bytes.
 const FLIGHT_MIN: u64 = 32 << 10;
-/// What a request counts for at most that moves no data but may take its time.
+/// What a request is charged at most that moves no data but may take its time.
 const FLIGHT_CHANGE: u64 = 1 << 20;
 /// Requests to cache in flight: they are hints, and each may fetch much.
 const FETCHES_MAX: usize = 1;
@@ -433,7 +433,7 @@ fn identity(counters: &Counters) -> usize {
     std::ptr::from_ref(counters).addr()
 }
 
-/// What a request counts for in flight at the device, in bytes.
+/// What a request is charged in flight at the device, in bytes.
 fn in_flight(request: &Request) -> u64 {
     match request.command {
         Command::Trim | Command::WriteZeroes => request.length.clamp(FLIGHT_MIN, FLIGHT_CHANGE),

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - RECEIVE1. `start <= filled <= buffer.len()`; the bytes between are received and not yet looked at.
-//! - RECEIVE2. Nothing is received while a whole request lies in the buffer.
+//! - RECEIVE2. Nothing is received while a whole request is in the buffer.
 //! - RECEIVE3. A write is kept in memory only after its taker has let it in; what is refused is skipped, not kept.
 //! - RECEIVE4. A connection that is idle waits with the short buffer.
 

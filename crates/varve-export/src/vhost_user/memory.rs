@@ -2,7 +2,7 @@
 //!
 //! What is read is copied once and then looked at: it may be another the next moment.
 //!
-//! Invariant GUESTMEM1: only what lies in a region is read or written; all else is a fault of the machine, never of this process.
+//! Invariant GUESTMEM1: only what is in a region is read or written; all else is a fault of the machine, never of this process.
 
 use super::lost_pages::Watch;
 use super::message::RegionAt;

@@ -89,7 +89,7 @@ impl ChecksumPage {
         CHECKSUMS_OFFSET + span * BLOCK_SIZE
     }
 
-    /// The page as it lies on a member: [`BLOCK_SIZE`] bytes.
+    /// The page as it is on a member: [`BLOCK_SIZE`] bytes.
     pub fn encode(&self, bytes: &mut [u8]) {
         let count = self.rows[0].len();
         assert!(matches!(self.rows.len(), 1 | 2) && count <= COUNT_MAX, "ARRAYSUMS2: {count}");

@@ -27,7 +27,7 @@ pub const ARRAY_VERSION: u32 = 3;
 /// Why bytes are not the structure of an array that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArrayFormatError {
-    /// Something else lies there, or nothing.
+    /// Something else is there, or nothing.
     #[error("there is no member of an array")]
     Absent,
     /// A version that this program does not know.

@@ -1,8 +1,8 @@
 //! The superblock of an array's member: a checkpoint of the members' states and of the sets of regions.
 //!
-//! Two slots of [`SLOT_SIZE`] bytes, one behind the other from byte 0 on. Number `n` lies in slot `n % 2`; the higher number
+//! Two slots of [`SLOT_SIZE`] bytes, one behind the other from byte 0 on. Number `n` is in slot `n % 2`; the higher number
 //! counts, of all members. A superblock is as many blocks long as its sets need. The last block of each slot has a stamp of the
-//! member, a [`Record`](super::Record): number `s` lies in slot `s % 2`. The byte tables are [`SUPERBLOCK_LAYOUT`]
+//! member, a [`Record`](super::Record): number `s` is in slot `s % 2`. The byte tables are [`SUPERBLOCK_LAYOUT`]
 //! and [`MEMBER_LAYOUT`].
 //!
 //! Invariants:
@@ -12,7 +12,7 @@
 //!   that has the log.
 //! - ARRAY4. A region is a power of two of at least 4 KiB, and there are at most [`REGIONS_MAX`] of them; the sets have no bit of
 //!   a region that is not there.
-//! - ARRAY5. The log lies on a log disk, or on a member at least; its head lies in the ring or at its end, and numbers that only
+//! - ARRAY5. The log is on a log disk, or on a member at least; its head is in the ring or at its end, and numbers that only
 //!   rise are so small that they never end.
 //! - ARRAY6. A superblock leaves the last block of its slot to a stamp; a member that left names a stamp no newer than the superblock's.
 //! - ARRAY7. Bytes of dirty regions are known only while a data member of ddraid is not in sync: at most [`KNOWN_MAX`] runs of whole
@@ -199,7 +199,7 @@ pub type RegionBits = Vec<u64>;
 /// What a superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Number of times that superblocks were written; the highest of all members counts.
+    /// Number of times that superblocks were written; the highest of all members is valid.
     pub number: u64,
     /// This array.
     pub array: Uuid,
@@ -215,7 +215,7 @@ pub struct Superblock {
     pub metadata_size: u64,
     /// Bytes of a region.
     pub region_size: u64,
-    /// Where the next record of the log lies, in blocks from the ring's start.
+    /// Where the next record of the log is, in blocks from the ring's start.
     pub head: u64,
     /// The number of that record.
     pub sequence: u64,
@@ -247,7 +247,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// First byte of the slot in which this number lies.
+    /// First byte of the slot in which this number is.
     pub const fn slot(&self) -> u64 {
         self.number % 2 * SLOT_SIZE
     }

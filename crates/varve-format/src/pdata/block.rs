@@ -12,7 +12,7 @@ pub const PDATA_BLOCK: usize = 4096;
 
 const SIZE: u64 = PDATA_BLOCK as u64;
 
-/// The number of a block of 4 KiB of a store or pool: where a node, a page or content lies.
+/// The number of a block of 4 KiB of a store or pool: where a node, a page or content is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Block(u64);
@@ -34,7 +34,7 @@ impl Block {
         Block(offset / SIZE)
     }
 
-    /// The first block behind a device of so many bytes; less than a block counts for nothing.
+    /// The first block behind a device of so many bytes; less than a block is left out.
     pub const fn end_of(device_size: u64) -> Block {
         Block(device_size / SIZE)
     }
@@ -57,7 +57,7 @@ impl Block {
         Block(align_up(self.0, unit))
     }
 
-    /// The block that lies so many behind it, if there can be one.
+    /// The block that is so many behind it, if there can be one.
     pub const fn checked_add(self, count: u64) -> Option<Block> {
         match self.0.checked_add(count) {
             Some(number) => Some(Block(number)),
@@ -82,7 +82,7 @@ impl Sub<u64> for Block {
     }
 }
 
-/// How many blocks it lies behind the other.
+/// How many blocks it is behind the other.
 impl Sub<Block> for Block {
     type Output = u64;
 

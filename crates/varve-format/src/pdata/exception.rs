@@ -1,4 +1,4 @@
-//! An entry of the map of exceptions: where content that was preserved for a snapshot lies.
+//! An entry of the map of exceptions: where content that was preserved for a snapshot is.
 //!
 //! The key is (chunk, snapshot, first part), so that the content of snapshot S of a chunk is the first entry at or
 //! after (chunk, S). One entry may stand for a run of whole chunks, one behind the other in the store.

@@ -11,7 +11,7 @@ use super::Block;
 
 const BLOCK_BITS: u32 = 40;
 
-/// Where a node lies and which transaction made it.
+/// Where a node is and which transaction made it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link(u64);
 

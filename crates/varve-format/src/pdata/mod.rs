@@ -12,7 +12,7 @@ pub use block::{Block, BlockRun, PDATA_BLOCK};
 /// Why a block of the map is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// Its bytes have changed, or something else lies there.
+    /// Its bytes have changed, or something else is there.
     #[error("the checksum is wrong")]
     Checksum,
     /// It was written for another place.

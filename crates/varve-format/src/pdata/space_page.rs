@@ -2,7 +2,7 @@
 //!
 //! A store is cut into groups of [`GROUP_BLOCKS`] blocks. The first two blocks of a group are the two places of its
 //! page: a commit writes the one that the last commit does not count, and the superblock says, in two bits a group,
-//! which one counts. The byte table is [`LAYOUT`].
+//! which one is valid. The byte table is [`LAYOUT`].
 //!
 //! Invariants:
 //! - SPACEPAGE1. The checksum covers the whole block, with its own address and its generation.
@@ -40,7 +40,7 @@ const WORDS: usize = BITS.size / 8;
 
 const _: () = assert!(LAYOUT.size == PDATA_BLOCK && GROUP_BLOCKS == 32_256);
 
-/// Which of a group's two places holds the page that counts.
+/// Which of a group's two places holds the valid page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// None: no block of the group was ever used.
@@ -62,7 +62,7 @@ pub fn pack_places(places: &[Place]) -> Vec<u8> {
     places.chunks(4).map(byte).collect()
 }
 
-/// Unpacks the first `count` places that [`pack_places`] packed. What lies behind them must be zeros, and is not unpacked: most
+/// Unpacks the first `count` places that [`pack_places`] packed. What is behind them must be zeros, and is not unpacked: most
 /// superblocks have room for many more places than are used.
 pub fn unpack_places(bytes: &[u8], count: u64) -> Result<Vec<Place>, BlockError> {
     const INVALID: BlockError = BlockError::Invalid("the places of the space map");

@@ -1,6 +1,6 @@
 //! An entry of the map of written content: where bytes that were written to a snapshot lie.
 //!
-//! The key is (snapshot, first part), so that everything that was written to a snapshot lies together. One entry
+//! The key is (snapshot, first part), so that everything that was written to a snapshot is stored together. One entry
 //! stands for parts that follow each other, in the snapshot and in the store.
 //!
 //! Invariants:

@@ -13,7 +13,7 @@ const DIRECTORY_MAX: u64 = BITMAPS_MAX as u64 * 1024;
 /// Entries of the longest table of a bitmap, as QEMU's.
 const TABLE_ENTRIES_MAX: u32 = 0x0800_0000;
 
-/// Where the directory of bitmaps lies.
+/// Where the directory of bitmaps is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BitmapDirectory {
     /// How many bitmaps there are.

@@ -1,4 +1,4 @@
-//! Entries of L1 and L2 tables: where a cluster lies, if anywhere.
+//! Entries of L1 and L2 tables: where a cluster is, if anywhere.
 //!
 //! Invariants of a decoded entry:
 //! - QENTRY1. Offsets of tables and data start at a cluster, and reserved bits are zero.
@@ -30,7 +30,7 @@ pub struct Subclusters {
     pub zero: u32,
 }
 
-/// Where the data of a cluster lies.
+/// Where the data of a cluster is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cluster {
     /// Nowhere.
@@ -54,9 +54,9 @@ pub enum Cluster {
 /// An L2 entry. Without extended entries a cluster is one subcluster, bit 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Where data lies.
+    /// Where data is.
     pub cluster: Cluster,
-    /// What of it counts.
+    /// What of it is valid.
     pub subclusters: Subclusters,
 }
 

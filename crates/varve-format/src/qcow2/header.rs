@@ -209,7 +209,7 @@ impl Header {
         self.size.div_ceil(self.cluster_size() * self.l2_entries())
     }
 
-    /// Says in `sector`, the first of the image, where the refcount table lies, and that the image is not dirty.
+    /// Says in `sector`, the first of the image, where the refcount table is, and that the image is not dirty.
     pub fn put_refcount_table(sector: &mut [u8], offset: u64, clusters: u32) {
         put(sector, REFCOUNT_TABLE, &offset.to_be_bytes());
         put(sector, REFCOUNT_CLUSTERS, &clusters.to_be_bytes());
@@ -219,7 +219,7 @@ impl Header {
         }
     }
 
-    /// Says in `sector`, the first of the image, how large its disk is, and where the L1 table for that lies.
+    /// Says in `sector`, the first of the image, how large its disk is, and where the L1 table for that is.
     pub fn put_size(sector: &mut [u8], size: u64, l1_entries: u32, l1_offset: u64) {
         put(sector, SIZE, &size.to_be_bytes());
         put(sector, L1_ENTRIES, &l1_entries.to_be_bytes());

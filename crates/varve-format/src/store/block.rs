@@ -71,11 +71,11 @@ pub struct EntryBlock {
     pub generation: u64,
     /// Term of the host that wrote it; that of the same superblock.
     pub epoch: u32,
-    /// Where in the store the block lies, in bytes.
+    /// Where in the store the block is, in bytes.
     pub address: u64,
     /// The record's number, or the index in the chain.
     pub sequence: u64,
-    /// Where the next block lies; 0 at the end of a table.
+    /// Where the next block is; 0 at the end of a table.
     pub next: u64,
     /// What happened, in order.
     pub entries: Vec<Entry>,

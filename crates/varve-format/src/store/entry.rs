@@ -140,7 +140,7 @@ const _: () = assert!(PIECE_SIZE.is_multiple_of(8) && CREATE_HEAD.is_multiple_of
 const _: () = assert!(FLAGS_SIZE.is_multiple_of(8) && SNAPSHOT_SIZE.is_multiple_of(8));
 const _: () = assert!(ROLLBACK_SIZE.is_multiple_of(8) && RESTORED_SIZE.is_multiple_of(8));
 
-/// Where a run of bytes of a snapshot lies in the store.
+/// Where a run of bytes of a snapshot is in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The snapshot's id.
@@ -152,7 +152,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// The bytes of the store where it lies; none for zeros.
+    /// The bytes of the store where it is; none for zeros.
     pub fn stored(&self) -> Option<Extent> {
         (self.place != ZEROS).then(|| Extent::new(self.place, self.extent.length))
     }

@@ -1,8 +1,8 @@
-//! The exception store: what dependent snapshots of one origin share, as it lies on its device.
+//! The exception store: what dependent snapshots of one origin share, as it is on its device.
 //!
 //! The store is a log in front of two maps. Each record of the log is one [`EntryBlock`] that says what happened (a
 //! [`Entry`] each: old content was preserved for a snapshot, a snapshot was written, created, removed, …) and where the
-//! next record will lie; the data that the entries speak of lies wherever they say, as a rule directly behind the
+//! next record will lie; the data that the entries speak of is wherever they say, as a rule directly behind the
 //! block. A checkpoint brings the maps (`pdata`) and the table of snapshots up to what the log says. The
 //! [`Superblock`], in two slots, says where they lie and where the log goes on from there.
 
@@ -50,7 +50,7 @@ pub fn data_checksum_on(before: u32, data: &[u8]) -> u32 {
 /// Why bytes are not the block of a store that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFormatError {
-    /// Something else lies there, or nothing.
+    /// Something else is there, or nothing.
     #[error("there is no block of an exception store")]
     Absent,
     /// A block of another version.

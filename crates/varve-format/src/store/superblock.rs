@@ -1,14 +1,14 @@
 //! The superblock of an exception store: where its maps and its table of snapshots lie and where the log goes on.
 //!
 //! Two slots, at 0 and at 4 KiB. Generation `g` is written to slot `g % 2`, when everything that it points to is durable,
-//! and then to the other slot, so that one of them is whole at any moment; the higher generation counts.
+//! and then to the other slot, so that one of them is whole at any moment; the higher generation is valid.
 //!
 //! Invariants:
 //! - STORE1. The checksum covers the whole block, with its own address and its generation.
-//! - STORE2. The address is that of the slot in which this copy lies.
+//! - STORE2. The address is that of the slot in which this copy is.
 //! - STORE3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
 //! - STORE4. The table, if there is one, the roots, if there are any, and the log lie behind the slots, in the store.
-//! - STORE5. Which place of the space map's page counts is known for every group of the store, and for no other.
+//! - STORE5. Which place of the space map's page is valid is known for every group of the store, and for no other.
 //! - STORE6. Neither the generation nor the number of the next record is so high that it cannot be counted on.
 
 use super::{FIRST_ADDRESS, NUMBER_MAX, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
@@ -56,7 +56,7 @@ const PLACES: Field = Field::new(
     136,
     3956,
     "places",
-    "two bits a group, lowest first: which place of its space map page counts, 0 none",
+    "two bits a group, lowest first: which place of its space map page is valid, 0 none",
 );
 const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes before it");
 
@@ -106,7 +106,7 @@ pub struct Roots {
 /// What a superblock says. Addresses are bytes in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Number of times that a superblock was written; the higher of two counts.
+    /// Number of times that a superblock was written; the higher of two is valid.
     pub generation: u64,
     /// This store.
     pub store: Uuid,

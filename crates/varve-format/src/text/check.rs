@@ -139,7 +139,7 @@ impl Description {
         Ok(())
     }
 
-    /// Checks that every area lies on its disk, owned once, and none on a spare (TEXT4, TEXT5, TEXT18).
+    /// Checks that every area is on its disk, owned once, and none on a spare (TEXT4, TEXT5, TEXT18).
     fn check_areas(&self) -> Result<(), TextError> {
         let disks: HashMap<_, _> = self.physical_volumes.iter().map(|pv| (pv.name, pv)).collect();
         let mut owned = Vec::new();

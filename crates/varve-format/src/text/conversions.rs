@@ -19,7 +19,7 @@ pub struct ConversionEntry {
     /// Bytes that are copied in a second at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
-    /// Whether the new layout counts: the conversion owns the old one, which is to be freed.
+    /// Whether the new layout is valid: the conversion owns the old one, which is to be freed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub switched: bool,
     /// The volume, and those of its stores that get another layout.
@@ -40,7 +40,7 @@ pub struct ConvertedPart {
 }
 
 impl ConversionEntry {
-    /// Under what the array of a part is in use before the part counts: the old one may have the id of the volume or store.
+    /// Under what the array of a part is in use before the part is valid: the old one may have the id of the volume or store.
     pub fn array_key(&self, part: &ConvertedPart) -> Uuid {
         Uuid::new_v5(&self.id, part.of.as_bytes())
     }

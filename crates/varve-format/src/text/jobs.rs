@@ -65,7 +65,7 @@ pub enum JobWork {
         /// The number of the volume or snapshot there.
         number: u64,
     },
-    /// The image in which a volume lies gets a copy of what lies below it.
+    /// The image of a volume gets a copy of what is below it.
     FlattenImage {
         /// The volume.
         volume: Uuid,

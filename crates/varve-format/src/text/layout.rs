@@ -50,7 +50,7 @@ const MAPPER_WAITS_MS: RangeInclusive<u64> = 1..=3_600_000;
 /// How long requests wait for a mapper if nothing is declared, in milliseconds.
 pub const MAPPER_WAIT_MS_DEFAULT: u64 = 30_000;
 
-/// A member of an array. Its data lies in the areas at its place in the segments.
+/// A member of an array. Its data is in the areas at its place in the segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberEntry {
@@ -108,7 +108,7 @@ pub enum Layout {
         /// Bytes of the disk that it holds.
         bytes: u64,
     },
-    /// On no disk of the group: a program, the mapper, says where each byte lies.
+    /// On no disk of the group: a program, the mapper, says where each byte is.
     Mapper {
         /// The path of the Unix socket at which it is asked.
         socket: String,
@@ -310,7 +310,7 @@ impl Layout {
         }
     }
 
-    /// What is wrong with the image that a volume lies in (TEXT21).
+    /// What is wrong with the image that a volume is in (TEXT21).
     fn problem_of_image(&self, extents: u64, extent_size: u64) -> Option<&'static str> {
         let Layout::Image { path, bytes, .. } = self else { return None };
         if !is_image_path(path) {

@@ -1,4 +1,4 @@
-//! Disks that are being emptied: what lies on them moves to others, a run of extents at a time.
+//! Disks that are being emptied: what is on them moves to others, a run of extents at a time.
 
 use super::{Area, PvName};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct MoveEntry {
     pub job: Option<u64>,
     /// The disk.
     pub from: PvName,
-    /// Where what lies on it goes; to any other disk if none is given.
+    /// Where what is on it goes; to any other disk if none is given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub to: Vec<PvName>,
     /// Bytes that are copied in a second at most.
@@ -24,7 +24,7 @@ pub struct MoveEntry {
     pub step: Option<MoveStep>,
 }
 
-/// A run of extents that moves. The volume or store owns one of both places: the one that counts. The move owns the other.
+/// A run of extents that moves. The volume or store owns one of both places: the valid one. The move owns the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveStep {
@@ -32,6 +32,6 @@ pub struct MoveStep {
     pub of: Uuid,
     /// Where the run lay before.
     pub old: Area,
-    /// Where it lies afterwards.
+    /// Where it is afterwards.
     pub new: Area,
 }

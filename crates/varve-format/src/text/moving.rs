@@ -4,7 +4,7 @@ use super::{Area, Description, MoveEntry, MoveStep, PvName, Space};
 use uuid::Uuid;
 
 impl Description {
-    /// Where the volume or exception store `id` lies.
+    /// Where the volume or exception store `id` is.
     pub fn space_of(&self, id: Uuid) -> Option<Space<'_>> {
         let mut volumes = self.logical_volumes.iter();
         volumes.find_map(|lv| match lv.id == id {
@@ -13,7 +13,7 @@ impl Description {
         })
     }
 
-    /// Whether the new place of a step counts; none if its volume or store owns neither place.
+    /// Whether the new place of a step is valid; none if its volume or store owns neither place.
     pub fn is_switched(&self, step: &MoveStep) -> Option<bool> {
         let space = self.space_of(step.of)?;
         let owns = |area: Area| {

@@ -1,8 +1,8 @@
-//! What the maps of a pool hold: where a run of a volume's parts lies, and how many hold a run of blocks.
+//! What the maps of a pool hold: where a run of a volume's parts is, and how many hold a run of blocks.
 //!
 //! Invariants:
 //! - MAPPING1. A run has at least one part, and neither its end nor the end of its place overflows.
-//! - MAPPING2. The place 0 (a superblock lies there) means zeros that were written: there is no data.
+//! - MAPPING2. The place 0 (a superblock is there) means zeros that were written: there is no data.
 //! - MAPPING3. A count of holders is only kept when there is more than one.
 
 use super::{PoolFormatError, require};
@@ -38,7 +38,7 @@ pub const SHARE_LAYOUT: Layout = Layout::new(
 /// Highest number that six bytes hold.
 const SIX_BYTES_MAX: u64 = (1 << 48) - 1;
 
-/// Where a run of parts lies.
+/// Where a run of parts is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// First part of the volume.
@@ -60,12 +60,12 @@ impl Mapping {
         self.start + self.count
     }
 
-    /// What begins with this part and lies in these blocks, not mapped yet.
+    /// What begins with this part and is in these blocks, not mapped yet.
     pub const fn of(start: u64, blocks: BlockRun) -> Mapping {
         Mapping { start, count: blocks.count, place: Some(blocks.first), birth: 0 }
     }
 
-    /// The blocks of the pool where it lies; none for zeros.
+    /// The blocks of the pool where it is; none for zeros.
     pub fn blocks(&self) -> Option<BlockRun> {
         self.place.map(|place| BlockRun::new(place, self.count))
     }

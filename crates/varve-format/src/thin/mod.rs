@@ -1,6 +1,6 @@
-//! The thin pool as it lies on its device: superblock, records of the log, and what the pool's maps hold.
+//! The thin pool as it is on its device: superblock, records of the log, and what the pool's maps hold.
 //!
-//! Everything lies in one address space of blocks of 4 KiB: two slots for the [`Superblock`], a ring for the log's
+//! Everything is in one address space of blocks of 4 KiB: two slots for the [`Superblock`], a ring for the log's
 //! [`Record`]s, then data and the nodes of the maps (`pdata`) among each other. The pool's maps are one for each volume
 //! ([`Mapping`]), one that counts what several hold ([`Share`]) and one of the volumes themselves ([`VolumeRows`]). The
 //! superblock names the roots of a checkpoint; the log says what happened since.
@@ -33,7 +33,7 @@ const SIZE: usize = PART_SIZE as usize;
 /// Why bytes are not the structure of a pool that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFormatError {
-    /// Something else lies there, or nothing.
+    /// Something else is there, or nothing.
     #[error("there is no thin pool")]
     Absent,
     /// A version that this program does not know.

@@ -33,7 +33,7 @@ pub const ORIGIN_LAYOUT: Layout = Layout::new(
     &[ID, NUMBER, CREATED, BYTES, KIND, RESERVED],
 );
 
-/// What is below a volume, told from everything else for good.
+/// What is below a volume, under an identity that nothing else ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backing {
     /// A read-only volume of the group.

@@ -2,7 +2,7 @@
 //!
 //! Records lie in a ring, each in whole blocks and in one piece: directly behind the one before it, or at the ring's
 //! start. The next record has the next number; where there is none with that number, the log ends. Then none with a
-//! higher number lies anywhere in the ring: a record is begun only when the one before it is durable. Where one does,
+//! higher number is anywhere in the ring: a record is begun only when the one before it is durable. Where one does,
 //! the log is damaged. The byte tables are [`RECORD_LAYOUT`] and [`ENTRY_LAYOUT`].
 //!
 //! Invariants:
@@ -80,7 +80,7 @@ pub enum Change {
     Map { volume: u64, start: u64, count: u64, place: Block },
     /// Parts of a volume are mapped no more.
     Unmap { volume: u64, start: u64, end: u64 },
-    /// Parts of a volume are zeros, whatever lies below it.
+    /// Parts of a volume are zeros, whatever is below it.
     Zero { volume: u64, start: u64, end: u64 },
     /// A volume was created, over an origin or not.
     Create { volume: u64, bytes: u64, created: u64, flags: u32, origin: Option<Origin>, name: String },

@@ -1,14 +1,14 @@
 //! The superblock of a thin pool: the roots of the last checkpoint and where the log goes on from there.
 //!
 //! Two slots of the same size, one behind the other from block 0 on. Number `n` is written to slot `n % 2`, when everything
-//! that it names is durable, and then to the other slot; the higher number counts. A slot is a power of two of blocks, so
+//! that it names is durable, and then to the other slot; the higher number is valid. A slot is a power of two of blocks, so
 //! that the second one is found even when the first is torn. The byte table is [`SUPERBLOCK_LAYOUT`].
 //!
 //! Invariants:
 //! - POOL1. The checksum covers the whole slot, with its own address and its number.
-//! - POOL2. The address is that of the slot in which this copy lies.
+//! - POOL2. The address is that of the slot in which this copy is.
 //! - POOL3. The block size is a power of two between [`BLOCK_SIZE_MIN`] and [`BLOCK_SIZE_MAX`].
-//! - POOL4. The ring follows the slots, the head of the log lies in it or at its end, and behind it is room for a page of the
+//! - POOL4. The ring follows the slots, the head of the log is in it or at its end, and behind it is room for a page of the
 //!   space map and more.
 //! - POOL5. No more blocks are free than there are, and numbers that only rise are so small that they never end.
 
@@ -59,7 +59,7 @@ const PLACES: Field = Field::new(
     256,
     3840,
     "places",
-    "which place of each group of the space map counts, two bits a group; goes on to the slot's end",
+    "which place of each group of the space map is valid, two bits a group; goes on to the slot's end",
 );
 
 /// The byte table of a superblock.
@@ -97,7 +97,7 @@ const _: () = assert!(SUPERBLOCK_LAYOUT.size == 4096);
 /// What a superblock says. Places are numbers of blocks of 4 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Number of times that a superblock was written; the higher of two counts.
+    /// Number of times that a superblock was written; the higher of two is valid.
     pub number: u64,
     /// This pool.
     pub pool: Uuid,
@@ -117,7 +117,7 @@ pub struct Superblock {
     pub shares: Link,
     /// Root of the map of volumes.
     pub volumes: Link,
-    /// Where the next record of the log lies, counted from the ring's start.
+    /// Where the next record of the log is, counted from the ring's start.
     pub head: u64,
     /// The number of that record.
     pub sequence: u64,
@@ -127,7 +127,7 @@ pub struct Superblock {
     pub nodes: u64,
     /// Term of the host that wrote it; 0 without a group of several hosts. Records of the log repeat it.
     pub epoch: Epoch,
-    /// Which place of each group of the space map counts.
+    /// Which place of each group of the space map is valid.
     pub places: Vec<Place>,
 }
 

@@ -5,7 +5,7 @@
 //!   if the future is dropped.
 //! - DISK2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
 //! - DISK3. A disk that is out of use (DISKFILE2 of `disk_file.rs`, HEALTH1 of `disk_file/state.rs`) is neither written nor flushed;
-//!   and what it answers to a read after its content was cut off reaches nobody.
+//!   and what it answers to a read after its content was cut off is dropped.
 //! - DISK4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
 //!   lack of space is reported as such, and what fails afterwards takes the disk out of use.
 

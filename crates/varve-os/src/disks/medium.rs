@@ -1,6 +1,6 @@
 //! Which bytes of which medium a path leads to: those of a loop device are its file's, those of a partition its disk's.
 //!
-//! A device that maps others (LVM, MD) is a medium of its own: the kernel lets nobody else write what it has below.
+//! A device that maps others (LVM, MD) is a medium of its own: the kernel refuses all other writers of what it has below.
 
 use std::fs::{self, Metadata};
 use std::io;

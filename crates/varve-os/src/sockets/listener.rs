@@ -137,7 +137,7 @@ pub fn check_unix(path: &Path) -> io::Result<()> {
     check_folder(path)
 }
 
-/// Refuses a TCP address at which nobody can listen now.
+/// Refuses a TCP address at which listening is impossible now.
 pub fn check_tcp(address: SocketAddr) -> io::Result<()> {
     TcpListener::bind(address).map(drop)
 }

@@ -42,7 +42,7 @@ pub struct FaultPlan {
     /// Rot, lost and misdirected writes strike only sectors that hold neither zeros nor a pattern: metadata, which has
     /// checksums, and not the content of volumes, which has none.
     pub spares_content: bool,
-    /// They strike nothing here either: the end of a log, where what rots is not told from what is torn.
+    /// They strike nothing here either: the end of a log, where what rots looks like what is torn.
     pub spared: Option<Extent>,
     /// Lost and misdirected writes strike only these blocks.
     pub only: Option<Struck>,

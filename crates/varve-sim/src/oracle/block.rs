@@ -192,7 +192,7 @@ impl Block {
                 write.started = write.started.max(read_started);
                 write.acknowledged |= write.uncertain;
             }
-            // Zeros that come from several writes: which of them was seen cannot be told.
+            // Zeros that come from several writes: which of them was seen is unknown.
             _ => {}
         }
         self.prune(oldest_read);

@@ -73,7 +73,7 @@ impl State {
         was_connected
     }
 
-    /// What was answered for a range before its trim is told again, unless the trim was done (DELEGATE6).
+    /// What was answered for a range before its trim is sent again, unless the trim was done (DELEGATE6).
     fn put_back(&self, trimming: &Trimming) {
         assert!(self.changing.has(trimming.extent.offset), "DELEGATE5: no answer was kept meanwhile");
         self.cache.borrow_mut().not_trimmed(trimming.extent);

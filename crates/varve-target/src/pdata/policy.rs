@@ -140,7 +140,7 @@ impl Policy for Lru {
                 self.stamps.remove(&address);
                 return Some(address);
             }
-            // It is not written yet, or it is held: that counts as a use.
+            // It is not written yet, or it is held: that is a use.
             assert_eq!(self.stamps.remove(&address), Some(stamp), "one place in the order");
             self.insert(address);
         }

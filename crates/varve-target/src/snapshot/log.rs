@@ -354,7 +354,7 @@ impl SnapshotStore {
     /// The log has nothing of what was `written`: another flush logs it.
     pub(super) fn refuse_written(&self, written: Vec<Mapping>) {
         assert!(written.iter().all(|mapping| !mapping.extent.is_empty()), "SNAPSHOT4: something was written");
-        // Before what has been written since: of two entries for one part the later one counts.
+        // Before what has been written since: of two entries for one part the later one is valid.
         self.state.borrow_mut().unlogged.splice(0..0, written);
     }
 

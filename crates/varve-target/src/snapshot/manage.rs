@@ -72,7 +72,7 @@ pub struct Pending {
 }
 
 impl Frozen {
-    /// Creates a snapshot of this instant. It counts once [`Pending::commit`] has said so, which may happen after
+    /// Creates a snapshot of this instant. It is valid once [`Pending::commit`] has said so, which may happen after
     /// the origin goes on.
     pub fn create(&self, new: &NewSnapshot) -> Result<Pending, StoreError> {
         let store = &self.store;

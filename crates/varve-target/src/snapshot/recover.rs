@@ -9,7 +9,7 @@
 //! - STOREOPEN3. A log whose end is followed by a record of a later generation or epoch means that the newest superblock was
 //!   lost after it counted; then nothing is served, for an old checkpoint would show freed space as content. A record of
 //!   an earlier epoch was written by a host that had lost its term: the log ends before it.
-//! - STOREOPEN4. A new store is durable as a whole when its making returns, by one flush, and counts from then on. What a crash
+//! - STOREOPEN4. A new store is durable as a whole when its making returns, by one flush, and is valid from then on. What a crash
 //!   leaves of one that is being made may be any mixture with what lay there before, a superblock that leads nowhere
 //!   included: nothing looks for a store there until the caller has recorded it, durably and afterwards.
 

@@ -16,7 +16,7 @@ pub enum InjectedBug {
     OverwriteShared,
     /// Blocks are overwritten in place that were shared at the last commit (breaks THIN4).
     OverwriteSharedLately,
-    /// Blocks are taken again before the disks have answered to what they were told of them (breaks DISCARD1 of `discards.rs`).
+    /// Blocks are taken again before the disks have answered to their discards (breaks DISCARD1 of `discards.rs`).
     PassDownLate,
     /// What is zeroed over an origin shows that origin again (breaks THIN6).
     UnmapOverOrigin,

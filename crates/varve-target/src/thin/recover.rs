@@ -393,7 +393,7 @@ impl Log for &Pool {
 
     async fn next(&self, before: &[Placed<Record>]) -> Result<Next<Placed<Record>>, PoolError> {
         let found = self.ring_reader().next(before.last()).await?;
-        Ok(found.map_or(Next::Damaged, Next::Record)) // What is there instead is not told from a torn record.
+        Ok(found.map_or(Next::Damaged, Next::Record)) // What is there instead looks like a torn record.
     }
 
     async fn goes_on(&self, before: &[Placed<Record>]) -> Result<bool, PoolError> {

@@ -21,7 +21,7 @@ pub(crate) struct Losses(Rc<Counts>);
 #[derive(Default)]
 struct Counts {
     losses: Cell<u64>,
-    /// How many of them the last flush through a file has told of.
+    /// How many of them the last flush through a file has reported.
     heard_by_files: Cell<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! A volume or pool in which something panicked: no longer known on its shard, its doors led to errors, its control told.
+//! A volume or pool in which something panicked: no longer known on its shard, its doors led to errors, its control notified.
 
 use super::health::{Health, drop_quietly};
 use super::open;

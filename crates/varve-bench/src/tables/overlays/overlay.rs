@@ -41,7 +41,7 @@ pub(crate) enum Disk {
     Cowd,
     /// The same, whose answers to reads reach further than what was asked.
     CowdAhead,
-    /// The same, told all that is known as soon as it connects.
+    /// The same; it receives all that is known as soon as it connects.
     CowdPrimed,
     /// A copy behind qemu-nbd.
     QemuRaw,

@@ -50,7 +50,7 @@ fn open_exclusive(path: &Path, options: DiskOptions) -> Result<Arc<DiskFile>, Fa
     Ok(file)
 }
 
-/// Opens `selected` and what lies below it: the image itself first.
+/// Opens `selected` and what is below it: the image itself first.
 pub(super) async fn open_chain(context: &ShardContext, selected: Selected) -> Result<Vec<Layer>, Failure> {
     open_shared_chain(context, selected, Sharing::default()).await
 }
@@ -68,7 +68,7 @@ pub(super) async fn open_shared_chain(
     varve_image::open_chain(&mut open, &context.arena(), selected).await.map_err(refused)
 }
 
-/// What an image says lies below it.
+/// What an image says is below it.
 pub(super) async fn backing_of(
     context: &ShardContext,
     selected: &Selected,

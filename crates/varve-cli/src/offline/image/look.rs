@@ -101,7 +101,7 @@ impl Qcow2Info {
     }
 }
 
-/// Shows what an image is like. What lies below it is not opened.
+/// Shows what an image is like. What is below it is not opened.
 pub(super) fn info(selected: &Selected, sharing: Sharing) -> Result<Answer, Failure> {
     let path = selected.path.clone();
     let metadata = std::fs::metadata(&path);
@@ -155,7 +155,7 @@ fn text(info: &Info) -> String {
     lines + &table.render("")
 }
 
-/// Runs `look` with one image, without what lies below it.
+/// Runs `look` with one image, without what is below it.
 fn with_image<T: Send + 'static>(
     path: PathBuf,
     sharing: Sharing,
@@ -216,12 +216,12 @@ pub(super) fn check(path: PathBuf, sharing: Sharing) -> Result<Answer, Failure> 
     Ok(Answer::new(&checked, text).exit(exit))
 }
 
-/// Where a run of bytes of an image lies.
+/// Where a run of bytes of an image is.
 #[derive(Clone, Serialize)]
 struct Run {
     start: u64,
     length: u64,
-    /// How many images below the first it lies; of zeros, where they are decided.
+    /// How many images below the first it is; of zeros, where they are decided.
     depth: usize,
     data: bool,
     zero: bool,
@@ -272,7 +272,7 @@ fn continues(last: &Run, run: &Run) -> bool {
     follows && (last.depth, last.data, last.zero) == (run.depth, run.data, run.zero)
 }
 
-/// Where byte `at` lies: in the first layer that decides it.
+/// Where byte `at` is: in the first layer that decides it.
 async fn run_at(layers: &[Layer], at: u64, length: u64) -> Result<Run, IoError> {
     let mut run = Run {
         start: at,

@@ -145,7 +145,7 @@ pub(super) fn commit(path: &Path, change: Change, json: bool) -> Result<Answer, 
     Ok(Answer::new(&Copied { written_bytes }, text))
 }
 
-/// What lies below an image, as a device.
+/// What is below an image, as a device.
 async fn below_of(context: &ShardContext, selected: &Selected) -> Result<Option<Device>, Failure> {
     let device = device_of(context, &open_file(&selected.path)?)?;
     match backing_of(context, selected, &device).await? {

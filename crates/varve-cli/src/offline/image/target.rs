@@ -65,7 +65,7 @@ impl Target {
         Some(format!("would replace what is in {}, {}", path.display(), units::size(size)))
     }
 
-    /// The file to write, of `length` bytes at least; what is written to a device lies over what it held.
+    /// The file to write, of `length` bytes at least; what is written to a device replaces what it held.
     pub(super) fn open(&self, length: u64) -> Result<Arc<DiskFile>, Failure> {
         match self {
             Self::Device(_, device) => Ok(Arc::clone(device)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// So long a request is under way that counts as slow.
+/// A request that is under way for so long is slow.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Counted by all shards.

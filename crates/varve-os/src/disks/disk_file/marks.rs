@@ -4,7 +4,7 @@
 //! Invariants:
 //! - MARKS1. A mark is what every disk holds that is as new as the one that left: it was covered by a flush, and no change of what it
 //!   speaks of has begun since.
-//! - MARKS2. A write that ran beside another one of the same bytes leaves no mark. A change that nobody awaits to its end may happen
+//! - MARKS2. A write that ran beside another one of the same bytes leaves no mark. A change that is not awaited to its end may happen
 //!   at any time: where it goes there are no marks any more.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -88,7 +88,7 @@ impl Marks {
         }
     }
 
-    /// The disk, of `size` bytes, which nobody has written yet, holds these.
+    /// The disk, of `size` bytes, which was not written yet, holds these.
     pub(super) fn adopt(&self, marks: &[DiskMark], size: u64) {
         let state = &mut *self.state();
         for mark in marks {
@@ -143,7 +143,7 @@ impl State {
 }
 
 impl Drop for Change<'_> {
-    /// MARKS2: nobody awaits its end.
+    /// MARKS2: its end is not awaited.
     fn drop(&mut self) {
         let mut state = self.marks.state();
         let (extent, _) = state.end(self.number);

@@ -74,7 +74,7 @@ impl Log for LogCopy<'_> {
 
     async fn next(&self, before: &[Placed<Record>]) -> Result<Next<Placed<Record>>, ArrayError> {
         let found = self.reader().next(before.last()).await?;
-        Ok(found.map_or(Next::Damaged, Next::Record)) // What is there instead is not told from a torn record.
+        Ok(found.map_or(Next::Damaged, Next::Record)) // What is there instead looks like a torn record.
     }
 
     async fn goes_on(&self, before: &[Placed<Record>]) -> Result<bool, ArrayError> {

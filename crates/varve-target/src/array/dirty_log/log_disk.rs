@@ -16,7 +16,7 @@
 //! - LOGDISK6. A superblock that the log disk alone has is not written a second time, to all: an old state of that disk, without the
 //!   records that follow, would be the one that is authoritative. So the log of the next superblock begins with a higher number.
 //! - LOGDISK7. A log disk that lacks records which members know of is an old state of it, and is not read. One that lacks marks alone, since
-//!   the last that became clean, is not told from one that has them.
+//!   the last that became clean, cannot be distinguished from one that has them.
 
 use super::super::members::Members;
 use super::super::slow::Requests;

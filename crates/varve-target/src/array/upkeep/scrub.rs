@@ -40,7 +40,7 @@ pub struct ScrubReport {
     pub mismatches: u64,
     /// The first of them.
     pub named: Vec<Extent>,
-    /// Blocks that a member could not read, or of which checksums told that it held something wrong, and that were written again.
+    /// Blocks that a member could not read, or whose checksums did not match, and that were written again.
     pub healed: u64,
     /// Bytes that could not be compared: members cannot read them.
     pub unread: u64,

@@ -8,7 +8,7 @@
 //! - REFCOUNT1. What the map and the difference say together is never below zero.
 //! - REFCOUNT2. No run of the map reaches into the next leaf.
 //! - REFCOUNT3. At a checkpoint there is no difference.
-//! - REFCOUNT4. A block that a volume has released counts as shared until a commit is durable that began after that, and until
+//! - REFCOUNT4. A block that a volume has released is shared until a commit is durable that began after that, and until
 //!   every request has ended that began before that commit: after a crash before it the volume holds the block still, and
 //!   one of its reads may be on its way to it. So does what a node leads to that a volume has released: when a copy takes
 //!   its place, that is noted for each of its children.
