@@ -57,7 +57,10 @@ fn refuse_some(asked: &OwnedFd, refused: &AtomicUsize) {
         unsafe {
             let mut question: libc::seccomp_notif = std::mem::zeroed();
             if libc::ioctl(asked.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut question) != 0 {
-                return;
+                match std::io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EINTR) => continue,
+                    _ => return,
+                }
             }
             let mut answer: libc::seccomp_notif_resp = std::mem::zeroed();
             answer.id = question.id;

@@ -35,6 +35,15 @@ fn writer(world: &World) -> JoinHandle<Vec<Result<(), u32>>> {
     std::thread::spawn(move || (0..3).map(|number| client.write(number << 20, &vec![7; MIB])).collect())
 }
 
+/// Waits until so many writes have been done.
+fn await_requests(world: &World, count: u64) {
+    let begun = Instant::now();
+    while world.data("export list")[0]["traffic"]["writes"].as_u64() < Some(count) {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{}", world.ok("export list --json"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn clients_of_an_export_share_its_limits_which_are_changed_in_use_and_kept() {
     let mut world = world("--iops 20");
@@ -48,7 +57,7 @@ fn clients_of_an_export_share_its_limits_which_are_changed_in_use_and_kept() {
     assert!(took > Duration::from_millis(1_800), "42 requests at 20 a second: {took:?}");
     let planned = world.ok("export change e1 --bandwidth 1M -n");
     assert!(
-        planned.contains("would limit export e1 of data/a to 20 requests a second and 1.0 MiB"),
+        planned.contains("would give export e1 of data/a limits of 20 requests a second and 1.0 MiB"),
         "{planned}"
     );
     assert_eq!(world.data("export list")[0]["limits"], json!({ "iops": 20 }));
@@ -70,17 +79,25 @@ fn requests_that_wait_go_on_when_the_limits_or_the_export_end() {
     let mut world = world("--bandwidth 4K");
     // Four minutes for each.
     let waiting = writer(&world);
+    await_requests(&world, 1);
+    assert!(!waiting.is_finished(), "the second one waits");
     world.ok("export change a.sock --bandwidth none");
     assert_eq!(waiting.join().expect("no check failed"), [Ok(()); 3]);
     world.ok("export change data/a --bandwidth 4K");
     let mut before = client(&world);
     before.write(0, &vec![8; MIB]).expect("on credit");
     world.refused("export remove e1", 5, "V0507");
-    let begun = Instant::now();
     let waiting = std::thread::spawn(move || before.write(0, &vec![9; MIB]));
+    // It has been sent by then, and waits for four minutes.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!waiting.is_finished());
+    let begun = Instant::now();
     assert_eq!(world.stop(), Some(0), "{}", world.log());
     assert!(begun.elapsed() < Duration::from_secs(60), "a stop waits for no limit");
-    drop(waiting.join());
+    assert_eq!(waiting.join().expect("no check failed"), Ok(()), "what waited is done");
+    world.start();
+    world.ok("export change data/a --bandwidth none");
+    assert_eq!(client(&world).read(0, MIB), Ok(vec![9; MIB]));
 }
 
 #[test]

@@ -140,9 +140,10 @@ impl Control {
             let exports = self.exports.known.borrow();
             let meant = exports.values().filter(|export| is_meant(export));
             let to = |export: &KnownExport| {
+                let door = export.door()?; // EXPORTLIMIT1: not of one that is being closed.
                 let target = located.target(export.name.snapshot.clone(), export.remembered.read_only);
                 let limits = self.exports.limits_of(&export.remembered);
-                Some((export.door()?, Target { limits, ..target }))
+                Some((door, Target { limits, ..target }))
             };
             meant.filter_map(to).collect()
         };
@@ -215,7 +216,9 @@ impl Control {
         let open = if is_serving { Open::Serving(door) } else { Open::Down(failure.clone()) };
         if let Some(export) = self.exports.known.borrow_mut().get_mut(id) {
             export.open = open;
-            self.exports.limits_of(&export.remembered);
+            if is_serving {
+                self.exports.limits_of(&export.remembered);
+            }
         }
         Err(failure)
     }

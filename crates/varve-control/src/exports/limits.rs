@@ -62,9 +62,9 @@ pub(super) fn words(limits: ExportLimits) -> String {
     let requests = limits.iops.map(|iops| format!("{iops} requests a second"));
     let bytes = limits.bandwidth.map(|bytes| format!("{} a second", format_size(bytes)));
     match (requests, bytes) {
-        (None, None) => "nothing: it has no limits".to_owned(),
-        (Some(one), None) | (None, Some(one)) => one,
-        (Some(requests), Some(bytes)) => format!("{requests} and {bytes}"),
+        (None, None) => "no limits".to_owned(),
+        (Some(one), None) | (None, Some(one)) => format!("a limit of {one}"),
+        (Some(requests), Some(bytes)) => format!("limits of {requests} and {bytes}"),
     }
 }
 
@@ -86,6 +86,8 @@ mod tests {
             assert!(refused.help.contains("none"), "{refused}");
         }
         assert_eq!(parse(None, Some("much"), now).map_err(|refused| refused.code), Err(Code::BadSize));
-        assert_eq!(words(now), "500 requests a second and 1.0 MiB a second");
+        assert_eq!(words(now), "limits of 500 requests a second and 1.0 MiB a second");
+        assert_eq!(words(ExportLimits { bandwidth: None, ..now }), "a limit of 500 requests a second");
+        assert_eq!(words(ExportLimits::default()), "no limits");
     }
 }

@@ -73,7 +73,9 @@ impl Control {
         let limits = limits::parse(iops, bandwidth, ExportLimits::default())?;
         if request.dry_run {
             let access = if request.read_only { ", read-only" } else { "" };
-            let step = format!("would export {name} through {door} at {}{access}", address.text);
+            let limits =
+                if limits.is_none() { String::new() } else { format!(", with {}", limits::words(limits)) };
+            let step = format!("would export {name} through {door} at {}{access}{limits}", address.text);
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         let id = self.next_export_id();
@@ -88,7 +90,8 @@ impl Control {
             aliases: Vec::new(),
             limits,
         };
-        let open = self.open_export(&remembered, &name, &address, &located).await?;
+        let opened = self.open_export(&remembered, &name, &address, &located).await;
+        let open = opened.inspect_err(|_| self.exports.forget(&id))?;
         let stored = remembered.clone();
         self.keep_export(remembered, name, Some(address.clone()), open).await;
         let called = stored.name.clone();
@@ -117,25 +120,28 @@ impl Control {
         }
         let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
         let limits = limits::parse(iops, bandwidth, remembered.limits)?;
-        let volume = remembered.name.clone();
-        let step = format!("would limit export {id} of {volume} to {}", limits::words(limits));
+        self.refuse_closing(&id)?;
+        let (volume, words) = (remembered.name.clone(), limits::words(limits));
         if request.dry_run {
+            let step = format!("would give export {id} of {volume} {words}");
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        self.remember_limits(&id, limits);
+        self.set_limits(&id, limits);
         if let Err(failure) = self.save().await {
-            self.remember_limits(&id, remembered.limits);
+            self.set_limits(&id, remembered.limits);
             return Err(failure);
         }
-        self.exports.limits_of(&RememberedExport { limits, ..remembered });
-        self.event(&volume, &format!("export {id} limited to {}", limits::words(limits)));
+        self.event(&volume, &format!("export {id} has {words} now"));
         let export = self.shown_export(&id).await;
         Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
     }
 
-    fn remember_limits(&self, id: &str, limits: ExportLimits) {
+    fn set_limits(&self, id: &str, limits: ExportLimits) {
         if let Some(known) = self.exports.known.borrow_mut().get_mut(id) {
             known.remembered.limits = limits;
+            if known.door().is_some() {
+                self.exports.limits_of(&known.remembered);
+            }
         }
         let exports = &mut self.memory.remembered.borrow_mut().exports;
         exports.iter_mut().filter(|export| export.id == id).for_each(|export| export.limits = limits);
@@ -152,10 +158,7 @@ impl Control {
                 format!("would end export {id} of {} with {} clients", export.volume, export.connections);
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        if !self.memory.remembered.borrow().exports.iter().any(|export| export.id == id) {
-            let message = format!("export {id} is being closed already");
-            return Err(Failure::new(Code::VolumeBusy, message).help("varve export list"));
-        }
+        self.refuse_closing(&id)?;
         self.stop_remembering(&id).await?;
         let volume = export.volume.clone();
         let (sender, closed) = oneshot::channel();
@@ -175,6 +178,15 @@ impl Control {
                     .help("a disk does not answer: varve pv list, varve status"))
             }
         }
+    }
+
+    /// Refuses what concerns an export that is remembered no more, and whose requests end.
+    fn refuse_closing(&self, id: &str) -> Result<(), Failure> {
+        if self.memory.remembered.borrow().exports.iter().any(|export| export.id == id) {
+            return Ok(());
+        }
+        let message = format!("export {id} is being closed already");
+        Err(Failure::new(Code::VolumeBusy, message).help("varve export list"))
     }
 
     /// EXPORTS4. Clients that are leaving have a moment.
@@ -403,8 +415,7 @@ impl Control {
             [] => Err(no_export(text)),
             several => {
                 let message = format!("{text:?} has several exports: {}", several.join(", "));
-                let help = format!("varve export remove {}", several[0]);
-                Err(Failure::new(Code::ExportAmbiguous, message).help(help))
+                Err(Failure::new(Code::ExportAmbiguous, message).help("name one of them: varve export list"))
             }
         }
     }

@@ -302,6 +302,9 @@ impl SnapshotStore {
 
     /// Writes a record, durably.
     async fn append(&self, record: &Record, data: &[Option<Buffer>]) -> Result<(), IoError> {
+        let described = self.state.borrow().described;
+        let ends = record.runs.iter().map(|(extent, _)| extent.end()).chain([record.block.next + PART_SIZE]);
+        assert!(ends.max().is_none_or(|end| end <= described), "SNAPSHOT10: {described} bytes are described");
         assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "SNAPSHOT3: in turn");
         let durability =
             if self.has_bug(InjectedBug::SkipFlush) { Durability::Volatile } else { Durability::Durable };

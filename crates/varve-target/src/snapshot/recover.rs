@@ -266,8 +266,8 @@ pub(super) async fn load_table(
         policy: reading.policy,
         ..MapOptions::fresh(superblock.store.as_u64_pair().0, FIRST_BLOCK, Block::at(superblock.store_size))
     };
-    // What the device has beyond that nothing leads to yet (SNAPSHOT10).
     let blocks = Rc::new(pdata::Map::open(store.clone(), arena.clone(), &options));
+    blocks.grow(store.clone(), Block::at(size)); // What was written before SNAPSHOT10 may lead there.
     if reading.injected_bug == Some(InjectedBug::ReuseAtOnce) {
         blocks.pages().reuse_at_once();
     }

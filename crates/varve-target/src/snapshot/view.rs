@@ -213,10 +213,19 @@ impl View {
         self.write_zeros(Extent::between(inner.end(), extent.end())).await?;
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
         self.store.restore_before_change(self.id, inner).await?;
-        if self.store.available(1, inner.length) == 0 {
+        if !self.has_room(1, inner.length).await? {
             return Err(IoError::NoSpace);
         }
         self.store.note_written(Mapping { snapshot: self.id, extent: inner, place: ZEROS }).await
+    }
+
+    /// Whether the map has room to say something of `count` runs of `bytes` in all; what the store has grown by is taken in for it.
+    async fn has_room(&self, count: usize, bytes: u64) -> Result<bool, IoError> {
+        if self.store.available(count, bytes) == 0 && self.store.has_grown() {
+            let ticket = self.store.pipeline.join(Work::Checkpoint);
+            self.store.await_commit(ticket).await?;
+        }
+        Ok(self.store.available(count, bytes) > 0)
     }
 
     async fn write_zeros(&self, extent: Extent) -> Result<(), IoError> {
@@ -238,7 +247,7 @@ impl View {
             return Ok(()); // What is discarded may stay.
         }
         let runs = self.store.map.resolve_written(self.id, inner).await?;
-        if self.store.available(runs.len(), inner.length) == 0 {
+        if !self.has_room(runs.len(), inner.length).await? {
             return Ok(()); // What is discarded need not be forgotten, and the map has no room to say so.
         }
         for run in runs {

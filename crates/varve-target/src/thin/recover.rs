@@ -120,9 +120,9 @@ impl Pool {
         }
         let pool = Rc::new(Pool::build(device, arena, clock, options, &superblock));
         pool.listen_to_readers();
+        pool.grow_to(Block::end_of(pool.device().shape().size)); // What was written before THIN10 may lead there.
         pool.load_volumes().await?;
         replay(&mut &*pool).await?;
-        pool.grow_to(Block::end_of(pool.device().shape().size)); // THIN10: nothing in the log leads there.
         if held.len() == 1 && pool.number.get() == superblock.number {
             complete_pair(&pool.device(), slots(&superblock, &pool.arena), &held).await; // PAIR4
         }

@@ -254,6 +254,37 @@ fn the_owner_is_told_before_the_store_is_full_and_can_grow_it() {
     });
 }
 
+/// Zeros need no copy, and so no batch takes in what the store has grown by (SNAPSHOT10).
+#[test]
+fn zeros_and_discards_of_a_snapshot_find_the_room_that_its_full_store_has_grown_by() {
+    let world = World::new(3);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let sized = |size| Device::new(Linear::new(vec![(size, disk.device(&world), 0)]));
+        let full = FullPolicy::Error;
+        let store = make_with(&world, origin.device(&world), sized(256 * KIB), full).await;
+        let first = store.create(&named("first")).await.expect("space");
+        let view = store.snapshot(first).expect("there");
+        let mut done = 0;
+        while write(&view, &world, done * 8192, 4096, 2).await.is_ok() {
+            done += 1;
+        }
+        view.flush().await.expect("no faults");
+        let zero = async |at| view.zero(Extent::new(at, 4096), ZeroOptions::default()).await.map(drop);
+        let mut at = 4096;
+        while zero(at).await.is_ok() {
+            at += 8192;
+        }
+        assert!(at < MIB, "it is full");
+        store.grown(sized(MIB)).expect("it grows");
+        assert_eq!(zero(at).await, Ok(()), "there is room now");
+        view.flush().await.expect("no faults");
+        assert_eq!(store.usage().size, MIB);
+        let byte = bytes(&view, &world).await[0];
+        assert_eq!(byte, 2, "it is what was written");
+    });
+}
+
 #[test]
 fn snapshots_of_several_origins_share_one_instant() {
     run_seeds(test_name!("snapshots_of_several_origins_share_one_instant"), 200, |seed| {

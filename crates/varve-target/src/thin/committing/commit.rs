@@ -126,6 +126,12 @@ impl Pool {
 
     async fn append_record(&self, changes: Vec<Change>) -> Result<(), IoError> {
         assert!(!changes.is_empty(), "RECORD2: a record says something");
+        let described = self.commits.described_end.get();
+        let is_inside = |change: &Change| match change {
+            Change::Map { count, place, .. } => *place + *count <= described,
+            _ => true,
+        };
+        assert!(changes.iter().all(is_inside), "THIN10: the pool is described up to block {described}");
         let sequence = self.commits.ring.sequence();
         if sequence > NUMBER_MAX {
             // Only a log that was read from a disk is numbered so high (RECORD3).
@@ -188,7 +194,10 @@ impl Pool {
     pub async fn commit_if_due(&self) -> Result<(), PoolError> {
         self.is_sound()?; // Nothing is due any more, and the pool's owner must be notified.
         if self.is_commit_due() {
-            self.commit().await?;
+            match self.commit().await {
+                Err(PoolError::NoSpace) => return Ok(()), // Nothing has begun: the next one is tried in its time.
+                done => done?,
+            }
         }
         match self.pass_down_in_time().await {
             Err(PoolError::NoSpace) => Ok(()),
