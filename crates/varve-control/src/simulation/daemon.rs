@@ -151,8 +151,12 @@ impl Daemon {
         };
         // A member that has failed is away until its disk is opened anew; its array still serves.
         let is_degraded = |problem: &String| problem.contains("is degraded: members of its array: ");
+        // A small group is full without any trouble.
+        let is_full = |problem: &String| problem.contains("writes failed for want of space");
         // What a disk refused stays to be seen until a person scans it.
-        let is_usual = |problem: &String| is_degraded(problem) || problem.contains("has failed requests: ");
+        let is_usual = |problem: &String| {
+            is_degraded(problem) || is_full(problem) || problem.contains("has failed requests: ")
+        };
         assert!(problems.iter().all(is_usual), "everything is well: {problems:?}");
         let unused: BTreeSet<&str> = unused.iter().filter_map(|problem| disk_of(problem)).collect();
         for path in unused {
