@@ -181,3 +181,40 @@ fn exports_of_volumes_that_were_given_up_with_their_disks_are_down_until_they_ar
     eventually(&world, &[]);
     Client::new(&world.path("kept.sock"), "data/kept").fill(0, 4096, 1).expect("it is served");
 }
+
+#[test]
+fn what_could_not_be_remembered_is_a_problem_until_it_is_and_then_a_restart_knows_it() {
+    let mut world = World::with_group();
+    // Nothing can be written in its place.
+    let state = world.path("state").display().to_string();
+    let beside = world.path("state/state.json.new");
+    fs::create_dir(&beside).expect("it is free");
+    world.ok("pv create d3 --size 64M");
+    eventually(&world, &[("state-unwritable", &state)]);
+    let status = world.data("status");
+    let message = status["attention"][0]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with(&format!("cannot be written: {state}: ")), "{message}");
+    world.kill();
+    world.start();
+    let disks = |world: &World| {
+        let list = world.data("pv list");
+        let path = |disk: &serde_json::Value| disk["path"].as_str().unwrap_or_default().to_owned();
+        let mut paths: Vec<String> = list.as_array().expect("a list").iter().map(path).collect();
+        paths.sort();
+        paths
+    };
+    let folder = world.path("");
+    let paths = |names: &[&str]| -> Vec<String> {
+        names.iter().map(|name| folder.join(name).display().to_string()).collect()
+    };
+    assert_eq!(disks(&world), paths(&["d1", "d2"]), "what was not written is not remembered");
+    world.ok("pv scan d3");
+    eventually(&world, &[("state-unwritable", &state)]);
+    fs::remove_dir(&beside).expect("it is there");
+    // No command writes it: the daemon itself tries again.
+    eventually(&world, &[]);
+    world.kill();
+    world.start();
+    assert_eq!(disks(&world), paths(&["d1", "d2", "d3"]));
+    eventually(&world, &[]);
+}
