@@ -69,7 +69,8 @@ fn unwritten(error: &io::Error) -> Failure {
         .help("the command itself succeeded; make room where its output goes")
 }
 
-/// What a file says of itself may be anything: no terminal is to obey it.
+/// What a file says of itself may be anything: no terminal is to obey it. All that the program prints passes here (main.rs denies
+/// other ways).
 fn printable(text: &str) -> Cow<'_, str> {
     let is_order = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
     if !text.contains(is_order) {
@@ -80,6 +81,17 @@ fn printable(text: &str) -> Cow<'_, str> {
         false => character.to_string(),
     };
     Cow::Owned(text.chars().map(shown).collect())
+}
+
+/// Prints lines for users beside the answer of a command.
+pub(crate) fn print_aside(text: &str) {
+    let _ = write_line(&mut io::stderr().lock(), text);
+}
+
+/// Prints a question, of which the answer is to be on the same line.
+pub(crate) fn print_question(text: &str) {
+    let mut err = io::stderr().lock();
+    let _ = write!(err, "{}", printable(text)).and_then(|()| err.flush());
 }
 
 /// Prints one of several answers of a command. Whether the output still takes them.

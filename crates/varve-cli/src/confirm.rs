@@ -1,6 +1,7 @@
 //! Asking before something is destroyed.
 
-use std::io::{BufRead, IsTerminal, Write};
+use crate::answer::{print_aside, print_question};
+use std::io::{BufRead, IsTerminal};
 use varve_api::{Code, Failure, Plan};
 
 /// Whether there is a user to be asked.
@@ -16,16 +17,13 @@ pub(crate) fn declined(what: &str) -> Failure {
 
 /// Shows `plan` and asks whether to go ahead.
 pub(crate) fn ask(what: &str, plan: &Plan) -> Result<(), Failure> {
-    for step in &plan.steps {
-        eprintln!("{step}");
-    }
+    plan.steps.iter().for_each(|step| print_aside(step));
     ask_plainly(&format!("{what}: go ahead?"))
 }
 
 /// Asks a question that only "y" or "yes" answers with yes.
 pub(crate) fn ask_plainly(question: &str) -> Result<(), Failure> {
-    eprint!("{question} [y/N] ");
-    let _ = std::io::stderr().flush();
+    print_question(&format!("{question} [y/N] "));
     let mut line = String::new();
     let _ = std::io::stdin().lock().read_line(&mut line);
     if is_yes(&line) { Ok(()) } else { Err(Failure::new(Code::Declined, "nothing was changed")) }

@@ -1,5 +1,8 @@
 //! The varve command line.
 
+// All that is printed passes `answer::printable`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod answer;
 mod client;
 mod confirm;

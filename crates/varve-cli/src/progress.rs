@@ -1,5 +1,6 @@
 //! A bar for a job on a terminal: done, rate, time left.
 
+use crate::answer::print_aside;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::{Cell, RefCell};
 use varve_api::{Failure, Job, JobState};
@@ -51,7 +52,7 @@ impl Bar {
         if self.trouble.replace(waits_for.cloned()).as_ref() != waits_for
             && let Some(trouble) = waits_for
         {
-            self.bar.suspend(|| eprintln!("job {} waits: {trouble}", job.id));
+            self.bar.suspend(|| print_aside(&format!("job {} waits: {trouble}", job.id)));
         }
         self.bar.set_length(job.total);
         self.bar.set_position(job.done);

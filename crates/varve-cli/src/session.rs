@@ -1,6 +1,6 @@
 //! One command's talk with the daemon: requests, plans, questions, and the wait for a job.
 
-use crate::answer::Answer;
+use crate::answer::{Answer, print_aside};
 use crate::client::Client;
 use crate::grammar::Waiting;
 use crate::{confirm, progress};
@@ -45,7 +45,7 @@ impl Session {
         // What cannot be planned is refused when it is carried out.
         let Ok(plan) = self.plan(call).await else { return };
         let is_warning = |step: &&String| step.starts_with("warning: ");
-        plan.steps.iter().filter(is_warning).for_each(|warning| eprintln!("{warning}"));
+        plan.steps.iter().filter(is_warning).for_each(|warning| print_aside(warning));
     }
 
     /// Carries out a change, or shows its plan; `text` tells users what was done.

@@ -1,6 +1,7 @@
 //! The archive of groups in a daemon's state directory: which of its texts can be written to disks that have lost theirs.
 
 use super::disks::{absolute, with_disks};
+use crate::answer::print_aside;
 use crate::places;
 use std::path::{Path, PathBuf};
 use varve_api::Failure;
@@ -35,7 +36,7 @@ impl Archived {
 pub(super) fn restores(paths: &[PathBuf], state: Option<&Path>) -> Result<Option<Archived>, Failure> {
     let Ok(state) = places::daemon_state(state.map(Path::to_owned)) else { return Ok(None) };
     let texts = archived(&state).unwrap_or_else(|error| {
-        eprintln!("warning: {}: the archive of groups cannot be read: {error}", state.display());
+        print_aside(&format!("warning: {}: the archive of groups cannot be read: {error}", state.display()));
         Vec::new()
     });
     if texts.is_empty() {

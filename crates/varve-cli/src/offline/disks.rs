@@ -1,5 +1,6 @@
 //! Disks opened for a look, and a shard to look from.
 
+use crate::answer::print_aside;
 use futures_util::future::{Either, select};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -70,11 +71,11 @@ async fn tell_of_silence(context: &ShardContext, files: &[(String, Arc<DiskFile>
             let is_silent = file.silence() >= SILENCE;
             if is_silent && told.insert(path) {
                 let seconds = SILENCE.as_secs();
-                eprintln!(
+                print_aside(&format!(
                     "{path} has not answered for {seconds} seconds; it is waited for: interrupt the command to end that"
-                );
+                ));
             } else if !is_silent && told.remove(path) {
-                eprintln!("{path} answers again");
+                print_aside(&format!("{path} answers again"));
             }
         }
     }
