@@ -176,6 +176,15 @@ fn what_is_wrong_is_said() {
         &["create", "-q", "-f", "qcow2", "-u", "-b", "nbd://host/x", "-F", "raw", "far", "1M"],
     );
     refused(&["map", "far"], "no path of this host");
+    let json = r#"json:{"driver":"raw","file":{"driver":"file","filename":"raw"}}"#;
+    good("qemu-img", folder, &["create", "-q", "-f", "qcow2", "-b", json, "-F", "raw", "over", "1M"]);
+    for words in [&["map", "over"][..], &["commit", "over"], &["flatten", "over"]] {
+        refused(words, "no path of this host");
+        refused(words, "qemu-img rebase -u -b FILE -F FORMAT over;");
+    }
+    // The remedy is one.
+    good("qemu-img", folder, &["rebase", "-u", "-f", "qcow2", "-b", "raw", "-F", "raw", "over"]);
+    assert_eq!(self::json(folder, &["image", "map", "over"])[0]["depth"], 1);
     // A reference count that is too low.
     ours(folder, &["image", "create", "bad", "--size", "1M"]);
     good("qemu-io", folder, &["-f", "qcow2", "-c", "write -q 0 64k", "bad"]);
@@ -188,6 +197,49 @@ fn what_is_wrong_is_said() {
         (output.status.code(), text(&output).contains("1 references and a count of 0")),
         (Some(7), true)
     );
+}
+
+/// Whether a text gives no orders to a terminal, and shows the one that a name holds.
+fn shows_order(said: &str) -> bool {
+    let is_order = |character: char| character.is_control() && !matches!(character, '\n' | '\t' | '\r');
+    !said.contains(is_order) && said.contains("\\u{1b}[2J\\u{7}")
+}
+
+#[test]
+fn names_in_images_and_of_files_give_no_orders_to_a_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let hostile = "\u{1b}[2J\u{7}base";
+    let create = ["create", "-q", "-f", "qcow2", "-u", "-b", hostile, "-F", "raw", "top", "1M"];
+    good("qemu-img", folder, &create);
+    let refused = |words: &[&str]| {
+        let output = varve(folder, words);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{words:?}: {}", text(&output));
+        text(&output)
+    };
+    let missing = refused(&["image", "map", "top"]);
+    assert!(missing.contains("is not there") && shows_order(&missing), "{missing:?}");
+    let shown = ours(folder, &["image", "info", "top"]);
+    assert!(shows_order(&shown), "{shown:?}");
+    assert_eq!(json(folder, &["image", "info", "top"])["qcow2"]["backing"], hostile);
+    std::fs::write(folder.join(hostile), vec![7; 1 << 20]).expect("written");
+    let shown = ours(folder, &["image", "map", "top"]);
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    let planned = ours(folder, &["image", "commit", "top", "-n"]);
+    assert!(shows_order(&planned), "{planned:?}");
+    let unknown = refused(&["image", hostile]);
+    assert!(unknown.contains("base") && !unknown.contains(['\u{1b}', '\u{7}']), "{unknown:?}");
+    // The question on a terminal; the answer is the end of the input.
+    let command = format!("'{}' image convert -f qcow2 -O raw top '{hostile}2'", env!("CARGO_BIN_EXE_varve"));
+    std::fs::write(folder.join(format!("{hostile}2")), "in the way").expect("written");
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &command, "/dev/null"]).current_dir(folder);
+    let asked = terminal.stdin(std::process::Stdio::null()).output().expect("script is there");
+    let said = text(&asked);
+    assert!(said.contains("would replace what is in") && said.contains("go ahead? [y/N]"), "{said:?}");
+    assert!(shows_order(&said), "{said:?}");
+    let kept = std::fs::read(folder.join(format!("{hostile}2"))).expect("it is there");
+    assert_eq!(kept, b"in the way");
 }
 
 /// All files of a folder.

@@ -99,7 +99,12 @@ mod tests {
         assert!(matches!(backing("base", Some("vmdk")), Err(BackingError::Format { .. })));
         assert_eq!(backing("./a:b", Some("raw")), raw("/srv/vm/./a:b"));
         for name in ["nbd://host/x", "json:{}", "nbd:unix:/s", "rbd:pool/x", "host_device:/dev/sda", "a:b"] {
-            assert!(matches!(backing(name, Some("raw")), Err(BackingError::Elsewhere(_))), "{name}");
+            let Err(error @ BackingError::Elsewhere(_)) = backing(name, Some("raw")) else {
+                panic!("{name}")
+            };
+            let remedy = error.remedy(Path::new("/srv/vm/top"));
+            assert!(remedy.contains("qemu-img rebase -u -b FILE -F FORMAT /srv/vm/top; else "), "{remedy}");
+            assert!(remedy.ends_with("qemu-img convert -O qcow2 /srv/vm/top /srv/vm/top.flat"), "{remedy}");
         }
     }
 }
