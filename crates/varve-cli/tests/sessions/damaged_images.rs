@@ -30,6 +30,7 @@ fn an_image_that_was_cut_off_makes_no_volume_and_is_not_written_elsewhere() {
     for length in [3 << 20, 5 << 16, 200 << 10, 100 << 10] {
         fs::copy(world.path("whole"), world.path("top")).expect("copied");
         let top = cut(&world, "top", length);
+        let over = fs::read(world.path("over")).expect("read");
         for image in ["top", "over"] {
             for plan in ["-n", ""] {
                 let create = format!("lv create data/x --image {image} --format qcow2 {plan}");
@@ -43,6 +44,7 @@ fn an_image_that_was_cut_off_makes_no_volume_and_is_not_written_elsewhere() {
         }
         assert!(fs::read(world.path("top")).expect("read") == top, "it stays as it is");
         assert!(fs::read(world.path("base")).expect("read") == base, "and so does what lies below it");
+        assert!(fs::read(world.path("over")).expect("read") == over, "and what lies above it");
         assert!(!world.path("flat").exists());
     }
     assert_eq!(world.data("lv list").as_array().map(Vec::len), Some(0));
@@ -56,6 +58,52 @@ fn an_image_that_was_cut_off_makes_no_volume_and_is_not_written_elsewhere() {
     assert!(said.contains("truncated") && said.contains("truncate -s"), "{said}");
     assert!(fs::read(world.path("top")).expect("read") == top, "it stays as it is");
     assert_eq!(world.stop(), Some(0));
+}
+
+#[test]
+fn a_volume_of_which_an_image_was_cut_off_is_neither_committed_nor_flattened_and_nothing_is_changed() {
+    let mut world = World::new();
+    world.start_with("--image-dir .");
+    world.ok("pv create d1 --size 64M");
+    world.ok("vg create data d1");
+    qemu(&world, "qemu-img create -q -f qcow2 base 16M");
+    qemu(&world, "qemu-io -f qcow2 -c write~-q~-P~1~0~16M base");
+    qemu(&world, "qemu-img create -q -f qcow2 -b base -F qcow2 top");
+    qemu(&world, "qemu-io -f qcow2 -c write~-q~-P~2~0~8M top");
+    let names = ["base", "top"];
+    let whole = names.map(|name| fs::read(world.path(name)).expect("read"));
+    world.ok("lv create data/x --image top --format qcow2");
+    assert_eq!(world.stop(), Some(0));
+    let used = names.map(|name| fs::read(world.path(name)).expect("read"));
+    for cut_off in names {
+        for length in [3 << 20, 100 << 10] {
+            cut(&world, cut_off, length);
+            let before = names.map(|name| fs::read(world.path(name)).expect("read"));
+            let said = world.refused("image map top", 7, "V0802");
+            assert!(said.contains("truncated") && said.contains(cut_off), "{said}");
+            world.start_with("--image-dir .");
+            for command in ["lv commit data/x", "lv flatten data/x"] {
+                for options in [" -n", ""] {
+                    let said = world.refused(&format!("{command}{options}"), 7, "V0307");
+                    assert!(
+                        said.contains("truncated") && said.contains(cut_off),
+                        "{command}{options}: {said}"
+                    );
+                }
+            }
+            assert_eq!(world.data("job list"), serde_json::json!([]), "no job is left");
+            assert_eq!(world.stop(), Some(0));
+            let after = names.map(|name| fs::read(world.path(name)).expect("read"));
+            assert!(before == after, "{cut_off} of {length} bytes, and the other one, stay as they are");
+            for (name, bytes) in names.iter().zip(&used) {
+                fs::write(world.path(name), bytes).expect("written");
+            }
+        }
+    }
+    assert!(used == whole, "an image that is only read is not written");
+    world.start_with("--image-dir .");
+    world.ok("lv commit data/x --wait");
+    assert!(read(&world, "data/x")[..8 << 20].iter().all(|byte| *byte == 2), "a whole one is committed");
 }
 
 #[test]

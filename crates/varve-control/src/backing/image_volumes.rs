@@ -162,6 +162,7 @@ impl Control {
         let opened = self.open_image_to_write(Path::new(path), *format).await;
         let opened = opened.map_err(|failure| lost(failure, path, &self.subject(volume.id)))?;
         self.refuse_unwritable(&opened, path).await?;
+        opened.image.check_below(&self.context).await?;
         Ok(opened)
     }
 

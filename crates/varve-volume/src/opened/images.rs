@@ -72,6 +72,11 @@ impl Image {
         Ok(padded(device, Vec::new().into()))
     }
 
+    /// Refuses an image of which one below cannot be read, before its own file is made longer.
+    pub async fn check_below(&self, host: &Host) -> Result<(), Failure> {
+        self.device_below(host).await.map(drop)
+    }
+
     async fn device_below(&self, host: &Host) -> Result<Option<Device>, Failure> {
         let mut layers = Vec::new();
         for layer in &self.below {
