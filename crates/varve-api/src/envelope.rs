@@ -46,6 +46,28 @@ impl Failure {
         Self { code, help: if is_general { general } else { self.help }, ..self }
     }
 
+    /// The same error, with names in the remedy where the component that failed knows only identities: `subject` is the volume,
+    /// snapshot, pool or group that it was about, `pool` the pool in which that is, or itself.
+    #[must_use]
+    pub fn about(self, subject: &str, pool: Option<&str>) -> Self {
+        let group = subject.split('/').next().unwrap_or_default();
+        let snapshot = if subject.contains('@') { subject.to_owned() } else { format!("{subject}@SNAP") };
+        let noun = if pool == Some(subject) { "pool" } else { "lv" };
+        let named = [
+            ("VG/LV@SNAP", snapshot.as_str()),
+            ("varve lv activate VG/LV", &format!("varve {noun} activate {subject}")),
+            ("varve lv show VG/LV", &format!("varve {noun} show {subject}")),
+            ("VG/LV", subject.split('@').next().unwrap_or_default()),
+            ("VG/POOL", pool.unwrap_or(subject)),
+            ("varve vg history VG", &format!("varve vg history {group}")),
+            ("varve vg restore VG", &format!("varve vg restore {group}")),
+            ("varve vg reduce VG", &format!("varve vg reduce {group}")),
+            ("varve vg extend VG", &format!("varve vg extend {group}")),
+        ];
+        let help = named.iter().fold(self.help, |help, (placeholder, name)| help.replace(placeholder, name));
+        Self { help, ..self }
+    }
+
     /// The exit code of a command that ends with this error.
     pub fn exit(&self) -> Exit {
         self.code.exit()

@@ -5,6 +5,7 @@ use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_export::fuse::FuseError;
 use varve_export::kernel_nbd::AttachError;
+use varve_target::snapshot::StoreError;
 use varve_vg::disks::create::CreateProblem;
 use varve_vg::disks::identity::Holdings;
 use varve_vg::names::{NamesError, VolumeName};
@@ -12,8 +13,13 @@ use varve_vg::plan::ConversionError;
 use varve_vg::size::SizeError;
 use varve_vg::tree::TreeError;
 use varve_vg::{CommitError, PlanError};
-pub(crate) use varve_volume::failures::{failed, gone, io, open, store};
+pub(crate) use varve_volume::failures::{failed, gone, io, open};
 use varve_volume::world::FileDoorError;
+
+/// A snapshot store that refuses what is to be done with `subject`, a volume or snapshot.
+pub(crate) fn store(subject: &str, error: &StoreError) -> Failure {
+    varve_volume::failures::store(subject, error).about(subject, None)
+}
 
 /// A name that is none.
 pub(crate) fn bad_name(error: &NamesError) -> Failure {

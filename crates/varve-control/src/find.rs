@@ -7,10 +7,10 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_vg::model::{Layout, LogicalVolume, Role};
 use varve_vg::names::VolumeName;
-use varve_volume::ShardHandle;
 use varve_volume::content::thin::ThinVolume;
 use varve_volume::doors::export_target::Target;
 use varve_volume::doors::limits::Limits;
+use varve_volume::{NoAnswer, ShardHandle};
 
 /// A volume and where it is served.
 pub(super) struct LocatedVolume {
@@ -91,7 +91,9 @@ impl Control {
         match refused.iter().find(|refused| refused.id.to_string() == name) {
             Some(refused) => {
                 let message = format!("group {name}: {} ({})", refused.problem, refused.paths.join(", "));
-                Failure::new(Code::GroupDamaged, message).help(failures::unquoted(&refused.problem.help()))
+                Failure::new(Code::GroupDamaged, message)
+                    .help(failures::unquoted(&refused.problem.help()))
+                    .about(name, None)
             }
             None => {
                 Failure::new(Code::GroupNotFound, format!("there is no group {name}")).help("varve vg list")
@@ -166,6 +168,28 @@ impl Control {
             let found = volumes.chain(thin).find(|(id, _)| *id == volume)?;
             Some((known.group.name().to_owned(), found.1.clone()))
         })
+    }
+
+    /// What a volume or pool answered; the remedy of an error names it.
+    pub(super) fn answered<T>(
+        &self,
+        id: Uuid,
+        answer: Result<Result<T, Failure>, NoAnswer>,
+    ) -> Result<T, Failure> {
+        answer.map_err(failures::gone)?.map_err(|failure| self.about(id, failure))
+    }
+
+    /// `failure` of a volume or pool, with its name in the remedy.
+    pub(super) fn about(&self, id: Uuid, failure: Failure) -> Failure {
+        let is_pool = |known: &KnownGroup| {
+            known.group.logical_volumes().iter().any(|entry| entry.id == id && entry.is_pool())
+        };
+        let pool_of = |known: &KnownGroup| {
+            let found = known.thin_volumes().find(|thin| thin.id == id).map(|thin| thin.pool);
+            found.or_else(|| is_pool(known).then_some(id))
+        };
+        let pool = self.groups.known.borrow().values().find_map(pool_of);
+        failure.about(&self.subject(id), pool.map(|pool| self.subject(pool)).as_deref())
     }
 
     /// The shard on which the volume with this identity lives.

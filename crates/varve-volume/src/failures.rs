@@ -1,4 +1,5 @@
-//! Errors of the mapping layer and of disks as errors of the control plane: a code, the sentence, and the command that helps.
+//! Errors of the mapping layer and of disks as errors of the control plane: a code, the sentence, and the command that helps. Where
+//! names are not known the remedy has VG, VG/LV, VG/LV@SNAP and VG/POOL, until `Failure::about` replaces them.
 
 use crate::no_answer::NoAnswer;
 use varve_api::{Code, Failure};
@@ -13,7 +14,7 @@ pub fn gone(error: impl Into<NoAnswer>) -> Failure {
     match error.into() {
         NoAnswer::Gone => Failure::new(Code::Stopping, "the daemon is stopping"),
         NoAnswer::Failed => Failure::new(Code::VolumeFailed, "the volume failed while it was worked on")
-            .help("varve status says which; varve lv activate VG/LV, varve pool activate VG/POOL"),
+            .help("varve status names it, and the command that takes it into use again"),
     }
 }
 
@@ -158,5 +159,54 @@ mod tests {
         let failure = pool("the pool", &PoolError::Io(IoError::HostFull));
         assert_eq!(failure.message, "the pool: the file system that holds it is full");
         assert!(failure.help.starts_with("make room there"), "{}", failure.help);
+    }
+
+    #[test]
+    fn no_remedy_has_a_placeholder_where_the_name_is_known() {
+        let shown = |failure: Failure| failure.help;
+        let pools = [
+            PoolError::NoSpace,
+            PoolError::Held,
+            PoolError::OriginMissing,
+            PoolError::Misfit("the device is smaller than the pool"),
+            PoolError::Misfit("its size"),
+            PoolError::Corrupt("a block"),
+        ];
+        let of_pools = pools.iter().flat_map(|error| {
+            let failure = pool("data/t", error);
+            [failure.clone().about("data/t", Some("data/p")), failure.about("data/p", Some("data/p"))]
+        });
+        let arrays = [
+            ArrayError::TooFew { present: 1, needed: 2 },
+            ArrayError::Older { place: 1 },
+            ArrayError::MaybeStale,
+            ArrayError::Mismatch("a number"),
+        ];
+        let of_arrays = arrays.iter().map(|error| array(error).about("data/p", Some("data/p")));
+        let stores = [
+            StoreError::NoSpace,
+            StoreError::Held,
+            StoreError::TooSmall(1),
+            StoreError::Misfit("the device is shorter than it was"),
+            StoreError::Corrupt("a block"),
+        ];
+        let of_stores = stores.iter().map(|error| store("data/t@s", error).about("data/t@s", None));
+        let helps: Vec<String> = of_pools.chain(of_arrays).chain(of_stores).map(shown).collect();
+        let is_placeholder =
+            |word: &str| word.split(['/', '@']).any(|part| ["VG", "LV", "POOL"].contains(&part));
+        for help in &helps {
+            assert!(!help.split([' ', ';', ',']).any(is_placeholder), "{help}");
+        }
+        for named in [
+            "varve pool extend data/p --size +SIZE",
+            "varve snap release data/t@s",
+            "varve snap release data/t@SNAP",
+            "varve lv show data/t; bring back its origin",
+            "varve vg history data; varve vg restore data FILE of when the store had its size",
+            "varve vg extend data PATH…, or remove snapshots",
+            "bring the missing disks back, then varve pv scan; or varve pool activate data/p --accept-missing",
+        ] {
+            assert!(helps.iter().any(|help| help == named), "{named}: {helps:#?}");
+        }
     }
 }

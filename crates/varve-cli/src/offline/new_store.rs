@@ -56,14 +56,14 @@ pub(super) fn restore(
     destroy: Destroy,
     json: bool,
 ) -> Result<Answer, Failure> {
-    let help = "varve dump PATH… --store NAME >FILE makes such a file";
+    let help = format!("varve dump PATH… --store {store} >FILE makes such a file");
     let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::new(Code::FileUnusable, format!("{}: {error}", file.display())).help(help)
+        Failure::new(Code::FileUnusable, format!("{}: {error}", file.display())).help(help.as_str())
     })?;
     let is_known = |title: &str| [STORE_TEXT_TITLE, POOL_TEXT_TITLE].contains(&title);
     if !text.lines().next().is_some_and(is_known) {
         let message = format!("{} is not the text of a snapshot store or a pool", file.display());
-        return Err(Failure::new(Code::BadBackup, message).help(help));
+        return Err(Failure::new(Code::BadBackup, message).help(help.as_str()));
     }
     carry_out(paths, store, Some(text), format!("restore {store} from {}", file.display()), destroy, json)
 }

@@ -42,7 +42,10 @@ pub(super) async fn device_of(
     volume: &LogicalVolume,
 ) -> Result<Device, Failure> {
     let table = table_of(open, volume)?;
-    arrays::look(context, &table, open).await.map(|opened| opened.device)
+    let name = format!("{}/{}", open.group().name(), volume.name);
+    let pool = volume.is_pool().then_some(name.as_str());
+    let opened = arrays::look(context, &table, open).await.map_err(|failure| failure.about(&name, pool))?;
+    Ok(opened.device)
 }
 
 fn table_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Table, Failure> {
@@ -172,7 +175,8 @@ pub(super) async fn renew(
         return Ok(Renewed::Planned(shown));
     }
     open.reconcile(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
-    let opened = arrays::take(context, &table_of(&open, &pool)?, &open).await?;
+    let opened = arrays::take(context, &table_of(&open, &pool)?, &open).await;
+    let opened = opened.map_err(|failure| failure.about(&wish.store, Some(&wish.store)))?;
     let device = opened.device.clone();
     let mut kept_as = None;
     if let Some(backup) = backup {
@@ -211,8 +215,10 @@ async fn carry_out(
             Code::PoolFull,
             format!("{}: there is no room for new metadata beside the old", wish.store),
         ),
-        error => Failure::new(Code::DataCorrupt, format!("{}: {error}", wish.store))
-            .help("varve restore FILE PATH… --store VG/POOL writes a text of varve dump --store back"),
+        error => Failure::new(Code::DataCorrupt, format!("{}: {error}", wish.store)).help(format!(
+            "varve restore FILE PATH… --store {} writes a text of varve dump --store back",
+            wish.store
+        )),
     })
 }
 

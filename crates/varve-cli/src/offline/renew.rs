@@ -99,7 +99,7 @@ async fn read_metadata(store: &Device, arena: &Arena, name: &str) -> Result<Salv
     salvage_store(store, arena).await.map_err(|error| {
         let message = format!("the metadata of the store {name} cannot be read: {error}");
         Failure::new(Code::DataCorrupt, message)
-            .help("varve restore FILE PATH… writes a text of varve dump --store back")
+            .help(format!("varve restore FILE PATH… --store {name} writes a text of varve dump --store back"))
     })
 }
 

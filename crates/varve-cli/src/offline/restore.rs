@@ -26,15 +26,15 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
     let place = options.file.display().to_string();
     let text = std::fs::read_to_string(&options.file)
         .map_err(|error| Failure::new(Code::FileUnusable, format!("{place}: {error}")))?;
-    let whole = Group::from_text(&text).map_err(|error| refused(&place, &RebuildError::Backup(error)))?;
-    let backup = without_dropped_pools(&whole, &options.drop);
+    let whole = Group::from_text(&text).map_err(|error| refused(&place, "", &RebuildError::Backup(error)))?;
+    let (name, backup) = (whole.name(), without_dropped_pools(&whole, &options.drop));
     let (wanted, paths) = (backup.clone(), &options.paths);
     let lost = with_disks(paths, Access::ReadOnly, async move |context, disks| {
         let free = lost_disks(&wanted, disks, absolute, &context.arena()).await?;
         let steps = steps(&wanted, &free);
         Ok(lost_by(wanted, &free, &context.arena()).await.map(|lost| (lost, steps)))
     });
-    let (lost, steps) = lost?.map_err(|error| refused(&place, &error))??;
+    let (lost, steps) = lost?.map_err(|error| refused(&place, name, &error))??;
     let command = format!("varve restore {place} PATH…");
     refuse_lost(&whole, &lost, &options.drop, options.destroy.dry_run, &command)?;
     let mut plan = Plan::of_steps(steps);
@@ -53,7 +53,7 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
         let (name, sequence) = (group.name().to_owned(), group.entry().sequence);
         Ok(Backup { group: name, sequence, text: group.text() })
     });
-    let rebuilt = rebuilt?.map_err(|error: RebuildError| refused(&place, &error))?;
+    let rebuilt = rebuilt?.map_err(|error: RebuildError| refused(&place, name, &error))?;
     let mut said = vec![format!("restored group {} as change {}", rebuilt.group, rebuilt.sequence)];
     said.extend(ended);
     Ok(Answer::new(&rebuilt, said.join("\n")))
@@ -94,7 +94,7 @@ fn steps(backup: &Description, free: &[FreeDisk]) -> Vec<String> {
     free.iter().map(onto).collect()
 }
 
-fn refused(place: &str, error: &RebuildError) -> Failure {
+fn refused(place: &str, group: &str, error: &RebuildError) -> Failure {
     let (code, help) = match error {
         RebuildError::Backup(_) => (Code::BadBackup, "give a file that varve vg backup wrote"),
         RebuildError::Disk(..) => (Code::LabelDamaged, "varve repair PATH… of the group's disks comes first"),
@@ -107,7 +107,7 @@ fn refused(place: &str, error: &RebuildError) -> Failure {
         }
         RebuildError::NotLost(_) => (
             Code::GroupExists,
-            "varve repair PATH…, then start the daemon, varve pv scan PATH…, and varve vg restore VG FILE",
+            "varve repair PATH…, then start the daemon, varve pv scan, and varve vg restore VG FILE",
         ),
         RebuildError::Commit(CommitError::NumbersUsedUp { .. }) => {
             (Code::BadBackup, "give it a lower `sequence`: no group changes so many times")
@@ -118,5 +118,5 @@ fn refused(place: &str, error: &RebuildError) -> Failure {
         RebuildError::Backup(_) => format!("{place}: {error}"),
         error => error.to_string(),
     };
-    Failure::new(code, message).help(help)
+    Failure::new(code, message).help(help.replace(" FILE", &format!(" {place}"))).about(group, None)
 }

@@ -52,5 +52,7 @@ pub(super) async fn store_device(
     store: &Store,
 ) -> Result<Device, Failure> {
     let table = store_table(open.group(), volume, store).map_err(|error| incomplete(&error))?;
-    look(context, &table, open).await.map(|opened| opened.device)
+    let name = format!("{}/{}", open.group().name(), volume.name);
+    let opened = look(context, &table, open).await.map_err(|failure| failure.about(&name, None))?;
+    Ok(opened.device)
 }

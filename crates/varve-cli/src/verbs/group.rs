@@ -107,7 +107,7 @@ async fn restore(
 ) -> Result<Answer, Failure> {
     let no_backup = |why: String| {
         Failure::new(Code::BadBackup, format!("{} is no backup: {why}", file.display()))
-            .help("give a file that was written by: varve vg backup VG FILE")
+            .help(format!("give a file that was written by: varve vg backup {name} FILE"))
     };
     let length = std::fs::metadata(file).map_err(|error| unusable(file, &error))?.len();
     if length > BACKUP_MAX {

@@ -19,7 +19,7 @@ fn at_rest() -> World {
 fn a_lost_description_is_restored_from_a_backup() {
     let mut world = at_rest();
     let text = world.refused("restore backup.toml d1 d2 -y", 4, "V0202");
-    assert!(text.contains("vg restore VG FILE"), "{text}");
+    assert!(text.contains("vg restore data backup.toml"), "{text}");
     world.lose_descriptions(&["d1", "d2"]);
     world.start();
     let groups = world.data("vg list");

@@ -207,7 +207,7 @@ fn a_store_on_a_mirror_of_which_a_disk_is_gone_is_made_anew_from_the_other_copy(
     world.refused("lv activate data/m", 7, "V0307");
     assert_eq!(world.stop(), Some(0));
     let refused = world.refused(&format!("repair {rest} --store data/m -y"), 7, "V0307");
-    assert!(refused.contains("lv activate VG/LV --accept-missing"), "{refused}");
+    assert!(refused.contains("lv activate data/m --accept-missing"), "{refused}");
     world.start();
     world.ok("lv activate data/m --accept-missing -y");
     assert_eq!(world.stop(), Some(0));

@@ -92,7 +92,7 @@ fn an_older_member_over_a_restart_is_named_and_filled_anew_once_a_person_says_so
     world.start();
     let message = world.refused("lv activate data/m", 7, "V0307");
     assert!(message.contains("member 1 is in an older state than another one"), "{message}");
-    assert!(message.contains("varve lv activate VG/LV --accept-missing"), "{message}");
+    assert!(message.contains("varve lv activate data/m --accept-missing"), "{message}");
     let problems = world.data("status")["problems"].to_string();
     assert!(problems.contains("member 1 is in an older state") && problems.contains("data/m"), "{problems}");
     assert!(!world.path("m.sock").exists(), "no client is served by a mirror that is not in use");

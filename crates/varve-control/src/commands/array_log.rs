@@ -5,7 +5,6 @@
 
 use super::known_array::KnownArray;
 use crate::Control;
-use crate::failures;
 use crate::find::LocatedVolume;
 use crate::group::change::shown;
 use uuid::Uuid;
@@ -89,7 +88,7 @@ impl Control {
         for array in arrays {
             array.refuse_unknown_log(&self.subject(array.volume.id))?;
             let (Some(home), id) = (&array.home, array.id) else { continue };
-            home.array(id).detach_log().await.map_err(failures::gone)??;
+            self.answered(array.volume.id, home.array(id).detach_log().await)?;
         }
         Ok(())
     }
@@ -99,7 +98,7 @@ impl Control {
         for array in arrays {
             array.refuse_unknown_log(&self.subject(array.volume.id))?;
             let (Some(home), id) = (&array.home, array.id) else { continue };
-            home.array(id).withdraw_log().await.map_err(failures::gone)??;
+            self.answered(array.volume.id, home.array(id).withdraw_log().await)?;
         }
         Ok(())
     }

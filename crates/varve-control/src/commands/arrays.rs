@@ -54,7 +54,8 @@ impl Control {
         }
         for (array, place) in &members {
             let Some(home) = &array.home else { continue };
-            home.array(array.id).withdraw_member(*place).await.map_err(failures::gone)??;
+            let withdrawn = home.array(array.id).withdraw_member(*place);
+            self.answered(array.volume.id, withdrawn.await)?;
         }
         self.withdraw_logs(&logs).await?;
         self.event(text, &format!("what lies on {} taken out of use", request.disk));
@@ -224,7 +225,7 @@ impl Control {
             let (id, place) = (array.id, *place);
             let Some(home) = &array.home else { continue };
             let failed = home.array(id).fail_member(place);
-            failed.await.map_err(failures::gone)??;
+            self.answered(array.volume.id, failed.await)?;
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ fn other_state(from: &VolumeName, to: Option<&str>) -> Result<VolumeName, Failur
         None if from.snapshot.is_some() => Ok(from.origin()),
         None => {
             Err(Failure::new(Code::BadName, format!("{from} is compared with nothing: name another volume"))
-                .help(format!("varve snap diff {from} VG/LV@SNAP")))
+                .help(format!("varve snap diff {from} {from}@SNAP")))
         }
     }
 }

@@ -41,7 +41,7 @@ impl Control {
             }
         }
         Err(Failure::new(Code::SnapshotsFull, "the snapshot stores fill faster than they grow")
-            .help("varve vg extend VG PATH…"))
+            .help(format!("varve vg extend {} PATH…", batches[0].volume.group)))
     }
 
     /// Claims all volumes, freezes them, then makes their snapshots. A batch fails as a whole; the size of its store comes with

@@ -7,7 +7,6 @@
 
 use super::known_array::KnownArray;
 use crate::Control;
-use crate::failures;
 use crate::find::LocatedVolume;
 use crate::host::known_disk::KnownDisk;
 use crate::injected_bug::{self, InjectedBug};
@@ -123,7 +122,7 @@ impl Control {
             let (id, place) = (array.id, *place);
             let Some(home) = &array.home else { continue };
             let disowned = home.array(id).disown_member(place);
-            disowned.await.map_err(failures::gone)??;
+            self.answered(array.volume.id, disowned.await)?;
         }
         let disk = self.group_disk(located.group, disk).await?;
         let name =
@@ -168,7 +167,7 @@ impl Control {
         }
         let (Some(home), id) = (array.home, array.id) else { return Err(none()) };
         let accepted = home.array(id).accept_loss(chosen);
-        let accepted = accepted.await.map_err(failures::gone)??;
+        let accepted = self.answered(located.volume.id, accepted.await)?;
         self.warn(text, &format!("the loss of regions was accepted: {accepted}"));
         Ok(None)
     }

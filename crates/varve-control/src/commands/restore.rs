@@ -36,7 +36,7 @@ impl Control {
         let id = self.find_group(name)?;
         let backup = Group::from_text(&request.text).map_err(|error| {
             Failure::new(Code::BadBackup, format!("the backup cannot be read: {error}"))
-                .help("give a file that was written by: varve vg backup VG FILE")
+                .help(format!("give a file that was written by: varve vg backup {name} FILE"))
         })?;
         self.refuse_if_used(id)?;
         let words = format!("vg restore {name}, version {}", backup.entry().sequence);

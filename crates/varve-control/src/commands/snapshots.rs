@@ -122,7 +122,7 @@ impl Control {
             }
             if !is_thin && (of.is_some() || request.mode == Some(SnapshotMode::Thin)) {
                 let message = format!("{} is in no pool: its snapshots are of itself", batch.volume);
-                return Err(Failure::new(Code::Usage, message).help("varve lv create VG/LV --pool POOL"));
+                return Err(Failure::new(Code::Usage, message).help("leave --of and --mode thin out"));
             }
             let Some(of) = &of else { continue };
             if (VolumeName { snapshot: None, ..of.clone() }) != batch.volume {

@@ -2,7 +2,6 @@
 
 use super::volumes::name_beside;
 use crate::Control;
-use crate::failures;
 use crate::find::volume_name;
 use crate::group::change::shown;
 use crate::jobs::moves::not_known;
@@ -38,7 +37,7 @@ impl Control {
             version(&known.group).zip(version(&planned.after)).ok_or_else(not_known)
         })??;
         let held = located.home.volume(volume).hold_for_split(after.clone());
-        held.await.map_err(failures::gone)??;
+        self.answered(volume, held.await)?;
         let committed = commits.commit(group, planned, Vec::new()).await;
         drop(commits);
         let home = located.home.volume(volume);
@@ -49,7 +48,7 @@ impl Control {
                 self.with_group(group, |known| known.group.lv(&to).is_some_and(|known| known.id == new.id))?;
             home.release_after_split(is_split, if is_split { after } else { before })
         };
-        if let Err(failure) = released.await.map_err(failures::gone).flatten() {
+        if let Err(failure) = self.answered(volume, released.await) {
             tracing::error!(volume = text, %failure, "a mirror does not go on after a split");
             self.converge(group).await;
         }

@@ -44,7 +44,7 @@ impl Control {
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         let home = self.home_of(pool).ok_or_else(missing)?;
         let looked = home.pool(pool).look();
-        let (facts, volumes) = looked.await.map_err(failures::gone)??;
+        let (facts, volumes) = self.answered(pool, looked.await)?;
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.thin.insert(pool, volumes);
         }
@@ -75,7 +75,7 @@ impl Control {
         let home = self.home_of(volume.pool).ok_or_else(missing)?;
         let (pool, number, name) = (volume.pool, volume.number, name.to_owned());
         let renamed = home.pool(pool).rename(number, name);
-        renamed.await.map_err(failures::gone)??;
+        self.answered(pool, renamed.await)?;
         self.look_at_pool(group, pool).await.map(drop)
     }
 
@@ -171,7 +171,7 @@ impl Control {
         let bytes = if grows {
             thin_size(&request.size, before)?
         } else {
-            super::volumes::reduced(&request.size, before)?.next_multiple_of(UNIT)
+            super::volumes::reduced(name, &request.size, before)?.next_multiple_of(UNIT)
         };
         if bytes == before || (bytes > before) != grows {
             let message = format!("{name} has {before} bytes");
@@ -188,7 +188,7 @@ impl Control {
         }
         let id = located.volume.id;
         self.refuse_if_pool_waits(name, located).await?;
-        located.home.volume(id).resize_thin(bytes).await.map_err(failures::gone)??;
+        self.answered(id, located.home.volume(id).resize_thin(bytes).await)?;
         self.look_at_pool(located.group, located.pool()).await?;
         self.event(&name.to_string(), &format!("resized to {}", format_size(bytes)));
         self.resize_exports(name, located).await;
@@ -251,7 +251,7 @@ impl Control {
         }
         let removed = located.home.pool(thin.pool).remove(thin.number);
         let (pool, number) = (thin.pool, thin.number);
-        removed.await.map_err(failures::gone)??;
+        self.answered(pool, removed.await)?;
         self.forget_flattening(|place| place == (pool, number)).await;
         self.look_at_pool(located.group, located.pool()).await?;
         self.reconcile_origins(located.group).await;

@@ -166,7 +166,7 @@ impl Control {
             self.refuse_if_exported(located.volume.id, &name.origin(), false)?;
             return self.resize_thin(&name, &located, &request, false).await;
         }
-        let size = reduced(&request.size, located.size())?;
+        let size = reduced(&name, &request.size, located.size())?;
         self.refuse_if_exported(located.volume.id, &name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
         self.refuse_read_only_origin(&located, &name).await?;
@@ -382,7 +382,7 @@ fn names(id: Uuid, known: &KnownGroup) -> Vec<VolumeName> {
 }
 
 /// The size that `--size SIZE` or `--size -SIZE` leaves of `now`.
-pub(crate) fn reduced(text: &str, now: u64) -> Result<u64, Failure> {
+pub(crate) fn reduced(name: &VolumeName, text: &str, now: u64) -> Result<u64, Failure> {
     let bytes =
         parse_size(text.strip_prefix('-').unwrap_or(text)).map_err(|error| failures::bad_size(&error))?;
     if !text.starts_with('-') {
@@ -390,6 +390,6 @@ pub(crate) fn reduced(text: &str, now: u64) -> Result<u64, Failure> {
     }
     now.checked_sub(bytes).filter(|left| *left > 0).ok_or_else(|| {
         Failure::new(Code::BadVolumeSize, format!("the volume has only {now} bytes"))
-            .help("varve lv remove VG/LV")
+            .help(format!("varve lv remove {name}"))
     })
 }

@@ -62,7 +62,7 @@ impl Control {
         spec.image = self.image_for(group, volume).await?;
         spec.devices = self.devices_of(group, volume).await?;
         let activated = shard.activate(spec);
-        let activated = activated.await.map_err(failures::gone)?;
+        let activated = self.answered(volume.id, activated.await);
         if activated.is_err() {
             self.remember_left(&[volume.id]).await;
         }

@@ -60,7 +60,7 @@ impl Control {
     ) -> Result<(), Failure> {
         let Some((_, home)) = owners.iter().find(|(known, _)| *known == owner) else { return Ok(()) };
         let noted = home.volume(owner).set_base(target, is_base);
-        noted.await.map_err(failures::gone)?
+        self.answered(owner, noted.await)
     }
 
     fn remember_bases(&self, group: Uuid, bases: impl Iterator<Item = Target>) {

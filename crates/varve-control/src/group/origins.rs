@@ -162,7 +162,7 @@ impl Control {
         let owner = base.place.owner;
         self.expect_base(base.group, target);
         let noted = base.place.home.volume(owner).set_base(target, true);
-        noted.await.map_err(failures::gone)??;
+        self.answered(owner, noted.await)?;
         self.event(&base.name.to_string(), "kept, because a volume is backed by it");
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Control {
         let mut wanted = Vec::new();
         for (pool, home) in pools {
             let over = home.pool(pool).origins().await;
-            wanted.extend(over.map_err(failures::gone)??);
+            wanted.extend(self.answered(pool, over)?);
         }
         self.reconcile_bases(group, &wanted, are_all_here).await?;
         if are_all_here { self.reconcile_images(group, &wanted).await } else { Ok(()) }
@@ -244,7 +244,7 @@ impl Control {
             })??),
         };
         let attached = home.pool(pool).attach(origin, below);
-        attached.await.map_err(failures::gone)?
+        self.answered(pool, attached.await)
     }
 
     /// BELOW2: refuses a change of `below` while a volume is backed by it.
@@ -261,7 +261,7 @@ impl Control {
         let group_name = name.split('/').next().unwrap_or_default();
         for (pool, home) in pools {
             let above = home.pool(pool).above(below);
-            let above = above.await.map_err(failures::gone)??;
+            let above = self.answered(pool, above.await)?;
             if let Some(first) = above.first() {
                 let all: Vec<String> = above.iter().map(|own| format!("{group_name}/{own}")).collect();
                 let message =

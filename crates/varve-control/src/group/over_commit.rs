@@ -5,7 +5,6 @@
 
 use crate::Control;
 use crate::commands::snapshots::Batch;
-use crate::failures;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -27,7 +26,7 @@ impl Control {
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         let home = self.home_of(pool).ok_or_else(missing)?;
         let asked = home.pool(pool).promises().await;
-        let (most, promised) = asked.map_err(failures::gone)??;
+        let (most, promised) = self.answered(pool, asked)?;
         match excess(most, promised, more) {
             None => Ok(()),
             Some(excess) => {

@@ -13,7 +13,6 @@ use super::known_group::KnownGroup;
 use crate::Control;
 use crate::exports::known_export::{KnownExport, Open};
 use crate::exports::server::Closing;
-use crate::failures;
 use crate::injected_bug::{InjectedBug, has};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -248,7 +247,7 @@ impl Control {
         let wanted = self.with_group(group, |known| self.wanted(known, &known.group, id));
         let Ok(Some(wanted)) = wanted else { return };
         let grown = served.home.volume(id).grow(wanted);
-        let grown = grown.await.map_err(failures::gone).flatten();
+        let grown = self.answered(id, grown.await);
         if let Err(failure) = grown {
             tracing::error!(volume = self.subject(id), %failure, "a volume does not grow");
             self.take_out_of_use(group, id, elsewhere());

@@ -177,9 +177,8 @@ impl Control {
         };
         if by == 0 {
             let message = format!("the snapshot store of {name} has {present} bytes already");
-            return Err(
-                Failure::new(Code::BadVolumeSize, message).help("varve lv extend VG/LV@SNAP --size +SIZE")
-            );
+            return Err(Failure::new(Code::BadVolumeSize, message)
+                .help(format!("varve lv extend {name} --size +SIZE")));
         }
         let change = Change::ExtendStore { volume: name.volume.clone(), store, by };
         let planned =
@@ -199,7 +198,7 @@ impl Control {
         let spec = self.activation_spec(group, &entry)?;
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let home = self.home_of(volume).ok_or_else(missing)?;
-        home.volume(volume).grow_store(store, spec).await.map_err(failures::gone)?
+        self.answered(volume, home.volume(volume).grow_store(store, spec).await)
     }
 
     /// Lets every store of a group know that the group has more free space.
@@ -248,7 +247,7 @@ impl Control {
         let id = located.volume.id;
         let asked = located.home.volume(id).is_rolling_back().await.map_err(failures::gone)?;
         match asked.unwrap_or(false) {
-            true => Err(failures::store("another store", &varve_target::snapshot::StoreError::Busy)),
+            true => Err(failures::store(&self.subject(id), &varve_target::snapshot::StoreError::Busy)),
             false => Ok(()),
         }
     }
@@ -268,8 +267,8 @@ impl Control {
         let (recorded, flushed) = join(recorded, volume.flush()).await;
         let (node, disks) = recorded?;
         let store = node.id;
-        volume.add_store(node, disks).await.map_err(failures::gone)??;
-        flushed.map_err(failures::gone)??;
+        self.answered(located.volume.id, volume.add_store(node, disks).await)?;
+        self.answered(located.volume.id, flushed)?;
         Ok(store)
     }
 
@@ -348,7 +347,7 @@ impl Control {
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let home = self.home_of(volume).ok_or_else(missing)?;
         let removed = home.volume(volume).remove_store(store).await.map_err(failures::gone)?;
-        removed.unwrap_or(Ok(()))?;
+        removed.unwrap_or(Ok(())).map_err(|failure| self.about(volume, failure))?;
         let commits = self.commits(group).await;
         let (_, entry) = self.entry_of(volume)?;
         let words = format!("snapshot store of {} given back", self.subject(volume));

@@ -23,7 +23,8 @@ impl Control {
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
         let (_lock, group, disk) = self.lock_of_disk(&request.disk).await?;
         let is_spare = request.spare.ok_or_else(|| {
-            Failure::new(Code::Usage, "nothing is to be changed").help("varve pv change PATH --spare yes|no")
+            Failure::new(Code::Usage, "nothing is to be changed")
+                .help(format!("varve pv change {} --spare yes|no", request.disk))
         })?;
         let words = format!("pv change {} --spare {}", request.disk, if is_spare { "yes" } else { "no" });
         let commits = self.commits(group).await;

@@ -229,7 +229,7 @@ impl Control {
         let total: u64 = parts.iter().map(|(.., table)| table.size()).sum();
         job.progress.report(0, total);
         let begun = home.volume(volume).begin_conversion(parts, disks);
-        begun.await.map_err(failures::gone)?.map_err(stop)?;
+        begun.await.map_err(failures::gone)?.map_err(|failure| stop(self.about(volume, failure)))?;
         self.jobs.list.say_trouble(job.id, None);
         let copy = async |batch| {
             self.check_disks_here(group, job, &targets)?;
@@ -240,7 +240,7 @@ impl Control {
 
     async fn copy_batch(&self, home: &ShardHandle, volume: Uuid, bytes: u64) -> Result<u64, Stop> {
         let copied = home.volume(volume).copy_conversion(bytes);
-        copied.await.map_err(failures::gone)?.map_err(stop)
+        copied.await.map_err(failures::gone)?.map_err(|failure| stop(self.about(volume, failure)))
     }
 
     /// Lets the new layout count. The caller has the lock of the group.
@@ -254,7 +254,7 @@ impl Control {
         let wanted = self.with_group(group, |known| self.wanted(known, &planned.after, volume))?;
         let (wanted, home) = wanted.zip(self.home_of(volume)).ok_or_else(not_known)?;
         let prepared = home.volume(volume).prepare_conversion(wanted);
-        prepared.await.map_err(failures::gone)?.map_err(stop)?;
+        prepared.await.map_err(failures::gone)?.map_err(|failure| stop(self.about(volume, failure)))?;
         Ok(commits.commit(group, planned, Vec::new()).await?)
     }
 

@@ -25,6 +25,7 @@ use varve_volume::copies::image_jobs::ImageWork;
 /// The work of a job, where its pool lives.
 struct Flattening {
     home: ShardHandle,
+    volume: Uuid,
     pool: Uuid,
     number: u64,
 }
@@ -34,7 +35,7 @@ impl Work for Flattening {
 
     async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
         let work = self.home.pool(self.pool).flatten(self.number, Arc::clone(&job.progress));
-        let done = work.await.map_err(failures::gone).and_then(|done| done);
+        let done = control.answered(self.volume, work.await);
         done.map_err(unless_usable)?; // FLATTENJOB2
         control.look_again(self.pool).await;
         Ok(())
@@ -62,7 +63,7 @@ impl Control {
         self.check_readable(&located, &name).await?;
         let (pool, volume, snapshot) = (thin.pool, thin.number, name.snapshot.clone());
         let asked = located.home.pool(pool).origin_of(volume, snapshot);
-        let (number, origin) = asked.await.map_err(failures::gone)??;
+        let (number, origin) = self.answered(pool, asked.await)?;
         let origin = origin.ok_or_else(over_nothing)?;
         if request.dry_run {
             let (size, origin) = (format_size(origin.bytes), self.origin_name(located.group, origin).await);
@@ -76,7 +77,7 @@ impl Control {
         let started = self.start_job(located.group, &subject, &[volume], work).await?;
         let id = started.id;
         self.event(&subject, "a copy of its origin begins");
-        self.spawn_work(started, Flattening { home: located.home.clone(), pool, number });
+        self.spawn_work(started, Flattening { home: located.home.clone(), volume, pool, number });
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }
@@ -117,9 +118,9 @@ impl Control {
         let JobWork::Flatten { volume, pool, number } = first.work else { return };
         let started = self.register_job(job.id, FLATTEN, &first.subject, "bytes", &[volume], first.started.0);
         if let Some(home) = self.home_of(volume) {
-            return self.spawn_work(started, Flattening { home, pool, number });
+            return self.spawn_work(started, Flattening { home, volume, pool, number });
         }
         let failure = Failure::new(Code::VolumeUnusable, format!("{} cannot be used", first.subject));
-        self.spawn_work(started, Unusable(failure.help("bring its disks back, then varve pv scan PATH")));
+        self.spawn_work(started, Unusable(failure.help("bring its disks back, then varve pv scan")));
     }
 }

@@ -145,7 +145,7 @@ impl Control {
         };
         let home = self.home_of(volume).ok_or_else(unusable)?;
         let done = home.volume(volume).work_on_image(work, progress);
-        done.await.map_err(failures::gone)?
+        self.answered(volume, done.await)
     }
 
     /// IMAGEJOB3. An error says why the volume cannot be used afterwards.

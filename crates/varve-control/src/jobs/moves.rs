@@ -242,7 +242,7 @@ impl Control {
             || Failure::new(Code::GroupIncomplete, format!("{source}, which is emptied, is missing"));
         let run = run.ok_or_else(missing)?;
         let begun = step.home.begin_move(run);
-        begun.await.map_err(failures::gone)??;
+        self.answered(step.volume, begun.await)?;
         let copy = async |batch| {
             let copied = step.home.volume(step.volume).copy_move(from, batch);
             copied.await.map_err(failures::gone)?.map_err(|failure| match failure.code {

@@ -5,7 +5,6 @@
 use super::registry::{CHECK, SHORT, Started};
 use super::runner::{Stop, Work};
 use crate::Control;
-use crate::failures;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
@@ -27,7 +26,7 @@ impl Work for Check {
 
     async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
         let work = self.home.pool(self.pool).check(Arc::clone(&job.progress));
-        let checked = work.await.map_err(failures::gone).and_then(|done| done);
+        let checked = control.answered(self.pool, work.await);
         checked.and_then(|report| control.tell_check(&self.subject, &report)).map_err(Stop::End)
     }
 }

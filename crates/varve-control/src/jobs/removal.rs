@@ -272,7 +272,7 @@ impl Control {
                 match removed.await.map_err(failures::gone)? {
                     // REMOVAL1: it was begun already, or has gone in another way.
                     Some(Ok(()) | Err(StoreError::NotFound)) => begun += 1,
-                    Some(Err(error)) => return Err(failures::store("the removal", &error)),
+                    Some(Err(error)) => return Err(failures::store(&self.subject(volume), &error)),
                     None if self.is_gone(volume, target.store) => begun += 1, // REMOVAL3: with its volume
                     None => return Err(self.not_asked(volume, target.store)),
                 }
@@ -313,7 +313,7 @@ impl Control {
             let followed = part.home.volume(volume).follow_removals(targets, before, progress);
             match (followed.await.map_err(failures::gone)?, part.targets.first()) {
                 (Some(followed), _) => {
-                    followed.map_err(|error| failures::store("what they leave behind", &error))?;
+                    followed.map_err(|error| failures::store(&self.subject(part.volume), &error))?;
                 }
                 (None, Some((target, _))) if !self.is_gone(volume, target.store) => {
                     return Err(self.not_asked(volume, target.store)); // REMOVAL3

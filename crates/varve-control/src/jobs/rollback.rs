@@ -68,7 +68,7 @@ impl Rollback {
         let (volume, progress) = (self.home.volume(self.volume), Arc::clone(&job.progress));
         match self.step {
             Step::Begin(point) => {
-                volume.begin_rollback(point, progress).await.map_err(failures::gone)??;
+                control.answered(self.volume, volume.begin_rollback(point, progress).await)?;
                 fault::die_at("rollback-begun");
                 control.learn_of_rollback(self.group, self.pool).await;
                 // ROLLJOB1: the mark of a thin volume says it already.
@@ -76,7 +76,7 @@ impl Rollback {
             }
             Step::Record => control.record_rollback(job.id).await.map(|()| Some(Step::Finish)),
             Step::Finish => {
-                volume.finish_rollback(progress).await.map_err(failures::gone)??;
+                control.answered(self.volume, volume.finish_rollback(progress).await)?;
                 Ok(None)
             }
         }
@@ -269,7 +269,8 @@ impl Control {
         name: &VolumeName,
     ) -> Result<RollbackPoint, Failure> {
         let (volume, snapshot) = (located.volume.id, name.snapshot.clone().unwrap_or_default());
-        located.home.volume(volume).rollback_point(snapshot).await.map_err(failures::gone)?
+        let point = located.home.volume(volume).rollback_point(snapshot).await;
+        point.map_err(failures::gone)?.map_err(|failure| failure.about(&name.to_string(), None))
     }
 
     /// The origin of a thin volume may be another snapshot after its rollback.

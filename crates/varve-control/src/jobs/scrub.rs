@@ -73,7 +73,7 @@ impl Scrubbing {
         let part = (self.position.clone(), control.context.clock().now().after(RECORDED_EVERY));
         let progress = Arc::clone(&job.progress);
         let work = home.volume(self.volume).scrub(self.subject.clone(), self.options, part, progress);
-        let scrubbed = work.await.map_err(failures::gone).and_then(|done| done);
+        let scrubbed = control.answered(self.volume, work.await);
         control.jobs.list.say_trouble(job.id, None);
         scrubbed.map_err(unless_usable)
     }
@@ -129,7 +129,7 @@ impl Control {
             self.refuse_if_busy(id)?; // Its new array is not filled yet.
         }
         let asked = located.home.volume(id).scrub_size(subject.clone());
-        let bytes = asked.await.map_err(failures::gone)??;
+        let bytes = self.answered(id, asked.await)?;
         if request.dry_run {
             let writes = if check_only { "write nothing" } else { "make them equal" };
             let step = format!("would compare the members of {name} in {}, and {writes}", format_size(bytes));

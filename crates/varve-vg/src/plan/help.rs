@@ -94,7 +94,7 @@ impl PlanError {
                 match is_missing {
                     true => format!("bring the disk back and `varve pv scan PATH`, or give it up: {remove}"),
                     false => format!(
-                        "`varve pv move {path}`, or replace one array: `varve array replace VG/LV {path}`"
+                        "`varve pv move {path}`; `varve array replace` replaces the member of one array"
                     ),
                 }
             }
@@ -123,7 +123,7 @@ impl PlanError {
                     {group} --missing --with-volumes`"
                 )
             }
-            _ => "`varve vg show VG` shows the disks of a group".into(),
+            _ => "`varve vg list` shows the groups, `varve pv list` the disks".into(),
         }
     }
 
@@ -144,7 +144,7 @@ impl PlanError {
     fn help_space(&self) -> String {
         match self {
             Self::NoSpace { group, .. } => format!("add a disk: `varve vg extend {group} PATH`"),
-            _ => "ask for a larger share, or add a disk: `varve vg extend VG PATH`".into(),
+            _ => "ask for a larger share, or add a disk with `varve vg extend`".into(),
         }
     }
 }
