@@ -111,7 +111,14 @@ fn a_disk_is_known_by_every_path_that_leads_to_it() {
         make_mirror(&control, "data/m", "4M", &[disks[0].clone(), "/link".into()]).await;
         control.remove_volume("data/m", Remove::default()).await.expect("it is there");
         let reduce = GroupReduce { path: Some("/link".into()), ..Default::default() };
+        control.reduce_group("data", reduce.clone()).await.expect("nothing lies there");
+        extend(&control, "/link").await.expect("it is known, and no group uses it");
+        let listed: Vec<_> = control.show_group("data").await.expect("it is there").physical_volumes;
+        assert_eq!(listed.iter().filter_map(|disk| disk.path.clone()).collect::<Vec<_>>(), disks);
         control.reduce_group("data", reduce).await.expect("nothing lies there");
+        let request = GroupCreate { name: "other".into(), paths: vec!["/link".into()], ..Default::default() };
+        control.create_group(request).await.expect("no group uses it");
+        control.remove_group("other", Remove::default()).await.expect("nothing lies there");
         let remove = PhysicalVolumeRemove { path: "/link".into(), ..Default::default() };
         control.remove_disk(remove).await.expect("no group uses it");
         assert_whole(&control, &disks[0]).await;
@@ -189,12 +196,24 @@ fn a_missing_disk_is_not_called_by_the_path_of_another() {
         assert_eq!(id(&disks[0]), Some(second.clone()));
         let problems = control.status_with_problems().await.expect("it is asked").problems;
         assert!(problems.iter().any(|problem| problem.contains(&first)), "{problems:?}");
+        let is_advised = |reason: &str| {
+            reason.ends_with("; nothing lies there: varve vg reduce data --missing takes it out")
+        };
+        assert!(!missing[0].reason.as_deref().is_some_and(is_advised), "a member of it is there: {shown:?}");
+        assert!(!problems.iter().any(|problem| problem.contains("nothing lies there")), "{problems:?}");
         assert!(
             problems.iter().all(|problem| !problem.contains(&format!("missing: {}", disks[0]))),
             "{problems:?}"
         );
         let replace = PhysicalVolumeReplace { from: first.clone(), ..Default::default() };
         control.replace_disk(replace).await.expect("there is a third disk");
+        let shown = control.list_disks();
+        let reason = shown.iter().find(|disk| disk.id == first).and_then(|disk| disk.reason.clone());
+        assert!(reason.as_deref().is_some_and(is_advised), "{shown:?}");
+        let problems = control.status_with_problems().await.expect("it is asked").problems;
+        let told =
+            problems.iter().filter(|problem| problem.contains("varve vg reduce data --missing takes it out"));
+        assert_eq!(told.count(), 1, "{problems:?}");
         let reduce = GroupReduce { missing: true, ..Default::default() };
         control.reduce_group("data", reduce).await.expect("nothing lies there any more");
         assert_eq!(id(&disks[0]), Some(second), "the healthy member stays");

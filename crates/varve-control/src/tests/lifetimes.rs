@@ -1,6 +1,7 @@
 //! Tests of what a crash or a failed disk leaves behind, and of what is done with it then.
 
 use super::losses::{live, live_until, make_group};
+use super::problems::make_image_volume;
 use super::*;
 use crate::jobs::clearing::places_of;
 use varve_api::{Commit, Flatten, JobState, SnapshotRemove};
@@ -145,12 +146,18 @@ fn a_removal_that_stands_in_no_text_is_taken_up_after_a_crash() {
 }
 
 /// Whether the daemon ends in order or with the power, a while after its jobs.
+/// What the group records of its changes.
+async fn changes(control: &Control) -> Result<Vec<String>, Failure> {
+    let history = control.group_history("data").await?;
+    Ok(history.entries.into_iter().map(|entry| entry.change).collect())
+}
+
 #[test]
 fn a_removal_that_has_ended_is_not_taken_up_at_the_next_start() {
     for is_orderly in [true, false] {
         let (host, paths) = new_host(Duration::from_micros(200));
         HOST.set(Some(Rc::clone(&host)));
-        host.world.run(async {
+        let before = host.world.run(async {
             let (shards, events) = host.begin_shards();
             let options = ControlOptions::for_tests(Path::new("/"));
             let handle = ControlHandle::start(shards, events, options, Remembered::default()).await;
@@ -169,12 +176,13 @@ fn a_removal_that_has_ended_is_not_taken_up_at_the_next_start() {
                 }
                 let rest = Duration::from_secs(if is_orderly { 0 } else { 5 });
                 control.context.clock().sleep(rest).await;
-                Ok(())
+                changes(&control).await
             });
-            removed.await.expect("no check failed");
+            let changes = removed.await.expect("no check failed");
             if is_orderly {
                 assert_eq!(handle.stop().await, Ok(()));
             }
+            changes
         });
         host.world.crash(if is_orderly { CrashKind::Process } else { CrashKind::Power });
         host.files.process_ended();
@@ -182,11 +190,71 @@ fn a_removal_that_has_ended_is_not_taken_up_at_the_next_start() {
             control.context.clock().sleep(Duration::from_secs(5)).await;
             let jobs = control.jobs.list.all();
             assert!(jobs.is_empty(), "{is_orderly}: they are done: {jobs:?}");
+            let after = changes(&control).await.expect("it is read");
+            assert_eq!(after, before, "{is_orderly}: nothing is recorded again");
+            assert_eq!(
+                after.iter().filter(|change| change.starts_with("snap remove ")).count(),
+                2,
+                "{after:?}"
+            );
             let located = control.find_volume(&name("data/v")).expect("it is there");
             let facts = control.facts(&located).await;
             assert_eq!(facts.iter().map(|facts| &facts.name[..]).collect::<Vec<_>>(), ["c"]);
         });
     }
+}
+
+/// Removes a volume whose last flush fails: that is told, and one removal is enough.
+async fn remove_unflushed(control: &Control, volume: &str) {
+    let removed = control.remove_volume(volume, Remove::default()).await;
+    removed.expect("nothing of it is needed any more");
+    let shown = control.show_volume(volume).await.map_err(|failure| failure.code);
+    assert_eq!(shown.err(), Some(Code::VolumeNotFound));
+    let is_of = |event: &varve_api::Event| event.subject == volume;
+    let events: Vec<_> = control.events.list().into_iter().filter(is_of).map(|event| event.message).collect();
+    let told =
+        events.iter().filter(|message| message.starts_with("removed although its last flush failed: "));
+    assert_eq!(told.count(), 1, "what may be lost of it is told once: {events:?}");
+}
+
+#[test]
+fn a_volume_in_an_image_whose_last_flush_fails_is_removed_at_once_and_its_image_stays() {
+    with_disks(1, "64M", async |control, _| {
+        make_image_volume(&control).await;
+        write_block(&control, "data/i", 4096, 8).await.expect("it is served");
+        write_with(&control, "data/i", (MIB, 9), Durability::Volatile).await.expect("it is served");
+        host().set_faults("/images/i", FaultPlan { flush_error: 1_000_000, ..FaultPlan::default() });
+        remove_unflushed(&control, "data/i").await;
+        host().set_faults("/images/i", FaultPlan::default());
+        let (image, format) = (Some("/images/i".to_owned()), Some("qcow2".to_owned()));
+        let request = VolumeCreate { name: "data/again".into(), image, format, ..Default::default() };
+        control.create_volume(request).await.expect("the image is as it was");
+        assert_eq!(content(&control, "data/again").await[4096], 8, "what was flushed is there");
+    });
+}
+
+#[test]
+fn a_mapped_volume_whose_mapper_has_gone_with_unflushed_writes_is_removed_at_once() {
+    with_disks(1, "64M", async |control, _| {
+        make_linear(&control, "data/device", "4M").await;
+        for number in 0..2 {
+            let request = VolumeCreate {
+                name: "data/v".into(),
+                size: "4M".into(),
+                mapper: Some("unix:/mappers/1".to_owned()),
+                devices: vec!["data/device".to_owned()],
+                ..Default::default()
+            };
+            control.create_volume(request).await.expect("the mapper is there");
+            write_with(&control, "data/v", (0, 7), Durability::Volatile).await.expect("it is served");
+            if number == 0 {
+                host().set_gone("/mappers/1", true);
+                remove_unflushed(&control, "data/v").await;
+                host().set_gone("/mappers/1", false);
+            }
+        }
+        control.remove_volume("data/v", Remove::default()).await.expect("nobody uses it");
+    });
 }
 
 #[test]

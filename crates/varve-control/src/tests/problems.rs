@@ -40,7 +40,7 @@ fn told(control: &Control, subject: &str, words: &str) -> usize {
 }
 
 /// Makes data/i, a volume in the image /images/i, which is over /images/i-base.
-async fn make_image_volume(control: &Control) {
+pub(super) async fn make_image_volume(control: &Control) {
     host().make_image("/images/i", 8 * MIB, Some(64 << 10), Some(7)).await;
     let (image, format) = (Some("/images/i".to_owned()), Some("qcow2".to_owned()));
     let request = VolumeCreate { name: "data/i".into(), image, format, ..Default::default() };
