@@ -109,16 +109,19 @@ impl Control {
 
     /// Releases what is left of disks that have left `group`: those that are not here, or were out of use, and know it still.
     pub(crate) async fn release_removed(&self, group: Uuid, removed: &[Uuid]) {
-        let is_left = |known: &KnownDisk| {
-            let label = known.label.filter(|label| removed.contains(&label.pv));
-            label.is_some_and(|label| label.vg == Some(group) || known.file.state() != DiskState::InUse)
-        };
         let left: Vec<PathBuf> = {
             let (disks, remembered) = (self.disks.known.borrow(), self.memory.remembered.borrow());
-            let open = disks.iter().filter(|(_, known)| is_left(known)).map(|(path, _)| path.clone());
+            let is_remembered = |path: &Path| remembered.id_of(path).is_some_and(|id| removed.contains(&id));
+            let is_left = |(path, known): &(&PathBuf, &KnownDisk)| {
+                let is_out = known.file.state() != DiskState::InUse;
+                match known.label {
+                    Some(label) => removed.contains(&label.pv) && (label.vg == Some(group) || is_out),
+                    None => is_out && is_remembered(path), // One that answers nothing has no label any more.
+                }
+            };
+            let open = disks.iter().filter(is_left).map(|(path, _)| path.clone());
             let unopened = self.disks.unopened.borrow();
-            let lost =
-                unopened.keys().filter(|path| remembered.id_of(path).is_some_and(|id| removed.contains(&id)));
+            let lost = unopened.keys().filter(|path| is_remembered(path));
             open.chain(lost.cloned()).collect()
         };
         for path in &left {
