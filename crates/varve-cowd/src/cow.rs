@@ -1,7 +1,7 @@
 //! A mapper of an image, as the protocol's library calls it.
 
 use crate::files;
-use crate::open_image::{OpenImage, refuse_small_clusters};
+use crate::open_image::{OpenImage, refuse_unfit};
 use crate::pending::Pending;
 use crate::scratch::Scratch;
 use futures_executor::block_on;
@@ -50,10 +50,14 @@ impl Cow {
 
     /// Refuses an image that could serve no volume; it is left as it is.
     pub fn check(&self) -> io::Result<()> {
+        self.refuse_unfit(0, BLOCK_SIZE)
+    }
+
+    /// Refuses an image that cannot serve a volume of `size` bytes in such blocks, before anything of it is changed.
+    fn refuse_unfit(&self, size: u64, block_size: u64) -> io::Result<()> {
         let path = &self.settings.path;
         let files = files::open(path, self.settings.cache_bytes, varve_block::Access::ReadOnly);
-        let files = files.map_err(io::Error::other)?;
-        refuse_small_clusters(files.chain.image.header().cluster_size(), BLOCK_SIZE)
+        refuse_unfit(&files.map_err(io::Error::other)?.chain.image, size, block_size)
     }
 
     /// The engine is gone. If it left nothing that was not flushed, the image is closed, and its file as long as it has to be.
@@ -83,13 +87,16 @@ impl Cow {
 
 impl Mapper for Cow {
     fn hello(&mut self, hello: &Hello, session: &Session) -> io::Result<Welcome> {
-        if self.open.is_none() {
-            self.open(hello)?;
+        let (size, block_size) = (hello.size, u64::from(hello.block_size));
+        match &self.open {
+            Some(open) => refuse_unfit(&open.files.chain.image, size, block_size)?,
+            None => {
+                self.refuse_unfit(size, block_size)?;
+                self.open(hello)?;
+            }
         }
         let open = self.opened();
-        (open.size, open.block_size) = (hello.size, u64::from(hello.block_size));
-        open.refuse_unfit().inspect_err(|_| self.open = None)?;
-        let open = self.opened();
+        (open.size, open.block_size) = (size, block_size);
         open.pending.set_aside();
         open.register(hello.devices.len(), session)?;
         let trim_unit = u32::try_from(open.cluster_size).expect("a cluster has at most 2 MiB");

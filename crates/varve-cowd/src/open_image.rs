@@ -13,6 +13,16 @@ use std::io;
 use varve_block::{Durability, Extent as Bytes, IoError, ZeroOptions, align_down};
 use varve_mapper::Session;
 use varve_mapper::wire::{self, Access, COPY_LENGTH_MAX, DEVICES_MAX, EXTENTS_MAX, Extent};
+use varve_target::qcow2::Image;
+
+/// Tells why this image cannot serve a volume of `size` bytes in such blocks.
+pub(crate) fn refuse_unfit(image: &Image, size: u64, block_size: u64) -> io::Result<()> {
+    if size > image.size() {
+        let why = format!("the volume has {size} bytes, and the image {}", image.size());
+        return Err(io::Error::other(format!("{why}; qemu-img resize makes the image larger")));
+    }
+    refuse_small_clusters(image.header().cluster_size(), block_size)
+}
 
 /// An open image, and what was answered since the last flush.
 pub(crate) struct OpenImage {
@@ -26,16 +36,6 @@ pub(crate) struct OpenImage {
 }
 
 impl OpenImage {
-    /// Tells why this image cannot serve the volume of the engine.
-    pub(crate) fn refuse_unfit(&self) -> io::Result<()> {
-        let image = self.files.chain.image.size();
-        if self.size > image {
-            let why = format!("the volume has {} bytes, and the image {image}", self.size);
-            return Err(io::Error::other(format!("{why}; qemu-img resize makes the image larger")));
-        }
-        refuse_small_clusters(self.cluster_size, self.block_size)
-    }
-
     /// Numbers the files from `given` on, and sends them.
     pub(crate) fn register(&mut self, given: usize, session: &Session) -> io::Result<()> {
         let first = u32::try_from(given).map_err(io::Error::other)?;
@@ -328,7 +328,7 @@ fn read_only(at: u64, length: u64, device: u32, offset: u64) -> Extent {
 }
 
 /// Tells why an image with such clusters cannot serve a volume with such blocks.
-pub(crate) fn refuse_small_clusters(cluster_size: u64, block_size: u64) -> io::Result<()> {
+fn refuse_small_clusters(cluster_size: u64, block_size: u64) -> io::Result<()> {
     if cluster_size >= block_size {
         return Ok(());
     }

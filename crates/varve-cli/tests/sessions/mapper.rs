@@ -422,3 +422,40 @@ fn a_mapper_that_is_stopped_delays_only_what_needs_its_answer() {
     let file = fs::read(world.path("file")).expect("the mapper made it");
     assert_eq!(file[7 << 20..][..4096], [10; 4096], "the first MiB lies last");
 }
+
+#[test]
+fn an_image_that_is_smaller_than_its_volume_serves_it_only_when_it_has_grown_and_stays_as_it_is() {
+    let world = World::with_group();
+    let (image, log) = (world.path("image"), world.path("cowd.log"));
+    let qemu = |verb: &str, size: &str| {
+        let status =
+            Command::new("qemu-img").args([verb, "-q", "-f", "qcow2"]).arg(&image).arg(size).status();
+        assert!(status.expect("install qemu-utils").success(), "{verb}");
+    };
+    qemu("create", "4M");
+    let before = fs::read(&image).expect("it is there");
+    let start = || {
+        let mut command = Command::new(built("varve-cowd", &["-p", "varve-cowd"]));
+        command.arg(&image).arg("--socket").arg(world.path("map.sock")).stdin(Stdio::null());
+        command.stderr(fs::File::create(&log).expect("a writable folder"));
+        Mapper(command.spawn().expect("it starts"))
+    };
+    let mapper = start();
+    world.ok("lv create data/m --mapper unix:map.sock --size 8M");
+    let refused =
+        "the volume has 8388608 bytes, and the image 4194304; qemu-img resize makes the image larger";
+    wait_until("it says why, again and again", || {
+        fs::read_to_string(&log).expect("it is there").matches(refused).count() > 1
+    });
+    let shown = world.data("lv show data/m");
+    assert_eq!(shown["state"], "waiting");
+    assert!(
+        shown["reason"].as_str().is_some_and(|reason| reason.starts_with("its mapper is away")),
+        "{shown}"
+    );
+    mapper.kill();
+    assert!(fs::read(&image).expect("it is there") == before, "nothing of it was changed");
+    qemu("resize", "8M");
+    let _mapper = start();
+    wait_for_state(&world, "active");
+}
