@@ -301,6 +301,31 @@ fn an_old_image_of_a_disk_is_stale_and_not_used() {
     assert_eq!((content(found.group()), found.notes()), (truth, &[][..]));
 }
 
+/// Nothing tells it from a disk that a crash kept from the last change.
+#[test]
+fn an_old_image_of_a_disk_that_lacks_only_the_last_change_is_brought_forward_with_the_data_that_it_holds() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.apply(&mut open, volume("a", EXTENTS + 3));
+    let run = table(open.group(), open.group().lv("a").expect("made"), Parts::All).expect("all is here");
+    assert_eq!(run.size(), (EXTENTS + 3) * EXTENT, "it is on both disks");
+    let data = Extent::new(lab.disks[1].options().size / 2, 4096);
+    lab.disks[1].poke(data.offset, &[1; 4096]);
+    let old = lab.disks[1].image();
+    lab.disks[1].poke(data.offset, &[2; 4096]);
+    lab.apply(&mut open, volume("b", 3));
+    let truth = content(open.group());
+    lab.disks[1].restore(&old);
+    let mut found = lab.only_group([0, 1]);
+    assert!(!found.notes().iter().any(|note| matches!(note, Note::Stale { .. })), "{:?}", found.notes());
+    lab.reconcile(&mut found, Absent::Refuse).expect("no faults");
+    assert_eq!(content(found.group()), truth, "the last change is kept");
+    assert_eq!(found.devices().keys().collect::<Vec<_>>(), [&PvName(0), &PvName(1)], "it is used");
+    assert_eq!(lab.disks[1].peek(data), [1; 4096], "what was written since is not there");
+    let found = lab.only_group([0, 1]);
+    assert_eq!((content(found.group()), found.notes()), (truth, &[][..]));
+}
+
 #[test]
 fn a_disk_that_was_away_comes_back_and_volumes_without_it_work_meanwhile() {
     let lab = lab(2);
