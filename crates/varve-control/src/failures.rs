@@ -13,7 +13,7 @@ use varve_vg::plan::ConversionError;
 use varve_vg::size::SizeError;
 use varve_vg::tree::TreeError;
 use varve_vg::{CommitError, PlanError};
-pub(crate) use varve_volume::failures::{failed, gone, io, open};
+pub(crate) use varve_volume::failures::{failed, gone, io, open, too_many_files};
 use varve_volume::world::FileDoorError;
 
 /// A snapshot store that refuses what is to be done with `subject`, a volume or snapshot.
@@ -123,7 +123,8 @@ pub(crate) fn listen(address: &str, error: &std::io::Error) -> Failure {
         ErrorKind::InvalidInput => Code::BadAddress,
         _ => Code::DoorFailed,
     };
-    Failure::new(code, format!("cannot listen at {address}: {error}")).help("choose another address")
+    let help = too_many_files(error).unwrap_or("choose another address");
+    Failure::new(code, format!("cannot listen at {address}: {error}")).help(help)
 }
 
 /// A change that is not possible.
@@ -252,5 +253,5 @@ pub(crate) fn socket_path(path: &Path) -> Result<(), Failure> {
 pub fn state_unusable(path: &Path, error: &std::io::Error) -> Failure {
     let is_full = error.kind() == std::io::ErrorKind::StorageFull;
     let code = if is_full { Code::NoSpaceOnHost } else { Code::StateUnusable };
-    Failure::new(code, format!("{}: {error}", path.display()))
+    Failure::new(code, format!("{}: {error}", path.display())).help(too_many_files(error).unwrap_or_default())
 }

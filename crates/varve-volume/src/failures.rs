@@ -41,6 +41,19 @@ pub fn io(what: &str, error: IoError) -> Failure {
     Failure::new(code, format!("{what}: {error}")).help(help)
 }
 
+/// The remedy if the process, or all of the host, may open no more files.
+pub fn too_many_files(error: &std::io::Error) -> Option<&'static str> {
+    const NFILE: i32 = 23;
+    const MFILE: i32 = 24;
+    match error.raw_os_error()? {
+        MFILE => Some(
+            "start the daemon with a higher hard limit of open files: LimitNOFILE= of its unit, or ulimit -H -n",
+        ),
+        NFILE => Some("raise what the host allows: sysctl fs.file-max"),
+        _ => None,
+    }
+}
+
 /// A disk that cannot be opened.
 pub fn open(error: &OpenError) -> Failure {
     let code = match error {
@@ -67,7 +80,13 @@ pub fn open(error: &OpenError) -> Failure {
             };
             Failure::new(code, message).help(help)
         }
-        _ => Failure::new(code, text),
+        _ => {
+            let help = match error {
+                OpenError::System { error, .. } => too_many_files(error),
+                _ => None,
+            };
+            Failure::new(code, text).help(help.unwrap_or_default())
+        }
     }
 }
 
@@ -159,6 +178,18 @@ mod tests {
         let failure = pool("the pool", &PoolError::Io(IoError::HostFull));
         assert_eq!(failure.message, "the pool: the file system that holds it is full");
         assert!(failure.help.starts_with("make room there"), "{}", failure.help);
+    }
+
+    #[test]
+    fn a_disk_for_which_there_is_no_descriptor_is_refused_with_the_limit_that_is_to_be_raised() {
+        let refused = |number: i32| {
+            let error = std::io::Error::from_raw_os_error(number);
+            open(&OpenError::System { path: "/d1".into(), error })
+        };
+        let failure = refused(24);
+        assert_eq!(failure.message, "/d1: Too many open files (os error 24)");
+        assert!(failure.help.contains("LimitNOFILE="), "{failure}");
+        assert!(refused(23).help.contains("fs.file-max") && !refused(5).help.contains("LimitNOFILE"));
     }
 
     #[test]

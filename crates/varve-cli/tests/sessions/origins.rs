@@ -60,6 +60,12 @@ fn volumes_backed_by_a_lost_origin_are_named_and_can_be_removed() {
     assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("data/base")), "{shown}");
     assert_eq!(names(&world, "snap list data/v"), ["data/v@one", "data/v@two"], "POOLSERVE1");
     assert!(world.ok("vg show data").contains("their origin is not there: data/v;"), "whom it concerns");
+    for plan in [" -n", ""] {
+        let create = format!("export create data/v@one --nbd unix:one.sock{plan}");
+        let text = world.refused(&create, 7, "V0307");
+        assert!(text.contains("data/base"), "a snapshot shows the origin, too: {text}");
+    }
+    assert_eq!(world.data("export list"), json!([]));
 
     let text = world.refused("vg reduce data --missing", 7, "V0307");
     assert!(text.contains("data/v, data/v@one, data/v@two"), "{text}");

@@ -108,3 +108,34 @@ fn a_daemon_that_is_started_with_a_low_limit_of_open_files_takes_what_the_hard_l
     assert_eq!(world.ok("status --check"), "ok\n");
     assert_eq!(world.stop(), Some(0));
 }
+
+#[test]
+fn an_export_for_which_there_is_no_descriptor_is_refused_with_the_limit_and_not_remembered() {
+    let mut world = World::new();
+    world.start_below("ulimit -n 60");
+    world.ok("pv create d1 --size 64M");
+    world.ok("vg create data d1");
+    world.ok("lv create data/a --size 4M");
+    let mut served = 0;
+    let refused = loop {
+        let ended = world.run(&format!("export create data/a --nbd unix:a{served}.sock"));
+        if ended.exit != 0 {
+            break ended;
+        }
+        served += 1;
+        assert!(served < 60, "each export takes a descriptor");
+    };
+    assert!(served > 0, "{}", refused.stderr);
+    assert!(refused.stderr.contains("Too many open files"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("help: start the daemon with a higher hard limit"), "{}", refused.stderr);
+    let exports = |world: &World| world.data("export list").as_array().map(Vec::len);
+    assert_eq!(exports(&world), Some(served), "none is half made");
+    for number in 0..2 {
+        world.ok(&format!("export remove a{number}.sock"));
+    }
+    world.ok("export create data/a --nbd unix:again.sock");
+    assert_eq!(world.stop(), Some(0));
+    world.start();
+    assert_eq!(exports(&world), Some(served - 1), "what was refused is not remembered");
+    assert_eq!(world.ok("status --check"), "ok\n");
+}

@@ -218,11 +218,23 @@ fn a_full_group_pauses_writes_until_there_is_space_or_the_time_is_over() {
     let waiting = std::thread::spawn(move || client.fill(0, 16 * MIB, 3));
     until("the pause", || world.data("lv show data/a")["snapshot_store"]["paused"] == true);
     until("the event of the pause", || has_event(&world, "data/a", "wait for space"));
+    until("the status of the pause", || world.run("status --check").exit == 7);
+    let status = world.data("status");
+    let rows: Vec<&Value> = status["attention"].as_array().expect("a list").iter().collect();
+    assert_eq!(rows.len(), 1, "{status}");
+    assert_eq!(
+        (&rows[0]["kind"], &rows[0]["name"]),
+        (&"space-waited-for".into(), &"data/a".into()),
+        "{status}"
+    );
+    let message = rows[0]["message"].as_str().expect("a text");
+    assert!(message.contains("writes that need a copy wait for space"), "{message}");
     world.ok("snap create data/a@three"); // nothing else is held up
     world.ok("pv create d2 --size 200M");
     world.ok("vg extend data d2");
     assert_eq!(waiting.join().expect("no panic"), Ok(()));
     until("the end of the pause", || has_event(&world, "data/a", "go on"));
+    until("the status is ok", || world.run("status --check").exit == 0);
 }
 
 #[test]

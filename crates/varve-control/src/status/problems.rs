@@ -83,7 +83,11 @@ impl Control {
         let unwritten = self.watch.unsaved.borrow().clone().or_else(|| self.memory.archive.failure());
         if let Some(failure) = unwritten {
             let message = format!("cannot be written: {}", failure.message);
-            let help = "make room there, or make it writable: it is tried again".to_owned();
+            let is_general = failure.help == Failure::new(failure.code, "").help;
+            let help = match is_general {
+                true => "make room there, or make it writable: it is tried again".to_owned(),
+                false => failure.help,
+            };
             let name = self.memory.state_dir.display().to_string();
             rows.add(ProblemKind::StateUnwritable, ("daemon", &name), None, (message, help));
         }
