@@ -143,3 +143,36 @@ fn an_image_is_flattened_below_a_thin_volume_over_its_snapshot() {
     assert_eq!(world.stop(), Some(0));
     compare(&world, &top, "qcow2", &model);
 }
+
+#[test]
+fn flattening_an_image_waits_until_somebody_agrees_to_it_and_ends_well_then() {
+    let mut world = World::with_group();
+    let model = content(9, LONG);
+    fs::create_dir_all(world.path("images")).expect("a folder");
+    fs::write(world.path("images/base"), &model).expect("written");
+    qemu(&world, "qemu-img create -q -f qcow2 -b base -F raw images/top");
+    assert_eq!(world.stop(), Some(0));
+    world.start_with("--image-dir images");
+    world.ok("lv create data/v --image images/top --format qcow2");
+    world.ok("lv flatten data/v --no-wait");
+    copying(&world);
+    world.kill();
+    // What was agreed to is kept there.
+    fs::rename(world.path("state"), world.path("aside")).expect("it is there");
+    world.start_with("--image-dir images");
+    world.ok("pv scan d1 d2");
+    world.refused("export create data/v --nbd unix:v.sock", 7, "V0318");
+    world.ok("pv scan");
+    let all = world.data("job list");
+    assert_eq!(all.as_array().map(Vec::len), Some(1), "nothing agrees to the image: {all}");
+    let waits = all[0]["error"]["message"].as_str().unwrap_or_default();
+    assert!(waits.ends_with("; it goes on when that can be used again"), "it is put off: {all}");
+    assert!(qemu(&world, "qemu-img info -U images/top").contains("backing file"), "nothing was done");
+    world.ok("pv scan --trust-images");
+    idle(&world);
+    assert_eq!(jobs(&world, "done").len(), 1, "{}", world.data("job list"));
+    assert!(read(&world, "data/v") == model);
+    assert_eq!(world.stop(), Some(0));
+    assert!(!qemu(&world, "qemu-img info images/top").contains("backing file"));
+    compare(&world, "images/top", "qcow2", &model);
+}
