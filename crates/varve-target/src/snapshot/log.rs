@@ -104,9 +104,6 @@ impl SnapshotStore {
 
     /// Carries out a batch; returns each member's outcome.
     async fn commit(&self, works: Vec<Work>) -> Vec<Result<(), IoError>> {
-        if let Some(error) = self.failed.failure() {
-            return self.refuse_all(&works, error);
-        }
         if let Err(error) = self.take_in_growth().await {
             return self.refuse_all(&works, error);
         }
@@ -302,9 +299,8 @@ impl SnapshotStore {
 
     /// Writes a record, durably.
     async fn append(&self, record: &Record, data: &[Option<Buffer>]) -> Result<(), IoError> {
-        let described = self.state.borrow().described;
         let ends = record.runs.iter().map(|(extent, _)| extent.end()).chain([record.block.next + PART_SIZE]);
-        assert!(ends.max().is_none_or(|end| end <= described), "SNAPSHOT10: {described} bytes are described");
+        assert!(ends.max() <= Some(self.state.borrow().described), "SNAPSHOT10: the superblock says more");
         assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "SNAPSHOT3: in turn");
         let durability =
             if self.has_bug(InjectedBug::SkipFlush) { Durability::Volatile } else { Durability::Durable };

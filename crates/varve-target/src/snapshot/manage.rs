@@ -257,8 +257,10 @@ impl SnapshotStore {
         usable_size(self.store.borrow().shape().size) > self.blocks.pages().end_block().offset()
     }
 
-    /// Takes in all of the device, and describes it before a record leads there. Called only by a leader.
+    /// Takes in all of the device, and describes it before a record leads there. Called only by a leader; an error if nothing is
+    /// changed any more.
     pub(super) async fn take_in_growth(&self) -> Result<(), IoError> {
+        self.failed.check()?;
         if self.has_grown() {
             let device = self.store_device();
             let end = Block::at(usable_size(device.shape().size));

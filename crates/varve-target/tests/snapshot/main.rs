@@ -8,6 +8,7 @@ mod faults;
 mod cases;
 mod contradictions;
 mod cost;
+mod full;
 mod histories;
 mod metadata;
 mod rollback;
