@@ -17,7 +17,8 @@
 //! - ELECT2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
 //!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (VERSION3): a disk
 //!   of a higher number than the line has seen what came later.
-//! - ELECT3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged.
+//! - ELECT3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged. A disk that lacks
+//!   the version before it, too, proves nothing: it is older than what it had acknowledged (ELECT5).
 //! - ELECT4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
 //! - ELECT5. A disk that lacks a version with a successor, both counting on it, has lost what it had acknowledged: its
 //!   data may be as old as its description.
@@ -212,8 +213,11 @@ impl<'a> Tree<'a> {
             return false;
         }
         let (Some(group), Some(slot)) = (self.group(one.0), self.slots.get(&one.0)) else { return false };
-        let expected = self.replicas.iter().filter(|replica| group.counts_on(replica.pv));
-        expected.into_iter().any(|replica| never_held(&replica.ring, one.0, slot.sequence))
+        let is_witness = |replica: &&Replica| {
+            group.counts_on(replica.pv) && self.state_of(replica, &one.1, &group) != ReplicaState::Stale
+        };
+        let mut witnesses = self.replicas.iter().filter(is_witness);
+        witnesses.any(|replica| never_held(&replica.ring, one.0, slot.sequence))
     }
 
     fn group(&self, version: Uuid) -> Option<Group> {

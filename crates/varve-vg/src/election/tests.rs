@@ -96,6 +96,20 @@ fn a_torn_version_is_no_trace_of_another_one() {
     assert!(matches!(elect(&replicas), Err(Undecided::Divergent(_))), "it may be either of them");
 }
 
+/// Of two versions with one number the disk has the acknowledged one that both count on, unless an older copy is in its place.
+#[test]
+fn an_older_copy_does_not_prove_that_a_version_was_not_acknowledged() {
+    let one = first();
+    let alone = next(&one, "a alone", "bd");
+    let with_b = next(&alone, "b taken back", "d");
+    let (cut_off, acknowledged) = (next(&with_b, "cut off", "d"), next(&with_b, "d for b", "b"));
+    let (b, d) = (holds('b', &[&one, &with_b, &cut_off]), holds('d', &[&one, &acknowledged]));
+    let whole = holds('a', &[&one, &alone, &with_b, &acknowledged]);
+    assert_eq!(elected(&[whole, b.clone(), d.clone()]).0, acknowledged.version());
+    let older = holds('a', &[&one]);
+    assert!(matches!(elect(&[older, b, d]), Err(Undecided::Divergent(_))), "ELECT3: it lacks more than one");
+}
+
 #[test]
 fn a_disk_that_lost_what_it_had_acknowledged_is_stale() {
     let one = first();
