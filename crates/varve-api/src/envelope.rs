@@ -52,19 +52,20 @@ impl Failure {
     pub fn about(self, subject: &str, pool: Option<&str>) -> Self {
         let group = subject.split('/').next().unwrap_or_default();
         let snapshot = if subject.contains('@') { subject.to_owned() } else { format!("{subject}@SNAP") };
+        let volume = subject.split('@').next().unwrap_or_default();
         let noun = if pool == Some(subject) { "pool" } else { "lv" };
         let named = [
             ("VG/LV@SNAP", snapshot.as_str()),
-            ("varve lv activate VG/LV", &format!("varve {noun} activate {subject}")),
-            ("varve lv show VG/LV", &format!("varve {noun} show {subject}")),
-            ("VG/LV", subject.split('@').next().unwrap_or_default()),
+            ("varve lv activate VG/LV", &format!("varve {noun} activate {volume}")),
+            ("varve lv show VG/LV", &format!("varve {noun} show {volume}")),
+            ("VG/LV", volume),
             ("VG/POOL", pool.unwrap_or(subject)),
             ("varve vg history VG", &format!("varve vg history {group}")),
             ("varve vg restore VG", &format!("varve vg restore {group}")),
             ("varve vg reduce VG", &format!("varve vg reduce {group}")),
             ("varve vg extend VG", &format!("varve vg extend {group}")),
         ];
-        let help = named.iter().fold(self.help, |help, (placeholder, name)| help.replace(placeholder, name));
+        let help = named.iter().fold(self.help, |help, (placeholder, name)| put_in(&help, placeholder, name));
         Self { help, ..self }
     }
 
@@ -72,6 +73,19 @@ impl Failure {
     pub fn exit(&self) -> Exit {
         self.code.exit()
     }
+}
+
+/// `text` with `name` for each `placeholder` that is no part of a longer name.
+fn put_in(text: &str, placeholder: &str, name: &str) -> String {
+    let is_of_name = |next: char| next.is_alphanumeric() || "_.+-@/".contains(next);
+    let mut parts = text.split(placeholder);
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for rest in parts {
+        let is_part = all.ends_with(is_of_name) || rest.starts_with(is_of_name);
+        all.push_str(if is_part { placeholder } else { name });
+        all.push_str(rest);
+    }
+    all
 }
 
 impl fmt::Display for Failure {
@@ -232,6 +246,29 @@ mod tests {
         assert_eq!(answer.into_result().map_err(|failure| failure.code), Err(Code::Protocol));
         let answer: Envelope<Empty> = serde_json::from_str(r#"{"schema":"varve.v1"}"#).expect("JSON");
         assert_eq!(answer.into_result().map_err(|failure| failure.code), Err(Code::Protocol));
+    }
+
+    #[test]
+    fn names_take_the_places_of_what_stands_for_them_and_of_no_other_names() {
+        let about = |help: &str, subject: &str, pool: Option<&str>| {
+            Failure::new(Code::Failed, "it failed").help(help).about(subject, pool).help
+        };
+        let help = "varve lv activate VG/LV, or varve snap release VG/LV@SNAP; varve vg extend VG PATH…";
+        let named = "varve lv activate data/a, or varve snap release data/a@s; varve vg extend data PATH…";
+        assert_eq!(about(help, "data/a@s", None), named);
+        let of_pool = "varve pool activate data/p; varve pool extend data/p --size +SIZE";
+        let help = "varve lv activate VG/LV; varve pool extend VG/POOL --size +SIZE";
+        assert_eq!(about(help, "data/p", Some("data/p")), of_pool);
+        for group in ["VG", "VG00", "VG/LV1", "MYVG/LV"] {
+            let help = format!("varve vg extend {group} PATH…; varve lv activate {group}");
+            assert_eq!(
+                about(&help, "VG00/LV1", None),
+                match group {
+                    "VG" => "varve vg extend VG00 PATH…; varve lv activate VG",
+                    _ => help.as_str(),
+                }
+            );
+        }
     }
 
     #[test]
