@@ -12,7 +12,8 @@ use varve_target::thin::PoolError;
 /// A shard that does not answer: it has ended, or a volume on it has failed meanwhile.
 pub fn gone(error: impl Into<NoAnswer>) -> Failure {
     match error.into() {
-        NoAnswer::Gone => Failure::new(Code::Stopping, "the daemon is stopping"),
+        NoAnswer::Gone => Failure::new(Code::Stopping, "the daemon is stopping")
+            .help("try again when it runs: varve status"),
         NoAnswer::Failed => Failure::new(Code::VolumeFailed, "the volume failed while it was worked on")
             .help("varve status names it, and the command that takes it into use again"),
     }

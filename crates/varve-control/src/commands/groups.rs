@@ -202,8 +202,10 @@ impl Control {
         let id = self.find_group(name)?;
         let _commits = self.commits(id).await;
         let open = self.groups.known.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
-        let open =
-            open.ok_or_else(|| Failure::new(Code::GroupIncomplete, "the group's disks cannot be read now"))?;
+        let open = open.ok_or_else(|| {
+            Failure::new(Code::GroupIncomplete, "the group's disks cannot be read now")
+                .help("varve pv list, then varve pv scan")
+        })?;
         let versions = open.history().await;
         self.put_open(id, open);
         let entries = versions.into_iter().rev().map(|version| HistoryEntry {

@@ -98,5 +98,7 @@ pub(crate) struct NotClosed {
 pub(crate) async fn portal(target: &Target, of: DoorOf) -> Result<Portal, Failure> {
     let portal = target.home.volume(target.volume).portal(target.clone(), of);
     let portal = portal.await.map_err(failures::gone)?;
-    portal.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))
+    let inactive =
+        || Failure::new(Code::VolumeUnusable, "the volume is not active").help("varve status says why");
+    portal.ok_or_else(inactive)
 }

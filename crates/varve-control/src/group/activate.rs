@@ -193,7 +193,8 @@ impl Control {
         let emptiest = || self.shards.iter().min_by_key(load).expect("there is at least one shard").clone();
         let shard = before.unwrap_or_else(emptiest);
         if let Some(known) = groups.get_mut(&group) {
-            let starting = Failure::new(Code::VolumeUnusable, "the volume is being activated");
+            let starting = Failure::new(Code::VolumeUnusable, "the volume is being activated")
+                .help("try again in a moment");
             known
                 .homes
                 .insert(volume, Home { shard: shard.clone(), unusable: Some(starting), is_unasked: false });

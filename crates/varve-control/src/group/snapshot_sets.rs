@@ -186,7 +186,10 @@ impl Control {
         }
         let removed = home.volume(volume).remove_newer(store, after, names).await.map_err(failures::gone)?;
         let subject = self.subject(volume);
-        let inactive = || Failure::new(Code::VolumeUnusable, format!("{subject} is not active"));
+        let inactive = || {
+            Failure::new(Code::VolumeUnusable, format!("{subject} is not active"))
+                .help(format!("varve lv activate {subject}"))
+        };
         let gone = removed.ok_or_else(inactive)?.map_err(|error| failures::store(&subject, &error))?;
         for name in gone {
             self.warn(&format!("{subject}@{name}"), "undone: not all snapshots of its command could be made");

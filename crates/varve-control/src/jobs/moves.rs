@@ -238,8 +238,10 @@ impl Control {
             (run, known.group.move_from(from).and_then(|entry| entry.rate))
         })?;
         let source = self.path_of(group, from);
-        let missing =
-            || Failure::new(Code::GroupIncomplete, format!("{source}, which is emptied, is missing"));
+        let missing = || {
+            Failure::new(Code::GroupIncomplete, format!("{source}, which is emptied, is missing"))
+                .help("bring it back, then varve pv scan PATH")
+        };
         let run = run.ok_or_else(missing)?;
         let begun = step.home.begin_move(run);
         self.answered(step.volume, begun.await)?;

@@ -125,6 +125,7 @@ pub async fn finish(context: &ShardContext, volume: Uuid, is_switched: bool) {
 
 fn out_of_use() -> Failure {
     Failure::new(Code::VolumeUnusable, "the volume was taken out of use while it was converted")
+        .help("it goes on when the volume is in use again: varve status")
 }
 
 fn failure(error: MoveError) -> Failure {

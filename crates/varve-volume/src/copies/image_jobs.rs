@@ -110,6 +110,7 @@ pub async fn run(
 fn out_of_use(work: ImageWork) -> Failure {
     let word = work.word();
     Failure::new(Code::VolumeUnusable, format!("the volume was taken out of use while its image was {word}"))
+        .help("it goes on when the volume is in use again: varve status")
 }
 
 fn failed(work: ImageWork, error: IoError) -> Failure {

@@ -102,6 +102,7 @@ pub(crate) fn each_placement(context: &ShardContext, volume: Uuid, change: impl 
 
 fn out_of_use() -> Failure {
     Failure::new(Code::VolumeUnusable, "the volume was taken out of use while it was moved")
+        .help("it goes on when the volume is in use again: varve status")
 }
 
 fn failure(error: MoveError) -> Failure {

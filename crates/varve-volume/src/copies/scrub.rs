@@ -107,7 +107,8 @@ pub async fn scrub(
 fn arrays(context: &ShardContext, subject: Uuid, name: &str) -> Result<Vec<(Uuid, Rc<Array>)>, Failure> {
     // What works with them belongs to the volume: a panic takes it out of use.
     if context.stack(subject).is_none() && context.pool(subject).is_none() {
-        return Err(Failure::new(Code::VolumeUnusable, format!("{name} is not in use now")));
+        return Err(Failure::new(Code::VolumeUnusable, format!("{name} is not in use now"))
+            .help("varve status says why"));
     }
     let mut arrays = context.arrays.of(subject);
     arrays.sort_by_key(|(id, _)| (*id == subject, *id));
