@@ -207,12 +207,15 @@ impl DiskMark {
 
 /// FNV-1a, of eight bytes at a time: it is to tell old content from new, not to withstand anybody.
 fn sum(bytes: &[u8]) -> u64 {
-    let word = |sum: u64, part: &[u8]| {
-        let mut word = [0; 8];
-        word[..part.len()].copy_from_slice(part);
-        (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
-    };
-    bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, word)
+    let next = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| next(sum, u64::from_le_bytes(*word)));
+    if rest.is_empty() {
+        return sum;
+    }
+    let mut word = [0; 8];
+    word[..rest.len()].copy_from_slice(rest);
+    next(sum, u64::from_le_bytes(word))
 }
 
 /// Whether what a disk was opened at leads to it still.
