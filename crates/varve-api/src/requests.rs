@@ -295,7 +295,7 @@ requests! {
     struct Resize {
         /// The new size, or the difference with a sign.
         size: String,
-        /// The disks on which is what it gains, each as its path, identity or name in the group; any if none is named.
+        /// The disks that what it gains is on, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
     }
 

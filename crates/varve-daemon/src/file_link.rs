@@ -10,7 +10,7 @@ use varve_block::LocalFuture;
 use varve_os::{CacheMode, ConnectError, DiskFile, FileStream, Peer, ReceivedFiles, ShardContext};
 use varve_volume::world::{DiskRef, FileLink, LinkEnd, WithFiles};
 
-/// The export of this daemon on which a path is, if it does.
+/// The export of this daemon on which a path is, if it is on one.
 pub(super) type OwnExport = Arc<dyn Fn(&Path) -> Option<PathBuf> + Send + Sync>;
 
 /// A connection of one shard.

@@ -18,7 +18,7 @@ struct Mount {
     place: PathBuf,
 }
 
-/// The export among `own` on which `path` is, if it does.
+/// The export among `own` on which `path` is, if it is on one.
 pub(super) fn find_own(path: &Path, own: &[PathBuf]) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let whole = |place: &PathBuf| Some(fs::canonicalize(place.parent()?).ok()?.join(place.file_name()?));

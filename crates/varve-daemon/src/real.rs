@@ -37,7 +37,7 @@ struct RealFiles {
 }
 
 impl RealFiles {
-    /// The file that this daemon exports on which `path` is, if it does.
+    /// The file that this daemon exports on which `path` is, if it is on one.
     fn own_mount_below(&self, path: &Path) -> Option<PathBuf> {
         let own: Vec<PathBuf> = self.mounts().iter().cloned().collect();
         if own.is_empty() { None } else { find_own(path, &own) }

@@ -1,4 +1,4 @@
-//! How a volume is on its disks, as lines from its first byte to its last: pure.
+//! How a volume is laid out on its disks, as lines from its first byte to its last: pure.
 //!
 //! Invariants:
 //! - TABLE1. The lines follow each other without a gap; their lengths are the volume's size.

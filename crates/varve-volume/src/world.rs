@@ -144,7 +144,7 @@ pub trait Files: Send + Sync {
     fn is_folder(&self, path: &Path) -> bool;
     /// What is at `path`, links not followed; none if nothing is.
     fn identity(&self, path: &Path) -> Option<FileIdentity>;
-    /// The one of the exported files `own` on which `path` is, if it does.
+    /// The one of the exported files `own` on which `path` is, if it is on one.
     fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
     /// Makes what is remembered durable: the text takes the place of the one before.
     fn save(&self, remembered: &str) -> io::Result<()>;

@@ -109,7 +109,7 @@ pub(crate) fn yes_or_no() -> impl TypedValueParser<Value = bool> {
     PossibleValuesParser::new([word(YES), word(NO)]).map(|word| YES.contains(&word.as_str()))
 }
 
-/// How a volume or pool is on its disks.
+/// How a volume or pool is laid out on its disks.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LayoutOptions {
     /// How it is laid out.
@@ -179,7 +179,7 @@ pub(crate) struct ConvertOptions {
     pub(crate) waiting: Waiting,
 }
 
-/// On which disks of its group something is.
+/// The disks of its group on which something is to be.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DiskWords {
     /// Only on these disks of the group: paths, identities or names such as pv0.

@@ -24,7 +24,7 @@ const UNSYNCED_MAX: u64 = 256 << 20;
 /// Places that are named one by one.
 const NAMED_MAX: usize = 8;
 
-/// What is at a table, and the array that it is on, if it does.
+/// What is at a table, and the array that it is on, if it is on one.
 pub(super) struct Opened {
     pub(super) device: Device,
     pub(super) array: Option<Rc<Array>>,

@@ -300,7 +300,7 @@ impl SnapshotStore {
     /// Writes a record, durably.
     async fn append(&self, record: &Record, data: &[Option<Buffer>]) -> Result<(), IoError> {
         let ends = record.runs.iter().map(|(extent, _)| extent.end()).chain([record.block.next + PART_SIZE]);
-        assert!(ends.max() <= Some(self.state.borrow().described), "SNAPSHOT10: the superblock says more");
+        assert!(ends.max() <= Some(self.state.borrow().described), "SNAPSHOT10: described before it is used");
         assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "SNAPSHOT3: in turn");
         let durability =
             if self.has_bug(InjectedBug::SkipFlush) { Durability::Volatile } else { Durability::Durable };

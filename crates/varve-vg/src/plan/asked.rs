@@ -4,7 +4,7 @@ use crate::model::{self, ImageFormat, PvName, ReadPolicy};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// How a new volume is on its disks.
+/// How a new volume is laid out on its disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// One run after the other.

@@ -43,7 +43,7 @@ pub enum Change {
         size: SizeArgument,
         /// What it is for.
         role: Role,
-        /// How it is on its disks.
+        /// How it is laid out on its disks.
         layout: Layout,
         /// What is done about its exception stores when they fill.
         policy: StorePolicy,
