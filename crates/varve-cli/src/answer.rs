@@ -71,7 +71,7 @@ fn unwritten(error: &io::Error) -> Failure {
 
 /// What a file says of itself may be anything: no terminal is to obey it. All that the program prints passes here (main.rs denies
 /// other ways).
-fn printable(text: &str) -> Cow<'_, str> {
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let is_order = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
     if !text.contains(is_order) {
         return Cow::Borrowed(text);

@@ -14,6 +14,7 @@ mod progress;
 mod serve;
 mod session;
 mod table;
+mod top;
 mod units;
 mod usage;
 mod verbs;
@@ -24,6 +25,7 @@ use grammar::{Cli, Noun};
 use session::Session;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 use varve_api::{Code, Failure};
 
 fn main() -> ExitCode {
@@ -72,6 +74,7 @@ fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
             Noun::Export(verb) => verbs::export(&session, verb).await,
             Noun::Job(verb) => verbs::job(&session, verb).await,
             Noun::Status { check } => verbs::status(&session, check).await,
+            Noun::Top { every, count } => top::top(&session, Duration::from_secs(every), count).await,
             Noun::Events { follow } => verbs::events(&session, follow).await,
             _ => Err(Failure::new(Code::Usage, "this verb does not speak to the daemon")),
         }

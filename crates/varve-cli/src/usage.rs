@@ -27,7 +27,6 @@ const LACKING: &[&[&str]] = &[
     &["export", "create", "--allow"],
     &["export", "create", "--since"],
     &["export", "create", "--member"],
-    &["top"],
     &["trash"],
     &["schedule"],
     &["backup"],

@@ -114,6 +114,15 @@ pub(crate) enum Noun {
         #[arg(long)]
         follow: bool,
     },
+    /// Show what volumes, exports, disks, pools and jobs do now: a screen on a terminal, else lines.
+    Top {
+        /// Seconds between two looks.
+        #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        every: u64,
+        /// Print so many looks as lines, and end.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
     /// Run the daemon in the foreground.
     Daemon(DaemonOptions),
     /// Check disks that no daemon holds; changes nothing.

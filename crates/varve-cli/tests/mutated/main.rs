@@ -26,7 +26,7 @@ use tempfile::TempDir;
 /// Groups that a daemon serves at once, each on a disk of its own.
 const GROUPS: usize = 6;
 /// Changed disks in a run.
-const CASES: u64 = 600;
+const CASES: u64 = 400;
 /// Address space of the program, in KiB, and what a daemon may use of memory, in KiB.
 const ADDRESSES_KIB_MAX: u64 = 4 << 20;
 const MEMORY_KIB_MAX: u64 = 700 << 10;

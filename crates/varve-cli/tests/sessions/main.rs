@@ -48,5 +48,6 @@ mod sets;
 mod snapshots;
 mod stalling;
 mod stops;
+mod top;
 mod verbs;
 mod writer;
