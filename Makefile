@@ -12,7 +12,8 @@ demo:
 test: setup
 	@scripts/test
 
-# Histories and other tests that compute, in four times as many simulated worlds; takes an hour or two.
+# Histories and other tests that compute in four times as many simulated worlds, mutated disks, and each parser for a minute; takes an
+# hour or two.
 test-long: setup
 	@scripts/test long
 
