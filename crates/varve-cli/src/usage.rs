@@ -19,7 +19,6 @@ const LACKING: &[&[&str]] = &[
     &["vg", "import"],
     &["vg", "export"],
     &["pool", "reduce"],
-    &["snap", "show"],
     &["snap", "rename"],
     &["export", "create", "--mode"],
     &["export", "create", "--group"],

@@ -33,6 +33,12 @@ pub(crate) enum SnapVerb {
         #[arg(value_name = "VG/LV")]
         volume: Option<String>,
     },
+    /// Show a snapshot.
+    Show {
+        /// The snapshot.
+        #[arg(value_name = "VG/LV@SNAP")]
+        name: String,
+    },
     /// Remove snapshots; VG/LV@FIRST..@LAST names a range.
     #[command(visible_alias = "rm")]
     Remove {

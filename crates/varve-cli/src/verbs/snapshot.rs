@@ -4,11 +4,11 @@ use super::or_dash;
 use crate::answer::Answer;
 use crate::grammar::SnapVerb;
 use crate::session::Session;
-use crate::table::Table;
+use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use varve_api::{
-    Between, Failure, Job, OfVolume, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold,
-    SnapshotMode, SnapshotRemove, SnapshotRollback, calls,
+    Between, Code, Failure, Job, OfVolume, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff,
+    SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback, calls,
 };
 
 /// Carries out a verb of snapshots.
@@ -21,6 +21,7 @@ pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer
         SnapVerb::List { volume } => {
             session.show(calls::ListSnapshots(OfVolume { volume }), |snapshots| table(snapshots)).await
         }
+        SnapVerb::Show { name } => show(session, &name).await,
         SnapVerb::Remove { names, destroy, waiting } => {
             let named = names.join(" ");
             let call = calls::RemoveSnapshots(SnapshotRemove { names, dry_run: destroy.dry_run });
@@ -77,24 +78,51 @@ pub(crate) fn differences(diff: &SnapshotDiff) -> String {
     format!("{}{count} {extents}, {most}{bytes} differ between {from} and {to}", table.render(""))
 }
 
+async fn show(session: &Session, name: &str) -> Result<Answer, Failure> {
+    let (volume, _) = name.split_once('@').ok_or_else(|| {
+        Failure::new(Code::BadName, format!("{name} names no snapshot"))
+            .help("give VG/LV@SNAP; varve snap list")
+    })?;
+    let snapshots = session.ask(&calls::ListSnapshots(OfVolume { volume: Some(volume.to_owned()) })).await?;
+    let snapshot = snapshots.into_iter().find(|snapshot| snapshot.name == name).ok_or_else(|| {
+        let message = format!("there is no snapshot {name}");
+        Failure::new(Code::SnapshotNotFound, message).help(format!("varve snap list {volume}"))
+    })?;
+    let text = pairs(&[
+        ("snapshot", snapshot.name.clone()),
+        ("of", snapshot.volume.clone()),
+        ("size", size(snapshot.size)),
+        ("kept", size(snapshot.used)),
+        ("created", date(snapshot.created)),
+        ("mode", snapshot.mode.to_string()),
+        ("state", snapshot.state.to_string()),
+        ("flags", flags(&snapshot)),
+        ("exports", or_dash(&snapshot.exports.join(" "))),
+    ]);
+    Ok(Answer::new(&snapshot, text))
+}
+
+fn flags(snapshot: &Snapshot) -> String {
+    let flags = [
+        (snapshot.read_only, "read-only"),
+        (snapshot.held, "held"),
+        (snapshot.base, "base"),
+        (snapshot.mode == SnapshotMode::Independent, "independent"),
+    ];
+    let flags: Vec<&str> = flags.into_iter().filter_map(|(set, word)| set.then_some(word)).collect();
+    or_dash(&flags.join(","))
+}
+
 fn table(snapshots: &[Snapshot]) -> String {
     let mut table = Table::new(&["SNAPSHOT", "SIZE>", "KEPT>", "CREATED (UTC)", "STATE", "FLAGS", "EXPORTS"]);
     for snapshot in snapshots {
-        let independent = snapshot.mode == SnapshotMode::Independent;
-        let flags = [
-            (snapshot.read_only, "read-only"),
-            (snapshot.held, "held"),
-            (snapshot.base, "base"),
-            (independent, "independent"),
-        ];
-        let flags: Vec<&str> = flags.into_iter().filter_map(|(set, word)| set.then_some(word)).collect();
         table.row(vec![
             snapshot.name.clone(),
             size(snapshot.size),
             size(snapshot.used),
             date(snapshot.created),
             snapshot.state.to_string(),
-            or_dash(&flags.join(",")),
+            flags(snapshot),
             or_dash(&snapshot.exports.join(" ")),
         ]);
     }

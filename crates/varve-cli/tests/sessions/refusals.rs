@@ -12,6 +12,10 @@ fn what_is_refused_anyway_is_refused_before_consent_is_asked() {
     world.refused("lv remove data/a", 5, "V0304");
     world.refused("vg remove data", 5, "V0204");
     world.refused("snap remove data/a@none", 3, "V0401");
+    let help = world.refused("snap show data/a@none", 3, "V0401");
+    assert!(help.contains("varve snap list data/a"), "{help}");
+    world.refused("snap show data/none@one", 3, "V0301");
+    world.refused("snap show data/a", 2, "V0008");
     world.refused("snap remove data/a@one", 8, "V0004");
 }
 

@@ -277,6 +277,11 @@ fn independent_snapshots_have_stores_of_their_own() {
     assert_eq!(modes(&world), wanted);
     let shown = world.data("lv show data/a");
     assert_eq!(shown["independent_stores"].as_array().map(Vec::len), Some(2));
+    let listed = world.data("snap list data/a");
+    let own = listed.as_array().and_then(|all| all.iter().find(|one| one["name"] == "data/a@own"));
+    assert_eq!(Some(&world.data("snap show data/a@own")), own);
+    let shown = world.ok("snap show data/a@own");
+    assert!(shown.contains("kept:     1.0 MiB\n") && shown.contains("flags:    independent\n"), "{shown}");
     world.kill();
     world.start();
     assert_eq!(modes(&world), wanted);
