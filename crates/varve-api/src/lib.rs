@@ -45,6 +45,6 @@ pub use status::{DaemonStatus, Event, Problem};
 pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, Health, JobState, Layout, MapKind,
-    MemberState, MetadataOrder, OverCommit, PhysicalVolumeState, ProblemKind, ReadPolicy, SnapshotMode,
-    SnapshotState, VolumeState, WhenFull,
+    MemberState, MetadataOrder, OverCommit, PhysicalVolumeState, ProblemKind, ReadPolicy, Severity,
+    SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };

@@ -1,6 +1,6 @@
 //! The daemon itself: what happened, and what is not as it should be, as data for `varve status`, events and metrics alike.
 
-use crate::words::{Health, ProblemKind};
+use crate::words::{Health, ProblemKind, Severity};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
@@ -10,6 +10,8 @@ use std::fmt::{self, Display, Formatter};
 pub struct Problem {
     /// Its kind.
     pub kind: ProblemKind,
+    /// How much it matters.
+    pub severity: Severity,
     /// The noun of what it is about, as on the command line: `pv`, `vg`, `lv`, `pool`, `snap`, `export`, `daemon`.
     pub noun: String,
     /// The name of what it is about.
@@ -70,6 +72,43 @@ pub struct DaemonStatus {
 impl Display for Problem {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.noun, self.name, self.message)
+    }
+}
+
+impl ProblemKind {
+    /// How much a problem of this kind matters.
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::DiskMissing
+            | Self::DiskStale
+            | Self::DiskDamaged
+            | Self::DiskDuplicate
+            | Self::DiskErrors
+            | Self::DiskNotReplaced
+            | Self::GroupIncomplete
+            | Self::GroupUndecided
+            | Self::ArrayDegraded
+            | Self::ArrayMismatch
+            | Self::PoolFull
+            | Self::ImageMoved
+            | Self::StateUnwritable => Severity::Warning,
+            Self::DiskFailed
+            | Self::DiskStalled
+            | Self::DiskUnlinked
+            | Self::HostFull
+            | Self::GroupDamaged
+            | Self::VolumeFailing
+            | Self::VolumeFailed
+            | Self::VolumeUnusable
+            | Self::MapperAway
+            | Self::MapperSilent
+            | Self::SpaceWaited
+            | Self::SpaceRefused
+            | Self::SnapshotDropped
+            | Self::ImageCutOff
+            | Self::ImageDeleted
+            | Self::ExportDown => Severity::Critical,
+        }
     }
 }
 

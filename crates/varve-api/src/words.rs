@@ -120,6 +120,14 @@ words! {
         Attention = "attention",
     }
 
+    /// How much it matters that something is not as it should be.
+    Severity {
+        /// Volumes serve, and lose nothing: it becomes worse if it stays.
+        Warning = "warning",
+        /// Requests wait or fail, or content is lost or will be when the daemon ends.
+        Critical = "critical",
+    }
+
     /// What is not as it should be; `docs/status.md` says when each begins and ends.
     ProblemKind {
         /// A write or flush of a disk failed, or it became shorter: it is out of use.

@@ -10,14 +10,15 @@ use varve_api::{Code, Empty, Envelope, Exit, Failure, Plan};
 pub(crate) struct Answer {
     pub(crate) json: String,
     text: String,
-    pub(crate) exit: Exit,
+    /// The exit code of the command.
+    pub(crate) code: u8,
 }
 
 impl Answer {
     /// `data` for programs, `text` for users (lines, with or without the last newline).
     pub(crate) fn new(data: &impl Serialize, text: impl Into<String>) -> Self {
         let json = serde_json::to_string(&Envelope::data(data)).expect("the nouns are plain data");
-        Self { json, text: text.into(), exit: Exit::Ok }
+        Self { json, text: text.into(), code: Exit::Ok as u8 }
     }
 
     /// What would be done.
@@ -27,18 +28,23 @@ impl Answer {
 
     /// Prints nothing for users.
     pub(crate) fn silent(exit: Exit) -> Self {
-        Self { exit, ..Self::new(&Empty {}, "") }
+        Self::new(&Empty {}, "").exit(exit)
     }
 
     /// The same answer with another exit code.
-    pub(crate) fn exit(mut self, exit: Exit) -> Self {
-        self.exit = exit;
+    pub(crate) fn exit(self, exit: Exit) -> Self {
+        self.code(exit as u8)
+    }
+
+    /// The same answer with an exit code that another contract gives it.
+    pub(crate) fn code(mut self, code: u8) -> Self {
+        self.code = code;
         self
     }
 }
 
 /// Prints the end of a command and gives its exit code. A reader that went away is no error; an answer that cannot be written is.
-pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> Exit {
+pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> u8 {
     match result {
         Ok(answer) => {
             let text = if json { &answer.json } else { &answer.text };
@@ -46,9 +52,9 @@ pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> Exit {
                 Err(error) if error.kind() != ErrorKind::BrokenPipe => {
                     let failure = unwritten(&error);
                     let _ = write_line(&mut io::stderr().lock(), &failure.to_string());
-                    failure.exit()
+                    failure.exit() as u8
                 }
-                Ok(()) | Err(_) => answer.exit,
+                Ok(()) | Err(_) => answer.code,
             }
         }
         Err(failure) => {
@@ -59,7 +65,7 @@ pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> Exit {
             } else {
                 let _ = write_line(&mut io::stderr().lock(), &failure.to_string());
             }
-            failure.exit()
+            failure.exit() as u8
         }
     }
 }

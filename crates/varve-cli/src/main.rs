@@ -31,11 +31,11 @@ use varve_api::{Code, Failure};
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let json = usage::wants_json(&words);
-    let exit = match Cli::try_parse_from(&words) {
+    let code = match Cli::try_parse_from(&words) {
         Ok(cli) => answer::print(dispatch(cli), json),
         Err(error) => usage::report(&error, &words, json),
     };
-    ExitCode::from(exit as u8)
+    ExitCode::from(code)
 }
 
 /// Carries out one command.

@@ -61,14 +61,14 @@ fn lacking(error: &clap::Error, words: &[OsString]) -> Option<String> {
 }
 
 /// Prints help and version as they are, and errors as `error[V0002]`.
-pub(crate) fn report(error: &clap::Error, words: &[OsString], json: bool) -> Exit {
+pub(crate) fn report(error: &clap::Error, words: &[OsString], json: bool) -> u8 {
     if let Some(what) = lacking(error, words) {
         return answer::print(Err(not_built(&what)), json);
     }
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let _ = error.print();
-            Exit::Ok
+            Exit::Ok as u8
         }
         _ => answer::print(Err(failure(error)), json),
     }

@@ -45,7 +45,8 @@ fn program(figures: &Figures) -> Vec<Metric> {
     let of_problem = |problem: &Problem| {
         let group = problem.group.as_deref().unwrap_or_default();
         let what = [("noun", problem.noun.as_str()), ("name", &problem.name), ("group", group)];
-        labels(&[("kind", problem.kind.word()), what[0], what[1], what[2]])
+        let severity = ("severity", problem.severity.word());
+        labels(&[("kind", problem.kind.word()), what[0], what[1], what[2], severity])
     };
     let each = problems.iter().map(|problem| (of_problem(problem), 1)).collect();
     vec![

@@ -32,7 +32,7 @@ pub(crate) use volume::{
     VolumeVerb,
 };
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
@@ -54,6 +54,15 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) noun: Noun,
+}
+
+/// For whom `varve status --check` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckFormat {
+    /// People and scripts: exit code 0 or 7.
+    Text,
+    /// Monitors with the plugin interface of Nagios: one line, exit codes 0 to 3.
+    Nagios,
 }
 
 /// Options that every verb takes.
@@ -104,9 +113,9 @@ pub(crate) enum Noun {
     },
     /// Show how the daemon is, and what happened last.
     Status {
-        /// Show only what needs a person; the exit code is 7 if anything does.
-        #[arg(long)]
-        check: bool,
+        /// Show only what needs a person; the exit code is 7 if anything does. For Nagios and its like: --check=nagios.
+        #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+        check: Option<CheckFormat>,
     },
     /// Show what happened to disks, groups, volumes and exports, the newest last.
     Events {

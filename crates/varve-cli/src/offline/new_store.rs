@@ -176,7 +176,7 @@ mod tests {
         for changes_lost in [0, 1] {
             let restored = Restored { changes_lost, ..Restored::default() };
             let answer = pool_done("data/p".into(), None, &restored, Vec::new());
-            let said = (answer.exit == Exit::Partial, answer.json.contains("\"partial\":true"));
+            let said = (answer.code == Exit::Partial as u8, answer.json.contains("\"partial\":true"));
             assert_eq!(said, (changes_lost > 0, changes_lost > 0), "NEWSTORE1: {}", answer.json);
         }
     }

@@ -4,14 +4,14 @@ use super::activity::{Activity, Rates};
 use crate::progress;
 use crate::table::Table;
 use crate::units::size;
-use std::fmt::Write;
+use crate::verbs::told;
 use varve_api::{Job, PhysicalVolume, Pool};
 
 /// A look for a terminal that scrolls, or a file: what is idle is left out.
 pub(super) fn text(activity: &Activity) -> String {
     let mut text = format!("{}\n", head(activity));
     for problem in &activity.attention {
-        let _ = writeln!(text, "PROBLEM: {problem}\n  help: {}", problem.help);
+        text.push_str(&told(problem));
     }
     let busy: Vec<_> = activity.volumes.iter().filter(|volume| !volume.per_second.is_idle()).collect();
     if !busy.is_empty() {

@@ -104,8 +104,10 @@ fn problems(activity: &Activity, trouble: Option<&Failure>) -> Vec<Line<'static>
     let style = Style::new().fg(Color::Yellow);
     let told = |text: String| Line::styled(printable(&text).into_owned(), style);
     let absent = trouble.map(|failure| told(format!("{} (asked again)", failure.message)));
-    let wrong =
-        activity.attention.iter().map(|problem| told(format!("PROBLEM: {problem}; {}", problem.help)));
+    let wrong = activity
+        .attention
+        .iter()
+        .map(|problem| told(format!("{}: {problem}; {}", problem.severity, problem.help)));
     absent.into_iter().chain(wrong).take(ASIDE_MAX).collect()
 }
 

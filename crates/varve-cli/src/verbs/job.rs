@@ -1,14 +1,13 @@
 //! `varve job`, carried out.
 
 use super::array_scrub::scrub_text;
-use super::layout::time_left;
 use super::or_dash;
 use crate::answer::Answer;
 use crate::grammar::JobVerb;
 use crate::progress::subject;
 use crate::session::Session;
 use crate::table::{Table, pairs};
-use crate::units::{date, size};
+use crate::units::{date, duration, size};
 use varve_api::{Failure, Job, JobCancel, JobState, calls};
 
 /// Carries out a verb of jobs.
@@ -43,7 +42,7 @@ fn rate(job: &Job) -> (String, String) {
     let Some(rate) = job.rate.filter(|rate| *rate > 0) else { return (or_dash(""), or_dash("")) };
     let amount = if job.unit == "bytes" { size(rate) } else { rate.to_string() };
     let left = job.total.saturating_sub(job.done).div_ceil(rate);
-    (format!("{amount}/s"), time_left(left))
+    (format!("{amount}/s"), duration(left))
 }
 
 /// How a job stands: one that cannot go on now waits.

@@ -6,7 +6,7 @@ use crate::grammar::{ArrayPolicyOptions, ConvertOptions, DiskWords, LayoutChoice
 use crate::places::{absolute, absolute_all};
 use crate::session::Session;
 use crate::table::Table;
-use crate::units::size;
+use crate::units::{duration, size};
 use varve_api::calls::Call;
 use varve_api::{Array, ArrayPolicyWords, Changed, Code, Convert, Failure, Job, Layout};
 
@@ -133,7 +133,7 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
     let told = log_text(array) + &told + &lost_text(array);
     let rate = array.rate.zip(array.seconds_left);
     let rate =
-        rate.map(|(rate, seconds)| format!("in sync in {} at {} a second\n", time_left(seconds), size(rate)));
+        rate.map(|(rate, seconds)| format!("in sync in {} at {} a second\n", duration(seconds), size(rate)));
     let told = told + &rate.unwrap_or_default();
     format!("\n{}{told}{}", table.render(""), last_scrub(array.scrub.as_ref()))
 }
@@ -158,13 +158,4 @@ fn lost_text(array: &Array) -> String {
     let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     let (runs, region) = (runs.join(", "), size(array.region_size));
     format!("regions of {region} that wait for the missing member, or for --accept-stale: {runs}{more}\n")
-}
-
-/// A time that work still takes.
-pub(super) fn time_left(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds.div_ceil(60)),
-        _ => format!("{} h", seconds.div_ceil(3600)),
-    }
 }

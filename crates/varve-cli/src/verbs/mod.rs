@@ -22,7 +22,7 @@ pub(crate) use job::job;
 pub(crate) use physical::physical;
 pub(crate) use pool::pool;
 pub(crate) use snapshot::{differences, snapshot};
-pub(crate) use status::status;
+pub(crate) use status::{status, told};
 pub(crate) use volume::volume;
 
 use crate::answer::Answer;

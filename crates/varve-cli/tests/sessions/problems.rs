@@ -21,9 +21,14 @@ fn problems(world: &World) -> Vec<(String, String)> {
 
 /// Waits until this is not as it should be, and nothing else; then the exit status and the metrics say so.
 fn eventually(world: &World, wanted: &[(&str, &str)]) {
-    let wanted: Vec<_> = wanted.iter().map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned())).collect();
+    let wanted = wanted.iter().map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned())).collect();
     let begun = Instant::now();
-    while problems(world) != wanted {
+    let sorted = |mut problems: Vec<(String, String)>| {
+        problems.sort();
+        problems
+    };
+    let wanted = sorted(wanted);
+    while sorted(problems(world)) != wanted {
         assert!(begun.elapsed() < Duration::from_secs(120), "{:?} is to be {wanted:?}", problems(world));
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -217,4 +222,44 @@ fn what_could_not_be_remembered_is_a_problem_until_it_is_and_then_a_restart_know
     world.start();
     assert_eq!(disks(&world), paths(&["d1", "d2", "d3"]));
     eventually(&world, &[]);
+}
+
+#[test]
+fn monitors_hear_what_is_worst_first_with_the_exit_codes_of_plugins() {
+    let mut world = World::with_group();
+    let heard = |world: &World, exit: i32, begin: &str| {
+        let begun = Instant::now();
+        loop {
+            let ended = world.run("status --check=nagios");
+            if ended.exit == exit && ended.stdout.starts_with(begin) {
+                return ended.stdout;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "{} {}", ended.exit, ended.stdout);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    };
+    let told = heard(&world, 0, "VARVE OK");
+    assert_eq!(told, "VARVE OK - nothing needs a person | critical=0 warning=0\n");
+    fs::write(world.path("image"), vec![7; 1 << 20]).expect("a writable folder");
+    world.ok("lv create data/i --image image --format raw");
+    fs::rename(world.path("image"), world.path("elsewhere")).expect("a writable folder");
+    let told = heard(&world, 1, "VARVE WARNING - lv data/i ");
+    assert!(told.ends_with(" | critical=0 warning=1\n") && told.lines().count() == 1, "{told}");
+    world.ok("lv create data/a --size 8M");
+    fs::create_dir(world.path("run")).expect("a writable folder");
+    world.ok("export create data/a --nbd unix:run/a.sock");
+    fs::remove_dir_all(world.path("run")).expect("it is there");
+    let told = heard(&world, 2, "VARVE CRITICAL - export e1 ");
+    assert!(told.contains("; lv data/i ") && told.ends_with(" | critical=1 warning=1\n"), "{told}");
+    let checked = world.run("status --check");
+    assert_eq!(checked.exit, 7);
+    let lines: Vec<&str> = checked.stdout.lines().collect();
+    let begins = ["attention", "critical: export e1 ", "  help: ", "warning: lv data/i ", "  help: "];
+    assert!(
+        lines.len() == 5 && lines.iter().zip(begins).all(|(line, begin)| line.starts_with(begin)),
+        "{lines:?}"
+    );
+    assert_eq!(world.data("status")["attention"][0]["severity"], "critical");
+    assert_eq!(world.stop(), Some(0));
+    heard(&world, 3, "VARVE UNKNOWN - no daemon listens at ");
 }

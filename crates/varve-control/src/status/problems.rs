@@ -11,7 +11,7 @@ use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
     Code, DaemonStatus, Failure, Group, GroupState, Health, LogicalVolume, PhysicalVolume,
-    PhysicalVolumeState, Pool, Problem, ProblemKind, SnapshotStore, VolumeState,
+    PhysicalVolumeState, Pool, Problem, ProblemKind, Severity, SnapshotStore, VolumeState,
 };
 use varve_block::host::DiskPlacement;
 
@@ -31,7 +31,8 @@ impl Rows {
         (message, help): (String, String),
     ) {
         let (noun, name) = (noun.to_owned(), name.to_owned());
-        self.0.push(Problem { kind, noun, name, group, message, help, since: 0 });
+        let severity = kind.severity();
+        self.0.push(Problem { kind, severity, noun, name, group, message, help, since: 0 });
     }
 }
 
@@ -65,7 +66,7 @@ impl Control {
         Ok(groups)
     }
 
-    /// All that is not as it should be (PROBLEMS1).
+    /// All that is not as it should be (PROBLEMS1), the worst first, and of that the oldest.
     pub(crate) async fn problems(&self) -> Result<Vec<Problem>, Failure> {
         let mut rows = Rows::default();
         self.problems_of_disks(&mut rows);
@@ -91,7 +92,9 @@ impl Control {
             let name = self.memory.state_dir.display().to_string();
             rows.add(ProblemKind::StateUnwritable, ("daemon", &name), None, (message, help));
         }
-        Ok(self.watch.dated(rows.0, self.now()))
+        let mut problems = self.watch.dated(rows.0, self.now());
+        problems.sort_by_key(|problem| (problem.severity != Severity::Critical, problem.since));
+        Ok(problems)
     }
 
     fn problems_of_disks(&self, rows: &mut Rows) {
@@ -372,9 +375,11 @@ mod tests {
     #[test]
     fn the_document_has_a_row_for_each_kind_and_no_other() {
         let document = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md"));
-        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
-        let mut named: Vec<&str> = rows.collect();
-        let mut kinds: Vec<&str> = ProblemKind::ALL.iter().map(|kind| kind.word()).collect();
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let mut named: Vec<_> =
+            rows.map(|(kind, rest)| (kind, rest.split(' ').next().unwrap_or_default())).collect();
+        let mut kinds: Vec<_> =
+            ProblemKind::ALL.iter().map(|kind| (kind.word(), kind.severity().word())).collect();
         named.sort_unstable();
         kinds.sort_unstable();
         assert_eq!(named, kinds, "PROBLEMS1");

@@ -206,6 +206,7 @@ mod tests {
     fn what_begins_and_what_ends_is_told_once() {
         let problem = |name: &str, message: &str| Problem {
             kind: ProblemKind::DiskStalled,
+            severity: ProblemKind::DiskStalled.severity(),
             noun: "pv".to_owned(),
             name: name.to_owned(),
             group: None,
