@@ -22,12 +22,27 @@ impl Client {
 
     /// One call and its answer.
     pub(crate) async fn call<C: Call>(&self, call: &C) -> Result<C::Answer, Failure> {
-        let stream =
-            UnixStream::connect(&self.socket).await.map_err(|error| unreachable(&self.socket, &error))?;
-        let bytes = exchange(stream, call).await.map_err(|error| self.broken(error.as_ref()))?;
+        let method = match C::DECLARED.method {
+            calls::Method::Get => Method::GET,
+            calls::Method::Post => Method::POST,
+            calls::Method::Delete => Method::DELETE,
+        };
+        let bytes = self.exchange(method, &call.target(), call.body()).await?;
         let envelope: Envelope<C::Answer> =
             serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))?;
         envelope.into_result()
+    }
+
+    /// The text at `path`.
+    pub(crate) async fn text(&self, path: &str) -> Result<String, Failure> {
+        let bytes = self.exchange(Method::GET, path, Vec::new()).await?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    async fn exchange(&self, method: Method, target: &str, body: Vec<u8>) -> Result<Bytes, Failure> {
+        let stream =
+            UnixStream::connect(&self.socket).await.map_err(|error| unreachable(&self.socket, &error))?;
+        exchange(stream, method, target, body).await.map_err(|error| self.broken(error.as_ref()))
     }
 
     fn broken(&self, error: &dyn std::error::Error) -> Failure {
@@ -38,19 +53,20 @@ impl Client {
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn exchange<C: Call>(stream: UnixStream, call: &C) -> Result<Bytes, AnyError> {
+async fn exchange(
+    stream: UnixStream,
+    method: Method,
+    target: &str,
+    body: Vec<u8>,
+) -> Result<Bytes, AnyError> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let request = Request::builder()
-        .method(match C::DECLARED.method {
-            calls::Method::Get => Method::GET,
-            calls::Method::Post => Method::POST,
-            calls::Method::Delete => Method::DELETE,
-        })
-        .uri(call.target())
+        .method(method)
+        .uri(target)
         .header("host", "varve")
         .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(call.body())))?;
+        .body(Full::new(Bytes::from(body)))?;
     let response = sender.send_request(request).await?;
     let bytes = response.into_body().collect().await?.to_bytes();
     drop(sender);

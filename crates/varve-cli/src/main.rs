@@ -75,6 +75,7 @@ fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
             Noun::Job(verb) => verbs::job(&session, verb).await,
             Noun::Status { check } => verbs::status(&session, check).await,
             Noun::Top { every, count } => top::top(&session, Duration::from_secs(every), count).await,
+            Noun::Report { file } => verbs::report(&session, &file).await,
             Noun::Events { follow } => verbs::events(&session, follow).await,
             _ => Err(Failure::new(Code::Usage, "this verb does not speak to the daemon")),
         }

@@ -27,6 +27,11 @@ impl Session {
         self.client.call(call).await
     }
 
+    /// A text that the daemon serves at `path`.
+    pub(crate) async fn text(&self, path: &str) -> Result<String, Failure> {
+        self.client.text(path).await
+    }
+
     /// Shows what is answered; `text` shows it to users.
     pub(crate) async fn show<C: Call>(
         &self,

@@ -132,6 +132,11 @@ pub(crate) enum Noun {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },
+    /// Write what somebody who helps you asks for first into a file.
+    Report {
+        /// The file; it must not be there.
+        file: PathBuf,
+    },
     /// Run the daemon in the foreground.
     Daemon(DaemonOptions),
     /// Check disks that no daemon holds; changes nothing.

@@ -37,6 +37,7 @@ mod rebuilds;
 mod recorded_jobs;
 mod refusals;
 mod replacing;
+mod report;
 mod resizing;
 mod restarts;
 mod restores;
