@@ -638,12 +638,12 @@ fn run_histories(name: TestName, kind: Kind, seeds: u64) {
 
 #[test]
 fn histories_of_a_daemon_with_crashes() {
-    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 1000);
+    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 600);
 }
 
 #[test]
 fn histories_of_jobs_with_crashes() {
-    run_histories(test_name!("histories_of_jobs_with_crashes"), Kind::Jobs, 500);
+    run_histories(test_name!("histories_of_jobs_with_crashes"), Kind::Jobs, 300);
 }
 
 #[test]
@@ -653,7 +653,7 @@ fn histories_of_commands_given_together() {
 
 #[test]
 fn histories_of_disks_in_trouble() {
-    run_histories(test_name!("histories_of_disks_in_trouble"), Kind::Troubles, 300);
+    run_histories(test_name!("histories_of_disks_in_trouble"), Kind::Troubles, 200);
 }
 
 #[test]
@@ -663,7 +663,7 @@ fn histories_of_arrays_that_fail() {
 
 #[test]
 fn histories_of_commands_that_fail() {
-    run_histories(test_name!("histories_of_commands_that_fail"), Kind::Refused, 200);
+    run_histories(test_name!("histories_of_commands_that_fail"), Kind::Refused, 150);
 }
 
 #[test]
