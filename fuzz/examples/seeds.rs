@@ -28,7 +28,7 @@ fn main() {
         ("slot", slots()),
         (
             "group_text",
-            [GOLDEN_TEXT, "version = 4\n", ARRAYS_TEXT, JOBS_TEXT]
+            [GOLDEN_TEXT, "version = 5\n", ARRAYS_TEXT, JOBS_TEXT]
                 .map(|text| text.as_bytes().to_vec())
                 .to_vec(),
         ),

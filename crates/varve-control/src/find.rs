@@ -20,6 +20,8 @@ pub(super) struct LocatedVolume {
     pub(super) extent_size: u64,
     /// What its group says of it.
     pub(super) volume: LogicalVolume,
+    /// The first of its extents that is to be cleared, if one is.
+    pub(super) uncleared: Option<u64>,
     /// The shard on which it lives.
     pub(super) home: ShardHandle,
     /// Why it cannot be used, if it cannot.
@@ -42,7 +44,7 @@ impl LocatedVolume {
     /// Extents of the volume that are served, or will be at once; those that are being cleared behind them are not. A new
     /// volume that is being cleared is as large as it will be.
     pub(super) fn served_extents(&self) -> u64 {
-        self.volume.uncleared.filter(|from| *from > 0).unwrap_or(self.volume.extents)
+        self.uncleared.filter(|from| *from > 0).unwrap_or(self.volume.extents)
     }
 
     /// The pool of a thin volume.
@@ -232,6 +234,7 @@ impl Control {
         LocatedVolume {
             group,
             extent_size: known.group.extent_size(),
+            uncleared: known.group.uncleared(volume.id),
             volume,
             home,
             unusable,
@@ -286,7 +289,6 @@ pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
         created: varve_block::UnixTime(thin.created),
         extents: 0,
         segments: Vec::new(),
-        uncleared: None,
         store_policy: None,
         array_policy: None,
         store: None,

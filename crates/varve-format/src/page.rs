@@ -59,12 +59,12 @@ const JOBS: &str = concat!(
     "
 ## Volume group: jobs in its text
 
-From version 4 on. `last_job` is the highest number that a job of the group has had; `job` in `[[move]]` and `[[conversion]]` is the number \
-of theirs. Every other job that goes on is a `[[job]]`:
+Work that goes on is a `[[job]]`, from version 5 on of every kind (a text of version 3 or 4 is read if no move, conversion or clearing goes on in \
+it). `last_job` is the highest number that a job of the group has had.
 
 | field | meaning |
 |---|---|
-| `id` | the number under which it is shown; no other job, move or conversion of the group has it |
+| `id` | the number under which it is shown; no other job of the group has it |
 | `subject` | what it works on, for people |
 | `started` | when it was begun |
 | `groups` | UUIDs of the groups that have a part of it, if there are several; the first one decides whether it goes on |
@@ -77,8 +77,14 @@ of theirs. Every other job that goes on is a `[[job]]`:
 | `work.scrub` | the members of the arrays of the `volume` or pool are compared, at no more than `rate` bytes a second, and made equal unless it is \
 `check_only`; `position`: the rest of `array`, the volume's own or a store, begins at `offset`; `compared` bytes of it and `before` of those before it were \
 compared, and this was found in all of them |
+| `work.move` | the disk `from` is emptied to the disks `to`, or to any other ones, at no more than `rate` bytes a second; `step`: the run `old` of the \
+volume or store `of` is being copied to `new`; of these the volume or store owns one, the valid one, and the job the other |
+| `work.convert` | the `volume` or pool, and its stores, get another layout; `id`: what the arrays of it are called meanwhile; `rate` as before; \
+`part`: by volume or store (`of`) the `layout` and `segments` that the job owns: the new ones, or the old ones once it is `switched` |
+| `work.clear` | what others wrote to the extents of the `volume` or pool is cleared, by its extents; those of `from` on are not served yet |
 
-What a job names may be gone: then nothing is left to be done. There are at most 64 jobs, and they remove at most 8192 snapshots. One of each kind:
+What a job names may be gone, but for moves, conversions and clearings: then nothing is left to be done. A disk has one move at most, and a volume one \
+conversion and one clearing; of other jobs there are at most 64, and they remove at most 8192 snapshots. One of each kind:
 
 ```toml
 ",

@@ -27,12 +27,12 @@
 //! - TEXT16. A mirror has 2 to 8 members; a ddraid array of order 1 to 3 has 2^order + 1, and blocks of a power of two from 4 to
 //!   64 KiB. Each segment of an array has an area for each member, equally long. The metadata areas of its members are equally
 //!   long, at least 1 MiB. A disk serves one member of an array only.
-//! - TEXT17. A disk is emptied by one move at most, to other disks of the group. A step of it has two places, equally long, one on
-//!   that disk and one elsewhere; of these a volume or store owns one, and the move the other.
+//! - TEXT17. A disk is emptied by one job at most, to other disks of the group. A step of it has two places, equally long, one on
+//!   that disk and one elsewhere; of these a volume or store owns one, and the job the other.
 //! - TEXT18. Nothing is on a spare.
 //! - TEXT19. An array waits 1 second to 1 hour for a member. The least rate at which it is made equal is no more than the most.
-//! - TEXT20. A volume is converted by one conversion at most. Each part of it is of the volume or of one of its stores, with as many
-//!   extents, which keep the rules of its layout; the conversion owns them.
+//! - TEXT20. A volume is converted by one job at most. Each part of it is of the volume or of one of its stores, with as many
+//!   extents, which keep the rules of its layout; the job owns them.
 //! - TEXT21. The image in which a volume is has an absolute path, and holds whole sectors of 512 bytes, which the volume's extents
 //!   hold. Nothing else of the group is in that image or over it.
 //! - TEXT22. The socket of a mapper is an absolute path of at most 107 bytes; a request waits 1 millisecond to 1 hour for it.
@@ -40,8 +40,10 @@
 //!   device of one mapper, once; a mapper has at most 64.
 //! - TEXT24. The log disk of an array is one area of a disk on which none of its members is, with as much room as the log and the
 //!   superblocks of a member take.
-//! - TEXT25. A job, move or conversion has a number that no other one of the group has, and none is higher than `last_job`. There are at most 64 jobs, and
-//!   those that remove snapshots name at most 8192 in all, each once. Volumes and stores that they name may be gone.
+//! - TEXT25. A job has a number that no other one of the group has, and none is higher than `last_job`. There are at most 64 jobs beside moves,
+//!   conversions and clearings, and those that remove snapshots name at most 8192 in all, each once. Volumes and stores that jobs name may be gone, but
+//!   for these three, which are of one group.
+//! - TEXT26. A volume is cleared by one job at most, from one of its extents on, which are on disks.
 
 mod areas;
 mod array_policy;
@@ -77,8 +79,8 @@ use uuid::Uuid;
 use varve_block::{GIB, KIB, MIB, UnixTime};
 
 /// The version of the text that this program writes.
-pub const TEXT_VERSION: i64 = 4;
-/// The oldest version that it reads: jobs stood in no text of that version.
+pub const TEXT_VERSION: i64 = 5;
+/// The oldest version that it reads, unless moves, conversions or clearings go on in it: these stood beside the jobs before version 5.
 pub const TEXT_VERSION_MIN: i64 = 3;
 /// The smallest extent, in bytes.
 pub const EXTENT_SIZE_MIN: u64 = 64 * KIB;
@@ -109,13 +111,7 @@ pub struct Description {
     /// Disk images that back volumes of its pools.
     #[serde(default, rename = "image", skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageEntry>,
-    /// Disks that are being emptied.
-    #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
-    pub moves: Vec<MoveEntry>,
-    /// Volumes that are being converted to another layout.
-    #[serde(default, rename = "conversion", skip_serializing_if = "Vec::is_empty")]
-    pub conversions: Vec<ConversionEntry>,
-    /// Other work on its volumes that goes on.
+    /// Work on its volumes and disks that goes on.
     #[serde(default, rename = "job", skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobEntry>,
 }
@@ -253,10 +249,6 @@ pub struct LogicalVolumeEntry {
     pub created: UnixTime,
     /// Its size.
     pub extents: u64,
-    /// The first of its extents that may still hold what others wrote there: from it on they are being cleared, and are not
-    /// served yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uncleared: Option<u64>,
     /// Where its extents lie, in order; nowhere if its layout takes no space.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
@@ -445,16 +437,19 @@ impl Description {
             logical_volumes: Vec::new(),
             snapshot_sets: Vec::new(),
             images: Vec::new(),
-            moves: Vec::new(),
-            conversions: Vec::new(),
             jobs: Vec::new(),
         }
+    }
+
+    /// The volume or pool with this id.
+    fn volume(&self, id: Uuid) -> Option<&LogicalVolumeEntry> {
+        self.logical_volumes.iter().find(|lv| lv.id == id)
     }
 
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT25: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT26: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }
@@ -465,6 +460,9 @@ impl Description {
         let table: toml::Table = text.parse().map_err(|error| syntax(&error))?;
         match table.get("version").and_then(toml::Value::as_integer) {
             None => return Err(TextError::NoVersion),
+            Some(version @ TEXT_VERSION_MIN..TEXT_VERSION) if jobs::is_work_beside(&table) => {
+                return Err(TextError::WorkOfOlder(version));
+            }
             Some(TEXT_VERSION_MIN..=TEXT_VERSION) => {}
             Some(version) if version < TEXT_VERSION_MIN => return Err(TextError::Older(version)),
             Some(version) => return Err(TextError::Newer(version)),

@@ -109,26 +109,31 @@ impl Group {
     }
 
     /// Disks that are being emptied.
-    pub fn moves(&self) -> &[DiskMove] {
-        &self.description.moves
+    pub fn moves(&self) -> impl Iterator<Item = &DiskMove> {
+        self.description.moves()
     }
 
     /// The move that empties the disk `name`.
     pub fn move_from(&self, name: PvName) -> Option<&DiskMove> {
-        self.moves().iter().find(|entry| entry.from == name)
+        self.moves().find(|entry| entry.from == name)
     }
 
     /// Volumes that are being converted to another layout.
-    pub fn conversions(&self) -> &[Conversion] {
-        &self.description.conversions
+    pub fn conversions(&self) -> impl Iterator<Item = &Conversion> {
+        self.description.conversions()
     }
 
     /// The conversion of a volume.
     pub fn conversion_of(&self, volume: Uuid) -> Option<&Conversion> {
-        self.conversions().iter().find(|entry| entry.volume == volume)
+        self.conversions().find(|entry| entry.volume == volume)
     }
 
-    /// Other work on its volumes that goes on.
+    /// The first extent of a volume that is to be cleared, if one is: from it on nothing is served yet.
+    pub fn uncleared(&self, volume: Uuid) -> Option<u64> {
+        self.description.uncleared(volume)
+    }
+
+    /// Work on its volumes and disks that goes on, moves, conversions and clearings included.
     pub fn jobs(&self) -> &[Job] {
         &self.description.jobs
     }
@@ -141,8 +146,7 @@ impl Group {
     /// Every area that something owns.
     pub fn owned_areas(&self) -> impl Iterator<Item = Area> {
         let of_volumes = self.logical_volumes().iter().flat_map(areas);
-        let of_jobs = self.description.areas_of_moves().chain(self.description.areas_of_conversions());
-        of_volumes.chain(of_jobs.map(|(_, area)| area))
+        of_volumes.chain(self.description.areas_of_jobs().map(|(_, area)| area))
     }
 
     /// The physical volume that the group calls `name`.

@@ -37,7 +37,7 @@ pub use arrays::conversion::{ConversionError, ConversionStep};
 pub use asked::{DiskChoice, Layout, Sectors};
 pub use change::{Change, NewDisk, StoreKind};
 pub use error::{ErrorKind, PlanError};
-pub use job_step::{JobStep, Numbered};
+pub use job_step::JobStep;
 pub use restore::{Loss, LossKind, losses};
 pub(crate) use under_way::drop_under_way;
 pub use under_way::under_way;
@@ -124,7 +124,9 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::AddImage { image } => draft.add_image(image),
         Change::RemoveImage { id } => draft.remove_image(id),
         Change::SetImage { volume, path, format } => draft.set_image(&volume, path, format),
-        Change::BeginMove { from, disks, rate } => draft.begin_move(from, disks, rate),
+        Change::BeginMove { job, from, disks, rate } => {
+            draft.begin_move(from, disks, rate, (job, stamp.date))
+        }
         Change::MoveNext { from, sectors, bytes_max } => draft.move_next(from, &sectors, bytes_max),
         Change::MoveSwitch { from } => draft.move_switch(from),
         Change::EndMove { from } => draft.end_move(from),
@@ -184,6 +186,7 @@ impl<'a> Draft<'a> {
         self.check_moves()?;
         self.check_conversions()?;
         self.make_room_for_tails();
+        self.end_lost_clearings();
         let Draft { before, mut description, steps, warnings } = self;
         description.group.sequence = before.entry().sequence + 1;
         description.group.changed = stamp.date;

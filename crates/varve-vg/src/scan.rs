@@ -123,6 +123,9 @@ impl GroupProblem {
                     .into()
             }
             Self::Text(TextError::Newer(_)) => "use the newer varve that wrote it".into(),
+            Self::Text(TextError::Older(_) | TextError::WorkOfOlder(_)) => {
+                "use the older varve that wrote it".into()
+            }
             Self::Text(_) => {
                 "nothing was written to its disks; report this with what `varve check PATH…` says".into()
             }

@@ -49,15 +49,21 @@ pub enum TreeError {
 impl VolumeNode {
     /// The tree of `volume`, as far as its extents were cleared (TREE1).
     pub fn of(group: &Group, volume: &LogicalVolume) -> Result<Self, TreeError> {
-        let whole = table(group, volume, Parts::All)?;
-        let table = match volume.uncleared {
+        let mut node = Self::whole(group, volume)?;
+        match group.uncleared(volume.id) {
             Some(0) => {
                 let volume = format!("{}/{}", group.name(), volume.name);
                 return Err(TreeError::Uncleared { volume });
             }
-            Some(from) => whole.up_to(group.bytes(from)),
-            None => whole,
-        };
+            Some(from) => node.table = node.table.up_to(group.bytes(from)),
+            None => {}
+        }
+        Ok(node)
+    }
+
+    /// The tree of `volume`, of which nothing may be served yet: what is to be cleared is part of it.
+    pub fn whole(group: &Group, volume: &LogicalVolume) -> Result<Self, IncompleteVolume> {
+        let table = table(group, volume, Parts::All)?;
         let stores = volume.stores().map(|store| StoreNode::of(group, volume, store));
         let stores = stores.collect::<Result<Vec<_>, _>>()?;
         Ok(Self { id: volume.id, role: volume.role, table, stores })
@@ -86,7 +92,8 @@ impl StoreNode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Description;
+    use crate::model::{Description, Job, JobWork};
+    use varve_block::UnixTime;
 
     const TEXT: &str = include_str!("../../varve-format/src/text/golden.toml");
 
@@ -117,8 +124,11 @@ mod tests {
         assert!(matches!(tree(missing, "vm1"), Err(TreeError::Incomplete(_))), "TREE1");
         let uncleared = |from| {
             let mut description = golden();
-            let volume = description.logical_volumes.iter_mut().find(|volume| volume.name == "fast");
-            volume.expect("golden").uncleared = Some(from);
+            let fast = description.logical_volumes.iter().find(|volume| volume.name == "fast");
+            let work = JobWork::Clear { volume: fast.expect("golden").id, from };
+            let (subject, started) = ("data/fast".to_owned(), UnixTime(5));
+            description.jobs.push(Job { id: 1, subject, started, groups: Vec::new(), work });
+            description.last_job = 1;
             tree(description, "fast")
         };
         assert_eq!(uncleared(0), Err(TreeError::Uncleared { volume: "data/fast".to_owned() }), "TREE1");

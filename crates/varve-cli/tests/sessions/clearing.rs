@@ -61,7 +61,7 @@ fn a_new_volume_shows_nothing_that_another_one_wrote_there() {
     let mut world = with_slow_disks();
     soil(&world);
     world.ok("lv create data/a --size 256M");
-    // The mark is in the group's text, so a crash loses nothing of it.
+    // The job is in the group's text, so a crash loses nothing of it.
     world.kill();
     world.start_with_fault(FAST_ZERO);
     wait_until_clear(&world, "data/a");
@@ -69,7 +69,7 @@ fn a_new_volume_shows_nothing_that_another_one_wrote_there() {
     assert_eq!((all.len() as u64, count(&all, 0)), (256 * MIB, all.len()), "CLEARING1");
     world.ok("vg backup data text");
     let text = std::fs::read_to_string(world.path("text")).expect("a backup");
-    assert!(!text.contains("uncleared"), "{text}");
+    assert!(!text.contains("[[job]]"), "{text}");
     // With `--no-zero` a volume shows what is there.
     world.ok("lv create data/raw --size 16M --no-zero");
     let raw = with_client(&world, "data/raw", Client::read_all);

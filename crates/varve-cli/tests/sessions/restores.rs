@@ -208,8 +208,12 @@ fn what_was_under_way_in_a_backup_does_not_go_on_where_it_is_written_to_lost_dis
     assert_eq!(world.stop(), Some(0));
     // As if the volume had not been cleared yet when the backup was made.
     let text = std::fs::read_to_string(world.path("backup")).expect("a backup");
-    let marked = text.replacen("\nextents = 8\n", "\nextents = 8\nuncleared = 0\n", 1);
-    assert_ne!(text, marked);
+    let volume = text.split("[[logical_volume]]").nth(1).expect("one volume");
+    let id = volume.lines().find(|line| line.starts_with("id = ")).expect("it has an id");
+    assert_eq!(text.lines().filter(|line| line.starts_with("last_job")).count(), 0, "{text}");
+    let job = "[[job]]\nid = 1\nsubject = \"data/a\"\nstarted = \"2025-06-15T15:06:43Z\"\n";
+    let marked = text.replacen("\n[group]", "\nlast_job = 1\n\n[group]", 1)
+        + &format!("\n{job}\n[job.work.clear]\nvolume = {}\nfrom = 0\n", id.trim_start_matches("id = "));
     std::fs::write(world.path("marked"), marked).expect("there is room");
     world.lose_descriptions(&["d1", "d2"]);
     let words = "warning: data/a was being cleared in the backup, and is not";

@@ -14,7 +14,7 @@ use crate::group::known_group::KnownGroup;
 use crate::group::locks::Held;
 use crate::host::known_disk::KnownDisk;
 use crate::jobs::rebuilds;
-use crate::jobs::targets::WorkKey;
+use crate::jobs::registry::REBUILD;
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{ArrayFail, ArrayReplace, Changed, Code, Failure, PhysicalVolumeReplace, Plan, VolumeArray};
@@ -246,7 +246,7 @@ impl Control {
         let members: Vec<(KnownArray, usize)> = on_disk.collect();
         for (array, place) in &members {
             array.refuse_loss(&self.subject(array.volume.id), *place)?;
-            if array.volume.uncleared.is_some() {
+            if self.uncleared(group, array.volume.id).is_some() {
                 self.refuse_if_busy(array.volume.id)?; // Zeros are being written to all its members.
             }
         }
@@ -281,7 +281,7 @@ impl Control {
                     known_array.status.as_ref(),
                 )?;
                 let volume = format!("{}/{}", known.group.name(), known_array.volume.name);
-                let rebuild = self.jobs.targets.job_of(&WorkKey::Rebuild(known_array.volume.id));
+                let rebuild = self.jobs.targets.job_of(REBUILD, known_array.volume.id);
                 let job = rebuild.map(|job| job.to_string());
                 Some(VolumeArray { volume, is_store: known_array.store.is_some(), array, job })
             };

@@ -108,7 +108,7 @@ impl Control {
         let _growing = self.locks.growing(group).enter().await; // MOVEJOB2 of `moves.rs`
         let commits = self.commits(group).await;
         let (_, volume) = self.entry_of(pool)?; // CHANGE3 of `change.rs`
-        let located = LocatedVolume { volume, ..located };
+        let located = LocatedVolume { volume, uncleared: self.uncleared(group, pool), ..located };
         let change = Change::ExtendVolume { name: located.volume.name.clone(), size, disks };
         let words = format!("pool extend {name} --size {}", request.size);
         let planned = commits.plan(group, change, &words)?;

@@ -17,7 +17,7 @@ impl Control {
         let located = self.find_volume(&name)?;
         let (group, volume) = (located.group, located.volume.id);
         self.refuse_if_busy(volume)?;
-        if located.thin.is_some() || located.volume.uncleared.is_some() {
+        if located.thin.is_some() || located.uncleared.is_some() {
             let message = format!("{text} has no copies that could be split off");
             return Err(Failure::new(Code::NotAnArray, message).help(format!("varve lv show {text}")));
         }

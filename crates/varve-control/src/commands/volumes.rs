@@ -91,7 +91,7 @@ impl Control {
         self.agree_to_mapper(group, &volume).await?;
         let planned = self.clear(group, planned, &volume, 0, request.no_zero).await?;
         self.make_array(group, &planned.after, &volume).await?;
-        let is_clear = planned.after.lv(&name.volume).is_some_and(|volume| volume.uncleared.is_none());
+        let is_clear = planned.after.uncleared(id).is_none();
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
@@ -105,8 +105,7 @@ impl Control {
 
     /// Makes the array that a new volume is, if it is one, before the volume is valid.
     async fn make_array(&self, group: Uuid, version: &Group, volume: &LogicalVolume) -> Result<(), Failure> {
-        let whole = LogicalVolume { uncleared: None, ..volume.clone() };
-        let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
+        let node = VolumeNode::whole(version, volume).map_err(|error| failures::tree(&error.into()))?;
         let Some(target) = node.table.array() else { return Ok(()) };
         let disks = self.with_group(group, |known| self.files_of(known, version))?;
         let made = open_array::create(&self.context, target, &self.metadata_disks(&disks)).await;

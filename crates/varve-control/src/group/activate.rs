@@ -37,7 +37,7 @@ impl Control {
                 let activated = self.activate(group, &volume, &shard).await;
                 if let Err(failure) = &activated
                     && failure.code != Code::VolumeInactive
-                    && volume.uncleared != Some(0)
+                    && self.uncleared(group, volume.id) != Some(0)
                 {
                     let name = volume.name.clone();
                     tracing::error!(volume = name, %failure, "a volume cannot be used");

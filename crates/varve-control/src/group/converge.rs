@@ -13,9 +13,6 @@
 use super::known_group::KnownGroup;
 use crate::Control;
 use crate::find::LocatedVolume;
-use crate::jobs::clearing::Clearing;
-use crate::jobs::conversions::ConversionWork;
-use crate::jobs::moves::Move;
 use crate::jobs::rebuilds;
 use std::collections::BTreeSet;
 use uuid::Uuid;
@@ -81,9 +78,6 @@ impl Control {
 
     /// Resumes everything under way in a group that no task works on; `unasked` volumes are asked (CONVERGE3).
     async fn resume_jobs(&self, group: Uuid, unasked: &[(VolumeName, LocatedVolume)]) {
-        self.resume_text_work::<Clearing>(group);
-        self.resume_text_work::<Move>(group);
-        self.resume_text_work::<ConversionWork>(group);
         rebuilds::resume(self).await;
         self.resume_recorded(group).await;
         self.resume_removals(unasked).await;

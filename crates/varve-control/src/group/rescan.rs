@@ -349,6 +349,6 @@ fn all_refused(mut refused: Vec<Failure>, named: usize) -> Option<Failure> {
 
 /// Whether a group is to be looked at again (RESCAN2, RESCAN3).
 fn needs_look(known: &KnownGroup) -> bool {
-    let is_copied = !known.group.moves().is_empty() || !known.group.conversions().is_empty();
+    let is_copied = known.group.moves().next().is_some() || known.group.conversions().next().is_some();
     known.is_half_committed() || is_copied && !known.missing().is_empty()
 }

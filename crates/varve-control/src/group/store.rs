@@ -108,7 +108,7 @@ impl Control {
         let (_, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;
         let is_itself = entry.is_pool() && volume == store;
-        if is_itself && entry.uncleared.is_some() {
+        if is_itself && before.uncleared(volume).is_some() {
             return Ok(()); // It grows as soon as what it has got is clear.
         }
         let own = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);

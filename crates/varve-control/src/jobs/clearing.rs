@@ -1,19 +1,16 @@
 //! Extents that a volume gains: what others wrote there is cleared before any client sees it.
 //!
-//! Where the disks clear extents at no cost that is done before the change is valid. Elsewhere the group's text says from
-//! which extent on the volume is still to be cleared, and a job writes zeros; what is before that extent is served
-//! meanwhile. The job is not remembered anywhere else: the control begins it again where it finds the mark, from that extent on.
+//! Where the disks clear extents at no cost that is done before the change is valid. Elsewhere the change writes down a job, which says from
+//! which extent on the volume is still to be cleared, and writes zeros from there on; what is before that extent is served meanwhile.
 //!
 //! Invariants:
 //! - CLEARING1. No byte of an extent is served before it was cleared since the volume has it, unless a user asked for that.
-//! - CLEARING2. The mark moves behind an extent after the zeros of all before it are durable. What a pool gains meanwhile keeps it.
+//! - CLEARING2. The mark of the job moves behind an extent after the zeros of all before it are durable. What a pool gains meanwhile keeps it.
 
-use super::registry::{CLEAR, Started};
-use super::runner::{Standing, Stop, TextWork, Work};
-use super::targets::WorkKey;
+use super::registry::Started;
+use super::runner::{Standing, Stop, Work};
 use crate::Control;
 use crate::failures;
-use crate::group::known_group::KnownGroup;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -31,7 +28,7 @@ const FIRST_OF_POOL: u64 = 64 * MIB;
 const ENDED: &str = "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
 
 /// The work of a clearing.
-pub(crate) struct Clearing {
+struct Clearing {
     group: Uuid,
     volume: Uuid,
 }
@@ -42,36 +39,15 @@ impl Work for Clearing {
     }
 
     async fn run(&mut self, control: &Control, job: &Started) -> Result<(), Stop> {
-        control.clear_all(self.group, self.volume, job).await
+        control.clear_all(self.group, self.volume, job).await // A user's request to end it leaves it in the text (PLANJOB3).
     }
 
     fn standing(&mut self, control: &Control) -> Standing {
         match control.entry_of(self.volume) {
-            Ok((_, entry)) if entry.uncleared.is_none() => Standing::Done,
+            Ok(_) if control.uncleared(self.group, self.volume).is_none() => Standing::Done,
             Ok(_) => Standing::ToDo,
             Err(_) => Standing::Gone(Failure::new(Code::JobCancelled, "the volume was given up")),
         }
-    }
-}
-
-impl TextWork for Clearing {
-    const KIND: &'static str = CLEAR;
-
-    fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self> {
-        let volumes = known.group.logical_volumes().iter().filter(|volume| volume.uncleared.is_some());
-        volumes.map(|volume| Self { group, volume: volume.id }).collect()
-    }
-
-    fn key(&self) -> WorkKey {
-        WorkKey::Clearing(self.volume)
-    }
-
-    fn subject(&self, control: &Control) -> String {
-        control.subject(self.volume)
-    }
-
-    fn volumes(&self) -> Vec<Uuid> {
-        vec![self.volume]
     }
 }
 
@@ -125,7 +101,18 @@ impl Control {
         if uncleared == volume.extents {
             return Ok(planned);
         }
-        planned.with_uncleared(volume.id, uncleared).map_err(|error| failures::plan(&error))
+        let planned = planned.with_clearing(volume.id, uncleared, self.next_job_of(&[group]));
+        planned.map_err(|error| failures::plan(&error))
+    }
+
+    /// The first extent of a volume that is to be cleared, if one is.
+    pub(crate) fn uncleared(&self, group: Uuid, volume: Uuid) -> Option<u64> {
+        self.with_group(group, |known| known.group.uncleared(volume)).ok().flatten()
+    }
+
+    /// Takes up a clearing that stands in a text.
+    pub(crate) fn resume_clearing(&self, group: Uuid, volume: Uuid, started: Started) {
+        self.spawn_work(started, Clearing { group, volume });
     }
 
     /// Writes zeros to all that is marked, also to what the volume gains meanwhile, and lets it have that.
@@ -140,7 +127,7 @@ impl Control {
     async fn clear_marked(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<Option<u64>, Stop> {
         let (_, entry) = self.entry_of(volume)?;
         let now = self.with_group(group, |known| known.group.clone())?;
-        let Some(from) = entry.uncleared else { return Ok(None) };
+        let Some(from) = now.uncleared(volume) else { return Ok(None) };
         let extent = Extent::between(now.bytes(from), now.bytes(entry.extents));
         let disks = self.with_group(group, |known| self.files_of(known, &now))?;
         let places = places_of(&open_array::on_host(&self.context, &disks), &now, &entry, extent)?;
@@ -181,7 +168,6 @@ pub(crate) fn places_of(
     volume: &LogicalVolume,
     extent: Extent,
 ) -> Result<Vec<(Device, Extent)>, Failure> {
-    let whole = LogicalVolume { uncleared: None, ..volume.clone() };
-    let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
+    let node = VolumeNode::whole(version, volume).map_err(|error| failures::tree(&error.into()))?;
     open_array::places(&node.table, disks, extent)
 }

@@ -21,21 +21,19 @@
 //!   that is thrown away is needed for it.
 
 use super::moves::not_known;
-use super::registry::{CONVERT, SHORT, Started};
-use super::runner::{Standing, Stop, TextWork, Work};
-use super::targets::WorkKey;
+use super::registry::{SHORT, Started};
+use super::runner::{Standing, Stop, Work};
 use crate::Control;
 use crate::commands::layout::layout;
 use crate::failures;
 use crate::find::{LocatedVolume, volume_name};
 use crate::group::change::shown;
-use crate::group::known_group::KnownGroup;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Convert, Failure, Job};
 use varve_vg::Change;
 use varve_vg::model::{Conversion, ConvertedPart, PvName};
-use varve_vg::plan::{ConversionStep, Numbered};
+use varve_vg::plan::ConversionStep;
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::table::part_table;
 use varve_volume::ShardHandle;
@@ -45,17 +43,11 @@ use varve_volume::copies::conversions::Part;
 const ENDED: &str = "the conversion has ended; the volume is as it was";
 
 /// The work of a conversion.
-pub(crate) struct ConversionWork {
+struct ConversionWork {
     group: Uuid,
     volume: Uuid,
     /// Whether the new layout was in the text at the last look.
     is_switched: bool,
-}
-
-impl ConversionWork {
-    fn new(group: Uuid, volume: Uuid) -> Self {
-        Self { group, volume, is_switched: false }
-    }
 }
 
 impl Work for ConversionWork {
@@ -84,30 +76,6 @@ impl Work for ConversionWork {
                 Standing::Gone(Failure::new(Code::JobCancelled, "the volume, or its group, was given up"))
             }
         }
-    }
-}
-
-impl TextWork for ConversionWork {
-    const KIND: &'static str = CONVERT;
-
-    fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self> {
-        known.group.conversions().iter().map(|entry| Self::new(group, entry.volume)).collect()
-    }
-
-    fn key(&self) -> WorkKey {
-        WorkKey::Conversion(self.volume)
-    }
-
-    fn subject(&self, control: &Control) -> String {
-        control.subject(self.volume)
-    }
-
-    fn number(&self, control: &Control) -> Option<u64> {
-        control.conversion_of(self.group, self.volume)?.job
-    }
-
-    fn volumes(&self) -> Vec<Uuid> {
-        vec![self.volume]
     }
 }
 
@@ -156,7 +124,7 @@ impl Control {
                 Failure::new(Code::Usage, message).help("add --type linear, striped, mirror or ddraid")
             );
         }
-        if located.volume.uncleared.is_some() {
+        if located.uncleared.is_some() {
             let message = format!("what others wrote to {} is being cleared", self.subject(volume));
             return Err(Failure::new(Code::VolumeBusy, message).help("varve job list"));
         }
@@ -164,16 +132,23 @@ impl Control {
         let rate = rate.map_err(|error| failures::bad_size(&error))?;
         let (id, layout) = (self.context.new_id(), layout(request)?);
         let disks = self.array_choice(group, &request.on, request.log.as_deref()).await?;
-        let step = ConversionStep::Begin { id, layout, disks, rate };
         let commits = self.commits(group).await;
+        let (_, job) = self.coming_job_of(&[group]);
+        let step = ConversionStep::Begin { job, id, layout, disks, rate };
         let planned = commits.plan(group, Change::Convert { volume, step }, words)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        let planned = planned.with_job(Numbered::Conversion(volume), self.next_job_of(&[group]));
-        commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
+        assert_eq!(self.next_job_of(&[group]), job, "JOBRECORD4: nothing was awaited");
+        commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
-        Ok(Changed::Done(self.begin_text_work(group, ConversionWork::new(group, volume))))
+        self.begin_recorded(group, job);
+        Ok(Changed::Done(job))
+    }
+
+    /// Takes up a conversion that stands in a text (CONVERTJOB1).
+    pub(crate) fn resume_conversion(&self, group: Uuid, volume: Uuid, started: Started) {
+        self.spawn_work(started, ConversionWork { group, volume, is_switched: false });
     }
 
     async fn try_converting(&self, group: Uuid, volume: Uuid, job: &Started) -> Result<(), Stop> {
@@ -260,9 +235,11 @@ impl Control {
 
     /// Leads requests to the valid layout, where a scan has found which one that is.
     pub(crate) async fn reconcile_conversions(&self, group: Uuid) {
-        let entries = self.with_group(group, |known| known.group.conversions().to_vec()).unwrap_or_default();
-        for entry in entries {
-            if let Err(failure) = self.reconcile_converting(group, entry.volume).await {
+        let volumes = self.with_group(group, |known| {
+            known.group.conversions().map(|entry| entry.volume).collect::<Vec<Uuid>>()
+        });
+        for volume in volumes.into_iter().flatten() {
+            if let Err(failure) = self.reconcile_converting(group, volume).await {
                 tracing::warn!(%failure, "a conversion is not reconciled");
             }
         }
@@ -279,7 +256,7 @@ impl Control {
         finished.await.map_err(failures::gone)
     }
 
-    fn conversion_of(&self, group: Uuid, volume: Uuid) -> Option<Conversion> {
+    pub(crate) fn conversion_of(&self, group: Uuid, volume: Uuid) -> Option<Conversion> {
         self.with_group(group, |known| known.group.conversion_of(volume).cloned()).ok().flatten()
     }
 }

@@ -7,15 +7,15 @@
 //!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
 use super::image_jobs::{OVER_NOTHING, image_plan};
-use super::records::{Outlook, RecordedJob};
-use super::registry::{FLATTEN, SHORT, Started};
+use super::records::Outlook;
+use super::registry::{SHORT, Started};
 use super::runner::{Stop, Unusable, Work, unless_usable};
 use crate::Control;
 use crate::failures;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Flatten, Job, Plan};
-use varve_vg::model::JobWork;
+use varve_vg::model::{Job as Entry, JobWork};
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 use varve_volume::ShardHandle;
@@ -74,7 +74,7 @@ impl Control {
         self.forget_flattening(|place| place == (pool, number)).await; // another one follows
         let (subject, volume) = (name.to_string(), located.volume.id);
         let work = JobWork::Flatten { volume, pool, number };
-        let started = self.start_job(located.group, &subject, &[volume], work).await?;
+        let started = self.start_job(located.group, &subject, work).await?;
         let id = started.id;
         self.event(&subject, "a copy of its origin begins");
         self.spawn_work(started, Flattening { home: located.home.clone(), volume, pool, number });
@@ -113,14 +113,12 @@ impl Control {
     }
 
     /// Takes up a job that stands in a text (FLATTENJOB1).
-    pub(crate) fn resume_flattening(&self, job: &RecordedJob) {
-        let first = job.first();
-        let JobWork::Flatten { volume, pool, number } = first.work else { return };
-        let started = self.register_job(job.id, FLATTEN, &first.subject, "bytes", &[volume], first.started.0);
+    pub(crate) fn resume_flattening(&self, entry: &Entry, started: Started) {
+        let JobWork::Flatten { volume, pool, number } = entry.work else { return };
         if let Some(home) = self.home_of(volume) {
             return self.spawn_work(started, Flattening { home, volume, pool, number });
         }
-        let failure = Failure::new(Code::VolumeUnusable, format!("{} cannot be used", first.subject));
+        let failure = Failure::new(Code::VolumeUnusable, format!("{} cannot be used", entry.subject));
         self.spawn_work(started, Unusable(failure.help("bring its disks back, then varve pv scan")));
     }
 }

@@ -8,8 +8,7 @@
 //!   another one follows.
 //! - IMAGEJOB3. When the images below a volume's image change, the volume is opened anew. Requests wait meanwhile.
 
-use super::records::RecordedJob;
-use super::registry::{Started, kind};
+use super::registry::Started;
 use super::runner::{Stop, Work, unless_usable};
 use crate::Control;
 use crate::failures;
@@ -125,7 +124,7 @@ impl Control {
                 "a copy of what its image holds into the image below begins",
             ),
         };
-        let started = self.start_job(located.group, &subject, &[volume], recorded).await?;
+        let started = self.start_job(located.group, &subject, recorded).await?;
         self.event(&subject, words);
         let id = started.id;
         self.spawn_work(started, WorkOnImage { work, volume, image });
@@ -170,11 +169,8 @@ impl Control {
     }
 
     /// Takes up a job that stands in a text (IMAGEJOB1).
-    pub(crate) fn resume_image_job(&self, job: &RecordedJob) {
-        let first = job.first();
-        let Some((work, volume, image)) = work_of(&first.work) else { return };
-        let (kind, started) = (kind(&first.work), first.started.0);
-        let started = self.register_job(job.id, kind, &first.subject, "bytes", &[volume], started);
+    pub(crate) fn resume_image_job(&self, work: &JobWork, started: Started) {
+        let Some((work, volume, image)) = work_of(work) else { return };
         self.spawn_work(started, WorkOnImage { work, volume, image: image.to_owned() });
     }
 

@@ -17,18 +17,15 @@
 //! - MOVEJOB3. A place is freed when no request of its volume is under way there.
 //! - MOVEJOB4. A move that has ended stands in no text: a job that is to end tries until that is so (RUN1).
 
-use super::registry::{MOVE, SHORT, Started};
-use super::runner::{Standing, Stop, TextWork, Work};
-use super::targets::WorkKey;
+use super::registry::{SHORT, Started};
+use super::runner::{Standing, Stop, Work};
 use crate::Control;
 use crate::failures;
 use crate::group::change::shown;
-use crate::group::known_group::KnownGroup;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, PhysicalVolumeMove};
 use varve_block::{Extent, MIB};
-use varve_vg::model::{Area, LogicalVolume, MoveStep, PvName, Store};
-use varve_vg::plan::Numbered;
+use varve_vg::model::{Area, Job as Entry, JobWork, LogicalVolume, MoveStep, PvName, Store};
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::{Change, Group};
 use varve_volume::ShardHandle;
@@ -41,7 +38,7 @@ const STEP: u64 = 256 * MIB;
 const ENDED: &str = "the move has ended; what has moved stays where it is";
 
 /// The work of a move.
-pub(crate) struct Move {
+struct Move {
     group: Uuid,
     from: PvName,
 }
@@ -73,26 +70,6 @@ impl Work for Move {
     }
 }
 
-impl TextWork for Move {
-    const KIND: &'static str = MOVE;
-
-    fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self> {
-        known.group.moves().iter().map(|entry| Self { group, from: entry.from }).collect()
-    }
-
-    fn key(&self) -> WorkKey {
-        WorkKey::Move(self.group, self.from)
-    }
-
-    fn subject(&self, control: &Control) -> String {
-        control.path_of(self.group, self.from)
-    }
-
-    fn number(&self, control: &Control) -> Option<u64> {
-        control.with_group(self.group, |known| known.group.move_from(self.from)?.job).ok().flatten()
-    }
-}
-
 /// What moves, and whose it is.
 struct Step {
     volume: Uuid,
@@ -113,15 +90,21 @@ impl Control {
         let disks = self.disk_choice(group, &request.to).await?;
         let words = format!("pv move {from_path}");
         let commits = self.commits(group).await;
-        let planned = commits.plan(group, Change::BeginMove { from, disks, rate }, &words)?;
+        let (_, job) = self.coming_job_of(&[group]);
+        let planned = commits.plan(group, Change::BeginMove { job, from, disks, rate }, &words)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        let planned = planned.with_job(Numbered::Move(from), self.next_job_of(&[group]));
-        commits.commit(group, planned.map_err(|error| failures::plan(&error))?, Vec::new()).await?;
+        assert_eq!(self.next_job_of(&[group]), job, "JOBRECORD4: nothing was awaited");
+        commits.commit(group, planned, Vec::new()).await?;
         drop((commits, lock));
-        let job = self.begin_text_work(group, Move { group, from });
+        self.begin_recorded(group, job);
         self.job_soon(job, SHORT).await.map(Changed::Done)
+    }
+
+    /// Takes up a move that stands in a text (MOVEJOB1).
+    pub(crate) fn resume_move(&self, group: Uuid, from: PvName, started: Started) {
+        self.spawn_work(started, Move { group, from });
     }
 
     /// Takes step after step until nothing is left.
@@ -214,7 +197,7 @@ impl Control {
     fn step_of(&self, group: &Group, run: MoveStep) -> Result<Step, Failure> {
         let owner = owner_of(group, run.of).expect("TEXT17: a volume or store owns a place of a step");
         self.refuse_if_busy(owner.id)?;
-        if owner.uncleared.is_some() {
+        if group.uncleared(owner.id).is_some() {
             let message = format!("what others wrote to {}/{} is being cleared", group.name(), owner.name);
             return Err(Failure::new(Code::VolumeBusy, message).help("varve job list"));
         }
@@ -282,10 +265,14 @@ impl Control {
 
     /// Leads requests for what was in hand when a commit reached some disks only to where a scan has found it valid.
     pub(crate) async fn reconcile_moves(&self, group: Uuid) {
-        let moves = self.with_group(group, |known| known.group.moves().to_vec()).unwrap_or_default();
-        for entry in moves {
-            let is_running = self.jobs.targets.is_running(&WorkKey::Move(group, entry.from));
-            if is_running && let Err(failure) = self.reconcile_locked(group, entry.from).await {
+        let moved = |job: &Entry| match &job.work {
+            JobWork::Move(entry) if self.is_at_work(group, job.id) => Some(entry.from),
+            _ => None,
+        };
+        let disks =
+            self.with_group(group, |known| known.group.jobs().iter().filter_map(moved).collect::<Vec<_>>());
+        for from in disks.into_iter().flatten() {
+            if let Err(failure) = self.reconcile_locked(group, from).await {
                 tracing::warn!(%failure, "a move is not reconciled");
             }
         }
@@ -317,8 +304,7 @@ impl Control {
     /// Whether what is moved now, or converted, is of this volume or store.
     pub(crate) fn is_moving(&self, group: Uuid, id: Uuid) -> bool {
         let is_moving = self.with_group(group, |known| {
-            let mut moves = known.group.moves().iter();
-            moves.any(|entry| entry.step.is_some_and(|step| step.of == id))
+            known.group.moves().any(|entry| entry.step.is_some_and(|step| step.of == id))
                 || owner_of(&known.group, id)
                     .is_some_and(|owner| known.group.conversion_of(owner.id).is_some())
         });

@@ -38,7 +38,7 @@ impl Control {
         let located = self.find_pool(&name)?.usable()?;
         let (id, pool, subject) = (self.next_job(), located.volume.id, name.to_string());
         // CHECKJOB1: it stands in no text.
-        let started = self.register_job(id, CHECK, &subject, "nodes", &[], self.now());
+        let started = self.register_job(id, CHECK, &subject, "nodes", None, self.now());
         self.spawn_work(started, Check { home: located.home, pool, subject });
         self.job_soon(id, SHORT).await
     }

@@ -9,7 +9,6 @@
 
 use super::registry::{REBUILD, RESYNC, Started};
 use super::runner::{Stop, Work};
-use super::targets::WorkKey;
 use crate::Control;
 use crate::commands::known_array::KnownArray;
 use std::collections::BTreeSet;
@@ -72,22 +71,14 @@ pub(crate) fn begin_filling(control: &Control, group: Uuid, members: &[(KnownArr
 
 /// Begins a job, unless the volume has one of this kind.
 fn begin(control: &Control, (group, volume): (Uuid, Uuid), kind: &'static str, places: BTreeSet<Place>) {
-    let key = key(kind, volume);
-    if control.life.stopping.get() || control.jobs.targets.is_running(&key) {
+    if control.life.stopping.get() || control.jobs.targets.job_of(kind, volume).is_some() {
         return;
     }
     let (id, subject) = (control.next_job(), control.subject(volume));
     // No volume is busy with it: what changes the array changes what is left.
-    let job = control.register_job(id, kind, &subject, "bytes", &[], control.now());
-    control.jobs.targets.running.borrow_mut().insert(key, id);
+    let job = control.register_job(id, kind, &subject, "bytes", None, control.now());
+    control.jobs.targets.observed.borrow_mut().insert((kind, volume), id);
     control.spawn_work(job, ArrayWork { group, volume, kind, places, done: 0, left: 0, last: None });
-}
-
-fn key(kind: &str, volume: Uuid) -> WorkKey {
-    match kind {
-        REBUILD => WorkKey::Rebuild(volume),
-        _ => WorkKey::Resync(volume),
-    }
 }
 
 /// The members that an array fills.

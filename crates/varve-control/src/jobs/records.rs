@@ -1,11 +1,11 @@
 //! Jobs in the texts of their groups: written down when they begin, taken up wherever the groups are used, forgotten when they have
-//! ended.
+//! ended. Moves, conversions and clearings are written down and forgotten by the changes of their own work, as these hold extents.
 //!
 //! Invariants:
 //! - JOBRECORD1. Work that nothing else on the disks tells of (of several snapshots that go, all but those that went; a rollback before it has
 //!   begun; copies that a volume or an image is given) is begun after its job stands in the text.
 //! - JOBRECORD2. As long as a job stands in the text of a group that can be used, a task works on it, or it has ended for now and said why:
-//!   then it goes on, under another number, when that has changed.
+//!   then it goes on, under another number, when that has changed. One that holds extents begins when no other job works on its volume.
 //! - JOBRECORD3. A job of several groups is valid while it stands in the first one, which decides: there it is written last, and forgotten first.
 //! - JOBRECORD4. A job keeps its number for good, over restarts and on other hosts, as long as no other job has that number there.
 
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::UnixTime;
 use varve_vg::Change;
-use varve_vg::model::{Job, JobWork};
+use varve_vg::model::{Conversion, Job, JobWork};
 use varve_vg::plan::JobStep;
 use varve_volume::fault;
 
@@ -111,7 +111,7 @@ impl Control {
     /// Writes down that a rollback has begun.
     pub(crate) async fn record_rollback(&self, id: u64) -> Result<(), Failure> {
         for group in self.jobs.records.groups_of(id) {
-            if self.stands_in(group, id) {
+            if self.entry_in(group, id).is_some() {
                 let change = Change::Jobs(JobStep::RolledBack { id });
                 self.commits(group)
                     .await
@@ -145,8 +145,10 @@ impl Control {
     async fn forget_in(&self, groups: &[Uuid], id: u64) -> bool {
         for group in groups.iter().copied() {
             let commits = self.commits(group).await;
-            if !self.stands_in(group, id) && !self.is_undecided(group) {
-                continue;
+            match self.entry_in(group, id) {
+                Some(job) if job.work.holds_extents() => continue, // PLANJOB3: a task ends it.
+                None if !self.is_undecided(group) => continue,
+                _ => {}
             }
             let change = Change::Jobs(JobStep::End { ids: vec![id] });
             if let Err(failure) = commits.make(group, change, &format!("job {id} ended")).await {
@@ -172,7 +174,7 @@ impl Control {
     /// A job ends for now (JOBRECORD2); whether it stands in a text.
     pub(crate) fn let_wait(&self, id: u64) -> bool {
         let groups = self.jobs.records.set(id, RecordState::Waits).unwrap_or_default();
-        groups.into_iter().any(|group| self.stands_in(group, id))
+        groups.into_iter().any(|group| self.entry_in(group, id).is_some())
     }
 
     /// Jobs that wait and whose work is meant have nothing to do any more.
@@ -189,7 +191,7 @@ impl Control {
     /// Works on the jobs that stand in texts and of which `group` decides, unless a task does (JOBRECORD2).
     pub(crate) async fn resume_recorded(&self, group: Uuid) {
         let jobs = self.jobs_in_texts().into_iter();
-        for (id, decider) in jobs.filter(|(id, decider)| *decider == group && self.are_served(*id, group)) {
+        for (id, decider) in jobs.filter(|(id, decider)| *decider == group && self.may_begin(*id, group)) {
             match self.jobs.records.state(id, decider) {
                 _ if self.life.stopping.get() => return,
                 Some(RecordState::Runs) => {}
@@ -200,11 +202,13 @@ impl Control {
         }
     }
 
-    /// CONVERGE4 of `converge.rs`: whether all groups of a job that are here are served.
-    fn are_served(&self, id: u64, first: Uuid) -> bool {
-        let unserved = self.groups.unserved.borrow();
-        let named = |job: RecordedJob| job.groups.iter().any(|group| unserved.contains(group));
-        !self.recorded(id, first).is_some_and(named)
+    /// CONVERGE4 of `converge.rs`: whether all groups of a job that are here are served; and no other job is in its way (JOBRECORD2).
+    fn may_begin(&self, id: u64, first: Uuid) -> bool {
+        let Some(job) = self.recorded(id, first) else { return true };
+        let (unserved, work) = (self.groups.unserved.borrow(), &job.first().work);
+        let is_free = |volume: Uuid| self.refuse_if_busy(volume).is_ok();
+        !job.groups.iter().any(|group| unserved.contains(group))
+            && (!work.holds_extents() || busy_with(work).is_none_or(is_free))
     }
 
     /// The groups that decide of jobs in the text of `group` on which no task works.
@@ -230,7 +234,6 @@ impl Control {
             Outlook::Good => {
                 if let Some(job) = self.renumber(job).await {
                     self.jobs.records.remove(id);
-                    self.jobs.records.insert(job.id, job.groups.clone());
                     self.resume_job(&job);
                 }
             }
@@ -246,9 +249,19 @@ impl Control {
         let is_taken = self.jobs.list.show(&id.to_string()).is_ok();
         let job = if is_taken { self.renumber(job).await } else { Some(job) };
         if let Some(job) = job {
-            self.jobs.records.insert(job.id, job.groups.clone());
             self.resume_job(&job);
         }
+    }
+
+    /// Begins a job that a change of its group has just written down.
+    pub(crate) fn begin_recorded(&self, group: Uuid, id: u64) {
+        let job = self.recorded(id, group).filter(|_| !self.is_at_work(group, id));
+        job.iter().for_each(|job| self.resume_job(job));
+    }
+
+    /// Whether a task works on a job of one group.
+    pub(crate) fn is_at_work(&self, group: Uuid, id: u64) -> bool {
+        self.jobs.records.state(id, group) == Some(RecordState::Runs)
     }
 
     /// The job with another number (JOBRECORD4).
@@ -315,14 +328,29 @@ impl Control {
         self.with_group(group, KnownGroup::can_be_changed).unwrap_or_default()
     }
 
-    fn stands_in(&self, group: Uuid, id: u64) -> bool {
-        let stands = self.with_group(group, |known| known.group.jobs().iter().any(|job| job.id == id));
-        stands.unwrap_or_default()
+    /// A job as it stands in the text of a group, if it does.
+    fn entry_in(&self, group: Uuid, id: u64) -> Option<Job> {
+        let entry =
+            self.with_group(group, |known| known.group.jobs().iter().find(|job| job.id == id).cloned());
+        entry.ok().flatten()
     }
 }
 
 fn decider(group: Uuid, job: &Job) -> Uuid {
     job.groups.first().copied().unwrap_or(group)
+}
+
+/// The volume to which nothing else is done meanwhile (JOBS1).
+pub(crate) fn busy_with(work: &JobWork) -> Option<Uuid> {
+    match work {
+        JobWork::RemoveSnapshots { .. } | JobWork::Scrub { .. } | JobWork::Move(_) => None,
+        JobWork::Rollback { volume, .. }
+        | JobWork::Flatten { volume, .. }
+        | JobWork::FlattenImage { volume, .. }
+        | JobWork::CommitImage { volume, .. }
+        | JobWork::Convert(Conversion { volume, .. })
+        | JobWork::Clear { volume, .. } => Some(*volume),
+    }
 }
 
 /// What a change says that writes down a job.
@@ -339,5 +367,8 @@ fn command(work: &JobWork) -> &'static str {
         JobWork::Flatten { .. } | JobWork::FlattenImage { .. } => "lv flatten",
         JobWork::CommitImage { .. } => "lv commit",
         JobWork::Scrub { .. } => "array scrub",
+        JobWork::Move(_) => "pv move",
+        JobWork::Convert(_) => "lv convert",
+        JobWork::Clear { .. } => "lv create",
     }
 }

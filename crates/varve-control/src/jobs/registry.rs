@@ -3,7 +3,7 @@
 //! Invariant JOBS1: a volume is rolled back by at most one job. Meanwhile snapshots of it are made, held and removed as
 //! ever, except the one that it is rolled back to; other changes to it are refused. Removals block nothing.
 
-use super::records::{Outlook, RecordedJob};
+use super::records::{Outlook, RecordedJob, busy_with};
 use crate::Control;
 use crate::jobs::job_list::NewJob;
 use futures_util::future::{Either, select};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
 use varve_block::Moment;
-use varve_vg::model::JobWork;
+use varve_vg::model::{Conversion, Job as Entry, JobWork};
 use varve_volume::copies::progress::Progress;
 
 /// The kinds of jobs.
@@ -48,15 +48,14 @@ pub(crate) struct Started {
 }
 
 impl Control {
-    /// Starts a job on `volumes` of a group, counted in bytes. It stands in the group's text when this returns (JOBRECORD1 of `records.rs`).
+    /// Starts a job in a group, counted in bytes. It stands in the group's text when this returns (JOBRECORD1 of `records.rs`).
     pub(crate) async fn start_job(
         &self,
         group: Uuid,
         subject: &str,
-        volumes: &[Uuid],
         work: JobWork,
     ) -> Result<Started, Failure> {
-        self.start_job_with(group, subject, volumes, work, None).await
+        self.start_job_with(group, subject, work, None).await
     }
 
     /// The same; snapshots that were made for it count with it (ROLLJOB4 of `rollback.rs`).
@@ -64,13 +63,12 @@ impl Control {
         &self,
         group: Uuid,
         subject: &str,
-        volumes: &[Uuid],
         work: JobWork,
         set: Option<Uuid>,
     ) -> Result<Started, Failure> {
-        let (id, kind) = (self.next_job_of(&[group]), kind(&work));
+        let (id, kind, volume) = (self.next_job_of(&[group]), kind(&work), busy_with(&work));
         self.record_job_with(id, subject, vec![(group, work)], set).await?;
-        Ok(self.register_job(id, kind, subject, "bytes", volumes, self.now()))
+        Ok(self.register_job(id, kind, subject, "bytes", volume, self.now()))
     }
 
     /// A number that no job has had, as far as is known here, for one that stands in no text.
@@ -81,19 +79,19 @@ impl Control {
     /// The same for a job that is to stand in the texts of `groups`. A text that counts higher than jobs can have been is followed in its
     /// own group alone: it would use up the numbers of the others.
     pub(crate) fn next_job_of(&self, groups: &[Uuid]) -> u64 {
+        let (next, id) = self.coming_job_of(groups);
+        self.memory.remembered.borrow_mut().last_job = next;
+        id
+    }
+
+    /// The number up to which numbers are used up here by that job, and the number that it has.
+    pub(crate) fn coming_job_of(&self, groups: &[Uuid]) -> (u64, u64) {
         let known = self.groups.known.borrow();
         let counted = known.values().map(|known| known.group.last_job()).filter(|last| *last <= COUNTED_MAX);
         let own = groups.iter().filter_map(|group| known.get(group)).map(|known| known.group.last_job());
-        let mut remembered = self.memory.remembered.borrow_mut();
-        remembered.last_job = remembered.last_job.max(counted.max().unwrap_or(0)) + 1;
-        let own = own.max().filter(|own| *own >= remembered.last_job);
-        own.map_or(remembered.last_job, |own| own + 1)
-    }
-
-    /// The number that a text gives a job, unless another job has it here.
-    pub(crate) fn numbered(&self, group: Uuid, given: Option<u64>) -> u64 {
-        let is_free = |id: &u64| self.jobs.list.show(&id.to_string()).is_err();
-        given.filter(is_free).unwrap_or_else(|| self.next_job_of(&[group]))
+        let next = self.memory.remembered.borrow().last_job.max(counted.max().unwrap_or(0)) + 1;
+        let own = own.max().filter(|own| *own >= next);
+        (next, own.map_or(next, |own| own + 1))
     }
 
     /// Shows a job that runs under the number `id`.
@@ -103,12 +101,12 @@ impl Control {
         kind: &str,
         subject: &str,
         unit: &str,
-        volumes: &[Uuid],
+        volume: Option<Uuid>,
         started: u64,
     ) -> Started {
         let new = NewJob { kind, subject, unit, started, cancellable: is_cancellable(kind) };
         let progress = self.jobs.list.start(id, &new);
-        self.jobs.targets.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
+        self.jobs.targets.busy.borrow_mut().extend(volume.map(|volume| (volume, id)));
         Started { id, progress, missing_since: Cell::new(None) }
     }
 
@@ -138,7 +136,7 @@ impl Control {
 
     /// A job works on no volume any more; on which it did.
     fn release_targets(&self, id: u64) -> Vec<Uuid> {
-        self.jobs.targets.running.borrow_mut().retain(|_, job| *job != id);
+        self.jobs.targets.observed.borrow_mut().retain(|_, job| *job != id);
         let mut busy = self.jobs.targets.busy.borrow_mut();
         busy.extract_if(.., |_, job| *job == id).map(|(volume, _)| volume).collect()
     }
@@ -164,12 +162,33 @@ impl Control {
 
     /// Takes up a job that stands in a text.
     pub(crate) fn resume_job(&self, job: &RecordedJob) {
-        match &job.first().work {
-            JobWork::RemoveSnapshots { .. } => self.resume_removal(job),
-            JobWork::Rollback { .. } => self.resume_rollback(job),
-            JobWork::Flatten { .. } => self.resume_flattening(job),
-            JobWork::FlattenImage { .. } | JobWork::CommitImage { .. } => self.resume_image_job(job),
-            JobWork::Scrub { .. } => self.resume_scrub(job),
+        let (group, first) = &job.parts[0];
+        let (group, work, subject) = (*group, &first.work, self.subject_now(*group, first));
+        self.jobs.records.insert(job.id, job.groups.clone());
+        let volume = busy_with(work);
+        let started = self.register_job(job.id, kind(work), &subject, "bytes", volume, first.started.0);
+        match work {
+            JobWork::RemoveSnapshots { .. } => self.resume_removal(job, started),
+            JobWork::Rollback { .. } => self.resume_rollback(first, started),
+            JobWork::Flatten { .. } => self.resume_flattening(first, started),
+            JobWork::FlattenImage { .. } | JobWork::CommitImage { .. } => {
+                self.resume_image_job(work, started);
+            }
+            JobWork::Scrub { .. } => self.resume_scrub(group, first, started),
+            JobWork::Move(entry) => self.resume_move(group, entry.from, started),
+            JobWork::Convert(entry) => self.resume_conversion(group, entry.volume, started),
+            JobWork::Clear { volume, .. } => self.resume_clearing(group, *volume, started),
+        }
+    }
+
+    /// What a job says that it works on: a disk or volume that it holds may have another path or name by now.
+    fn subject_now(&self, group: Uuid, job: &Entry) -> String {
+        match &job.work {
+            JobWork::Move(entry) => self.path_of(group, entry.from),
+            JobWork::Convert(Conversion { volume, .. }) | JobWork::Clear { volume, .. } => {
+                self.subject(*volume)
+            }
+            _ => job.subject.clone(),
         }
     }
 
@@ -179,6 +198,7 @@ impl Control {
             self.home_of(volume).is_some() && self.unusable(volume).or_else(|| self.unusable(place)).is_none()
         };
         let is_good = match &job.first().work {
+            JobWork::Move(_) | JobWork::Convert(_) | JobWork::Clear { .. } => true, // They wait by themselves.
             JobWork::Flatten { pool, number, .. } => return self.outlook_of_flattening(*pool, *number).await,
             JobWork::FlattenImage { volume, .. }
             | JobWork::CommitImage { volume, .. }
@@ -218,6 +238,9 @@ pub(crate) fn kind(work: &JobWork) -> &'static str {
         JobWork::FlattenImage { .. } => IMAGE_FLATTEN,
         JobWork::CommitImage { .. } => IMAGE_COMMIT,
         JobWork::Scrub { .. } => SCRUB,
+        JobWork::Move(_) => MOVE,
+        JobWork::Convert(_) => CONVERT,
+        JobWork::Clear { .. } => CLEAR,
     }
 }
 

@@ -94,7 +94,7 @@ impl Control {
             batches.iter().flat_map(|batch| batch.names.iter().map(|name| batch.full(name))).collect();
         let subject = subject_of(&names);
         let id = self.begin_removal(&going, &names, &subject).await?;
-        let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
+        let started = self.register_job(id, REMOVE, &subject, "bytes", None, self.now());
         self.spawn_work(started, Removal { going, left: None });
         drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
@@ -346,7 +346,7 @@ impl Control {
     }
 
     /// Takes up a removal that stands in texts (REMOVAL1).
-    pub(crate) fn resume_removal(&self, job: &RecordedJob) {
+    pub(crate) fn resume_removal(&self, job: &RecordedJob, started: Started) {
         let (mut going, mut left): (Vec<Going>, Option<Failure>) = (Vec::new(), None);
         let is_away = |group: &&Uuid| !self.can_be_changed(**group);
         if let Some(group) = job.groups.iter().find(is_away) {
@@ -370,8 +370,6 @@ impl Control {
                 }
             }
         }
-        let first = job.first();
-        let started = self.register_job(job.id, REMOVE, &first.subject, "bytes", &[], first.started.0);
         self.spawn_work(started, Removal { going, left });
     }
 
@@ -400,7 +398,7 @@ impl Control {
             if !works.is_empty() {
                 drop(self.record_removal(id, &subject, works)); // REMOVAL2
             }
-            let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
+            let started = self.register_job(id, REMOVE, &subject, "bytes", None, self.now());
             self.spawn_work(started, Removal { going, left: None });
         }
     }

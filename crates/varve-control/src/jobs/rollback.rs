@@ -9,7 +9,6 @@
 //!   leaves both or none. A job that ends before its rollback has begun takes it back.
 //! - ROLLJOB3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
-use super::records::RecordedJob;
 use super::registry::{ROLLBACK, SHORT, Started};
 use super::runner::{Stop, Unusable, Work, unless_usable};
 use crate::Control;
@@ -22,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, JobState, Plan, SnapshotRollback};
-use varve_vg::model::JobWork;
+use varve_vg::model::{Job as Entry, JobWork};
 use varve_vg::names::VolumeName;
 use varve_volume::content::snapshot_facts::{RollbackPoint, SnapshotFacts, Target};
 use varve_volume::copies::progress::Progress as JobProgress;
@@ -214,8 +213,7 @@ impl Control {
         let started = match self.rollback_point(located, name).await {
             Ok(point) => {
                 let (work, set) = (work(volume, point, false), kept.first().map(Part::set));
-                let started =
-                    self.start_job_with(located.group, &name.to_string(), &[volume], work, set).await;
+                let started = self.start_job_with(located.group, &name.to_string(), work, set).await;
                 started.map(|started| (point, started))
             }
             Err(failure) => Err(failure),
@@ -310,7 +308,7 @@ impl Control {
             if let Err(failure) = recorded.await {
                 tracing::warn!(job = id, %failure, "a rollback does not stand in the text of its group"); // ROLLJOB2
             }
-            let started = self.register_job(id, ROLLBACK, &subject, "bytes", &[volume], self.now());
+            let started = self.register_job(id, ROLLBACK, &subject, "bytes", Some(volume), self.now());
             self.event(&subject, "a rollback that had been begun goes on");
             self.spawn_work(started, Rollback::new(located, Step::Finish, None));
         }
@@ -326,13 +324,10 @@ impl Control {
     }
 
     /// Takes up a job that stands in a text (ROLLJOB1).
-    pub(crate) fn resume_rollback(&self, job: &RecordedJob) {
-        let first = job.first();
-        let JobWork::Rollback { volume, store, number, bytes, mark, begun } = first.work else { return };
-        let started =
-            self.register_job(job.id, ROLLBACK, &first.subject, "bytes", &[volume], first.started.0);
+    pub(crate) fn resume_rollback(&self, entry: &Entry, started: Started) {
+        let JobWork::Rollback { volume, store, number, bytes, mark, begun } = entry.work else { return };
         if self.is_gone(volume, store) {
-            return self.spawn_work(started, Unusable(gone(&first.subject)));
+            return self.spawn_work(started, Unusable(gone(&entry.subject)));
         }
         // It may have another name by now.
         let located = self

@@ -2,19 +2,17 @@
 //!
 //! Invariants:
 //! - RUN1. A job ends when its work is done, or stands in no text any more: a failure that ends it takes what is left out of the text
-//!   first, and tries that until it is so. (What is to be cleared stays, and is begun again by the next scan.) Its end is reported after
+//!   first, and tries that until it is so. (What is to be cleared stays there, and is begun again by the next scan.) Its end is reported after
 //!   its record was erased, unless its group cannot be changed now: a crash after the report does not begin it again.
 //! - RUN2. When the daemon stops, work that stands in a text is left to the next one.
-//! - RUN3. As long as the text of a group that can be changed asks for work (a move, a conversion, a clearing), one task does it, or its
-//!   job says why it waits.
+//! - RUN3. A job whose work holds extents (a move, a conversion, a clearing) stands in the text until these are in order: one task works
+//!   on it, or it says why it waits.
 //! - JOBS2. A disk that is missing ends no move and no conversion before the time for which it may be slow to appear has passed; meanwhile
 //!   the job says which disk that is, and what ends the wait.
 
 use super::registry::{Started, is_cancellable};
-use super::targets::WorkKey;
 use crate::Control;
 use crate::failures;
-use crate::group::known_group::KnownGroup;
 use std::path::Path;
 use std::time::Duration;
 use uuid::Uuid;
@@ -97,56 +95,7 @@ impl Work for Unusable {
     }
 }
 
-/// Work that a text asks for.
-pub(crate) trait TextWork: Work + Sized {
-    /// The kind of its job.
-    const KIND: &'static str;
-
-    /// What the text of a group asks for.
-    fn asked_for(group: Uuid, known: &KnownGroup) -> Vec<Self>;
-
-    /// What tells it from others.
-    fn key(&self) -> WorkKey;
-
-    /// What its job says that it works on.
-    fn subject(&self, control: &Control) -> String;
-
-    /// The number of its job, if the text has one.
-    fn number(&self, _control: &Control) -> Option<u64> {
-        None
-    }
-
-    /// The volumes to which nothing else is done meanwhile.
-    fn volumes(&self) -> Vec<Uuid> {
-        Vec::new()
-    }
-}
-
 impl Control {
-    /// Begins what the text of a group asks for, unless a task does it (RUN3).
-    pub(crate) fn resume_text_work<W: TextWork>(&self, group: Uuid) {
-        let asked_for = self.with_group(group, |known| match known.can_be_changed() {
-            true => W::asked_for(group, known),
-            false => Vec::new(),
-        });
-        for work in asked_for.unwrap_or_default() {
-            let is_taken = self.jobs.targets.is_running(&work.key())
-                || work.volumes().iter().any(|volume| self.refuse_if_busy(*volume).is_err());
-            if !is_taken && !self.life.stopping.get() {
-                self.begin_text_work(group, work);
-            }
-        }
-    }
-
-    /// Begins what the text of a group asks for; the number of the job.
-    pub(crate) fn begin_text_work<W: TextWork>(&self, group: Uuid, work: W) -> u64 {
-        let (subject, id) = (work.subject(self), self.numbered(group, work.number(self)));
-        let job = self.register_job(id, W::KIND, &subject, "bytes", &work.volumes(), self.now());
-        self.jobs.targets.running.borrow_mut().insert(work.key(), id);
-        self.spawn_work(job, work);
-        id
-    }
-
     /// Has a task do the work of a job.
     pub(crate) fn spawn_work(&self, job: Started, mut work: impl Work) {
         let me = self.weak();

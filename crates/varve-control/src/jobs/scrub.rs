@@ -4,10 +4,8 @@
 //! no change.
 
 use super::moves::not_known;
-use super::records::RecordedJob;
-use super::registry::{SCRUB, SHORT, Started};
+use super::registry::{REBUILD, SCRUB, SHORT, Started};
 use super::runner::{Stop, Work, unless_usable};
-use super::targets::WorkKey;
 use crate::Control;
 use crate::failures;
 use crate::find::volume_name;
@@ -18,7 +16,7 @@ use uuid::Uuid;
 use varve_api::{ArrayScrub, Changed, Code, Failure, Job, JobState, Plan, Scrub};
 use varve_target::array::{Rates, ScrubOptions, ScrubReport};
 use varve_vg::Change;
-use varve_vg::model::{JobWork, LogicalVolume, ScrubPosition as RecordedPosition};
+use varve_vg::model::{Job as Entry, JobWork, LogicalVolume, ScrubPosition as RecordedPosition};
 use varve_vg::plan::JobStep;
 use varve_vg::size::{format_size, parse_size};
 use varve_volume::copies::scrub::{ScrubPosition, Scrubbed};
@@ -98,7 +96,7 @@ impl Scrubbing {
 
     /// Whether members are not in sync that a job fills: after a restart, perhaps.
     fn is_filled(&self, control: &Control, failure: &Failure) -> bool {
-        failure.code == Code::ArrayDegraded && control.jobs.targets.is_running(&WorkKey::Rebuild(self.volume))
+        failure.code == Code::ArrayDegraded && control.jobs.targets.job_of(REBUILD, self.volume).is_some()
     }
 }
 
@@ -125,7 +123,7 @@ impl Control {
         let (rate, check_only) = (rate(request.rate.as_deref())?, request.check_only);
         let located = self.find_array(text)?.usable()?;
         let (id, subject) = (located.volume.id, name.to_string());
-        if self.jobs.targets.is_running(&WorkKey::Conversion(id)) {
+        if self.conversion_of(located.group, id).is_some() {
             self.refuse_if_busy(id)?; // Its new array is not filled yet.
         }
         let asked = located.home.volume(id).scrub_size(subject.clone());
@@ -144,7 +142,7 @@ impl Control {
         let is_meant = |work: &JobWork| matches!(work, JobWork::Scrub { volume, .. } if *volume == id);
         self.forget_waiting(is_meant).await; // Another one follows.
         let work = JobWork::Scrub { volume: id, check_only, rate, position: None };
-        let started = self.start_job(located.group, &subject, &[], work).await?;
+        let started = self.start_job(located.group, &subject, work).await?;
         let number = started.id;
         let (group, options) = (located.group, options(check_only, rate));
         let position = ScrubPosition::default();
@@ -154,13 +152,11 @@ impl Control {
     }
 
     /// Takes up a scrub that stands in a text (SCRUBJOB1).
-    pub(crate) fn resume_scrub(&self, job: &RecordedJob) {
-        let (group, first) = &job.parts[0];
-        let JobWork::Scrub { volume, check_only, rate, position } = &first.work else { return };
-        let started = self.register_job(job.id, SCRUB, &first.subject, "bytes", &[], first.started.0);
+    pub(crate) fn resume_scrub(&self, group: Uuid, entry: &Entry, started: Started) {
+        let JobWork::Scrub { volume, check_only, rate, position } = &entry.work else { return };
         let position = position.as_ref().map(resumed).unwrap_or_default();
-        let (options, subject) = (options(*check_only, *rate), first.subject.clone());
-        self.spawn_work(started, Scrubbing { group: *group, volume: *volume, subject, options, position });
+        let (volume, options, subject) = (*volume, options(*check_only, *rate), entry.subject.clone());
+        self.spawn_work(started, Scrubbing { group, volume, subject, options, position });
     }
 
     /// Reads of a volume's arrays that found members which do not fit each other.

@@ -6,7 +6,6 @@ use super::{Event, History, Kind, log};
 use crate::Control;
 use crate::commands::known_array::KnownArray;
 use crate::group::known_group::KnownGroup;
-use crate::jobs::targets::WorkKey;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
@@ -147,7 +146,7 @@ impl Daemon {
             let (group, disk) = control.disk_of_any(&path).await?;
             let disks = control.with_group(group, |known| {
                 let name = known.group.pv_by_id(disk).map(|disk| disk.name);
-                let steps = known.group.moves().iter().filter_map(|entry| entry.step);
+                let steps = known.group.moves().filter_map(|entry| entry.step);
                 let places = steps.map(|step| [step.old.pv, step.new.pv]);
                 let others =
                     places.filter(|places| places.iter().any(|place| Some(*place) == name)).flatten();
@@ -167,7 +166,7 @@ impl Daemon {
             let (group, disk) = control.disk_of_any(&path).await?;
             control.with_group(group, |known| {
                 let group = &known.group;
-                let Some(disk) = group.pv_by_id(disk).filter(|_| group.moves().is_empty()) else {
+                let Some(disk) = group.pv_by_id(disk).filter(|_| group.moves().next().is_none()) else {
                     return Vec::new();
                 };
                 let mut extents = Vec::new();
@@ -176,7 +175,7 @@ impl Daemon {
                         let log = space.layout.log().map(|log| log.area.pv);
                         let is_sound = !space.layout.members().is_empty()
                             && log != Some(disk.name)
-                            && !control.jobs.targets.is_running(&WorkKey::Conversion(volume.id));
+                            && group.conversion_of(volume.id).is_none();
                         for area in space.areas().filter(|area| area.pv == disk.name) {
                             if !is_sound {
                                 return Vec::new();
@@ -215,9 +214,9 @@ impl Daemon {
         self.subjects(move |control, array| {
             let policy = array.volume.array_policy.unwrap_or_default();
             let is_fit = !is_prompt || policy.slow_after_ms <= PROMPT_MS;
-            array.store.is_none()
-                && is_fit
-                && !control.jobs.targets.is_running(&WorkKey::Conversion(array.volume.id))
+            let (id, group) = (array.volume.id, control.entry_of(array.volume.id).map(|(group, _)| group));
+            let is_converted = group.is_ok_and(|group| control.conversion_of(group, id).is_some());
+            array.store.is_none() && is_fit && !is_converted
         })
         .await
     }

@@ -336,8 +336,8 @@ impl Daemon {
                 let is_beyond = |area: &Area| {
                     area.pv == disk.name && disk.data_offset + group.bytes(area.end()) + TAIL_SIZE > size
                 };
-                !group.moves().is_empty()
-                    || !group.conversions().is_empty()
+                group.moves().next().is_some()
+                    || group.conversions().next().is_some()
                     || group.owned_areas().any(|area| is_beyond(&area))
             })
         });

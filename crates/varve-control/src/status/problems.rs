@@ -6,7 +6,7 @@ use super::looks;
 use crate::Control;
 use crate::exports::known_export::Open;
 use crate::host::known_disk::SILENCE_MAX;
-use crate::jobs::targets::WorkKey;
+use crate::jobs::registry::REBUILD;
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
@@ -239,7 +239,7 @@ impl Control {
             VolumeState::Unusable => (ProblemKind::VolumeUnusable, help),
         };
         let message = is(state.word(), reason);
-        let job = id.and_then(|id| self.jobs.targets.job_of(&WorkKey::Rebuild(id)));
+        let job = id.and_then(|id| self.jobs.targets.job_of(REBUILD, id));
         let told = job.map_or(message.clone(), |job| format!("{message}; job {job} fills members"));
         rows.add(kind, (noun, name), group_in(name), (told, help));
     }

@@ -62,7 +62,7 @@ fn what_goes_on_in_a_volume_is_asked_again_when_a_job_on_it_has_failed() {
         converge(&control, "data").await;
         assert_eq!(stores_later(&control, volume).await, 1, "it was asked when it was taken into use");
         let (id, now) = (control.next_job(), control.now());
-        let job = control.register_job(id, "rollback", "data/v@a", "bytes", &[volume], now);
+        let job = control.register_job(id, "rollback", "data/v@a", "bytes", Some(volume), now);
         control.finish_job(job.id, Err(Failure::new(Code::MediumFailed, "a test"))).await;
         converge(&control, "data").await;
         assert_eq!(stores_later(&control, volume).await, 0, "CONVERGE3");

@@ -4,11 +4,12 @@ use super::losses::{live, live_until, make_group};
 use super::problems::make_image_volume;
 use super::*;
 use crate::jobs::clearing::places_of;
-use varve_api::{Commit, Flatten, JobState, SnapshotRemove};
+use varve_api::{Commit, Flatten, JobCancel, JobState, SnapshotRemove};
 use varve_block::host::DiskState;
 use varve_format::qcow2::Backing;
 use varve_sim::CrashKind;
 use varve_target::qcow2::NewImage;
+use varve_vg::model::JobWork;
 
 fn new_host(latency_max: Duration) -> (Rc<Host>, Vec<String>) {
     (Host::new(1, latency_max), (0..2).map(|number| format!("/disk{number}")).collect())
@@ -60,6 +61,65 @@ fn a_volume_counts_as_cleared_only_when_the_zeros_are_durable() {
         let _ = control.jobs.list.ended(&job.id).expect("it is known").await;
         assert_eq!(shown().state, JobState::Done, "{:?}", shown());
         assert!(content(&control, "data/v").await.iter().all(|byte| *byte == 0), "CLEARING1");
+    });
+}
+
+/// The jobs in the text of the group `data`: their numbers, and where their clearings are.
+fn clearings(control: &Control) -> Vec<(String, Option<u64>)> {
+    let group = control.find_group("data").expect("it is there");
+    let jobs = control.with_group(group, |known| known.group.jobs().to_vec()).expect("it is there");
+    let from = |work: &JobWork| match work {
+        JobWork::Clear { from, .. } => Some(*from),
+        _ => None,
+    };
+    jobs.iter().map(|job| (job.id.to_string(), from(&job.work))).collect()
+}
+
+#[test]
+fn a_clearing_that_was_cancelled_stays_in_the_text_and_goes_on_under_another_number() {
+    let (host, paths) = new_host(Duration::from_millis(5));
+    host.take_fast_zero();
+    live(&host, async move |control| {
+        make_group(&control, &paths).await;
+        make_linear(&control, "data/v", "40M").await;
+        assert_eq!(
+            clearings(&control),
+            [("1".to_owned(), Some(0))],
+            "JOBRECORD4: it has a number from the start"
+        );
+        control.jobs.list.cancel("1", &JobCancel::default()).expect("it may be asked to end");
+        let _ = control.jobs.list.ended("1").expect("it is known").await;
+        let job = control.jobs.list.show("1").expect("it is known");
+        assert_eq!(job.state, JobState::Cancelled, "{job:?}");
+        assert_eq!(
+            job.error.map(|error| error.message).unwrap_or_default(),
+            "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up"
+        );
+        assert_eq!(clearings(&control), [("1".to_owned(), Some(0))], "CLEARING1");
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Clearing, "CLEARING1");
+        control.erase_job(1).await;
+        assert_eq!(clearings(&control).len(), 1, "PLANJOB3: no end of a job takes it out of the text");
+        scan(&control).await;
+        let again = clearings(&control);
+        assert_eq!(again, [("2".to_owned(), Some(0))], "JOBRECORD2");
+        let _ = control.jobs.list.ended("2").expect("RUN3: it runs").await;
+        assert_eq!(control.jobs.list.show("2").map(|job| job.state), Ok(JobState::Done));
+        assert_eq!((clearings(&control), state_of(&control, "data/v").await), (vec![], VolumeState::Active));
+        make_linear(&control, "data/w", "40M").await;
+        assert_eq!(clearings(&control), [("3".to_owned(), Some(0))]);
+        control.jobs.list.cancel("3", &JobCancel::default()).expect("it may be asked to end");
+        let _ = control.jobs.list.ended("3").expect("it is known").await;
+        control.remove_volume("data/w", Remove::default()).await.expect("a removal gives it up");
+        assert_eq!(clearings(&control), [], "PLANJOB3: it ends with its volume");
+        make_linear(&control, "data/x", "40M").await;
+    });
+    live(&host, async move |control| {
+        assert_eq!(clearings(&control), [("4".to_owned(), Some(0))], "JOBRECORD4");
+        let job = control.jobs.list.show("4").expect("RUN3");
+        assert_eq!((job.kind.as_str(), job.subject.as_str()), ("clear", "data/x"));
+        let _ = control.jobs.list.ended("4").expect("it is known").await;
+        assert_eq!(control.jobs.list.show("4").map(|job| job.state), Ok(JobState::Done));
+        assert_eq!(state_of(&control, "data/x").await, VolumeState::Active);
     });
 }
 

@@ -84,7 +84,7 @@ fn what_a_pool_writes_when_it_is_closed_reaches_the_place_that_may_count_after_a
         let (from, to) = (disks[0].clone(), disks[1..].to_vec());
         control.move_disk(PhysicalVolumeMove { from, to, ..Default::default() }).await
     };
-    close_while_undecided(begin, |known| known.group.moves().iter().any(|entry| entry.step.is_some()));
+    close_while_undecided(begin, |known| known.group.moves().any(|entry| entry.step.is_some()));
 }
 
 #[test]
@@ -93,5 +93,5 @@ fn what_a_pool_writes_when_it_is_closed_reaches_the_layout_that_may_count_after_
         let (layout, on) = (Some(ShownLayout::Linear), disks[1..].to_vec());
         control.convert_pool("data/p", Convert { layout, on, ..Default::default() }).await
     };
-    close_while_undecided(begin, |known| !known.group.conversions().is_empty());
+    close_while_undecided(begin, |known| known.group.conversions().next().is_some());
 }

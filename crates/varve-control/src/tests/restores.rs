@@ -2,18 +2,22 @@
 
 use super::*;
 use varve_api::GroupRestore;
-use varve_vg::model::{Area, Description, DiskMove, MoveStep, PvName};
+use varve_block::UnixTime;
+use varve_vg::model::{Area, Description, DiskMove, Job, JobWork, MoveStep, PvName};
 
 /// The backup, as if the volume in it was being moved to the second disk and cleared when it was taken.
 fn busy(text: &str) -> String {
     let mut description = Description::decode(text).expect("our own text");
-    let volume =
-        description.logical_volumes.iter_mut().find(|volume| volume.name == "v").expect("it is there");
-    volume.uncleared = Some(0);
+    let volume = description.logical_volumes.iter().find(|volume| volume.name == "v").expect("it is there");
     let old = volume.segments[0].areas[0];
     let new = Area { pv: PvName(1), ..old };
     let step = Some(MoveStep { of: volume.id, old, new });
-    description.moves = vec![DiskMove { job: None, from: old.pv, to: Vec::new(), rate: None, step }];
+    let moved = JobWork::Move(DiskMove { from: old.pv, to: Vec::new(), rate: None, step });
+    let works = [moved, JobWork::Clear { volume: volume.id, from: 0 }];
+    let (subject, started) = ("data".to_owned(), UnixTime(5));
+    let job = |(id, work)| Job { id, subject: subject.clone(), started, groups: Vec::new(), work };
+    description.jobs = (1..).zip(works).map(job).collect();
+    description.last_job = 2;
     description.encode()
 }
 
@@ -37,7 +41,7 @@ fn what_was_under_way_in_a_backup_does_not_go_on_after_a_restore() {
         control.context.clock().sleep(Duration::from_secs(60)).await;
         assert_eq!(content(&control, "data/v").await[4096], 7, "UNDERWAY1: nothing was written over");
         let id = control.find_group("data").expect("it is there");
-        let is_idle = control.with_group(id, |known| known.group.moves().is_empty()).expect("it is known");
+        let is_idle = control.with_group(id, |known| known.group.jobs().is_empty()).expect("it is known");
         assert!(is_idle, "UNDERWAY1");
     });
 }

@@ -1,11 +1,10 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
 use super::image::is_snapshot_name;
-use super::moving::place_of_move;
 use super::{
     Area, ConversionEntry, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout,
-    LogicalVolumeEntry, MemberEntry, MetadataEntry, MoveEntry, OverCommit, PhysicalVolumeEntry, Role,
-    SnapshotSetEntry, StoreEntry, StorePolicyEntry, TextError, WhenFull,
+    LogicalVolumeEntry, MemberEntry, MetadataEntry, OverCommit, PhysicalVolumeEntry, Role, SnapshotSetEntry,
+    StoreEntry, StorePolicyEntry, TextError, WhenFull,
 };
 use crate::name::check_name;
 use std::collections::{HashMap, HashSet};
@@ -16,7 +15,7 @@ use varve_block::{KIB, MIB, is_aligned};
 pub(super) const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT25 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT26 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -33,8 +32,6 @@ impl Description {
         self.snapshot_sets.iter().try_for_each(check_set)?;
         self.images.iter().try_for_each(check_image)?;
         self.check_jobs()?;
-        self.moves.iter().try_for_each(|entry| self.check_move(entry))?;
-        self.conversions.iter().try_for_each(|entry| self.check_conversion(entry))?;
         self.check_files()?;
         self.check_granted()?;
         self.check_areas()
@@ -72,9 +69,9 @@ impl Description {
         let mut seen = HashSet::new();
         let sets = self.snapshot_sets.iter().map(|set| ("a set of snapshots".to_owned(), set.id));
         let images = self.images.iter().map(|image| (place_of_image(image), image.id));
-        let conversions = self.conversions.iter().map(|entry| (self.place_of_conversion(entry), entry.id));
-        let parts = self.conversions.iter().flat_map(|entry| {
-            entry.parts.iter().flat_map(|part| ids_of_members(self.place_of_conversion(entry), &part.layout))
+        let conversions = self.conversions().map(|entry| (place_of_conversion(entry), entry.id));
+        let parts = self.conversions().flat_map(|entry| {
+            entry.parts.iter().flat_map(|part| ids_of_members(place_of_conversion(entry), &part.layout))
         });
         let owners = group.chain(disks).chain(volumes).chain(stores).chain(sets).chain(images);
         for (place, id) in owners.chain(conversions).chain(parts) {
@@ -86,19 +83,6 @@ impl Description {
             }
         }
         Ok(())
-    }
-
-    /// Checks the places of a move (TEXT17).
-    fn check_move(&self, entry: &MoveEntry) -> Result<(), TextError> {
-        let place = || place_of_move(entry);
-        self.problem_of(entry).map_or(Ok(()), |problem| Err(TextError::Shape { place: place(), problem }))
-    }
-
-    /// Checks the parts of a conversion (TEXT20).
-    fn check_conversion(&self, entry: &ConversionEntry) -> Result<(), TextError> {
-        let place = || self.place_of_conversion(entry);
-        let problem = self.problem_of_conversion(entry);
-        problem.map_or(Ok(()), |problem| Err(TextError::Shape { place: place(), problem }))
     }
 
     /// TEXT21: no image that is written is used twice.
@@ -175,7 +159,7 @@ impl Description {
             });
             own.chain(stores)
         });
-        of_volumes.chain(self.areas_of_moves()).chain(self.areas_of_conversions())
+        of_volumes.chain(self.areas_of_jobs())
     }
 }
 
@@ -184,6 +168,10 @@ fn ids_of_members(place: String, layout: &Layout) -> impl Iterator<Item = (Strin
     let named =
         move |(index, member): (usize, &MemberEntry)| (format!("member {index} of {place}"), member.id);
     layout.members().iter().enumerate().map(named).chain(log)
+}
+
+fn place_of_conversion(entry: &ConversionEntry) -> String {
+    format!("the conversion of {}", entry.volume)
 }
 
 fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
@@ -218,9 +206,6 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {
         return problem(wrong);
-    }
-    if lv.uncleared.is_some_and(|from| from >= lv.extents || !lv.layout.takes_space()) {
-        return problem("`uncleared` is one of its extents, and none of a volume on no disk");
     }
     if !lv.inactive.iter().all(|reason| is_reason(reason)) {
         return problem("inactive is a reason of 1 to 500 characters on one line");

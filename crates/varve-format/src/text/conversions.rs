@@ -1,25 +1,21 @@
-//! Conversions: volumes whose bytes are being copied to extents of another layout, which take their place.
+//! Jobs that convert a volume: its bytes are copied to extents of another layout, which take their place.
 
 use super::{Layout, Segment, Space};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A volume or pool that is being converted, its exception stores included. It owns the extents that count, and the conversion the
-/// others.
+/// A volume or pool that is being converted, its exception stores included. It owns the extents that count, and the job the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConversionEntry {
     /// What it is.
     pub id: Uuid,
-    /// The number of its job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<u64>,
     /// The volume or pool.
     pub volume: Uuid,
     /// Bytes that are copied in a second at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u64>,
-    /// Whether the new layout is valid: the conversion owns the old one, which is to be freed.
+    /// Whether the new layout is valid: the job owns the old one, which is to be freed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub switched: bool,
     /// The volume, and those of its stores that get another layout.
@@ -27,7 +23,7 @@ pub struct ConversionEntry {
     pub parts: Vec<ConvertedPart>,
 }
 
-/// The extents of one volume or exception store that a conversion owns.
+/// The extents of one volume or exception store that the job of a conversion owns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConvertedPart {

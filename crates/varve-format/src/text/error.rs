@@ -21,6 +21,11 @@ pub enum TextError {
         "the description has version {0}, of an older varve; this one knows versions {TEXT_VERSION_MIN} to {TEXT_VERSION}: use the older one"
     )]
     Older(i64),
+    /// It was written by an older program, and moves, conversions or clearings go on in it, which this one reads in another form.
+    #[error(
+        "the description has version {0}, of an older varve, and a move, conversion or clearing goes on in it: let the older one end that first"
+    )]
+    WorkOfOlder(i64),
     /// TEXT1: a name that none may have.
     #[error("{place}: {error}")]
     Name {
@@ -72,10 +77,10 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// TEXT6 to TEXT8 or TEXT10 to TEXT25.
+    /// TEXT6 to TEXT8 or TEXT10 to TEXT26.
     #[error("{place}: {problem}")]
     Shape {
-        /// The group, disk, volume, store, set, image, move or job.
+        /// The group, disk, volume, store, set, image or job.
         place: String,
         /// What is wrong with it.
         problem: &'static str,

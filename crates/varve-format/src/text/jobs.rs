@@ -1,10 +1,11 @@
-//! Jobs: work on volumes that was begun, and goes on wherever the group is used until it has ended.
+//! Jobs: work on the volumes and disks of a group that was begun, and goes on wherever the group is used until it has ended.
 
+use super::{ConversionEntry, MoveEntry};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use varve_block::UnixTime;
 
-/// Most jobs of a group.
+/// Most jobs of a group, beside moves, conversions and clearings: of these a disk or volume has one at most.
 pub const JOBS_MAX: usize = 64;
 /// Most snapshots that the jobs of a group remove, in all.
 pub const REMOVED_MAX: usize = 8192;
@@ -30,7 +31,7 @@ pub struct JobEntry {
     pub work: JobWork,
 }
 
-/// What a job does. The volumes, pools and stores that it names may be gone.
+/// What a job does. The volumes, pools and stores that it names may be gone, but for moves, conversions and clearings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum JobWork {
@@ -93,6 +94,17 @@ pub enum JobWork {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<ScrubPosition>,
     },
+    /// A disk is emptied.
+    Move(MoveEntry),
+    /// A volume or pool gets another layout.
+    Convert(ConversionEntry),
+    /// What others wrote to extents of a volume is cleared; they are not served before.
+    Clear {
+        /// The volume or pool.
+        volume: Uuid,
+        /// The first of its extents that is to be cleared.
+        from: u64,
+    },
 }
 
 /// How far a scrub is, and what it has found.
@@ -129,7 +141,20 @@ pub struct RemovedSnapshots {
     pub bytes: u64,
 }
 
+impl JobEntry {
+    /// What it is called where something is wrong with it.
+    pub(super) fn place(&self) -> String {
+        format!("job {}", self.id)
+    }
+}
+
 impl JobWork {
+    /// Whether it owns extents, or says which ones are not served: then it ends by a step of its own work alone, which leaves the volumes
+    /// sound.
+    pub fn holds_extents(&self) -> bool {
+        matches!(self, Self::Move(_) | Self::Convert(_) | Self::Clear { .. })
+    }
+
     /// The snapshots that go, by the store or pool that holds them.
     pub fn removed(&self) -> &[RemovedSnapshots] {
         match self {
@@ -142,4 +167,11 @@ impl JobWork {
     pub fn removed_count(&self) -> usize {
         self.removed().iter().map(|part| part.numbers.len()).sum()
     }
+}
+
+/// Whether a move, conversion or clearing stands in a text as it did before version 5.
+pub(super) fn is_work_beside(table: &toml::Table) -> bool {
+    let mut volumes = table.get("logical_volume").and_then(toml::Value::as_array).into_iter().flatten();
+    let is_cleared = |volume: &toml::Value| volume.get("uncleared").is_some();
+    ["move", "conversion"].iter().any(|work| table.contains_key(*work)) || volumes.any(is_cleared)
 }

@@ -1,4 +1,4 @@
-//! Disks that are being emptied: what is on them moves to others, a run of extents at a time.
+//! Jobs that empty a disk: what is on it moves to others, a run of extents at a time .
 
 use super::{Area, PvName};
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,6 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveEntry {
-    /// The number of its job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<u64>,
     /// The disk.
     pub from: PvName,
     /// Where what is on it goes; to any other disk if none is given.
@@ -24,7 +21,7 @@ pub struct MoveEntry {
     pub step: Option<MoveStep>,
 }
 
-/// A run of extents that moves. The volume or store owns one of both places: the valid one. The move owns the other.
+/// A run of extents that moves. The volume or store owns one of both places: the valid one. The job owns the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveStep {

@@ -1,9 +1,17 @@
-//! What moves own, and whether they make sense (TEXT17).
+//! What jobs that empty a disk own, and whether they make sense (TEXT17).
 
-use super::{Area, Description, MoveEntry, MoveStep, PvName, Space};
+use super::{Area, Description, JobWork, MoveEntry, MoveStep, PvName, Space};
 use uuid::Uuid;
 
 impl Description {
+    /// Disks that are being emptied.
+    pub fn moves(&self) -> impl Iterator<Item = &MoveEntry> {
+        self.jobs.iter().filter_map(|job| match &job.work {
+            JobWork::Move(entry) => Some(entry),
+            _ => None,
+        })
+    }
+
     /// Where the volume or exception store `id` is.
     pub fn space_of(&self, id: Uuid) -> Option<Space<'_>> {
         let mut volumes = self.logical_volumes.iter();
@@ -23,26 +31,19 @@ impl Description {
         if owns(step.old) { Some(false) } else { owns(step.new).then_some(true) }
     }
 
-    /// The areas that moves own, each with what its move is called.
-    pub fn areas_of_moves(&self) -> impl Iterator<Item = (String, Area)> {
-        self.moves.iter().filter_map(|entry| {
-            let step = entry.step.as_ref()?;
-            let area = if self.is_switched(step)? { step.old } else { step.new };
-            Some((place_of_move(entry), area))
-        })
+    /// The place of a step that its job owns.
+    pub(super) fn area_of_step(&self, step: &MoveStep) -> Option<Area> {
+        Some(if self.is_switched(step)? { step.old } else { step.new })
     }
 
     /// TEXT17: what is wrong with a move, if something is.
-    pub(super) fn problem_of(&self, entry: &MoveEntry) -> Option<&'static str> {
+    pub(super) fn problem_of_move(&self, entry: &MoveEntry) -> Option<&'static str> {
         let is_disk = |pv: &PvName| self.physical_volumes.iter().any(|disk| disk.name == *pv);
-        if self.moves.iter().filter(|other| other.from == entry.from).count() > 1 {
+        if self.moves().filter(|other| other.from == entry.from).count() > 1 {
             return Some("a disk is emptied once at a time");
         }
         if !is_disk(&entry.from) || !entry.to.iter().all(|pv| is_disk(pv) && *pv != entry.from) {
             return Some("a move goes from a disk of the group to others");
-        }
-        if entry.rate == Some(0) || entry.rate.is_some_and(|rate| i64::try_from(rate).is_err()) {
-            return Some("`rate` is at least 1");
         }
         let step = entry.step.as_ref()?;
         if step.old.count != step.new.count || step.old.pv != entry.from || step.new.pv == entry.from {
@@ -50,9 +51,4 @@ impl Description {
         }
         self.is_switched(step).is_none().then_some("the volume or store of a step owns one of its places")
     }
-}
-
-/// What a move is called.
-pub(super) fn place_of_move(entry: &MoveEntry) -> String {
-    format!("the move from {}", entry.from)
 }

@@ -217,9 +217,9 @@ fn a_disk_that_was_given_up_is_none_of_the_group() {
 #[test]
 fn a_text_of_a_newer_program_is_not_passed_over() {
     let one = first();
-    let two = one.followed_by(2, one.text.replace("version = 4", "version = 5"));
+    let two = one.followed_by(2, one.text.replace("version = 5", "version = 6"));
     let found = elect(&[holds('a', &[&one, &two])]).expect_err("not readable");
-    assert_eq!(found, Undecided::Text(TextError::Newer(5)));
+    assert_eq!(found, Undecided::Text(TextError::Newer(6)));
 }
 
 #[test]

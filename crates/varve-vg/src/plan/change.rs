@@ -245,6 +245,8 @@ pub enum Change {
     },
     /// Begin to empty a disk: nothing is allocated there any more.
     BeginMove {
+        /// The number of its job.
+        job: u64,
         /// Which.
         from: PvName,
         /// Where what is on it goes; to any other disk if none is named.
@@ -279,7 +281,7 @@ pub enum Change {
         /// What is done.
         step: ConversionStep,
     },
-    /// Write down which jobs go on.
+    /// Write down which jobs go on, but for moves, conversions and clearings.
     Jobs(JobStep),
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {

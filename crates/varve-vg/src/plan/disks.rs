@@ -215,7 +215,7 @@ impl Draft<'_> {
         let mut used: BTreeMap<PvName, u64> = BTreeMap::new();
         let description = &self.description;
         let of_volumes = description.logical_volumes.iter().flat_map(areas);
-        let of_jobs = description.areas_of_moves().chain(description.areas_of_conversions());
+        let of_jobs = description.areas_of_jobs();
         for area in of_volumes.chain(of_jobs.map(|(_, area)| area)) {
             let end = used.entry(area.pv).or_default();
             *end = area.end().max(*end);

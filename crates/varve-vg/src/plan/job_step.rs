@@ -1,7 +1,6 @@
 //! What a change says of jobs.
 
-use crate::model::{Job, PvName, ScrubPosition};
-use uuid::Uuid;
+use crate::model::{Job, ScrubPosition};
 
 /// What is written down of jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,13 +31,4 @@ pub enum JobStep {
         /// Their numbers.
         ids: Vec<u64>,
     },
-}
-
-/// What stands in the text with the number of its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbered {
-    /// The move from a disk.
-    Move(PvName),
-    /// The conversion of a volume or pool.
-    Conversion(Uuid),
 }

@@ -3,31 +3,54 @@
 //! Invariants:
 //! - PLANJOB1. A number that a job of the group has had is given to no other one, so `last_job` never falls.
 //! - PLANJOB2. Jobs are what they are now, whatever backup is written back: what they did since cannot be undone by that.
+//! - PLANJOB3. A job that holds extents ends by a step of its own work alone, or with its volume or disk.
 
-use super::{JobStep, Numbered, Plan, PlanError};
+use super::{JobStep, Plan, PlanError};
 use crate::model::{Description, Group, Job, JobWork};
+use uuid::Uuid;
+use varve_block::UnixTime;
 use varve_format::text::{JOBS_MAX, REMOVED_MAX};
 
 impl Plan {
-    /// The same; what it begins is done by job `id`. The number is higher than that of any job of the group before.
-    pub fn with_job(mut self, begun: Numbered, id: u64) -> Result<Plan, PlanError> {
+    /// The same, but the extents of a volume from `from` on are still to be cleared when this counts: by the job that clears it already, or
+    /// else by one with the number `id`.
+    pub fn with_clearing(mut self, volume: Uuid, from: u64, id: u64) -> Result<Plan, PlanError> {
         let mut description = self.after.description().clone();
-        assert!(id > description.last_job, "PLANJOB1");
-        let job = match begun {
-            Numbered::Move(from) => {
-                let entry = description.moves.iter_mut().find(|entry| entry.from == from);
-                &mut entry.expect("the plan begins this move").job
+        match clearing(&mut description, volume) {
+            Some(before) => *before = from.min(*before),
+            None => {
+                let lv = self.after.logical_volumes().iter().find(|lv| lv.id == volume);
+                let lv = lv.expect("the plan gives this volume its extents");
+                assert!(from < lv.extents, "TEXT26: {from} is an extent of {}", lv.name);
+                let (subject, started) =
+                    (format!("{}/{}", self.after.name(), lv.name), self.after.entry().changed);
+                let work = JobWork::Clear { volume, from };
+                begin(&mut description, Job { id, subject, started, groups: Vec::new(), work })?;
             }
-            Numbered::Conversion(volume) => {
-                let entry = description.conversions.iter_mut().find(|entry| entry.volume == volume);
-                &mut entry.expect("the plan begins this conversion").job
-            }
-        };
-        *job = Some(id);
-        description.last_job = id;
+        }
         self.after = Group::new(description).map_err(PlanError::Invalid)?;
         Ok(self)
     }
+}
+
+/// Writes down a job that holds extents.
+pub(super) fn begin_holding(
+    description: &mut Description,
+    (id, started): (u64, UnixTime),
+    subject: String,
+    work: JobWork,
+) -> Result<(), PlanError> {
+    assert!(work.holds_extents(), "PLANJOB3");
+    begin(description, Job { id, subject, started, groups: Vec::new(), work })?;
+    description.check().map_err(PlanError::Invalid) // Its number: what follows is planned in a sound group (PLAN1).
+}
+
+/// Where the clearing of a volume is, if there is one.
+pub(super) fn clearing(description: &mut Description, id: Uuid) -> Option<&mut u64> {
+    description.jobs.iter_mut().find_map(|job| match &mut job.work {
+        JobWork::Clear { volume, from } if *volume == id => Some(from),
+        _ => None,
+    })
 }
 
 impl JobStep {
@@ -56,7 +79,12 @@ impl JobStep {
                 format!("call job {from} {to} from now on")
             }
             Self::End { ids } => {
-                description.jobs.retain(|job| !ids.contains(&job.id));
+                let ends = |job: &Job| ids.contains(&job.id);
+                assert!(
+                    !description.jobs.iter().any(|job| ends(job) && job.work.holds_extents()),
+                    "PLANJOB3"
+                );
+                description.jobs.retain(|job| !ends(job));
                 let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
                 format!("forget what has ended: job {}", ids.join(", "))
             }
@@ -70,7 +98,8 @@ fn begin(description: &mut Description, job: Job) -> Result<String, PlanError> {
     let done = format!("write down job {}: {}", job.id, job.subject);
     let jobs = &mut description.jobs;
     let removed: usize = jobs.iter().chain([&job]).map(|job| job.work.removed_count()).sum();
-    if jobs.len() >= JOBS_MAX || removed > REMOVED_MAX {
+    let count = jobs.iter().chain([&job]).filter(|job| !job.work.holds_extents()).count();
+    if count > JOBS_MAX || removed > REMOVED_MAX {
         return Err(PlanError::JobsFull { group: description.group.name.clone() }); // TEXT25
     }
     description.last_job = description.last_job.max(job.id);

@@ -6,12 +6,14 @@
 //! - PLANMOVE3. What an array's member has on the disk goes to one disk if there is one with room for all of it: a member that is on
 //!   two disks is lost with either.
 
+use super::jobs::begin_holding;
 use super::sectors::{larger_sectors, owner_of};
 use super::{DiskChoice, Draft, PlanError, Sectors};
 use crate::allocate::{FreeMap, append};
-use crate::model::{Area, DiskMove, Layout, LogicalVolume, MoveStep, PvName, Segment, Space};
+use crate::model::{Area, DiskMove, JobWork, Layout, LogicalVolume, MoveStep, PvName, Segment, Space};
 use std::collections::BTreeMap;
 use uuid::Uuid;
+use varve_block::UnixTime;
 
 /// A run on a disk that is being emptied, and where it may go.
 struct Movable {
@@ -36,6 +38,7 @@ impl Draft<'_> {
         from: PvName,
         disks: DiskChoice,
         rate: Option<u64>,
+        (job, date): (u64, UnixTime),
     ) -> Result<(), PlanError> {
         let path = self.check_disk(from)?;
         disks.on.iter().try_for_each(|to| self.check_disk(*to).map(drop))?;
@@ -43,7 +46,7 @@ impl Draft<'_> {
         self.check_disk_not_moving(from)?;
         self.check_disk_not_converting(from)?;
         let group: String = self.group_name().into();
-        let is_emptied = |pv: &&PvName| self.description.moves.iter().any(|entry| entry.from == **pv);
+        let is_emptied = |pv: &&PvName| self.description.moves().any(|entry| entry.from == **pv);
         if let Some(to) = disks.on.iter().find(is_emptied) {
             return Err(PlanError::Moving { group, from: *to, what: to.to_string() });
         }
@@ -54,11 +57,10 @@ impl Draft<'_> {
             return Err(PlanError::NothingToMove { group, path });
         }
         self.step(format!("empty {path} ({from})"));
-        self.description.moves.push(DiskMove { job: None, from, to: disks.on, rate, step: None });
+        let work = JobWork::Move(DiskMove { from, to: disks.on, rate, step: None });
+        begin_holding(&mut self.description, (job, date), from.to_string(), work)?;
         let begun = self.description.clone();
-        while !self.description.moves.is_empty()
-            && self.description.moves.iter().any(|entry| entry.from == from)
-        {
+        while self.description.moves().any(|entry| entry.from == from) {
             self.move_next(from, &disks.sectors, u64::MAX)?; // PLANMOVE1
             if self.entry_of(from).is_ok() {
                 self.switch(from)?;
@@ -77,7 +79,7 @@ impl Draft<'_> {
         self.entry_of(from)?.step = None;
         self.check_disk(from)?;
         let Some(next) = self.next_on(from) else {
-            self.description.moves.retain(|entry| entry.from != from);
+            self.retain_moves(|entry| entry.from != from);
             self.step(format!("end the move from {from}: nothing is left there"));
             return Ok(());
         };
@@ -125,7 +127,7 @@ impl Draft<'_> {
 
     pub(super) fn end_move(&mut self, from: PvName) -> Result<(), PlanError> {
         self.entry_of(from)?;
-        self.description.moves.retain(|entry| entry.from != from);
+        self.retain_moves(|entry| entry.from != from);
         self.step(format!("empty {from} no more"));
         Ok(())
     }
@@ -134,7 +136,7 @@ impl Draft<'_> {
     pub(super) fn end_moves_of_missing(&mut self) {
         let missing: Vec<PvName> =
             self.description.physical_volumes.iter().filter(|pv| pv.missing).map(|pv| pv.name).collect();
-        self.description.moves.retain_mut(|entry| {
+        self.retain_moves(|entry| {
             let had_choice = entry.to.is_empty();
             entry.to.retain(|pv| !missing.contains(pv));
             let step = entry.step.is_some_and(|step| missing.contains(&step.new.pv));
@@ -145,21 +147,21 @@ impl Draft<'_> {
     /// Refuses to release a disk that a move concerns.
     pub(super) fn check_disk_not_moving(&self, pv: PvName) -> Result<(), PlanError> {
         let concerns = |entry: &&DiskMove| entry.from == pv || entry.to.contains(&pv);
-        let Some(entry) = self.description.moves.iter().find(concerns) else { return Ok(()) };
+        let Some(entry) = self.description.moves().find(concerns) else { return Ok(()) };
         Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what: pv.to_string() })
     }
 
     /// Refuses to release a disk on which a move holds the place of its step, whether or not it names the disk.
     pub(super) fn check_no_step_to(&self, pv: PvName) -> Result<(), PlanError> {
         let leads_there = |entry: &&DiskMove| entry.step.is_some_and(|step| step.new.pv == pv);
-        let Some(entry) = self.description.moves.iter().find(leads_there) else { return Ok(()) };
+        let Some(entry) = self.description.moves().find(leads_there) else { return Ok(()) };
         Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what: pv.to_string() })
     }
 
     /// Checks that what a move has in hand stays with its owner (PLAN5).
     pub(super) fn check_moves(&self) -> Result<(), PlanError> {
         let is_lost = |step: &MoveStep| self.description.is_switched(step).is_none();
-        let lost = self.description.moves.iter().find(|entry| entry.step.as_ref().is_some_and(is_lost));
+        let lost = self.description.moves().find(|entry| entry.step.as_ref().is_some_and(is_lost));
         let Some(entry) = lost else { return Ok(()) };
         let of = entry.step.map_or(Uuid::nil(), |step| step.of);
         let owns = |lv: &&LogicalVolume| lv.id == of || lv.stores().any(|store| store.id == of);
@@ -185,8 +187,19 @@ impl Draft<'_> {
 
     fn entry_of(&mut self, from: PvName) -> Result<&mut DiskMove, PlanError> {
         let group: String = self.group_name().into();
-        let entry = self.description.moves.iter_mut().find(|entry| entry.from == from);
+        let entry = self.description.jobs.iter_mut().find_map(|job| match &mut job.work {
+            JobWork::Move(entry) if entry.from == from => Some(entry),
+            _ => None,
+        });
         entry.ok_or(PlanError::NotMoving { group, from })
+    }
+
+    /// Ends the moves that `goes_on` is not true of.
+    fn retain_moves(&mut self, mut goes_on: impl FnMut(&mut DiskMove) -> bool) {
+        self.description.jobs.retain_mut(|job| match &mut job.work {
+            JobWork::Move(entry) => goes_on(entry),
+            _ => true,
+        });
     }
 
     /// The path of a disk that is here (PLAN3).

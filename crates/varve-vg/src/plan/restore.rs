@@ -6,10 +6,12 @@
 //!
 //! Invariant PLAN4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
 
-use super::under_way::{drop_under_way, mark_words, work_words};
+use super::under_way::{drop_under_way, under_way_words};
 use super::{Draft, PlanError};
 use crate::disks::tail::extents_beside;
-use crate::model::{Description, Group, Layout, LogicalVolume, PhysicalVolume, PvName, Segment, Store};
+use crate::model::{
+    Description, Group, Job, JobWork, Layout, LogicalVolume, PhysicalVolume, PvName, Segment, Store,
+};
 use std::collections::HashSet;
 use uuid::Uuid;
 
@@ -108,10 +110,10 @@ impl Draft<'_> {
     /// The volumes of the backup on the disks of the group, which must be the very ones of the backup.
     pub(super) fn restore(&mut self, taken: &Description) -> Result<(), PlanError> {
         let group: String = self.group_name().into();
-        if let Some(entry) = self.description.moves.first() {
+        if let Some(entry) = self.description.moves().next() {
             return Err(PlanError::Moving { what: group.clone(), group, from: entry.from });
         }
-        if let Some(entry) = self.before.conversions().first() {
+        if let Some(entry) = self.before.conversions().next() {
             return Err(self.converting(entry.volume));
         }
         let misfit = |problem: String| PlanError::Backup { group: group.clone(), problem };
@@ -133,8 +135,10 @@ impl Draft<'_> {
         self.description.group.metadata = backup.entry().metadata;
         self.description.physical_volumes = disks;
         self.description.logical_volumes = backup.logical_volumes().to_vec();
+        self.description.jobs.retain(|job| !job.work.holds_extents());
         self.keep_what_is_there(&backup);
         self.restore_images(&backup);
+        self.keep_clearings();
         self.tell_what_does_not_go_on(taken);
         // Sets and jobs stay what they are now: those of when the backup was taken have ended since (PLANJOB2).
         Ok(())
@@ -143,9 +147,7 @@ impl Draft<'_> {
     /// Lets volumes of both have what they have now, where the backup gives it to no other volume; and tells what that is, what
     /// goes and what comes (PLAN4).
     fn keep_what_is_there(&mut self, backup: &Group) {
-        let names_stay = self.before.physical_volumes().iter().all(|pv| {
-            self.description.physical_volumes.iter().any(|then| (then.id, then.name) == (pv.id, pv.name))
-        });
+        let names_stay = self.disks_keep_names();
         for index in 0..self.description.logical_volumes.len() {
             let then = &self.description.logical_volumes[index];
             let Some(now) = self.before.logical_volumes().iter().find(|now| now.id == then.id) else {
@@ -185,20 +187,43 @@ impl Draft<'_> {
         self.steps.extend(back);
     }
 
+    /// Whether what areas call the disks of the group now is what they are called then.
+    fn disks_keep_names(&self) -> bool {
+        let then = &self.description.physical_volumes;
+        let keeps = |pv: &PhysicalVolume| then.iter().any(|then| (then.id, then.name) == (pv.id, pv.name));
+        self.before.physical_volumes().iter().all(keeps)
+    }
+
+    /// Whether a volume has the very extents that it has now.
+    fn keeps_extents(&self, volume: Uuid) -> bool {
+        let now = self.before.logical_volumes().iter().find(|now| now.id == volume);
+        let then = self.description.logical_volumes.iter().find(|then| then.id == volume);
+        let is_same = |(now, then): (&LogicalVolume, &LogicalVolume)| {
+            (&now.layout, &now.segments) == (&then.layout, &then.segments)
+        };
+        self.disks_keep_names() && now.zip(then).is_some_and(is_same)
+    }
+
+    /// What a volume has now and keeps is still to be cleared.
+    fn keep_clearings(&mut self) {
+        let stays = |job: &&Job| match &job.work {
+            JobWork::Clear { volume, .. } => self.keeps_extents(*volume),
+            work => !work.holds_extents(),
+        };
+        let jobs = self.before.jobs().iter().filter(stays).cloned().collect();
+        self.description.jobs = jobs;
+    }
+
     /// UNDERWAY1. Jobs that stand in the group's description now go on as they are (PLANJOB2), and a volume that is kept as it is now
     /// shows nothing else than now.
     fn tell_what_does_not_go_on(&mut self, taken: &Description) {
-        let stays = |id: u64| self.description.jobs.iter().any(|job| job.id == id);
-        let mut words = work_words(taken, |job| !stays(job.id));
-        for then in &taken.logical_volumes {
-            let now = self.before.logical_volumes().iter().find(|now| now.id == then.id);
-            let kept = self.description.logical_volumes.iter().find(|kept| kept.id == then.id);
-            let is_kept = now.zip(kept).is_some_and(|(now, kept)| {
-                (&now.layout, &now.segments, now.uncleared) == (&kept.layout, &kept.segments, kept.uncleared)
-            });
-            words.extend(mark_words(taken, then).filter(|_| !is_kept));
-        }
-        assert!(self.description.moves.is_empty() && self.description.conversions.is_empty(), "UNDERWAY1");
+        let is_meant = |job: &Job| match &job.work {
+            JobWork::Clear { volume, .. } => !self.keeps_extents(*volume),
+            _ => !self.description.jobs.iter().any(|now| now.id == job.id),
+        };
+        let words = under_way_words(taken, is_meant);
+        let works = self.description.moves().count() + self.description.conversions().count();
+        assert_eq!(works, 0, "UNDERWAY1");
         self.warnings.extend(words);
     }
 
@@ -256,7 +281,6 @@ fn with_present(then: &LogicalVolume, now: &LogicalVolume) -> LogicalVolume {
         kept.layout.clone_from(&now.layout);
         kept.segments.clone_from(&now.segments);
         kept.extents = now.extents;
-        kept.uncleared = now.uncleared;
     }
     kept
 }

@@ -105,7 +105,6 @@ impl Draft<'_> {
             created,
             extents: old.extents,
             segments: old.segments,
-            uncleared: None,
             store_policy: None,
             array_policy: None,
             store: None,

@@ -669,31 +669,34 @@ fn a_mark_of_what_is_to_be_cleared_stays_until_it_is_and_never_grows_smaller() {
     let made_marked = |group: &Group, change: Change, from: u64| {
         let plan = planned(group, change).expect("possible");
         let id = plan.after.lv("vm1").expect("it is planned").id;
-        plan.with_uncleared(id, from).expect("sound").after
+        plan.with_clearing(id, from, group.last_job() + 1).expect("sound").after
     };
-    let mark = |group: &Group| group.lv("vm1").and_then(|lv| lv.uncleared);
+    let mark = |group: &Group| group.lv("vm1").and_then(|lv| group.uncleared(lv.id));
     let fresh = made_marked(&empty, linear("vm1", 8), 0);
     assert_eq!(Group::from_text(&fresh.text()).as_ref(), Ok(&fresh), "it is in the text");
     let id = fresh.lv("vm1").expect("just made").id;
     let longer = made_marked(&fresh, extend("vm1", "+16M"), 8);
     assert_eq!(mark(&longer), Some(0), "what was to be cleared before still is");
+    let job =
+        |group: &Group| group.jobs().iter().map(|job| (job.id, job.subject.clone())).collect::<Vec<_>>();
+    assert_eq!(job(&longer), [(1, "data/vm1".to_owned())], "by the job that clears it already");
     let in_part = made(&longer, Change::Cleared { volume: id, until: 8 });
     assert_eq!(mark(&in_part), Some(8), "what was gained since is to be cleared still");
     let cleared = made(&in_part, Change::Cleared { volume: id, until: 12 });
     assert_eq!((mark(&cleared), cleared.lv("vm1").map(|lv| lv.extents)), (None, Some(12)));
+    assert_eq!((job(&cleared), cleared.last_job()), (vec![], 1), "PLANJOB1");
     let grown = made_marked(&cleared, extend("vm1", "+16M"), 12);
     assert_eq!(mark(&grown), Some(12));
     let reduced =
         |extents: u64| mark(&made(&grown, Change::ReduceVolume { name: "vm1".into(), size: extents * MIB4 }));
     assert_eq!((reduced(14), reduced(12), reduced(3)), (Some(12), None, None));
     let renamed = made(&grown, Change::RenameVolume { from: "vm1".into(), to: "vm2".into() });
-    assert_eq!(renamed.lv("vm2").and_then(|lv| lv.uncleared), Some(12));
+    assert_eq!(renamed.uncleared(id), Some(12));
+    let removed = made(&grown, Change::RemoveVolume { name: "vm1".into() });
+    assert_eq!((removed.uncleared(id), removed.jobs().len()), (None, 0), "PLANJOB3: it ends with its volume");
     assert_eq!(mark(&restored(&grown, &cleared).after), Some(12), "a restore takes nothing for cleared");
     let unknown = Change::Cleared { volume: Uuid::from_u128(99), until: 12 };
     assert!(matches!(planned(&grown, unknown), Err(PlanError::VolumeNotFound { .. })));
-    let mut wrong = grown.description().clone();
-    wrong.logical_volumes[0].uncleared = Some(16);
-    assert!(Group::new(wrong).is_err(), "TEXT7: it is one of the extents");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Plans that concern volumes.
 
+use super::jobs::clearing;
 use super::space::{Growth, place_text};
 use super::stores::{declared, policy_text, refuse_unfit};
-use super::{DiskChoice, Draft, Layout, Plan, PlanError};
+use super::{DiskChoice, Draft, Layout, PlanError};
 use crate::allocate::cut;
-use crate::model::{self, Group, ImageFormat, LogicalVolume, Role, StorePolicy};
+use crate::model::{self, ImageFormat, JobWork, LogicalVolume, Role, StorePolicy};
 use crate::size::{Amount, SizeArgument, format_size};
 use uuid::Uuid;
 use varve_block::UnixTime;
@@ -13,18 +14,6 @@ use varve_format::text::IMAGE_SECTOR;
 
 /// The most bytes that a volume may have: addresses of 63 bits.
 const VOLUME_SIZE_MAX: u64 = 1 << 63;
-
-impl Plan {
-    /// The same, but the extents of a volume from `from` on are still to be cleared when this counts.
-    pub fn with_uncleared(mut self, volume: Uuid, from: u64) -> Result<Plan, PlanError> {
-        let mut description = self.after.description().clone();
-        let lv = description.logical_volumes.iter_mut().find(|lv| lv.id == volume);
-        let lv = lv.expect("the plan gives this volume its extents");
-        lv.uncleared = Some(lv.uncleared.map_or(from, |before| before.min(from)));
-        self.after = Group::new(description).map_err(PlanError::Invalid)?;
-        Ok(self)
-    }
-}
 
 impl Draft<'_> {
     pub(super) fn create_volume(
@@ -59,7 +48,6 @@ impl Draft<'_> {
             created,
             extents,
             segments: growth.segments,
-            uncleared: None,
             store_policy: declared(policy),
             array_policy: None,
             store: None,
@@ -133,7 +121,6 @@ impl Draft<'_> {
             assert_eq!(asked, Growth::of(lv.space()).extents(), "TEXT7");
         }
         lv.extents = asked;
-        lv.uncleared = lv.uncleared.filter(|from| *from < asked);
         let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(asked));
         let lost = self.size_text(before - asked);
         self.step(format!("reduce {full} from {from} to {to}; its last {lost} are lost"));
@@ -222,15 +209,28 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// The extents of a volume before `until` were cleared.
     pub(super) fn cleared(&mut self, volume: Uuid, until: u64) -> Result<(), PlanError> {
-        let (group, id) = (self.group_name().to_owned(), volume.to_string());
-        let lv = self.description.logical_volumes.iter_mut().find(|lv| lv.id == volume);
-        let lv = lv.ok_or(PlanError::VolumeNotFound { group, volume: id })?;
-        lv.uncleared = lv.uncleared.map(|from| from.max(until)).filter(|from| *from < lv.extents);
-        let (name, what) = (lv.name.clone(), if lv.uncleared.is_none() { "all" } else { "a part" });
-        let step = format!("write down that {what} of {} is cleared", self.full(&name));
-        self.step(step);
+        let lv = self.find(volume)?.clone();
+        assert!(until <= lv.extents, "TEXT26: nothing is cleared behind the end of {}", lv.name);
+        let mut is_cleared = true;
+        if let Some(from) = clearing(&mut self.description, volume) {
+            *from = until.max(*from);
+            is_cleared = *from >= lv.extents; // `end_lost_clearings` ends it.
+        }
+        let what = if is_cleared { "all" } else { "a part" };
+        self.step(format!("write down that {what} of {} is cleared", self.full(&lv.name)));
         Ok(())
+    }
+
+    /// Nothing is left to be cleared of volumes that are gone, and of those that end where their clearing is.
+    pub(super) fn end_lost_clearings(&mut self) {
+        let volumes = &self.description.logical_volumes;
+        let is_left = |volume: Uuid, from: u64| volumes.iter().any(|lv| lv.id == volume && from < lv.extents);
+        self.description.jobs.retain(|job| match job.work {
+            JobWork::Clear { volume, from } => is_left(volume, from),
+            _ => true,
+        });
     }
 
     pub(super) fn check_bytes(&self, bytes: u64) -> Result<u64, PlanError> {

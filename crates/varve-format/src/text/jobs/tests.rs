@@ -1,7 +1,10 @@
 //! Tests of the jobs in a group's text.
 
 use super::*;
-use crate::text::{ConversionEntry, GroupEntry, MoveEntry, PhysicalVolumeEntry, PvName, TEXT_VERSION};
+use crate::text::{
+    Area, ConvertedPart, GroupEntry, Layout, LogicalVolumeEntry, MoveStep, PhysicalVolumeEntry, PvName, Role,
+    Segment, TEXT_VERSION,
+};
 use varve_block::UnixTime;
 
 const GOLDEN: &str = include_str!("../jobs.toml");
@@ -30,6 +33,56 @@ fn scrub(rate: Option<u64>, mismatches: Option<u64>) -> JobWork {
         unread: 4096,
     });
     JobWork::Scrub { volume: id(10), check_only: rate.is_none(), rate, position }
+}
+
+fn disk(number: u32) -> PhysicalVolumeEntry {
+    PhysicalVolumeEntry {
+        name: PvName(number),
+        id: id(0x100 + u128::from(number)),
+        size: 1 << 30,
+        data_offset: 1 << 20,
+        extents: 255,
+        path: format!("/dev/sd{number}"),
+        missing: false,
+        spare: false,
+    }
+}
+
+fn area(pv: u32, start: u64) -> Area {
+    Area { pv: PvName(pv), start, count: 8 }
+}
+
+fn volume(number: u128, start: u64) -> LogicalVolumeEntry {
+    LogicalVolumeEntry {
+        name: format!("vm{number}"),
+        id: id(number),
+        role: Role::Volume,
+        layout: Layout::Linear,
+        read_only: false,
+        inactive: None,
+        created: UnixTime(1_750_000_000),
+        extents: 8,
+        segments: vec![Segment::linear(area(0, start))],
+        store_policy: None,
+        array_policy: None,
+        store: None,
+        independent_stores: Vec::new(),
+    }
+}
+
+/// Jobs that hold extents: one empties a disk, one converts a volume, one clears another.
+fn holding() -> [JobEntry; 3] {
+    let step = MoveStep { of: id(0x20), old: area(0, 0), new: area(1, 0) };
+    let moved = MoveEntry { from: PvName(0), to: vec![PvName(1)], rate: Some(50 << 20), step: Some(step) };
+    let part =
+        ConvertedPart { of: id(0x21), layout: Layout::Linear, segments: vec![Segment::linear(area(1, 100))] };
+    let (volume, parts) = (id(0x21), vec![part]);
+    let converted = ConversionEntry { id: id(0xc0), volume, rate: None, switched: false, parts };
+    [
+        job(11, "pv0", JobWork::Move(moved)),
+        job(12, "data/vm33", JobWork::Convert(converted)),
+        job(13, "data/vm34", JobWork::Clear { volume: id(0x22), from: 2 }),
+    ]
 }
 
 /// A group with a job of each kind.
@@ -66,7 +119,10 @@ fn sample() -> Description {
         job(9, "data/safe", scrub(None, None)),
         job(10, "data/pool", scrub(Some(50 << 20), Some(0))),
     ];
-    description.last_job = 12;
+    description.jobs.extend(holding());
+    description.physical_volumes = vec![disk(0), disk(1)];
+    description.logical_volumes = vec![volume(0x20, 0), volume(0x21, 20), volume(0x22, 40)];
+    description.last_job = 14;
     description
 }
 
@@ -89,19 +145,33 @@ fn jobs_have_no_fields_and_are_of_no_kind_that_is_not_known() {
 
 #[test]
 fn a_text_of_the_version_before_there_were_jobs_is_read_and_older_and_newer_ones_are_not() {
-    let version = |number: i64| GOLDEN.replacen("version = 4", &format!("version = {number}"), 1);
-    assert_eq!((TEXT_VERSION, Description::decode(&version(3))), (4, Ok(sample())));
-    assert_eq!(Description::decode(&version(3)).map(|text| text.encode()), Ok(GOLDEN.to_owned()));
+    let version = |number: i64| GOLDEN.replacen("version = 5", &format!("version = {number}"), 1);
+    assert_eq!((TEXT_VERSION, Description::decode(&version(3))), (5, Ok(sample())));
+    assert_eq!(Description::decode(&version(4)).map(|text| text.encode()), Ok(GOLDEN.to_owned()));
     assert_eq!(Description::decode(&version(2)), Err(TextError::Older(2)));
-    let newer = Description::decode(&version(5)).expect_err("nobody knows it");
-    assert!(newer.to_string().ends_with("this varve knows version 4: use the newer one"), "{newer}");
+    let newer = Description::decode(&version(6)).expect_err("nobody knows it");
+    assert!(newer.to_string().ends_with("this varve knows version 5: use the newer one"), "{newer}");
+}
+
+#[test]
+fn a_text_in_which_work_stood_beside_the_jobs_is_refused_and_says_what_ends_it() {
+    let entries =
+        ["[[move]]\nfrom = \"pv0\"\n", "[[conversion]]\nid = 1\n", "[[logical_volume]]\nuncleared = 0\n"];
+    for entry in entries {
+        let older = GOLDEN.replacen("version = 5", "version = 4", 1) + entry;
+        let refused = Description::decode(&older).expect_err("its form is another");
+        assert_eq!(refused, TextError::WorkOfOlder(4));
+        assert!(refused.to_string().ends_with("let the older one end that first"), "{refused}");
+        let newer = Description::decode(&(GOLDEN.to_owned() + entry));
+        assert!(matches!(newer, Err(TextError::Syntax(_))), "no field of this version: {newer:?}");
+    }
 }
 
 type Broken = (fn(&mut Description), &'static str);
 
 const BROKEN: &[Broken] = &[
     (|d| d.jobs[0].id = 0, "job 0: a job has a number of its own"),
-    (|d| d.jobs[0].id = 13, "job 13: a job has a number of its own, from 1 to `last_job`"),
+    (|d| d.jobs[0].id = 15, "job 15: a job has a number of its own, from 1 to `last_job`"),
     (|d| d.jobs[1].id = 3, "job 3: a job has a number of its own"),
     (|d| d.last_job = u64::MAX, "the group: `last_job` is the number of no job"),
     (|d| d.jobs[1].subject.clear(), "job 4: `subject` is 1 to 1000 characters"),
@@ -131,10 +201,10 @@ const BROKEN: &[Broken] = &[
     (|d| rollback(d, 0, 1, None), "job 4: it goes back to a snapshot"),
     (|d| rollback(d, 1, 0, None), "job 4: it goes back to a snapshot"),
     (|d| rollback(d, 1, 1, Some(u64::MAX)), "job 4: it goes back to a snapshot"),
-    (|d| many(d, 65), "the group: it has at most 64 jobs"),
-    (|d| emptied(d, 3), "job 3: a job has a number of its own"),
-    (|d| emptied(d, 13), "job 13: a job has a number of its own"),
-    (|d| converted(d, 4), "job 4: a job has a number of its own"),
+    (|d| many(d, 65), "the group: it has at most 64 jobs beside"),
+    (|d| d.jobs[8].id = 3, "job 3: a job has a number of its own"),
+    (|d| d.jobs[9].groups = vec![id(1), id(5)], "job 12: a move, conversion or clearing is of one group"),
+    (|d| d.jobs[8].work = d.jobs[9].work.clone(), "two things have the id"),
 ];
 
 fn snapshots(description: &mut Description) -> &mut Vec<RemovedSnapshots> {
@@ -149,34 +219,11 @@ fn rollback(description: &mut Description, number: u64, bytes: u64, mark: Option
     description.jobs[1].work = JobWork::Rollback { volume, store, number, bytes, mark, begun: false };
 }
 
-/// Empties a disk, by the job `id`.
-fn emptied(description: &mut Description, id: u64) {
-    let disk = |number| PhysicalVolumeEntry {
-        name: PvName(number),
-        id: self::id(0x100 + u128::from(number)),
-        size: 1 << 30,
-        data_offset: 1 << 20,
-        extents: 255,
-        path: "/dev/sd".into(),
-        missing: false,
-        spare: false,
-    };
-    description.physical_volumes = vec![disk(0), disk(1)];
-    let entry = MoveEntry { job: Some(id), from: PvName(0), to: Vec::new(), rate: None, step: None };
-    description.moves.push(entry);
-}
-
-/// Converts a volume, by the job `job`; what it is is looked at later.
-fn converted(description: &mut Description, job: u64) {
-    let (id, volume, parts) = (id(0xc0), id(2), Vec::new());
-    let entry = ConversionEntry { id, job: Some(job), volume, rate: None, switched: false, parts };
-    description.conversions.push(entry);
-}
-
 fn many(description: &mut Description, count: u64) {
     let one = description.jobs[5].clone();
-    description.jobs = (1..=count).map(|id| JobEntry { id, ..one.clone() }).collect();
-    description.last_job = count;
+    description.jobs =
+        (101..=100 + count).map(|id| JobEntry { id, ..one.clone() }).chain(holding()).collect();
+    description.last_job = 100 + count;
 }
 
 #[test]
@@ -187,11 +234,6 @@ fn every_rule_of_jobs_is_checked() {
         let error = description.check().expect_err(words).to_string();
         assert!(error.starts_with(words), "TEXT25: {error}");
     }
-    let mut moving = sample();
-    emptied(&mut moving, 12);
-    let text = moving.encode();
-    assert!(text.contains("[[move]]\njob = 12\nfrom = \"pv0\"\n"), "{text}");
-    assert_eq!(Description::decode(&text), Ok(moving));
     let mut most = sample();
     many(&mut most, 64);
     assert_eq!(Description::decode(&most.encode()), Ok(most));

@@ -8,6 +8,8 @@ use uuid::Uuid;
 pub enum ConversionStep {
     /// Extents in the new layout are reserved.
     Begin {
+        /// The number of its job.
+        job: u64,
         /// What the conversion is: a new id.
         id: Uuid,
         /// The new layout.

@@ -4,9 +4,10 @@
 //! - PLANCONVERT1. What a volume has stays its own until the new layout counts; one commit exchanges all parts.
 //! - PLANCONVERT2. A part has as many extents as what it takes the place of.
 
+use super::super::jobs::begin_holding;
 use super::super::space::place_text;
 use super::super::{ConversionError, ConversionStep, DiskChoice, Draft, Layout, PlanError};
-use crate::model::{Conversion, ConvertedPart, LogicalVolume, PvName, areas};
+use crate::model::{Conversion, ConvertedPart, JobWork, LogicalVolume, PvName, areas};
 use uuid::Uuid;
 use varve_block::UnixTime;
 
@@ -18,8 +19,9 @@ impl Draft<'_> {
         date: UnixTime,
     ) -> Result<(), PlanError> {
         match step {
-            ConversionStep::Begin { id, layout, disks, rate } => {
-                self.begin_conversion(volume, (id, rate), &layout, &disks)
+            ConversionStep::Begin { job, id, layout, disks, rate } => {
+                let entry = Conversion { id, volume, rate, switched: false, parts: Vec::new() };
+                self.begin_conversion(entry, &layout, &disks, (job, date))
             }
             ConversionStep::Switch => self.switch_conversion(volume),
             ConversionStep::End => self.end_conversion(volume),
@@ -29,17 +31,19 @@ impl Draft<'_> {
 
     fn begin_conversion(
         &mut self,
-        volume: Uuid,
-        (id, rate): (Uuid, Option<u64>),
+        mut entry: Conversion,
         layout: &Layout,
         disks: &DiskChoice,
+        (job, date): (u64, UnixTime),
     ) -> Result<(), PlanError> {
-        let lv = self.convertible(volume, layout)?;
+        let id = entry.id;
+        let lv = self.convertible(entry.volume, layout)?;
         let base = self.new_part(&lv, (id, lv.id), lv.extents, layout, disks)?;
         assert_eq!(base.of, lv.id, "PLANCONVERT1: the volume itself is converted");
         let of_store = Layout::of_store(&base.layout);
-        let entry = Conversion { id, job: None, volume, rate, switched: false, parts: vec![base] };
-        self.description.conversions.push(entry);
+        entry.parts.push(base);
+        let (subject, work) = (self.full(&lv.name), JobWork::Convert(entry));
+        begin_holding(&mut self.description, (job, date), subject, work)?;
         for store in lv.stores() {
             let now = (store.layout.members().len(), store.layout.has_checksums());
             let wanted = match of_store {
@@ -50,8 +54,7 @@ impl Draft<'_> {
                 // On any disks: a mirror may need more than were named.
                 let choice = DiskChoice { on: Vec::new(), log: None, ..disks.clone() };
                 let part = self.new_part(&lv, (id, store.id), store.extents, &of_store, &choice)?;
-                let entry = self.description.conversions.last_mut();
-                entry.expect("it was added above").parts.push(part);
+                self.conversion_mut(lv.id)?.parts.push(part);
             }
         }
         Ok(())
@@ -116,7 +119,7 @@ impl Draft<'_> {
 
     fn switch_conversion(&mut self, volume: Uuid) -> Result<(), PlanError> {
         let full = self.full_of(volume);
-        let mut entry = self.take_conversion(volume)?;
+        let mut entry = self.conversion_mut(volume)?.clone();
         assert!(!entry.switched, "PLANCONVERT1: the new layout counts already");
         let lv = self.description.logical_volumes.iter_mut().find(|lv| lv.id == volume);
         let lv = lv.expect("TEXT20: a conversion is one of a volume");
@@ -132,30 +135,40 @@ impl Draft<'_> {
             std::mem::swap(segments, &mut part.segments);
         }
         entry.switched = true;
-        self.description.conversions.push(entry);
+        *self.conversion_mut(volume)? = entry;
         self.step(format!("use the new layout of {full}"));
         Ok(())
     }
 
     fn end_conversion(&mut self, volume: Uuid) -> Result<(), PlanError> {
-        let entry = self.take_conversion(volume)?;
-        let what = if entry.switched { "old" } else { "new" };
+        let what = if self.conversion_mut(volume)?.switched { "old" } else { "new" };
+        self.retain_conversions(|entry| entry.volume != volume);
         self.step(format!("free the {what} layout of {}", self.full_of(volume)));
         Ok(())
     }
 
-    fn take_conversion(&mut self, volume: Uuid) -> Result<Conversion, PlanError> {
-        let place = self.description.conversions.iter().position(|entry| entry.volume == volume);
-        let place = place.ok_or_else(|| ConversionError::NotConverting { volume: self.full_of(volume) })?;
-        let entry = self.description.conversions.remove(place);
-        assert!(!entry.parts.is_empty(), "TEXT20: a conversion has parts");
-        Ok(entry)
+    fn conversion_mut(&mut self, volume: Uuid) -> Result<&mut Conversion, PlanError> {
+        let missing = ConversionError::NotConverting { volume: self.full_of(volume) };
+        let entry = self.description.jobs.iter_mut().find_map(|job| match &mut job.work {
+            JobWork::Convert(entry) if entry.volume == volume => Some(entry),
+            _ => None,
+        });
+        assert!(entry.iter().all(|entry| !entry.parts.is_empty()), "TEXT20: a conversion has parts");
+        entry.ok_or(missing.into())
+    }
+
+    /// Ends the conversions that `goes_on` is not true of.
+    fn retain_conversions(&mut self, goes_on: impl Fn(&Conversion) -> bool) {
+        self.description.jobs.retain(|job| match &job.work {
+            JobWork::Convert(entry) => goes_on(entry),
+            _ => true,
+        });
     }
 
     /// Conversions of volumes that are gone end: nothing of these is in use. One of a volume in use is to end before its disks go.
     pub(in crate::plan) fn end_lost_conversions(&mut self) -> Result<(), PlanError> {
-        let volumes = &self.description.logical_volumes;
-        self.description.conversions.retain(|entry| volumes.iter().any(|lv| lv.id == entry.volume));
+        let volumes: Vec<Uuid> = self.description.logical_volumes.iter().map(|lv| lv.id).collect();
+        self.retain_conversions(|entry| volumes.contains(&entry.volume));
         let missing = self.description.physical_volumes.iter().filter(|pv| pv.missing);
         missing.map(|pv| pv.name).try_for_each(|pv| self.check_disk_not_converting(pv))
     }
@@ -167,7 +180,7 @@ impl Draft<'_> {
             let new = entry.parts.iter().flat_map(|part| part.space().areas());
             old.flat_map(areas).chain(new).any(|area| area.pv == pv)
         };
-        let entry = self.description.conversions.iter().find(concerns);
+        let entry = self.description.conversions().find(concerns);
         entry.map_or(Ok(()), |entry| Err(self.converting(entry.volume)))
     }
 
@@ -180,7 +193,7 @@ impl Draft<'_> {
         };
         let (before, after) = (self.before.logical_volumes(), &self.description.logical_volumes);
         let is_changed = |entry: &&Conversion| of(before, entry.volume) != of(after, entry.volume);
-        let entry = self.description.conversions.iter().find(is_changed);
+        let entry = self.description.conversions().find(is_changed);
         entry.map_or(Ok(()), |entry| Err(self.converting(entry.volume)))
     }
 

@@ -7,7 +7,7 @@ fn begin_on(volume: u128, layout: Layout, on: &[u32]) -> Change {
     let on = on.iter().map(|pv| PvName(*pv)).collect();
     let disks = DiskChoice { on, ..DiskChoice::default() };
     let id = Uuid::from_u128(0xc0de);
-    let step = ConversionStep::Begin { id, layout, disks, rate: Some(1 << 20) };
+    let step = ConversionStep::Begin { job: 1, id, layout, disks, rate: Some(1 << 20) };
     Change::Convert { volume: Uuid::from_u128(volume), step }
 }
 
@@ -37,7 +37,7 @@ fn owned(group: &Group) -> u64 {
 }
 
 fn conversion(group: &Group) -> Conversion {
-    group.conversions()[0].clone()
+    group.conversions().next().expect("it is being converted").clone()
 }
 
 #[test]
@@ -93,7 +93,8 @@ fn stores_get_the_protection_of_the_new_layout_with_their_volume() {
         else {
             unreachable!("it begins one")
         };
-        let step_of = ConversionStep::Begin { id: Uuid::from_u128(0xc0de + number), layout, disks, rate };
+        let (job, id) = (1 + number as u64, Uuid::from_u128(0xc0de + number));
+        let step_of = ConversionStep::Begin { job, id, layout, disks, rate };
         group = made(&group, Change::Convert { volume, step: step_of });
         assert_eq!(conversion(&group).parts.len(), parts, "only what is protected otherwise is converted");
         for next in [ConversionStep::Switch, ConversionStep::End] {
@@ -119,7 +120,7 @@ fn what_cannot_be_converted_is_refused_with_the_remedy() {
     assert!(matches!(disks, PlanError::TooFewMembers { .. } | PlanError::TooFewDisks { .. }), "{disks:?}");
     assert!(matches!(refused(&before, begin(volume, Layout::Zero)), PlanError::Layout(_)));
     assert!(matches!(refused(&before, begin(0xdead, mirror(2))), PlanError::VolumeNotFound { .. }));
-    let emptied = Change::BeginMove { from: PvName(0), disks: DiskChoice::default(), rate: None };
+    let emptied = Change::BeginMove { job: 2, from: PvName(0), disks: DiskChoice::default(), rate: None };
     let emptied = made(&before, emptied);
     assert!(matches!(refused(&emptied, begin(volume, mirror(2))), PlanError::Moving { .. }));
     let none = refused(&before, step(&vm(&before), ConversionStep::Switch));
@@ -144,8 +145,8 @@ fn what_is_being_converted_stays_as_it_is_otherwise() {
             chunk_size: 65_536,
             kind: StoreKind::Dependent,
         },
-        Change::BeginMove { from: PvName(0), disks: disks.clone(), rate: None },
-        Change::BeginMove { from: PvName(1), disks, rate: None },
+        Change::BeginMove { job: 2, from: PvName(0), disks: disks.clone(), rate: None },
+        Change::BeginMove { job: 2, from: PvName(1), disks, rate: None },
         Change::RemoveDisk { id: disk(2, 0).id },
         Change::Restore { backup: Box::new(before.description().clone()) },
     ];
@@ -162,7 +163,7 @@ fn what_is_being_converted_stays_as_it_is_otherwise() {
     assert_eq!(vm(&made(&ended, given_up)), vm(&before), "it is as good as before");
     let lost = made(&begun, Change::MarkMissing { missing: vec![disk(0, 0).id], returned: Vec::new() });
     let without = made(&lost, Change::RemoveMissing { with_volumes: true });
-    assert!(without.conversions().is_empty() && without.lv("vm1").is_none());
+    assert!(without.jobs().is_empty() && without.lv("vm1").is_none());
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn what_an_image_cannot_do_is_refused() {
         Change::Convert {
             volume: Uuid::from_u128(0x3000),
             step: ConversionStep::Begin {
+                job: 1,
                 id: Uuid::from_u128(0xc0de),
                 layout: Layout::Linear,
                 disks: DiskChoice::default(),

@@ -1,8 +1,8 @@
 //! Jobs in the group's text: written down, changed, forgotten, and what a backup says of them.
 
 use super::*;
-use crate::model::{Job, JobWork, RemovedSnapshots};
-use crate::plan::{JobStep, Numbered};
+use crate::model::{DiskMove, Job, JobWork, RemovedSnapshots};
+use crate::plan::JobStep;
 use std::collections::BTreeMap;
 use varve_format::text::{JOBS_MAX, REMOVED_MAX};
 
@@ -86,12 +86,37 @@ fn a_backup_brings_no_jobs_and_takes_none() {
 }
 
 #[test]
-fn a_move_has_the_number_of_its_job_from_its_first_version_on() {
+fn a_move_is_a_job_from_its_first_version_on_and_ends_by_its_own_steps_alone() {
     let group = made(&made(&group(&[20, 20]), linear("vm1", 4)), begin(rollback(3)));
-    let begun = Change::BeginMove { from: PvName(0), disks: DiskChoice::default(), rate: None };
-    let plan = planned(&group, begun).expect("possible").with_job(Numbered::Move(PvName(0)), 4);
-    let after = plan.expect("sound").after;
-    assert_eq!((after.moves()[0].job, after.last_job()), (Some(4), 4));
-    let next = Change::MoveNext { from: PvName(0), sectors: BTreeMap::new(), bytes_max: MIB4 };
-    assert_eq!(made(&after, next).moves()[0].job, Some(4));
+    let from = PvName(0);
+    let begun = made(&group, Change::BeginMove { job: 4, from, disks: DiskChoice::default(), rate: None });
+    let entry = DiskMove { from, to: Vec::new(), rate: None, step: None };
+    let numbers = |group: &Group| group.jobs().iter().map(|job| job.id).collect::<Vec<_>>();
+    assert_eq!((numbers(&begun), begun.last_job()), (vec![3, 4], 4));
+    assert_eq!((&begun.jobs()[1].work, begun.jobs()[1].subject.as_str()), (&JobWork::Move(entry), "pv0"));
+    let next = made(&begun, Change::MoveNext { from, sectors: BTreeMap::new(), bytes_max: MIB4 });
+    assert_eq!(numbers(&next), [3, 4]);
+    assert_eq!(Group::from_text(&next.text()).as_ref(), Ok(&next));
+    let renumbered = made(&next, Change::Jobs(JobStep::Renumber { from: 4, to: 9 }));
+    assert_eq!((numbers(&renumbered), renumbered.moves().count()), (vec![3, 9], 1));
+    for taken in [3, 1 << 63] {
+        let change = Change::BeginMove { job: taken, from, disks: DiskChoice::default(), rate: None };
+        let refused = planned(&group, change);
+        assert!(matches!(refused, Err(PlanError::Invalid(_))), "TEXT25: {refused:?}");
+    }
+    let ended = std::panic::catch_unwind(|| planned(&next, end(4)).map(drop));
+    assert!(ended.is_err(), "PLANJOB3: its volume may lie in either place");
+    assert_eq!(numbers(&made(&next, Change::EndMove { from })), [3]);
+}
+
+#[test]
+fn moves_conversions_and_clearings_are_none_of_the_jobs_that_there_are_at_most() {
+    let made_volume = made(&group(&[20, 20]), linear("vm1", 4));
+    let most = (1..=JOBS_MAX as u64).fold(made_volume, |group, id| made(&group, begin(removal(id, 1..2))));
+    let begun = Change::BeginMove { job: 80, from: PvName(0), disks: DiskChoice::default(), rate: None };
+    let moving = planned(&most, begun).expect("no disk has two");
+    let id = most.lv("vm1").expect("just made").id;
+    let cleared = moving.with_clearing(id, 2, 81).expect("no volume has two").after;
+    assert_eq!((cleared.jobs().len(), cleared.last_job()), (JOBS_MAX + 2, 81));
+    assert_eq!(refusal(&cleared, begin(rollback(100))).0, ErrorKind::Busy);
 }

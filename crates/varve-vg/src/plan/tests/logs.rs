@@ -114,13 +114,13 @@ fn the_disk_of_a_log_is_replaced_and_emptied_and_missing_it_degrades_the_volume(
     let replaced = made(&missing, replace(&[]));
     assert_eq!(made(&replaced, gives_up).physical_volumes().len(), 3);
 
-    let begin = Change::BeginMove { from: PvName(2), disks: DiskChoice::default(), rate: None };
+    let begin = Change::BeginMove { job: 1, from: PvName(2), disks: DiskChoice::default(), rate: None };
     let next = Change::MoveNext { from: PvName(2), sectors: Default::default(), bytes_max: 10 * MIB4 };
     let moving = made(&made(&before, begin), next.clone());
     let switched = made(&moving, Change::MoveSwitch { from: PvName(2) });
     assert_eq!(log_of(&switched), Some(area(3, 0)), "PLANMOVE2");
-    assert!(made(&switched, next).moves().is_empty());
-    let member = Change::BeginMove { from: PvName(1), disks: on(&[2]), rate: None };
+    assert!(made(&switched, next).jobs().is_empty());
+    let member = Change::BeginMove { job: 1, from: PvName(1), disks: on(&[2]), rate: None };
     assert_eq!(refusal(&before, member).0, ErrorKind::NoSpace, "the log lies there");
 }
 

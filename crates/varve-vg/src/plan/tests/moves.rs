@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 fn begin(from: u32, to: &[u32]) -> Change {
     let on = to.iter().map(|pv| PvName(*pv)).collect();
     let disks = DiskChoice { on, ..DiskChoice::default() };
-    Change::BeginMove { from: PvName(from), disks, rate: None }
+    Change::BeginMove { job: 1, from: PvName(from), disks, rate: None }
 }
 
 fn next(from: u32, extents: u64) -> Change {
@@ -72,8 +72,8 @@ fn emptied(group: &mut Group, from: u32, extents: u64) -> usize {
         }
         let (before, expected) = (places(group), switched(group, from));
         assert_eq!(
-            made(group, next(from, extents)).moves(),
-            group.moves(),
+            made(group, next(from, extents)).jobs(),
+            group.jobs(),
             "a step that was cut short begins anew"
         );
         *group = made(group, switch(from));
@@ -126,7 +126,7 @@ fn what_cannot_be_moved_is_refused_before_anything_moves() {
     assert_eq!(refusal(&moving, begin(1, &[0])).0, ErrorKind::Busy);
     assert_eq!(refusal(&moving, Change::RemoveDisk { id: disk(0, 0).id }).0, ErrorKind::Busy);
     let ended = made(&moving, Change::EndMove { from: PvName(0) });
-    assert_eq!((ended.moves().len(), ended.usage().free), (0, 39 * MIB4));
+    assert_eq!((ended.jobs().len(), ended.usage().free), (0, 39 * MIB4));
 }
 
 /// The smallest free run that holds the metadata of a member is on a disk that has no room for its data.
@@ -154,7 +154,7 @@ fn larger_sectors_do_not_take_what_smaller_ones_held() {
         sectors: [(PvName(0), sectors(512)), (PvName(1), sectors(4096))].into(),
         log: None,
     };
-    let begin = || Change::BeginMove { from: PvName(0), disks: disks.clone(), rate: None };
+    let begin = || Change::BeginMove { job: 1, from: PvName(0), disks: disks.clone(), rate: None };
     let words = "data/vm1 takes disks with sectors of at most 512 bytes, and /dev/sd1 is written in sectors of 4096 bytes";
     assert_eq!(refusal(&group, begin()), (ErrorKind::Usage, words.to_owned()));
     let help = planned(&group, begin()).expect_err("refused").help();
@@ -199,9 +199,9 @@ fn a_move_ends_while_a_disk_is_missing_and_goes_with_it() {
     let moving = made(&group, next(0, 2));
     let missing = made(&moving, Change::MarkMissing { missing: vec![disk(1, 0).id], returned: vec![] });
     assert_eq!(refusal(&missing, switch(0)).0, ErrorKind::Failed, "PLAN3");
-    assert!(made(&missing, Change::EndMove { from: PvName(0) }).moves().is_empty());
+    assert!(made(&missing, Change::EndMove { from: PvName(0) }).jobs().is_empty());
     let without = made(&missing, Change::RemoveMissing { with_volumes: false });
-    assert!(without.moves().is_empty() && without.lv("vm1").is_some());
+    assert!(without.jobs().is_empty() && without.lv("vm1").is_some());
 }
 
 proptest! {

@@ -200,7 +200,7 @@ fn a_spare_gets_nothing_but_members_that_are_put_there_and_is_none_then() {
     let linear = |disks| create("l", SizeArgument::bytes(MIB4), Layout::Linear, disks);
     assert_eq!(refusal(&kept, linear(on(&[3]))), message);
     let from = PvName(0);
-    assert_eq!(refusal(&kept, Change::BeginMove { from, disks: on(&[3]), rate: None }), message);
+    assert_eq!(refusal(&kept, Change::BeginMove { job: 1, from, disks: on(&[3]), rate: None }), message);
     let all = SizeArgument { relative: true, amount: Amount::PercentFree(100) };
     assert!(
         made(&kept, create("l", all, Layout::Linear, DiskChoice::default())).volumes_on(PvName(3)).is_empty()

@@ -17,10 +17,10 @@ fn volume_of(group: &Group) -> &LogicalVolume {
 fn put_back(now: &Group, backup: &Group) -> Vec<String> {
     let plan = restored(now, backup);
     let after = plan.after.description();
-    assert!(after.moves.is_empty() && after.conversions.is_empty(), "UNDERWAY1");
-    let wanted = LogicalVolume { uncleared: None, ..volume_of(backup).clone() };
-    assert_eq!(volume_of(&plan.after), &wanted, "UNDERWAY1: what counted in the backup counts");
-    assert_eq!(plan.after.owned_areas().count(), areas(&wanted).count(), "what was prepared is free");
+    assert_eq!(after.jobs, [], "UNDERWAY1");
+    let wanted = volume_of(backup);
+    assert_eq!(volume_of(&plan.after), wanted, "UNDERWAY1: what counted in the backup counts");
+    assert_eq!(plan.after.owned_areas().count(), areas(wanted).count(), "what was prepared is free");
     let lines: Vec<String> = plan.lines().collect();
     assert!(plan.warnings.iter().all(|words| lines.contains(&format!("warning: {words}"))), "{lines:?}");
     plan.warnings
@@ -30,7 +30,7 @@ fn put_back(now: &Group, backup: &Group) -> Vec<String> {
 fn a_move_of_a_backup_does_not_go_on() {
     let before = made(&group(&[20, 20]), linear("vm1", 4));
     let from = PvName(0);
-    let begin = Change::BeginMove { from, disks: DiskChoice::default(), rate: None };
+    let begin = Change::BeginMove { job: 1, from, disks: DiskChoice::default(), rate: None };
     let next = Change::MoveNext { from, sectors: BTreeMap::new(), bytes_max: u64::MAX };
     let copied = made(&made(&before, begin), next);
     let switched = made(&copied, Change::MoveSwitch { from });
@@ -48,7 +48,7 @@ fn a_conversion_of_a_backup_does_not_go_on() {
     let (volume, id) = (volume_of(&before).id, Uuid::from_u128(0xc0de));
     let step = |step| Change::Convert { volume, step };
     let (layout, disks) = (mirror(), DiskChoice::default());
-    let begun = made(&before, step(ConversionStep::Begin { id, layout, disks, rate: None }));
+    let begun = made(&before, step(ConversionStep::Begin { job: 1, id, layout, disks, rate: None }));
     let switched = made(&begun, step(ConversionStep::Switch));
     for (backup, dropped) in [(begun, "its new layout is dropped"), (switched, "its old layout is dropped")] {
         let ended = made(&backup, step(ConversionStep::End));
@@ -63,7 +63,7 @@ fn what_was_to_be_cleared_in_a_backup_is_not_cleared_after_a_restore() {
     let marked = |group: &Group, change: Change, from: u64| {
         let plan = planned(group, change).expect("possible");
         let id = volume_of(&plan.after).id;
-        plan.with_uncleared(id, from).expect("sound").after
+        plan.with_clearing(id, from, group.last_job() + 1).expect("sound").after
     };
     let remove = || Change::RemoveVolume { name: "vm1".into() };
     let fresh = marked(&group(&[20, 20]), linear("vm1", 8), 0);
@@ -84,6 +84,7 @@ fn what_was_to_be_cleared_in_a_backup_is_not_cleared_after_a_restore() {
     // It is still being cleared: that is its state now, and no backup's.
     let pending = restored(&grown, &fresh);
     assert_eq!((volume_of(&pending.after), &pending.warnings[..]), (volume_of(&grown), &[][..]));
+    assert_eq!((pending.after.jobs(), grown.jobs().len()), (grown.jobs(), 1), "CLEARING1");
     let array = match linear("vm1", 8) {
         Change::CreateVolume { name, id, size, role, policy, disks, .. } => {
             Change::CreateVolume { name, id, size, role, layout: mirror(), policy, disks }
