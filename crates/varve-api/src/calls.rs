@@ -335,7 +335,7 @@ calls! {
         ListExports      Get    "/v1/exports"                          -> Vec<Export>;
         /// Open a door onto a volume or snapshot.
         CreateExport     Post   "/v1/exports"                          (ExportCreate) -> Changed<Export>;
-        /// Give an export other limits.
+        /// Give an export other limits or permissions.
         ChangeExport     Post   "/v1/exports/" {export} "/change"      (ExportChange) -> Changed<Export>;
         /// Close a door; what is in flight is finished first.
         RemoveExport     Delete "/v1/exports/" {export}                (ExportRemove) -> Changed<Export>;

@@ -456,14 +456,22 @@ requests! {
         iops: Option<String>,
         /// Most bytes in a second, as `30M`.
         bandwidth: Option<String>,
+        /// Permissions of its socket or file, as `0660`.
+        mode: Option<String>,
+        /// Group of its socket or file: a name or a number.
+        group: Option<String>,
     }
 
-    /// Gives an export other limits, while it is in use.
+    /// Gives an export other limits or permissions, while it is in use.
     struct ExportChange {
         /// Most requests in a second, all clients together; `none` for no limit. As it was if not given.
         iops: Option<String>,
         /// Most bytes in a second, as `30M`; `none` for no limit. As it was if not given.
         bandwidth: Option<String>,
+        /// Permissions of its socket or file, as `0660`. As they were if not given.
+        mode: Option<String>,
+        /// Group of its socket or file: a name or a number. As it was if not given.
+        group: Option<String>,
     }
 
     /// Closes a door.

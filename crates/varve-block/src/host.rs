@@ -130,6 +130,30 @@ pub struct FileIdentity {
     pub inode: u64,
 }
 
+/// Which users may open a file that an export makes: its owner is the user of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileAccess {
+    /// Its permissions, of `0o777`.
+    pub mode: u32,
+    /// Its group; none for the one that the system gives it.
+    pub group: Option<u32>,
+}
+
+impl FileAccess {
+    /// The owner alone may read and write.
+    pub const OWNER: Self = Self { mode: 0o600, group: None };
+
+    /// What the owner may do of it, and others nothing.
+    pub const fn of_owner(self) -> u32 {
+        self.mode & 0o700
+    }
+
+    /// Whether others than the owner may do anything.
+    pub const fn is_shared(self) -> bool {
+        self.mode & 0o077 != 0
+    }
+}
+
 /// What keeps bytes by itself: a file, or a block device that is neither a partition nor a loop device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Medium {

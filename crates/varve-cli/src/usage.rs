@@ -20,8 +20,6 @@ const LACKING: &[&[&str]] = &[
     &["vg", "export"],
     &["pool", "reduce"],
     &["snap", "rename"],
-    &["export", "create", "--mode"],
-    &["export", "create", "--group"],
     &["export", "create", "--tls"],
     &["export", "create", "--allow"],
     &["export", "create", "--since"],
@@ -104,8 +102,8 @@ mod tests {
         for line in ["varve trash list", "varve --json cluster join", "varve --socket pool pool reduce a/b"] {
             assert!(lacks(line).is_some(), "{line}");
         }
-        let given = "varve export create a/b --nbd unix:s --mode=5";
-        assert_eq!(lacks(given).as_deref(), Some("varve export create --mode"));
+        let given = "varve export create a/b --nbd unix:s --allow=5";
+        assert_eq!(lacks(given).as_deref(), Some("varve export create --allow"));
         assert_eq!(lacks("varve snap rename a/b@c d").as_deref(), Some("varve snap rename"));
         for line in ["varve trush list", "varve snap renam a/b@c d", "varve export list --iops 5"] {
             assert_eq!(lacks(line), None, "{line}");

@@ -127,6 +127,18 @@ pub(crate) fn listen(address: &str, error: &std::io::Error) -> Failure {
     Failure::new(code, format!("cannot listen at {address}: {error}")).help(help)
 }
 
+/// A file that does not get another mode or group.
+pub(crate) fn permissions(text: &str, error: &std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::Unsupported {
+        let message =
+            format!("{text} was opened for the daemon's user alone, which holds until it is closed");
+        return Failure::new(Code::DoorFailed, message)
+            .help("varve export remove, then varve export create with --mode");
+    }
+    Failure::new(Code::DoorFailed, format!("{text} keeps its permissions: {error}"))
+        .help("look at the folder of the file: varve export list")
+}
+
 /// A change that is not possible.
 pub(crate) fn plan(error: &PlanError) -> Failure {
     let code = match error {

@@ -6,11 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use varve_cowd::{Cow, Settings};
 use varve_mapper::serve;
-use varve_os::bind_unix;
+use varve_os::{FileAccess, bind_unix};
 use varve_vg::size::parse_size;
 
-/// Permissions of the socket: its owner may connect.
-const SOCKET_MODE: u32 = 0o600;
 /// Connections that may wait: there is one volume.
 const BACKLOG: i32 = 8;
 
@@ -55,7 +53,7 @@ fn main() -> ExitCode {
         tracing::error!(%error, "the image cannot be used");
         return ExitCode::FAILURE;
     }
-    let listener = match bind_unix(&arguments.socket, SOCKET_MODE, BACKLOG) {
+    let listener = match bind_unix(&arguments.socket, FileAccess::OWNER, BACKLOG) {
         Ok(socket) => UnixListener::from(socket),
         Err(error) => {
             tracing::error!(socket = %arguments.socket.display(), %error, "cannot listen");

@@ -13,11 +13,10 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
+use varve_os::FileAccess;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Permissions of the socket (PLACES2).
-const SOCKET_MODE: u32 = 0o600;
 /// Bytes of a lock: a process and the end of a line.
 const LOCK_LENGTH: usize = 12;
 
@@ -40,7 +39,7 @@ pub(crate) fn lock(state: &Path, socket: &Path) -> Result<Locks, Failure> {
 
 /// Listens at `socket`, in place of a file that a killed daemon left there.
 pub(crate) fn listen(socket: &Path, _locks: &Locks) -> Result<UnixListener, Failure> {
-    let bound = varve_os::bind_unix(socket, SOCKET_MODE, BACKLOG); // PLACES1
+    let bound = varve_os::bind_unix(socket, FileAccess::OWNER, BACKLOG); // PLACES1
     let listening = bound.map(UnixListener::from).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 use uuid::Uuid;
-use varve_block::host::{FileIdentity, MediumExtent};
+use varve_block::host::{FileAccess, FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_driver, check_file};
 use varve_export::kernel_nbd::{self, AttachError, AttachOptions, KernelDoor};
@@ -24,9 +24,6 @@ use varve_volume::world::{
     OpenImage, Place, World,
 };
 use varve_volume::{EventReceiver, ShardHandle, event_channel, shard_channel};
-
-/// Permissions of a Unix socket: its owner may connect.
-const SOCKET_MODE: u32 = 0o600;
 
 /// The files of this host.
 struct RealFiles {
@@ -112,9 +109,17 @@ impl Files for RealFiles {
 
     fn check_listen(&self, place: &Place) -> io::Result<()> {
         match place {
-            Place::Unix(path) => varve_os::check_unix(path),
+            Place::Unix(path, _) => varve_os::check_unix(path),
             Place::Tcp(address) => varve_os::check_tcp(*address),
         }
+    }
+
+    fn find_group(&self, name: &str) -> io::Result<u32> {
+        varve_os::find_group(name)
+    }
+
+    fn set_socket_access(&self, path: &Path, access: FileAccess) -> io::Result<()> {
+        varve_os::set_socket_access(path, access)
     }
 
     fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
@@ -132,10 +137,13 @@ impl Files for RealFiles {
     ) -> Result<Box<dyn FileDoor>, FuseError> {
         let open = |options: &FuseOptions| FuseDoor::open(portal.clone(), arena.clone(), path, options);
         // Root sees every mount of its own; others need root to be let in for losetup.
-        let wanted =
-            if rustix::process::geteuid().is_root() { Audience::Owner } else { Audience::OwnerAndRoot };
+        let wanted = match rustix::process::geteuid().is_root() {
+            _ if options.mode & 0o077 != 0 => Audience::Everybody,
+            true => Audience::Owner,
+            false => Audience::OwnerAndRoot,
+        };
         let door = match open(&FuseOptions { audience: wanted, ..options.clone() }) {
-            Err(FuseError::Failed { .. }) if wanted != Audience::Owner => open(options),
+            Err(FuseError::Failed { .. }) if wanted == Audience::OwnerAndRoot => open(options),
             result => result,
         };
         let door = door?;
@@ -147,11 +155,11 @@ impl Files for RealFiles {
         &self,
         portal: &Portal,
         arena: &Arena,
-        path: &Path,
+        (path, access): (&Path, FileAccess),
         serial: &str,
         budget: &Budget,
     ) -> io::Result<Box<dyn FileDoor>> {
-        let (socket, file) = varve_os::listen_at(path, SOCKET_MODE)?;
+        let (socket, file) = varve_os::listen_at(path, access)?;
         let options = VhostOptions::new(serial, budget.clone(), spawn);
         let door = VhostDoor::open(portal.clone(), arena.clone(), socket, path, options)?;
         Ok(Box::new(RealMachineDoor { file: Mutex::new(Some(file)), door }))
@@ -202,8 +210,12 @@ impl FileDoor for RealMachineDoor {
         self.door.replace(portal);
     }
 
-    fn renew(&self) -> io::Result<()> {
-        let (socket, file) = varve_os::listen_at(self.door.path(), SOCKET_MODE)?;
+    fn set_access(&self, access: FileAccess) -> io::Result<()> {
+        varve_os::set_socket_access(self.door.path(), access)
+    }
+
+    fn renew(&self, access: FileAccess) -> io::Result<()> {
+        let (socket, file) = varve_os::listen_at(self.door.path(), access)?;
         self.door.listen_at(socket)?;
         *self.file() = Some(file);
         Ok(())
@@ -244,7 +256,7 @@ impl FileDoor for RealKernelDoor {
         self.0.replace(portal);
     }
 
-    fn renew(&self) -> io::Result<()> {
+    fn renew(&self, _: FileAccess) -> io::Result<()> {
         self.0.renew()
     }
 
@@ -287,6 +299,10 @@ struct RealFileDoor(FuseDoor);
 impl FileDoor for RealFileDoor {
     fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    fn set_access(&self, access: FileAccess) -> io::Result<()> {
+        if self.0.set_access(access) { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
     fn replace(&self, portal: Portal) {
@@ -390,7 +406,7 @@ impl World for RealWorld {
 
     fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
         let listener = match place {
-            Place::Unix(path) => self.context.listen_unix(path, SOCKET_MODE)?,
+            Place::Unix(path, access) => self.context.listen_unix(path, *access)?,
             Place::Tcp(address) => self.context.listen_tcp(*address)?,
         };
         Ok(Box::new(RealListener { context: self.context.clone(), listener }))

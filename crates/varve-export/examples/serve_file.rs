@@ -23,7 +23,7 @@ impl Catalog for OneExport {
 
 async fn serve(context: ShardContext, disk: std::sync::Arc<DiskFile>, socket: String) -> std::io::Result<()> {
     let device = accept_unaligned(context.disk(&disk), context.arena());
-    let listener = context.listen_unix(&socket, 0o600)?;
+    let listener = context.listen_unix(&socket, varve_os::FileAccess::OWNER)?;
     let door = Door {
         catalog: Rc::new(OneExport(Export::new("file", device))),
         limits: Limits::default(),

@@ -32,6 +32,7 @@ use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, 
 use mountpoint::{MountPoint, Unmount};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use varve_block::host::FileAccess;
 use varve_block::{Access, Arena, Portal};
 
 /// A volume offered as a file. Dropping it detaches it.
@@ -39,6 +40,7 @@ pub struct FuseDoor {
     mountpoint: MountPoint,
     shared: Arc<Shared>,
     notifier: Notifier,
+    audience: Audience,
     /// `None` once closed.
     session: Option<BackgroundSession>,
     /// The buffers of the threads.
@@ -65,7 +67,8 @@ impl FuseDoor {
         .map_err(|source| mountpoint.abandon("mount", source))?;
         let notifier = session.notifier();
         tracing::info!(target: "varve::fuse", file = %mountpoint.path().display(), "serving");
-        Ok(Self { mountpoint, shared, notifier, session: Some(session), _buffers: buffers })
+        let audience = options.audience;
+        Ok(Self { mountpoint, shared, notifier, audience, session: Some(session), _buffers: buffers })
     }
 
     /// The file, as an absolute path.
@@ -96,6 +99,19 @@ impl FuseDoor {
             tracing::warn!(target: "varve::fuse", file = %self.path().display(), %error,
                 "the kernel was not told the new size; it asks again within a second");
         }
+    }
+
+    /// Gives the file another mode and group. Whether it did: a file that is mounted for its owner cannot let others in.
+    pub fn set_access(&self, access: FileAccess) -> bool {
+        if access.is_shared() && self.audience != Audience::Everybody {
+            return false;
+        }
+        self.shared.set_access(access);
+        if let Err(error) = self.notifier.inval_inode(INodeNo::ROOT, -1, 0) {
+            tracing::warn!(target: "varve::fuse", file = %self.path().display(), %error,
+                "the kernel was not told the new permissions; it asks again within a second");
+        }
+        true
     }
 
     /// Unmounts. Fails with [`FuseError::Busy`] while the file is open (a loop device, a copy under way); then

@@ -27,7 +27,7 @@ async fn listen(context: ShardContext, file: PathBuf, socket: PathBuf, cache: Ca
     let options = DiskOptions { cache, ..DiskOptions::create(SIZE) };
     let disk = DiskFile::open(file, options).expect("a new file");
     let device = accept_unaligned(context.disk(&disk), context.arena());
-    let listener = context.listen_unix(socket, 0o600).expect("a new socket");
+    let listener = context.listen_unix(socket, varve_os::FileAccess::OWNER).expect("a new socket");
     let door = Door {
         catalog: Rc::new(OneExport(Export::new("data/vm1", device))),
         limits: Limits::default(),

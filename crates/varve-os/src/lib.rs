@@ -30,9 +30,13 @@ pub use memory::{give_back_large_allocations, map_arena, raise_open_files_limit}
 pub use shard::{ShardContext, ShardGone};
 pub use shards::{ShardHandle, Shards, ShardsConfig};
 pub use sockets::file_stream::{FileStream, ReceivedFiles};
-pub use sockets::listener::{Listener, SocketFile, bind_unix, check_tcp, check_unix, listen_at, socket_pair};
+pub use sockets::listener::{
+    Listener, SocketFile, bind_unix, check_tcp, check_unix, find_group, listen_at, set_socket_access,
+    socket_pair,
+};
 pub use varve_block::host::{
-    CacheMode, ConnectError, DiskCounters, DiskMark, DiskOptions, DiskPlacement, DiskState, OpenError, Peer,
+    CacheMode, ConnectError, DiskCounters, DiskMark, DiskOptions, DiskPlacement, DiskState, FileAccess,
+    OpenError, Peer,
 };
 
 #[cfg(test)]

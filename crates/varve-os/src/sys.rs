@@ -119,6 +119,35 @@ pub(crate) fn block_device_drop_cache(file: &File) -> Result<(), Errno> {
     check(unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF, 0) })
 }
 
+/// The number of the group of this host that has this name, if there is one. May ask a directory server, and wait for it.
+pub(crate) fn group_called(name: &str) -> Result<Option<u32>, Errno> {
+    let Ok(name) = std::ffi::CString::new(name) else { return Ok(None) };
+    let mut names = vec![0 as libc::c_char; 1 << 10];
+    loop {
+        let mut group = std::mem::MaybeUninit::<libc::group>::uninit();
+        let mut found = ptr::null_mut();
+        // SAFETY: all pointers are valid for the call, and the length is that of the memory for names.
+        let error = unsafe {
+            libc::getgrnam_r(
+                name.as_ptr(),
+                group.as_mut_ptr(),
+                names.as_mut_ptr(),
+                names.len(),
+                &raw mut found,
+            )
+        };
+        match error {
+            libc::ERANGE if names.len() < 1 << 24 => names.resize(names.len() * 4, 0),
+            0 if found.is_null() => return Ok(None),
+            // SAFETY: it points to `group`, which was filled.
+            0 => return Ok(Some(unsafe { (*found).gr_gid })),
+            // What different sources of names say of one that they do not know.
+            libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
+            _ => return Err(Errno::from_raw_os_error(error)),
+        }
+    }
+}
+
 /// Takes over a descriptor that the kernel has just made for us.
 pub(crate) fn own(descriptor: RawFd) -> OwnedFd {
     // SAFETY: called only with a descriptor that an accept has just returned and that has no other owner.

@@ -13,8 +13,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::host::{
-    ConnectError, DiskCounters, DiskMark, DiskOptions, DiskState, FileIdentity, FileLook, MediumExtent,
-    OpenError, Peer,
+    ConnectError, DiskCounters, DiskMark, DiskOptions, DiskState, FileAccess, FileIdentity, FileLook,
+    MediumExtent, OpenError, Peer,
 };
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseError, FuseOptions};
@@ -92,8 +92,8 @@ pub struct OpenImage {
 /// Where a socket listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// At a file.
-    Unix(PathBuf),
+    /// At a file that those may use whom this lets.
+    Unix(PathBuf, FileAccess),
     /// At a TCP address.
     Tcp(SocketAddr),
 }
@@ -153,6 +153,11 @@ pub trait Files: Send + Sync {
     fn archive(&self, entry: &ArchiveEntry) -> io::Result<()>;
     /// Refuses a place at which listening is impossible now, and changes nothing.
     fn check_listen(&self, place: &Place) -> io::Result<()>;
+    /// The number of a group, by its name or number, to which files may be given: `NotFound` if there is none, `PermissionDenied` if
+    /// they may not.
+    fn find_group(&self, name: &str) -> io::Result<u32>;
+    /// Gives the socket file at `path` another mode and group; if it fails it has those of before.
+    fn set_socket_access(&self, path: &Path, access: FileAccess) -> io::Result<()>;
     /// Whether a device can be mounted at `path`.
     fn check_mount(&self, path: &Path) -> Result<(), FuseError>;
     /// Mounts a device as a file at `path`.
@@ -163,12 +168,12 @@ pub trait Files: Send + Sync {
         path: &Path,
         options: &FuseOptions,
     ) -> Result<Box<dyn FileDoor>, FuseError>;
-    /// Serves a device to virtual machines at the socket `path`; they know it again by `serial`.
+    /// Serves a device to virtual machines at the socket `place`, for those whom its access lets; they know it again by `serial`.
     fn serve_machine(
         &self,
         portal: &Portal,
         arena: &Arena,
-        path: &Path,
+        place: (&Path, FileAccess),
         serial: &str,
         budget: &Budget,
     ) -> io::Result<Box<dyn FileDoor>>;
@@ -207,7 +212,12 @@ pub trait FileDoor: Send {
     /// Leads it to a device of another size.
     fn replace(&self, portal: Portal);
     /// Makes a socket or link anew, where another file or none is in its place; its clients stay.
-    fn renew(&self) -> io::Result<()> {
+    fn renew(&self, _: FileAccess) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Gives its file another mode and group; if it fails it has those of before. `Unsupported` if others than its owner cannot be let
+    /// in while it is open.
+    fn set_access(&self, _: FileAccess) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Whether it is served still.

@@ -132,7 +132,8 @@ fn serve_image(file: &Path, socket: &Path) -> Result<(), String> {
             clock,
             shutdown: Shutdown::new(),
         };
-        let listener = context.listen_unix(&socket, 0o600).map_err(|error| error.to_string())?;
+        let listener =
+            context.listen_unix(&socket, varve_os::FileAccess::OWNER).map_err(|error| error.to_string())?;
         println!("{READY}");
         loop {
             let stream = context.adopt(listener.accept().await.map_err(|error| error.to_string())?);

@@ -20,9 +20,11 @@ pub(crate) enum ExportVerb {
         #[command(flatten)]
         limits: LimitOptions,
         #[command(flatten)]
+        access: AccessOptions,
+        #[command(flatten)]
         change: Change,
     },
-    /// Give an export other limits, while clients use it.
+    /// Give an export other limits or permissions, while clients use it.
     Change(ExportChangeOptions),
     /// List exports.
     #[command(visible_alias = "ls")]
@@ -50,7 +52,20 @@ pub(crate) struct ExportChangeOptions {
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
     #[command(flatten)]
+    pub(crate) access: AccessOptions,
+    #[command(flatten)]
     pub(crate) change: Change,
+}
+
+/// Which users of this host may use the socket or file.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AccessOptions {
+    /// Permissions of the socket or file in octal digits; 0600 if never given. Connecting needs the right to write.
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// Group of the socket or file, by name or number.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
 }
 
 /// How fast clients may be, all together.

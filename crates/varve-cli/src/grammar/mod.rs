@@ -15,7 +15,7 @@ mod volume;
 
 pub(crate) use array::{ArrayVerb, ScrubOptions};
 pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
-pub(crate) use export::{ExportVerb, LimitOptions};
+pub(crate) use export::{AccessOptions, ExportVerb, LimitOptions};
 pub(crate) use group::{GroupVerb, MetadataOptions};
 pub(crate) use image::{ImageConvertOptions, ImageCreateOptions, ImageFormat, ImageVerb, Sharing};
 pub(crate) use job::JobVerb;

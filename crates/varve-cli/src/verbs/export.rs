@@ -2,7 +2,9 @@
 
 use super::not_built;
 use crate::answer::Answer;
-use crate::grammar::{Driver, ExportVerb, LimitOptions, VolumeAttachOptions, VolumeDetachOptions};
+use crate::grammar::{
+    AccessOptions, Driver, ExportVerb, LimitOptions, VolumeAttachOptions, VolumeDetachOptions,
+};
 use crate::places::absolute;
 use crate::session::Session;
 use crate::table::Table;
@@ -15,7 +17,7 @@ const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --sh
 /// Carries out a verb of exports.
 pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
     match verb {
-        ExportVerb::Create { volume, door, read_only, insecure, limits, change } => {
+        ExportVerb::Create { volume, door, read_only, insecure, limits, access, change } => {
             let (door, address) = match (door.nbd, door.fuse, door.vhost_user) {
                 (Some(address), ..) => (Door::Nbd, nbd_address(&address)?),
                 (_, Some(file), _) => (Door::Fuse, absolute(&file)?),
@@ -23,14 +25,26 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 (None, None, None) => return Err(not_built("exports through ublk").help(FUSE)),
             };
             let LimitOptions { iops, bandwidth } = limits;
+            let AccessOptions { mode, group } = access;
             let (door, dry_run) = (Some(door), change.dry_run);
-            let request =
-                ExportCreate { volume, door, address, read_only, insecure, iops, bandwidth, dry_run };
+            let request = ExportCreate {
+                volume,
+                door,
+                address,
+                read_only,
+                insecure,
+                iops,
+                bandwidth,
+                mode,
+                group,
+                dry_run,
+            };
             session.change(calls::CreateExport(request), |made| place(made).to_owned()).await
         }
         ExportVerb::Change(options) => {
             let LimitOptions { iops, bandwidth } = options.limits;
-            let request = ExportChange { iops, bandwidth, dry_run: options.change.dry_run };
+            let AccessOptions { mode, group } = options.access;
+            let request = ExportChange { iops, bandwidth, mode, group, dry_run: options.change.dry_run };
             let call = calls::ChangeExport(resolvable(&options.export), request);
             session
                 .change(call, |export| format!("{} of {}: {}", export.id, export.volume, access(export)))
@@ -97,12 +111,14 @@ fn place(export: &Export) -> &str {
     export.uri.as_deref().or(export.path.as_deref()).unwrap_or(&export.address)
 }
 
-/// What clients may do, and how fast.
+/// What clients may do, how fast, and who they may be.
 fn access(export: &Export) -> String {
     let access = if export.read_only { "read-only" } else { "read-write" };
     let iops = export.limits.iops.map(|iops| format!(", {iops} IOPS"));
     let bandwidth = export.limits.bandwidth.map(|bytes| format!(", {}/s", units::size(bytes)));
-    [Some(access.to_owned()), iops, bandwidth].into_iter().flatten().collect()
+    let mode = export.access.mode.map(|mode| format!(", mode {mode}"));
+    let group = export.access.group.as_ref().map(|group| format!(", group {group}"));
+    [Some(access.to_owned()), iops, bandwidth, mode, group].into_iter().flatten().collect()
 }
 
 fn table(exports: &[Export]) -> String {

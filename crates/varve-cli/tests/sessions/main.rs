@@ -11,6 +11,7 @@ mod cut_off;
 mod damaged_images;
 mod dry_runs;
 mod dumps;
+mod export_access;
 mod export_limits;
 mod growth;
 mod harness;

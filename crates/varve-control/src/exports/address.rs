@@ -23,14 +23,25 @@ pub(crate) struct Address {
     pub(crate) makes_folder: bool,
     /// Whether other hosts reach it, in the clear.
     pub(crate) is_exposed: bool,
+    /// Whether users choose the permissions of its file.
+    pub(crate) has_permissions: bool,
 }
 
 impl Address {
     /// A file that only one export can be at.
     pub(super) fn of_file(path: &Path) -> Self {
         let (text, file) = (path.display().to_string(), Some(path.to_owned()));
-        let (is_shared, makes_folder, is_exposed) = (false, false, false);
-        Self { text, path: file.clone(), file, uri: None, is_shared, makes_folder, is_exposed }
+        let (is_shared, makes_folder, is_exposed, has_permissions) = (false, false, false, true);
+        Self {
+            text,
+            path: file.clone(),
+            file,
+            uri: None,
+            is_shared,
+            makes_folder,
+            is_exposed,
+            has_permissions,
+        }
     }
 
     /// What a client connects to, to reach `name`.

@@ -1,7 +1,9 @@
-//! Doors of exports: opened, recovered, redirected, closed, of whatever kind they are.
+//! Doors of exports: opened, changed, recovered, redirected, closed, of whatever kind they are.
 
+use super::access;
 use super::address::Address;
 use super::known_export::{KnownExport, Open};
+use super::limits;
 use super::server::{self, Closing, NewDoor, NotClosed, Opened};
 use crate::Control;
 use crate::find::LocatedVolume;
@@ -13,7 +15,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::Failure;
+use varve_api::{Changed, Code, Export, ExportChange, Failure, Plan};
 use varve_block::host::FileIdentity;
 use varve_block::{Moment, Portal};
 use varve_vg::names::VolumeName;
@@ -38,6 +40,79 @@ impl Control {
         .await;
     }
 
+    /// Gives an export other limits or permissions; `text` is its ID, its URI, its address or its volume.
+    pub async fn change_export(&self, text: &str, request: ExportChange) -> Result<Changed<Export>, Failure> {
+        let _lock = self.lock_exports().await?;
+        let id = self.find_export(text).await?;
+        let known = |known: &KnownExport| (known.remembered.clone(), known.address.clone());
+        let (before, address) = self.exports.known.borrow().get(&id).map(known).expect("it was found");
+        let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
+        let given = (request.mode.as_deref(), request.group.as_deref());
+        let of_limits = iops.or(bandwidth).is_some();
+        let of_access = given.0.or(given.1).is_some();
+        if !of_limits && !of_access {
+            return Err(Failure::new(Code::Usage, "nothing was given to change")
+                .help("--iops, --bandwidth, --mode or --group"));
+        }
+        let limits = limits::parse(iops, bandwidth, before.limits)?;
+        let access = access::parse(given, address.as_ref(), &before.access)?;
+        let file = match address.as_ref().filter(|_| of_access) {
+            Some(address) => Some((address, access::resolve(&self.context, address, &access).await?)),
+            None => None,
+        };
+        self.refuse_closing(&id)?;
+        let of_limits = of_limits.then(|| limits::words(limits));
+        let of_access = of_access.then(|| access::words(&access));
+        let words = [of_limits, of_access].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if request.dry_run {
+            let step = format!("would give export {id} of {} {words}", before.name);
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
+        }
+        if let Some((address, file)) = file
+            && let Some(door) = self.exports.door(&id)
+        {
+            door.set_access(address, file).await?;
+        }
+        let after = RememberedExport { limits, access, ..before.clone() };
+        self.set_changed(&after);
+        if let Err(failure) = self.save().await {
+            self.set_changed(&before);
+            self.restore_access(&before, address.as_ref()).await;
+            return Err(failure);
+        }
+        self.event(&before.name, &format!("export {id} has {words} now"));
+        let export = self.shown_export(&id).await;
+        Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
+    }
+
+    /// The file of an export lets those again whom it let `before`, as far as it can.
+    async fn restore_access(&self, before: &RememberedExport, address: Option<&Address>) {
+        let Some((door, address)) = self.exports.door(&before.id).zip(address) else { return };
+        if let Ok(file) = access::resolve(&self.context, address, &before.access).await {
+            let _ = door.set_access(address, file).await;
+        }
+    }
+
+    /// Notes the limits of an export and the permissions of its file, wherever exports are known.
+    fn set_changed(&self, export: &RememberedExport) {
+        let RememberedExport { id, address, limits, access, .. } = export;
+        if let Some(known) = self.exports.known.borrow_mut().get_mut(id) {
+            known.remembered.limits = *limits;
+            if known.door().is_some() {
+                self.exports.limits_of(&known.remembered);
+            }
+        }
+        self.exports.set_access(address, access);
+        for stored in &mut self.memory.remembered.borrow_mut().exports {
+            if stored.id == *id {
+                stored.limits = *limits;
+            }
+            if stored.address == *address {
+                stored.access = access.clone(); // EXPORTACCESS1
+            }
+        }
+    }
+
     /// EXPORTS3: serves an export again that is down, or does not have the file any more that it `had`.
     async fn recover_export(&self, id: &str, had: Option<FileIdentity>) -> Result<(), Failure> {
         let _lock = self.lock_exports().await?;
@@ -51,7 +126,10 @@ impl Control {
             (!export.is_open(), export.remembered.clone(), export.address.clone())
         };
         let is_renewed = match self.exports.door(id).filter(|_| !is_down).zip(address) {
-            Some((door, address)) => door.renew(&address).await?,
+            Some((door, address)) => {
+                let access = access::resolve(&self.context, &address, &remembered.access).await?;
+                door.renew(&address, access).await?
+            }
             None => false,
         };
         if !is_renewed {
@@ -168,7 +246,8 @@ impl Control {
         let limits = self.exports.limits_of(remembered);
         let target = Target { limits, ..located.target(name.snapshot.clone(), *read_only) };
         let (text, aliases) = (name.to_string(), remembered.aliases.clone());
-        let new = NewDoor { name: text, aliases, address: address.clone(), target };
+        let access = access::resolve(&self.context, address, &remembered.access).await?;
+        let new = NewDoor { name: text, aliases, address: address.clone(), access, target };
         let Opened { door, warning } = self.exports.server(*door)?.open(new).await?;
         if let Some(warning) = warning {
             self.warn(&name.to_string(), &warning);

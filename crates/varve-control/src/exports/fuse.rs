@@ -24,6 +24,8 @@ fn open(files: &dyn Files, new: &NewFile) -> Result<Box<dyn FileDoor>, Failure> 
         name: new.name.clone(),
         created: new.created,
         budget: new.budget.clone(),
+        mode: u16::try_from(new.access.mode).expect("nine bits fit"),
+        group: new.access.group,
         ..FuseOptions::default()
     };
     let mounted = files.mount(&new.portal, &new.arena, &new.path, &options);

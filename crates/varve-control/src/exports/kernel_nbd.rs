@@ -38,7 +38,7 @@ fn address(text: &str) -> Result<Address, Failure> {
     if below.len() != 2 || !is_plain {
         return Err(bad(text, "a block device of this kernel is /dev/varve/VG/LV or /dev/varve/VG/LV@SNAP"));
     }
-    Ok(Address { makes_folder: true, ..Address::of_file(path) })
+    Ok(Address { makes_folder: true, has_permissions: false, ..Address::of_file(path) })
 }
 
 #[cfg(test)]

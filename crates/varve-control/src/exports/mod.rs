@@ -1,5 +1,6 @@
 //! Exports: their addresses, the doors that serve them, and what is remembered of them.
 
+mod access;
 pub(super) mod address;
 pub(super) mod doors;
 pub(super) mod fuse;

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use varve_api::{Code, Failure, Traffic};
 use varve_block::LocalFuture;
+use varve_block::host::FileAccess;
 use varve_volume::doors::export_target::Target;
 use varve_volume::doors::nbd::DoorResources;
-use varve_volume::world::Place;
+use varve_volume::world::{Files, Place};
 use varve_volume::{Host, NewExport, ShardHandle};
 
 /// NBD.
@@ -54,9 +55,9 @@ impl NbdServer {
 
     /// Adds a name to the socket at an address; a new socket listens on the volume's own shard.
     async fn open_door(&self, new: NewDoor) -> Result<Opened, Failure> {
-        let NewDoor { name, aliases, address, target } = new;
+        let NewDoor { name, aliases, address, access, target } = new;
         let Address { text, is_exposed, .. } = address;
-        let place = place(&text)?;
+        let place = place_with(&text, access)?;
         let socket = self
             .socket(&text)
             .unwrap_or_else(|| Rc::new(Socket { shard: target.home.clone(), address: text.clone() }));
@@ -142,10 +143,32 @@ impl ExportDoor for NbdDoor {
         Box::pin(std::future::ready(()))
     }
 
-    fn renew<'a>(&'a self, address: &'a Address) -> LocalFuture<'a, Result<bool, Failure>> {
+    fn set_access<'a>(
+        &'a self,
+        address: &'a Address,
+        access: FileAccess,
+    ) -> LocalFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let Some(path) = address.file.clone() else { return Ok(()) };
+            let set = {
+                let path = path.clone();
+                move |files: &dyn Files| files.set_socket_access(&path, access)
+            };
+            at_path(&self.host, &path, set)
+                .await?
+                .map_err(|error| failures::permissions(&address.text, &error))
+        })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        address: &'a Address,
+        access: FileAccess,
+    ) -> LocalFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
             address.check_folder(&self.host).await?;
-            let listens = self.exports().listen_again(place(&address.text)?).await.map_err(failures::gone)?;
+            let place = place_with(&address.text, access)?;
+            let listens = self.exports().listen_again(place).await.map_err(failures::gone)?;
             listens.map_err(|error| failures::listen(&address.text, &error))?;
             Ok(true)
         })
@@ -166,7 +189,7 @@ impl ExportDoor for NbdDoor {
 fn address(text: &str) -> Result<Address, Failure> {
     let place = place(text)?;
     let (text, file, uri) = match &place {
-        Place::Unix(path) => {
+        Place::Unix(path, _) => {
             let socket = path.display().to_string();
             let uri = ["nbd+unix:///".to_owned(), format!("?socket={}", escape_path(&socket))];
             (format!("unix:{socket}"), Some(path.clone()), uri)
@@ -175,13 +198,22 @@ fn address(text: &str) -> Result<Address, Failure> {
     };
     let is_exposed = matches!(&place, Place::Tcp(address) if !address.ip().is_loopback());
     let (path, uri, is_shared, makes_folder) = (None, Some(uri), true, false);
-    Ok(Address { text, file, path, uri, is_shared, makes_folder, is_exposed })
+    let has_permissions = file.is_some();
+    Ok(Address { text, file, path, uri, is_shared, makes_folder, is_exposed, has_permissions })
+}
+
+/// Where a socket listens, and whom it lets in if it is a file.
+fn place_with(text: &str, access: FileAccess) -> Result<Place, Failure> {
+    Ok(match place(text)? {
+        Place::Unix(path, _) => Place::Unix(path, access),
+        tcp @ Place::Tcp(_) => tcp,
+    })
 }
 
 fn place(text: &str) -> Result<Place, Failure> {
     if let Some(path) = text.strip_prefix("unix:") {
         failures::socket_path(Path::new(path))?;
-        return Ok(Place::Unix(PathBuf::from(path)));
+        return Ok(Place::Unix(PathBuf::from(path), FileAccess::OWNER));
     }
     let Some(place) = text.strip_prefix("tcp:") else {
         return Err(bad(text, "it begins neither with unix: nor with tcp:"));

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
+use varve_block::host::FileAccess;
 use varve_block::{Arena, LocalFuture, Portal, UnixTime};
 use varve_export::{Budget, DoorCounters};
 use varve_volume::doors::export_target::Target;
@@ -47,6 +48,8 @@ pub(super) struct NewFile {
     /// What tells it from all others.
     pub(super) id: Uuid,
     pub(super) path: PathBuf,
+    /// Who may use it.
+    pub(super) access: FileAccess,
     pub(super) portal: Portal,
     pub(super) arena: Arena,
     pub(super) budget: Budget,
@@ -85,6 +88,7 @@ impl PortalServer {
             name: new.name,
             id,
             path: PathBuf::from(new.address.text),
+            access: new.access,
             portal,
             arena: self.host.arena(),
             budget: self.budget.clone(),
@@ -192,13 +196,26 @@ impl ExportDoor for PortalDoor {
         })
     }
 
-    fn renew<'a>(&'a self, address: &'a Address) -> LocalFuture<'a, Result<bool, Failure>> {
+    fn set_access<'a>(
+        &'a self,
+        address: &'a Address,
+        access: FileAccess,
+    ) -> LocalFuture<'a, Result<(), Failure>> {
+        let set = self.file.borrow().as_ref().map_or(Ok(()), |file| file.set_access(access));
+        Box::pin(std::future::ready(set.map_err(|error| failures::permissions(&address.text, &error))))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        address: &'a Address,
+        access: FileAccess,
+    ) -> LocalFuture<'a, Result<bool, Failure>> {
         Box::pin(async move {
             if !self.kind.can_renew {
                 return Ok(false);
             }
             address.check_folder(&self.host).await?;
-            let Some(renewed) = self.file.borrow().as_ref().map(|file| file.renew()) else {
+            let Some(renewed) = self.file.borrow().as_ref().map(|file| file.renew(access)) else {
                 return Ok(false);
             };
             renewed.map_err(|error| failures::listen(&address.text, &error))?;

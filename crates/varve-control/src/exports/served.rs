@@ -6,6 +6,7 @@
 //! - EXPORTS3. An export that is down, or whose socket or mount has gone, is tried again until it is served or removed; its clients stay.
 //! - EXPORTS4. What clients have open is not taken away, renamed or changed under them, unless the command is forced.
 
+use super::access;
 use super::address::Address;
 use super::known_export::{KnownExport, Open};
 use super::limits;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Export, ExportChange, ExportCreate, ExportLimits, ExportRemove, ExportState, Failure,
+    Changed, Code, Export, ExportAccess, ExportCreate, ExportLimits, ExportRemove, ExportState, Failure,
     Plan, Traffic,
 };
 use varve_block::Moment;
@@ -71,11 +72,13 @@ impl Control {
         server.check(&address).await?;
         let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
         let limits = limits::parse(iops, bandwidth, ExportLimits::default())?;
+        let given = (request.mode.as_deref(), request.group.as_deref());
+        let access = self.exports.access_of_new(given, &address)?;
+        access::resolve(&self.context, &address, &access).await?;
         if request.dry_run {
-            let access = if request.read_only { ", read-only" } else { "" };
-            let limits =
-                if limits.is_none() { String::new() } else { format!(", with {}", limits::words(limits)) };
-            let step = format!("would export {name} through {door} at {}{access}{limits}", address.text);
+            let read_only = if request.read_only { ", read-only" } else { "" };
+            let step = format!("would export {name} through {door} at {}{read_only}", address.text);
+            let step = format!("{step}{}", with_words(limits, &access));
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         let id = self.next_export_id();
@@ -89,6 +92,7 @@ impl Control {
             insecure: request.insecure,
             aliases: Vec::new(),
             limits,
+            access,
         };
         let opened = self.open_export(&remembered, &name, &address, &located).await;
         let open = opened.inspect_err(|_| self.exports.forget(&id))?;
@@ -105,46 +109,6 @@ impl Control {
         self.event(&request.volume, &format!("exported as {id} at {}", address.text));
         let export = self.shown_export(&id).await;
         Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
-    }
-
-    /// Gives an export other limits; `text` is its ID, its URI, its address or its volume.
-    pub async fn change_export(&self, text: &str, request: ExportChange) -> Result<Changed<Export>, Failure> {
-        let _lock = self.lock_exports().await?;
-        let id = self.find_export(text).await?;
-        let remembered =
-            self.exports.known.borrow().get(&id).map(|known| known.remembered.clone()).expect("it was found");
-        if request.iops.is_none() && request.bandwidth.is_none() {
-            return Err(
-                Failure::new(Code::Usage, "nothing was given to change").help("--iops or --bandwidth")
-            );
-        }
-        let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
-        let limits = limits::parse(iops, bandwidth, remembered.limits)?;
-        self.refuse_closing(&id)?;
-        let (volume, words) = (remembered.name.clone(), limits::words(limits));
-        if request.dry_run {
-            let step = format!("would give export {id} of {volume} {words}");
-            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
-        }
-        self.set_limits(&id, limits);
-        if let Err(failure) = self.save().await {
-            self.set_limits(&id, remembered.limits);
-            return Err(failure);
-        }
-        self.event(&volume, &format!("export {id} has {words} now"));
-        let export = self.shown_export(&id).await;
-        Ok(Changed::Done(export.expect("the lock on exports is held (CONTROL1)")))
-    }
-
-    fn set_limits(&self, id: &str, limits: ExportLimits) {
-        if let Some(known) = self.exports.known.borrow_mut().get_mut(id) {
-            known.remembered.limits = limits;
-            if known.door().is_some() {
-                self.exports.limits_of(&known.remembered);
-            }
-        }
-        let exports = &mut self.memory.remembered.borrow_mut().exports;
-        exports.iter_mut().filter(|export| export.id == id).for_each(|export| export.limits = limits);
     }
 
     /// Closes a door; `text` is its ID, its URI, its address or its volume.
@@ -181,7 +145,7 @@ impl Control {
     }
 
     /// Refuses what concerns an export that is remembered no more, and whose requests end.
-    fn refuse_closing(&self, id: &str) -> Result<(), Failure> {
+    pub(super) fn refuse_closing(&self, id: &str) -> Result<(), Failure> {
         if self.memory.remembered.borrow().exports.iter().any(|export| export.id == id) {
             return Ok(());
         }
@@ -384,7 +348,7 @@ impl Control {
     }
 
     /// The export that is meant by its ID, its URI, its volume, or a path that leads to its file.
-    async fn find_export(&self, text: &str) -> Result<String, Failure> {
+    pub(super) async fn find_export(&self, text: &str) -> Result<String, Failure> {
         match self.export_called(text) {
             Err(failure) if failure.code == Code::ExportNotFound => match self.address_at(text).await {
                 Some(address) => self.export_called(&address),
@@ -435,7 +399,7 @@ impl Control {
         self.at_path(&path, look).await.ok().flatten()
     }
 
-    async fn shown_export(&self, id: &str) -> Option<Export> {
+    pub(super) async fn shown_export(&self, id: &str) -> Option<Export> {
         let (mut export, door) = {
             let exports = self.exports.known.borrow();
             let known = exports.get(id)?;
@@ -448,6 +412,13 @@ impl Control {
         }
         Some(export)
     }
+}
+
+/// What a new export has beside its address, in words.
+fn with_words(limits: ExportLimits, access: &ExportAccess) -> String {
+    let limits = (!limits.is_none()).then(|| format!(", with {}", limits::words(limits)));
+    let access = (!access.is_default()).then(|| format!(", with {}", access::words(access)));
+    [limits, access].into_iter().flatten().collect()
 }
 
 /// What is shown of an export, without what its door counts.
@@ -473,6 +444,7 @@ fn shown(known: &KnownExport) -> Export {
         device: None,
         read_only: remembered.read_only,
         limits: remembered.limits,
+        access: remembered.access.clone(),
         state,
         reason,
         connections: 0,

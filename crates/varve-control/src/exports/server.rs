@@ -9,6 +9,7 @@ use super::address::Address;
 use crate::failures;
 use std::rc::Rc;
 use varve_api::{Code, Failure, Traffic};
+use varve_block::host::FileAccess;
 use varve_block::{LocalFuture, Portal};
 use varve_volume::DoorOf;
 use varve_volume::doors::export_target::Target;
@@ -36,6 +37,8 @@ pub(crate) struct NewDoor {
     pub(crate) aliases: Vec<String>,
     /// Where it is reached.
     pub(crate) address: Address,
+    /// Who may use its file, if it has one.
+    pub(crate) access: FileAccess,
     /// Where it leads.
     pub(crate) target: Target,
 }
@@ -60,8 +63,18 @@ pub(crate) trait ExportDoor {
     fn rename(&self, to: String) -> LocalFuture<'_, ()>;
     /// What it leads to is served anew, or has another size; its clients stay.
     fn redirect(&self, target: Target) -> LocalFuture<'_, ()>;
+    /// Others may use its file; its clients stay. If it fails the file lets those of before.
+    fn set_access<'a>(
+        &'a self,
+        address: &'a Address,
+        access: FileAccess,
+    ) -> LocalFuture<'a, Result<(), Failure>>;
     /// Clients do not find it at its address any more. Whether they do again; else it has to be closed and opened.
-    fn renew<'a>(&'a self, address: &'a Address) -> LocalFuture<'a, Result<bool, Failure>>;
+    fn renew<'a>(
+        &'a self,
+        address: &'a Address,
+        access: FileAccess,
+    ) -> LocalFuture<'a, Result<bool, Failure>>;
     /// Closes it (DOORS1).
     fn close(&self, closing: Closing) -> LocalFuture<'_, Result<(), NotClosed>>;
 }

@@ -6,6 +6,7 @@ use super::server::Ended;
 use crate::failures;
 use std::path::Path;
 use varve_api::Failure;
+use varve_block::host::FileAccess;
 use varve_volume::world::{FileDoor, Files, Place};
 
 /// vhost-user-blk.
@@ -18,7 +19,7 @@ pub(crate) static VHOST_USER: Kind = Kind {
     can_renew: true,
     ended: Ended { reason: "its threads ended", problem: "its threads ended" },
     check: |files, path| {
-        let checked = files.check_listen(&Place::Unix(path.to_owned()));
+        let checked = files.check_listen(&Place::Unix(path.to_owned(), FileAccess::OWNER));
         checked.map_err(|error| failures::listen(&path.display().to_string(), &error))
     },
     open,
@@ -26,7 +27,8 @@ pub(crate) static VHOST_USER: Kind = Kind {
 
 fn open(files: &dyn Files, new: &NewFile) -> Result<Box<dyn FileDoor>, Failure> {
     let serial = new.id.simple().to_string();
-    let served = files.serve_machine(&new.portal, &new.arena, &new.path, &serial, &new.budget);
+    let place = (new.path.as_path(), new.access);
+    let served = files.serve_machine(&new.portal, &new.arena, place, &serial, &new.budget);
     served.map_err(|error| failures::listen(&new.path.display().to_string(), &error))
 }
 

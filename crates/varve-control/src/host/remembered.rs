@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
-use varve_api::{Cache, Door, ExportLimits, Scrub};
+use varve_api::{Cache, Door, ExportAccess, ExportLimits, Scrub};
 
 const SCHEMA: &str = "varve.state.v1";
 
@@ -39,6 +39,8 @@ pub(crate) struct RememberedExport {
     pub(crate) aliases: Vec<String>,
     #[serde(default, skip_serializing_if = "ExportLimits::is_none")]
     pub(crate) limits: ExportLimits,
+    #[serde(default, skip_serializing_if = "ExportAccess::is_default")]
+    pub(crate) access: ExportAccess,
 }
 
 impl RememberedExport {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_block::Portal;
+use varve_block::host::FileAccess;
 use varve_export::DoorCounters;
 use varve_export::kernel_nbd::AttachError;
 use varve_volume::world::{FileDoor, FileDoorError, FindUsers};
@@ -54,7 +55,7 @@ pub(super) fn attach(
         kernel.connected += u32::from(device.number == number);
     }
     let file = SimKernelFile { files: Arc::clone(files), key };
-    file.renew().map_err(|source| AttachError::Failed {
+    file.renew(FileAccess::OWNER).map_err(|source| AttachError::Failed {
         doing: "make the link",
         path: path.into(),
         source,
@@ -84,7 +85,7 @@ impl FileDoor for SimKernelFile {
         }
     }
 
-    fn renew(&self) -> io::Result<()> {
+    fn renew(&self, _: FileAccess) -> io::Result<()> {
         self.files.make_socket(&self.key.1)
     }
 

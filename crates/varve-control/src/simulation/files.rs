@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::host::{
-    DiskCounters, DiskOptions, DiskPlacement, DiskState, FileIdentity, FileLook, Medium, MediumExtent,
-    OpenError,
+    DiskCounters, DiskOptions, DiskPlacement, DiskState, FileAccess, FileIdentity, FileLook, Medium,
+    MediumExtent, OpenError,
 };
 use varve_block::{Arena, Portal, Shape};
 use varve_export::Budget;
@@ -459,6 +459,19 @@ impl Files for SimFilesRef {
         Ok(())
     }
 
+    fn find_group(&self, name: &str) -> io::Result<u32> {
+        match name {
+            "qemu" => Ok(107),
+            "root" => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn set_socket_access(&self, path: &Path, _: FileAccess) -> io::Result<()> {
+        let is_there = self.0.table().sockets.contains_key(path);
+        if is_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
     fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
         Err(FuseError::NotAFile(path.to_owned()))
     }
@@ -477,7 +490,7 @@ impl Files for SimFilesRef {
         &self,
         _: &Portal,
         _: &Arena,
-        _: &Path,
+        _: (&Path, FileAccess),
         _: &str,
         _: &Budget,
     ) -> io::Result<Box<dyn FileDoor>> {

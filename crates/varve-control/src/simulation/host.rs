@@ -315,7 +315,7 @@ impl World for SimShard {
 
     fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
         let (place, file) = match place {
-            Place::Unix(path) => (path.display().to_string(), Some(path)),
+            Place::Unix(path, _) => (path.display().to_string(), Some(path)),
             Place::Tcp(address) => (address.to_string(), None),
         };
         let mut sockets = self.host.sockets.borrow_mut();

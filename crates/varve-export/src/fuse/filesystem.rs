@@ -17,6 +17,7 @@ use fuser::{
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+use varve_block::host::FileAccess;
 use varve_block::{Access, Arena, Buffer, Durability, Extent, Io, MIB, Portal, Shape, ZeroOptions};
 
 /// Largest request that the kernel may send.
@@ -53,7 +54,7 @@ impl Shared {
         let attributes = Attributes {
             mode: if writable { options.mode & 0o7777 } else { options.mode & 0o7555 },
             user: rustix::process::geteuid().as_raw(),
-            group: rustix::process::getegid().as_raw(),
+            group: options.group.unwrap_or(rustix::process::getegid().as_raw()),
         };
         Self {
             requests: Requests::new(portal, arena, options.bytes_in_flight_max, &options.budget),
@@ -61,6 +62,15 @@ impl Shared {
             attributes: Mutex::new(attributes),
             created: SystemTime::UNIX_EPOCH + Duration::from_secs(options.created.0),
         }
+    }
+
+    /// What chmod and chown would change.
+    pub(super) fn set_access(&self, access: FileAccess) {
+        let is_writable = self.shape().access == Access::ReadWrite;
+        let mode = access.mode & if is_writable { 0o7777 } else { 0o7555 };
+        let mut attributes = self.attributes();
+        attributes.mode = u16::try_from(mode).expect("twelve bits fit");
+        attributes.group = access.group.unwrap_or(attributes.group);
     }
 
     fn shape(&self) -> Shape {

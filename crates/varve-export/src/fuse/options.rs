@@ -24,6 +24,8 @@ pub struct FuseOptions {
     pub audience: Audience,
     /// Permissions of the file; the bits for writing are taken away from a read-only volume.
     pub mode: u16,
+    /// Group of the file, if not that of this process.
+    pub group: Option<u32>,
     /// Threads that take requests from the kernel.
     pub threads: usize,
     /// Bytes of requests that may be on their way at the same time.
@@ -40,6 +42,7 @@ impl Default for FuseOptions {
             name: "varve".to_owned(),
             audience: Audience::Owner,
             mode: 0o600,
+            group: None,
             threads: 2,
             bytes_in_flight_max: 64 * MIB,
             budget: Budget::new(256 * MIB),

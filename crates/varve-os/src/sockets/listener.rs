@@ -1,21 +1,25 @@
 //! Doors for connections: Unix and TCP listeners, and connecting to those of others.
+//!
+//! Invariant LISTENER1: at no time may a user connect to a socket file who may neither before nor after. A new one listens once it has
+//! its group and mode; one that gets another group is its owner's alone meanwhile.
 
 use crate::disks::operation::{Operation, Socket, SocketAction, descriptor_of};
 use crate::driver::reactor::Reactor;
 use crate::folder::check_folder;
 use crate::shard::ShardContext;
 use crate::sys;
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use varve_block::Stream;
+use varve_block::host::FileAccess;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -68,9 +72,9 @@ impl Listener {
 }
 
 impl ShardContext {
-    /// Listens on a Unix socket with permissions `mode`. A socket file without a listener is replaced.
-    pub fn listen_unix(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<Listener> {
-        let (socket, file) = listen_at(path.as_ref(), mode)?;
+    /// Listens on a Unix socket that those may connect to whom `access` lets. A socket file without a listener is replaced.
+    pub fn listen_unix(&self, path: impl AsRef<Path>, access: FileAccess) -> io::Result<Listener> {
+        let (socket, file) = listen_at(path.as_ref(), access)?;
         self.listener(socket, None, Some(file))
     }
 
@@ -109,25 +113,79 @@ impl ShardContext {
 }
 
 /// A socket that listens at `path`, as [`bind_unix`] has it, and its file.
-pub fn listen_at(path: &Path, mode: u32) -> io::Result<(OwnedFd, SocketFile)> {
-    let socket = bind_unix(path, mode, BACKLOG)?;
+pub fn listen_at(path: &Path, access: FileAccess) -> io::Result<(OwnedFd, SocketFile)> {
+    let socket = bind_unix(path, access, BACKLOG)?;
     let metadata = std::fs::symlink_metadata(path)?;
     Ok((socket, SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) }))
 }
 
-/// A socket that listens at `path`, whose file has permissions `mode`; `backlog` connections may wait. A socket file without a
-/// listener is replaced; a file of another kind is left alone, and so is a socket at which another process listens.
-pub fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<OwnedFd> {
+/// A socket that listens at `path`, to whose file those may connect whom `access` lets; `backlog` connections may wait. A socket file
+/// without a listener is replaced; a file of another kind is left alone, and so is a socket at which another process listens.
+pub fn bind_unix(path: &Path, access: FileAccess, backlog: i32) -> io::Result<OwnedFd> {
     if is_stale(path)? {
         std::fs::remove_file(path)?;
     }
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The file has its permissions from the start; changed by name, another file might get them.
-    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    // The file begins with the mode of the descriptor, less the umask, and with no group of it (LISTENER1).
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(access.of_owner()))?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    if (access.is_shared() || access.group.is_some())
+        && let Err(error) = set_socket_access(path, access)
+    {
+        let _ = std::fs::remove_file(path);
+        return Err(error);
+    }
     rustix::net::listen(&socket, backlog)?;
     Ok(socket)
+}
+
+/// Gives the socket file at `path`, which this process has made, another mode and group. If it fails the file has those of before.
+pub fn set_socket_access(path: &Path, access: FileAccess) -> io::Result<()> {
+    // What is changed is what was looked at, wherever the path leads by then.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let now = rustix::fs::fstat(&file)?;
+    let is_socket = rustix::fs::FileType::from_raw_mode(now.st_mode) == rustix::fs::FileType::Socket;
+    let is_own = now.st_uid == rustix::process::geteuid().as_raw() && now.st_nlink == 1;
+    if !is_socket || !is_own {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "another file is in the place of the socket",
+        ));
+    }
+    // No call changes the mode of a descriptor of this kind on every kernel.
+    let link = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let set_mode = |mode: u32| rustix::fs::chmod(&link, Mode::from_raw_mode(mode));
+    if let Some(group) = access.group.filter(|group| *group != now.st_gid) {
+        set_mode(access.of_owner() & now.st_mode)?; // LISTENER1
+        if let Err(errno) =
+            rustix::fs::chownat(&file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)
+        {
+            set_mode(now.st_mode & 0o777)?;
+            return Err(errno.into());
+        }
+    }
+    Ok(set_mode(access.mode)?)
+}
+
+/// The number of a group of this host, by its name or number, to which this process may give its files. An error of kind `NotFound`
+/// tells that there is none, one of kind `PermissionDenied` that it may not.
+pub fn find_group(name: &str) -> io::Result<u32> {
+    let group = match name.parse::<u32>() {
+        Ok(u32::MAX) => None, // It stands for none where a group is changed.
+        Ok(number) => Some(number),
+        Err(_) => sys::group_called(name)?,
+    };
+    let group = group.ok_or(io::ErrorKind::NotFound)?;
+    // The kernel has the same rule for this file, which nothing else knows.
+    let probe = rustix::fs::memfd_create("varve-group", rustix::fs::MemfdFlags::CLOEXEC)?;
+    match rustix::fs::fchown(&probe, None, Some(Gid::from_raw(group))) {
+        Ok(()) => Ok(group),
+        // A number that this user namespace does not map.
+        Err(Errno::INVAL) => Err(io::ErrorKind::NotFound.into()),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Refuses what [`bind_unix`] refuses, and changes nothing.

@@ -5,6 +5,7 @@ use crate::{ShardContext, socket_pair};
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 use std::time::Duration;
+use varve_block::host::FileAccess;
 use varve_block::{Arena, Bytes, Stream, StreamError, yield_now};
 
 /// Many parts of odd sizes: several times what one call takes, and more than any socket buffer.
@@ -126,11 +127,14 @@ fn a_connection_accepted_on_one_shard_is_served_on_another() {
         let other = shards.handle(1);
         let server_path = path.clone();
         let echo = shards.handle(0).run(move |context| async move {
-            let listener = context.listen_unix(&server_path, 0o600).expect("listens");
+            let listener = context.listen_unix(&server_path, FileAccess::OWNER).expect("listens");
             let mode = std::fs::metadata(&server_path).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
             let accepted = listener.accept().await.expect("accepted");
-            assert!(context.listen_unix(&server_path, 0o600).is_err(), "somebody listens there already");
+            assert!(
+                context.listen_unix(&server_path, FileAccess::OWNER).is_err(),
+                "somebody listens there already"
+            );
             let served = other.run(move |context| async move {
                 let stream = context.adopt(accepted);
                 assert!(stream.peer().contains("unix"), "{}", stream.peer());
@@ -198,8 +202,8 @@ fn a_stale_socket_file_is_replaced_and_a_plain_file_is_not() {
         let plain = directory.path().join("plain");
         std::fs::write(&plain, "precious").expect("written");
         let done = shards.handle(0).run_and_wait(move |context| async move {
-            assert!(context.listen_unix(&stale, 0o666).is_ok());
-            assert!(context.listen_unix(&plain, 0o666).is_err());
+            assert!(context.listen_unix(&stale, FileAccess::OWNER).is_ok());
+            assert!(context.listen_unix(&plain, FileAccess::OWNER).is_err());
             assert_eq!(std::fs::read(&plain).expect("kept"), b"precious");
         });
         assert_eq!(done, Ok(()));
