@@ -310,8 +310,8 @@ catalogue! {
         them; `varve export list --json` names them. `--force` goes on without that, and may destroy what they write.";
 
     Exposed = 508, Usage, "other hosts reach the address, in the clear",
-        "NBD and HTTP over TCP have neither encryption nor authentication here: anybody who reaches the address may use the volume, or \
-        all volumes. Choose a Unix socket or a loopback address, and a tunnel for other hosts; or `--insecure`, where the network is \
+        "NBD without `--tls` and HTTP over TCP have neither encryption nor authentication: anybody who reaches the address may use the volume, or \
+        all volumes. Choose a Unix socket or a loopback address, and a tunnel for other hosts; or `--tls` for an export; or `--insecure`, where the network is \
         trusted. An export that an earlier version made at such an address is down until it is made again with `--insecure`.";
 
     NoSpaceInGroup = 601, NoSpace, "no space left in the group",

@@ -91,6 +91,17 @@ impl ExportAccess {
     }
 }
 
+/// The TLS that the clients of an export have to begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ExportTls {
+    /// The folder of the server's credentials.
+    pub folder: String,
+    /// Until when its certificate is valid, if it is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_until: Option<u64>,
+}
+
 /// A door onto a volume or snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -120,6 +131,9 @@ pub struct Export {
     /// Who may use its socket or file.
     #[serde(default, skip_serializing_if = "ExportAccess::is_default")]
     pub access: ExportAccess,
+    /// How its clients and the daemon know each other, if they have to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ExportTls>,
     /// Whether it serves.
     pub state: ExportState,
     /// Why not.

@@ -24,7 +24,7 @@ pub use array::{Array, ArrayLog, ArrayMember, RegionRun, Scrub, VolumeArray};
 pub use check::{Check, CheckedDisk, Finding};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
-pub use export::{Export, ExportAccess, ExportLimits, FileMode};
+pub use export::{Export, ExportAccess, ExportLimits, ExportTls, FileMode};
 pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{

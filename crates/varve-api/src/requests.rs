@@ -460,6 +460,8 @@ requests! {
         mode: Option<String>,
         /// Group of its socket or file: a name or a number.
         group: Option<String>,
+        /// The folder of TLS credentials, if clients have to begin TLS.
+        tls: Option<String>,
     }
 
     /// Gives an export other limits or permissions, while it is in use.
@@ -472,6 +474,8 @@ requests! {
         mode: Option<String>,
         /// Group of its socket or file: a name or a number. As it was if not given.
         group: Option<String>,
+        /// The folder of its TLS credentials, which are read again. As it was if not given.
+        tls: Option<String>,
     }
 
     /// Closes a door.

@@ -91,6 +91,7 @@ impl ProblemKind {
             | Self::ArrayMismatch
             | Self::PoolFull
             | Self::ImageMoved
+            | Self::ExportCredentials
             | Self::StateUnwritable => Severity::Warning,
             Self::DiskFailed
             | Self::DiskStalled

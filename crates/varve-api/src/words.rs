@@ -186,6 +186,8 @@ words! {
         ImageMoved = "image-moved",
         /// An export is not served.
         ExportDown = "export-down",
+        /// The TLS credentials of an export expire soon, or cannot be read.
+        ExportCredentials = "export-credentials",
         /// What is remembered cannot be written.
         StateUnwritable = "state-unwritable",
     }

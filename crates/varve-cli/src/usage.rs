@@ -20,7 +20,6 @@ const LACKING: &[&[&str]] = &[
     &["vg", "export"],
     &["pool", "reduce"],
     &["snap", "rename"],
-    &["export", "create", "--tls"],
     &["export", "create", "--allow"],
     &["export", "create", "--since"],
     &["export", "create", "--member"],

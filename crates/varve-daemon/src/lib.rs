@@ -17,6 +17,7 @@ mod real;
 mod real_disk;
 mod server;
 mod state;
+mod tls_files;
 
 pub use archive::{ArchivedFile, archived};
 pub use config::{Config, IoMode, LogForm};

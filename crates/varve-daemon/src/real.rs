@@ -2,7 +2,7 @@
 
 use crate::own_exports::find_own;
 use crate::real_disk::RealDisk;
-use crate::{archive, file_link, state};
+use crate::{archive, file_link, state, tls_files};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::io;
@@ -16,6 +16,7 @@ use varve_block::host::{FileAccess, FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_driver, check_file};
 use varve_export::kernel_nbd::{self, AttachError, AttachOptions, KernelDoor};
+use varve_export::nbd::TlsFiles;
 use varve_export::vhost_user::{VhostDoor, VhostOptions};
 use varve_export::{Budget, DoorCounters};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
@@ -112,6 +113,10 @@ impl Files for RealFiles {
             Place::Unix(path, _) => varve_os::check_unix(path),
             Place::Tcp(address) => varve_os::check_tcp(*address),
         }
+    }
+
+    fn read_tls(&self, folder: &Path) -> Result<TlsFiles, (PathBuf, io::Error)> {
+        tls_files::read(folder)
     }
 
     fn find_group(&self, name: &str) -> io::Result<u32> {

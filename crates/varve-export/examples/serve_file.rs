@@ -29,6 +29,7 @@ async fn serve(context: ShardContext, disk: std::sync::Arc<DiskFile>, socket: St
         limits: Limits::default(),
         budget: Budget::new(256 << 20),
         admission: Admission::new(256),
+        tls: None,
         activity: Activity::default(),
         arena: context.arena(),
         clock: context.clock(),

@@ -28,6 +28,7 @@ mod receive_buffer;
 mod send_queue;
 mod shutdown;
 mod stall;
+mod tls;
 mod wakers;
 
 pub use crate::budget::Budget;
@@ -37,6 +38,7 @@ pub use door::{Door, SessionEnd};
 pub use limits::{Admission, Limits, Refusal};
 pub use receive_buffer::LANDING_BYTES;
 pub use shutdown::Shutdown;
+pub use tls::{TlsCredentials, TlsError, TlsFiles, TlsServer};
 pub use varve_nbd::server::{CloseReason, Listed};
 
 pub(crate) use job::error_code;
@@ -56,9 +58,11 @@ impl Door {
     async fn serve_open(&self, stream: &Stream) -> Result<(), SessionEnd> {
         let Some(mut chosen) = handshake::run(self, stream).await? else { return Ok(()) };
         let early = std::mem::replace(&mut chosen.early, Buffer::empty());
-        let connection = Connection::new(self, stream, &chosen, &early);
+        let connection = Connection::new(self, &chosen.stream, &chosen, &early);
         drop(early);
-        connection.await
+        let result = connection.await;
+        chosen.stream.close();
+        result
     }
 }
 

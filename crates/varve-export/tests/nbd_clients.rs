@@ -33,6 +33,7 @@ async fn listen(context: ShardContext, file: PathBuf, socket: PathBuf, cache: Ca
         limits: Limits::default(),
         budget: Budget::new(64 << 20),
         admission: Admission::new(256),
+        tls: None,
         activity: Activity::default(),
         arena: context.arena(),
         clock: context.clock(),

@@ -1,12 +1,14 @@
 //! The server's side: the handshake as a state machine, and the judgement of requests.
 //!
-//! Fixed newstyle only. Encryption is not offered: `STARTTLS` is answered like any option that is not known.
+//! Fixed newstyle only. Encryption is the owner's: the handshake says when it begins, and what may be said before.
 //!
 //! Invariants:
 //! - SERVER1. An option gets all its replies before the next one is looked at.
 //! - SERVER2. Bytes after the option that begins the transmission stay with the owner.
 //! - SERVER3. An option that is too long is refused when its header has come, and skipped without being kept; one longer
 //!   than [`wire::OPTION_SKIP_MAX`] ends the handshake.
+//! - SERVER5. Where encryption is required nothing of any export is said or done before it, and nothing that was said before holds after
+//!   it. What follows the option that begins it stays with the owner, as in SERVER2.
 //! - SERVER4. Options are bounded by their bytes, not by their number: a client sends some for each export of a long list. The owner
 //!   bounds the time.
 
@@ -60,10 +62,19 @@ enum Phase {
     Ended,
 }
 
+/// Whether a connection is encrypted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Encryption {
+    NotOffered,
+    Required,
+    Begun,
+}
+
 /// The server's side of one handshake.
 #[derive(Debug)]
 pub struct Handshake {
     phase: Phase,
+    encryption: Encryption,
     /// The part of the present item that has come.
     pending: Vec<u8>,
     /// Bytes of the options until now (SERVER4).
@@ -84,8 +95,18 @@ impl Default for Handshake {
 impl Handshake {
     /// A handshake whose client has said nothing yet.
     pub fn new() -> Self {
+        Self::with(Encryption::NotOffered)
+    }
+
+    /// A handshake whose client has to begin encryption first (SERVER5).
+    pub fn encrypted() -> Self {
+        Self::with(Encryption::Required)
+    }
+
+    fn with(encryption: Encryption) -> Self {
         Self {
             phase: Phase::ClientFlags,
+            encryption,
             pending: Vec::new(),
             received: 0,
             fixed: false,
@@ -206,10 +227,18 @@ impl Handshake {
 
     fn option(&mut self, option: u32, data: &[u8], output: &mut Vec<u8>) -> Option<Step> {
         match option {
+            option::STARTTLS if self.encryption != Encryption::NotOffered => self.start_tls(data, output),
+            option::EXPORT_NAME if self.encryption == Encryption::Required => {
+                self.close(CloseReason::Unencrypted)
+            }
             option::EXPORT_NAME => self.export_name(data),
             option::ABORT => {
                 answer(output, option, reply::ACK, &[]);
                 self.close(CloseReason::Aborted)
+            }
+            _ if self.encryption == Encryption::Required => {
+                refuse(output, option, reply::ERR_TLS_REQD, "TLS has to be begun first");
+                None
             }
             option::LIST if data.is_empty() => {
                 self.phase = Phase::Asked(Question::List);
@@ -235,6 +264,23 @@ impl Handshake {
                 None
             }
         }
+    }
+
+    fn start_tls(&mut self, data: &[u8], output: &mut Vec<u8>) -> Option<Step> {
+        let option = option::STARTTLS;
+        if !data.is_empty() {
+            refuse(output, option, reply::ERR_INVALID, "the option has no data");
+            return None;
+        }
+        if self.encryption == Encryption::Begun {
+            refuse(output, option, reply::ERR_INVALID, "TLS was begun already");
+            return None;
+        }
+        answer(output, option, reply::ACK, &[]);
+        let (encryption, fixed, no_zeroes) = (Encryption::Begun, self.fixed, self.no_zeroes);
+        let (phase, received) = (Phase::Header, self.received);
+        *self = Self { phase, received, fixed, no_zeroes, ..Self::with(encryption) }; // SERVER5
+        Some(Step::StartTls)
     }
 
     fn ask(&mut self, question: Question) -> Option<Step> {

@@ -95,6 +95,8 @@ pub mod reply {
     pub const ERR_POLICY: u32 = ERROR_BIT + 2;
     /// The option's data make no sense.
     pub const ERR_INVALID: u32 = ERROR_BIT + 3;
+    /// Encryption has to begin first.
+    pub const ERR_TLS_REQD: u32 = ERROR_BIT + 5;
     /// The export is not known.
     pub const ERR_UNKNOWN: u32 = ERROR_BIT + 6;
     /// The server is going away.

@@ -19,6 +19,7 @@ use varve_block::host::{
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_export::kernel_nbd::AttachError;
+use varve_export::nbd::TlsFiles;
 use varve_export::{Budget, DoorCounters};
 
 /// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
@@ -153,6 +154,8 @@ pub trait Files: Send + Sync {
     fn archive(&self, entry: &ArchiveEntry) -> io::Result<()>;
     /// Refuses a place at which listening is impossible now, and changes nothing.
     fn check_listen(&self, place: &Place) -> io::Result<()>;
+    /// The files of TLS credentials in a folder; an error names the file.
+    fn read_tls(&self, folder: &Path) -> Result<TlsFiles, (PathBuf, io::Error)>;
     /// The number of a group, by its name or number, to which files may be given: `NotFound` if there is none, `PermissionDenied` if
     /// they may not.
     fn find_group(&self, name: &str) -> io::Result<u32>;

@@ -127,6 +127,7 @@ fn serve_image(file: &Path, socket: &Path) -> Result<(), String> {
             limits: Limits::default(),
             budget: Budget::new(256 << 20),
             admission: Admission::new(16),
+            tls: None,
             activity: Activity::default(),
             arena,
             clock,

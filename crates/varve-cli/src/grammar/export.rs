@@ -57,7 +57,7 @@ pub(crate) struct ExportChangeOptions {
     pub(crate) change: Change,
 }
 
-/// Which users of this host may use the socket or file.
+/// Who may use the export.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AccessOptions {
     /// Permissions of the socket or file in octal digits; 0600 if never given. Connecting needs the right to write.
@@ -66,6 +66,9 @@ pub(crate) struct AccessOptions {
     /// Group of the socket or file, by name or number.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
+    /// Clients of NBD have to begin TLS, and to show a certificate: this folder has ca-cert.pem, server-cert.pem and server-key.pem.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) tls: Option<String>,
 }
 
 /// How fast clients may be, all together.

@@ -25,7 +25,8 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 (None, None, None) => return Err(not_built("exports through ublk").help(FUSE)),
             };
             let LimitOptions { iops, bandwidth } = limits;
-            let AccessOptions { mode, group } = access;
+            let AccessOptions { mode, group, tls } = access;
+            let tls = tls.as_deref().map(absolute).transpose()?;
             let (door, dry_run) = (Some(door), change.dry_run);
             let request = ExportCreate {
                 volume,
@@ -37,14 +38,16 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 bandwidth,
                 mode,
                 group,
+                tls,
                 dry_run,
             };
             session.change(calls::CreateExport(request), |made| place(made).to_owned()).await
         }
         ExportVerb::Change(options) => {
             let LimitOptions { iops, bandwidth } = options.limits;
-            let AccessOptions { mode, group } = options.access;
-            let request = ExportChange { iops, bandwidth, mode, group, dry_run: options.change.dry_run };
+            let AccessOptions { mode, group, tls } = options.access;
+            let tls = tls.as_deref().map(absolute).transpose()?;
+            let request = ExportChange { iops, bandwidth, mode, group, tls, dry_run: options.change.dry_run };
             let call = calls::ChangeExport(resolvable(&options.export), request);
             session
                 .change(call, |export| format!("{} of {}: {}", export.id, export.volume, access(export)))
@@ -118,7 +121,8 @@ fn access(export: &Export) -> String {
     let bandwidth = export.limits.bandwidth.map(|bytes| format!(", {}/s", units::size(bytes)));
     let mode = export.access.mode.map(|mode| format!(", mode {mode}"));
     let group = export.access.group.as_ref().map(|group| format!(", group {group}"));
-    [Some(access.to_owned()), iops, bandwidth, mode, group].into_iter().flatten().collect()
+    let tls = export.tls.as_ref().map(|_| ", TLS".to_owned());
+    [Some(access.to_owned()), iops, bandwidth, mode, group, tls].into_iter().flatten().collect()
 }
 
 fn table(exports: &[Export]) -> String {

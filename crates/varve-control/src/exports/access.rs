@@ -103,11 +103,11 @@ impl Exports {
             .help(format!("leave --mode and --group out, or change both: varve export change {id}")))
     }
 
-    /// Remembers it of every export at an address (EXPORTACCESS1).
-    pub(super) fn set_access(&self, address: &str, access: &ExportAccess) {
+    /// Notes what all exports at an address have in common (EXPORTACCESS1, EXPORTTLS1).
+    pub(super) fn set_shared(&self, address: &str, access: &ExportAccess, tls: Option<&PathBuf>) {
         for known in self.known.borrow_mut().values_mut().filter(|known| known.remembered.address == address)
         {
-            known.remembered.access = access.clone();
+            (known.remembered.access, known.remembered.tls) = (access.clone(), tls.cloned());
         }
     }
 }

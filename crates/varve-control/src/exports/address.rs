@@ -44,13 +44,19 @@ impl Address {
         }
     }
 
-    /// What a client connects to, to reach `name`.
-    pub(crate) fn uri(&self, name: &VolumeName) -> Option<String> {
+    /// What a client connects to, to reach `name`, through TLS if that `is_encrypted`.
+    pub(crate) fn uri(&self, name: &VolumeName, is_encrypted: bool) -> Option<String> {
         let [before, behind] = self.uri.as_ref()?;
-        Some(format!("{before}{}{behind}", escape(&name.to_string())))
+        let uri = format!("{before}{}{behind}", escape(&name.to_string()));
+        Some(if is_encrypted { uri.replacen("nbd", "nbds", 1) } else { uri })
     }
 
-    /// Refuses an address that other hosts reach in the clear, unless a user agreed to that; `help` says how.
+    /// Whether its protocol knows TLS.
+    pub(super) fn has_tls(&self) -> bool {
+        self.uri.is_some()
+    }
+
+    /// Refuses an address that other hosts reach in the clear, unless a user agreed to that or TLS is required; `help` says how.
     pub(super) fn check_exposure(
         &self,
         is_agreed: bool,

@@ -5,6 +5,7 @@ use super::address::Address;
 use super::known_export::{KnownExport, Open};
 use super::limits;
 use super::server::{self, Closing, NewDoor, NotClosed, Opened};
+use super::tls;
 use crate::Control;
 use crate::find::LocatedVolume;
 use crate::group::known_group::KnownGroup;
@@ -50,9 +51,10 @@ impl Control {
         let given = (request.mode.as_deref(), request.group.as_deref());
         let of_limits = iops.or(bandwidth).is_some();
         let of_access = given.0.or(given.1).is_some();
-        if !of_limits && !of_access {
+        let folder = request.tls.as_ref().map(PathBuf::from);
+        if !of_limits && !of_access && folder.is_none() {
             return Err(Failure::new(Code::Usage, "nothing was given to change")
-                .help("--iops, --bandwidth, --mode or --group"));
+                .help("--iops, --bandwidth, --mode, --group or --tls"));
         }
         let limits = limits::parse(iops, bandwidth, before.limits)?;
         let access = access::parse(given, address.as_ref(), &before.access)?;
@@ -60,10 +62,15 @@ impl Control {
             Some(address) => Some((address, access::resolve(&self.context, address, &access).await?)),
             None => None,
         };
+        let credentials = match &folder {
+            Some(folder) => Some(tls::changed(&self.context, &before, folder).await?),
+            None => None,
+        };
         self.refuse_closing(&id)?;
         let of_limits = of_limits.then(|| limits::words(limits));
         let of_access = of_access.then(|| access::words(&access));
-        let words = [of_limits, of_access].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let of_tls = folder.as_ref().map(|folder| format!("TLS by {}", folder.display()));
+        let words = [of_limits, of_access, of_tls].into_iter().flatten().collect::<Vec<_>>().join(", ");
         if request.dry_run {
             let step = format!("would give export {id} of {} {words}", before.name);
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
@@ -73,12 +80,16 @@ impl Control {
         {
             door.set_access(address, file).await?;
         }
-        let after = RememberedExport { limits, access, ..before.clone() };
+        let tls = folder.or(before.tls.clone());
+        let after = RememberedExport { limits, access, tls, ..before.clone() };
         self.set_changed(&after);
         if let Err(failure) = self.save().await {
             self.set_changed(&before);
             self.restore_access(&before, address.as_ref()).await;
             return Err(failure);
+        }
+        if let Some(checked) = credentials {
+            self.exports.use_tls(&before.address, checked);
         }
         self.event(&before.name, &format!("export {id} has {words} now"));
         let export = self.shown_export(&id).await;
@@ -95,20 +106,20 @@ impl Control {
 
     /// Notes the limits of an export and the permissions of its file, wherever exports are known.
     fn set_changed(&self, export: &RememberedExport) {
-        let RememberedExport { id, address, limits, access, .. } = export;
+        let RememberedExport { id, address, limits, access, tls, .. } = export;
         if let Some(known) = self.exports.known.borrow_mut().get_mut(id) {
             known.remembered.limits = *limits;
             if known.door().is_some() {
                 self.exports.limits_of(&known.remembered);
             }
         }
-        self.exports.set_access(address, access);
+        self.exports.set_shared(address, access, tls.as_ref());
         for stored in &mut self.memory.remembered.borrow_mut().exports {
             if stored.id == *id {
                 stored.limits = *limits;
             }
             if stored.address == *address {
-                stored.access = access.clone(); // EXPORTACCESS1
+                (stored.access, stored.tls) = (access.clone(), tls.clone()); // EXPORTACCESS1, EXPORTTLS1
             }
         }
     }
@@ -237,8 +248,8 @@ impl Control {
         address: &Address,
         located: &LocatedVolume,
     ) -> Result<Open, Failure> {
-        let RememberedExport { id, door, read_only, insecure, .. } = remembered;
-        address.check_exposure(*insecure, || {
+        let RememberedExport { id, door, read_only, insecure, tls: folder, .. } = remembered;
+        address.check_exposure(*insecure || folder.is_some(), || {
             let access = if *read_only { " --read-only" } else { "" };
             let text = &address.text;
             format!("varve export remove {id}; varve export create {name} --{door} {text}{access} --insecure")
@@ -247,7 +258,14 @@ impl Control {
         let target = Target { limits, ..located.target(name.snapshot.clone(), *read_only) };
         let (text, aliases) = (name.to_string(), remembered.aliases.clone());
         let access = access::resolve(&self.context, address, &remembered.access).await?;
-        let new = NewDoor { name: text, aliases, address: address.clone(), access, target };
+        let tls = match folder {
+            Some(folder) => {
+                let checked = tls::read(&self.context, folder).await?;
+                Some(self.exports.use_tls(&address.text, checked))
+            }
+            None => None,
+        };
+        let new = NewDoor { name: text, aliases, address: address.clone(), access, tls, target };
         let Opened { door, warning } = self.exports.server(*door)?.open(new).await?;
         if let Some(warning) = warning {
             self.warn(&name.to_string(), &warning);
@@ -314,6 +332,7 @@ impl Control {
 
 /// EXPORTS3: looks at the files of all exports, folder by folder, and recovers those that are not served.
 pub(crate) fn watch(control: &Control) {
+    tls::watch(control);
     let mut folders: BTreeMap<PathBuf, Vec<(String, PathBuf)>> = BTreeMap::new();
     let mut down = Vec::new(); // Without a file to look at.
     for (id, export) in &*control.exports.known.borrow() {

@@ -3,6 +3,7 @@
 use super::fuse::FUSE;
 use super::kernel_nbd::KERNEL_NBD;
 use super::known_export::KnownExport;
+use super::known_tls::KnownTls;
 use super::nbd::NbdServer;
 use super::portal_door::PortalServer;
 use super::server::{ExportDoor, ExportServer};
@@ -20,6 +21,8 @@ pub(crate) struct Exports {
     pub(crate) known: RefCell<BTreeMap<String, KnownExport>>,
     /// What doors of an export share, one after the other.
     pub(super) limits: RefCell<BTreeMap<String, Limits>>,
+    /// Credentials, by the addresses where they are used.
+    pub(super) tls: RefCell<BTreeMap<String, KnownTls>>,
     nbd: NbdServer,
     fuse: PortalServer,
     vhost_user: PortalServer,
@@ -33,6 +36,7 @@ impl Exports {
         Self {
             known: RefCell::default(),
             limits: RefCell::default(),
+            tls: RefCell::default(),
             fuse: on_threads(&FUSE),
             vhost_user: on_threads(&VHOST_USER),
             kernel_nbd: on_threads(&KERNEL_NBD),
@@ -57,8 +61,23 @@ impl Exports {
 
     /// There is no such export any more.
     pub(super) fn forget(&self, id: &str) {
-        self.known.borrow_mut().remove(id);
+        let gone = self.known.borrow_mut().remove(id);
+        if let Some(gone) = gone {
+            self.forget_tls(&gone.remembered.address);
+        }
         self.limits.borrow_mut().remove(id);
+    }
+
+    /// The credentials of an address are in use no more, if no export is there.
+    pub(super) fn forget_tls(&self, address: &str) {
+        if !self.known.borrow().values().any(|known| known.remembered.address == address) {
+            self.tls.borrow_mut().remove(address);
+        }
+    }
+
+    /// What is wrong with the TLS credentials at an address, and the remedy; `now` in seconds since 1970.
+    pub(crate) fn tls_problem(&self, address: &str, now: u64) -> Option<(String, String)> {
+        self.tls.borrow().get(address)?.problem(now)
     }
 
     /// The door of an export that is open.

@@ -55,20 +55,20 @@ impl NbdServer {
 
     /// Adds a name to the socket at an address; a new socket listens on the volume's own shard.
     async fn open_door(&self, new: NewDoor) -> Result<Opened, Failure> {
-        let NewDoor { name, aliases, address, access, target } = new;
+        let NewDoor { name, aliases, address, access, tls, target } = new;
         let Address { text, is_exposed, .. } = address;
         let place = place_with(&text, access)?;
         let socket = self
             .socket(&text)
             .unwrap_or_else(|| Rc::new(Socket { shard: target.home.clone(), address: text.clone() }));
-        let export =
-            NewExport { name: name.clone(), aliases, place, resources: self.resources.clone(), target };
+        let (resources, is_encrypted) = (self.resources.clone(), tls.is_some());
+        let export = NewExport { name: name.clone(), aliases, place, resources, tls, target };
         let opened = socket.shard.exports(&text).open(export).await.map_err(failures::gone)?;
         if !opened.map_err(|error| failures::listen(&text, &error))? {
             let message = format!("{name} is exported at this socket already");
             return Err(Failure::new(Code::ExportExists, message));
         }
-        let warning = is_exposed
+        let warning = (is_exposed && !is_encrypted)
             .then(|| format!("open to other hosts at {text}: anybody who reaches it may use the volume"));
         let known = self.socket(&text);
         assert!(known.is_none_or(|known| Rc::ptr_eq(&known, &socket)), "NBDDOOR1: one socket is at {text}");
@@ -272,8 +272,9 @@ mod tests {
         let name: VolumeName = "data/home@mo.1".parse().expect("a name");
         let read = address("unix:/tmp/a b.sock").expect("an address");
         let wanted = "nbd+unix:///data%2Fhome%40mo.1?socket=/tmp/a%20b.sock";
-        assert_eq!(read.uri(&name).as_deref(), Some(wanted));
+        assert_eq!(read.uri(&name, false).as_deref(), Some(wanted));
         let read = address("tcp:10809").expect("an address");
-        assert_eq!(read.uri(&name).as_deref(), Some("nbd://127.0.0.1:10809/data%2Fhome%40mo.1"));
+        assert_eq!(read.uri(&name, false).as_deref(), Some("nbd://127.0.0.1:10809/data%2Fhome%40mo.1"));
+        assert_eq!(read.uri(&name, true).as_deref(), Some("nbds://127.0.0.1:10809/data%2Fhome%40mo.1"));
     }
 }

@@ -11,6 +11,7 @@ use super::address::Address;
 use super::known_export::{KnownExport, Open};
 use super::limits;
 use super::server::{Closing, ExportServer};
+use super::tls;
 use crate::Control;
 use crate::failures;
 use crate::host::remembered::RememberedExport;
@@ -20,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Export, ExportAccess, ExportCreate, ExportLimits, ExportRemove, ExportState, Failure,
-    Plan, Traffic,
+    Changed, Code, Export, ExportAccess, ExportCreate, ExportLimits, ExportRemove, ExportState, ExportTls,
+    Failure, Plan, Traffic,
 };
 use varve_block::Moment;
 use varve_vg::names::VolumeName;
@@ -35,7 +36,7 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// How often it looks whether they are gone.
 const LEAVE_TICK: Duration = Duration::from_millis(5);
 /// What to do instead of letting other hosts in.
-const AGREE_HELP: &str = "--nbd unix:PATH or --nbd tcp:127.0.0.1:PORT; or add --insecure, if all who reach the address may use the volume";
+const AGREE_HELP: &str = "--nbd unix:PATH or --nbd tcp:127.0.0.1:PORT; or add --tls FOLDER; or --insecure, if all who reach the address may use the volume";
 /// Clients that a refusal names.
 const CLIENTS_SHOWN: usize = 8;
 
@@ -67,7 +68,11 @@ impl Control {
         let name = self.present_name(located.volume.id, name);
         self.refuse_granted(&located)?;
         self.check_export(&address, &name)?;
-        address.check_exposure(request.insecure, || AGREE_HELP.to_owned())?;
+        tls::check_protocol(&address, request.tls.as_deref())?;
+        let folder = request.tls.as_ref().map(PathBuf::from);
+        self.exports.check_tls(&address, folder.as_deref())?;
+        let is_agreed = request.insecure || folder.is_some();
+        address.check_exposure(is_agreed, || AGREE_HELP.to_owned())?;
         address.check_folder(&self.context).await?;
         server.check(&address).await?;
         let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
@@ -75,10 +80,13 @@ impl Control {
         let given = (request.mode.as_deref(), request.group.as_deref());
         let access = self.exports.access_of_new(given, &address)?;
         access::resolve(&self.context, &address, &access).await?;
+        if let Some(folder) = &folder {
+            tls::read(&self.context, folder).await?;
+        }
         if request.dry_run {
             let read_only = if request.read_only { ", read-only" } else { "" };
             let step = format!("would export {name} through {door} at {}{read_only}", address.text);
-            let step = format!("{step}{}", with_words(limits, &access));
+            let step = format!("{step}{}", with_words(limits, &access, folder.as_deref()));
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         let id = self.next_export_id();
@@ -93,9 +101,13 @@ impl Control {
             aliases: Vec::new(),
             limits,
             access,
+            tls: folder,
         };
         let opened = self.open_export(&remembered, &name, &address, &located).await;
-        let open = opened.inspect_err(|_| self.exports.forget(&id))?;
+        let open = opened.inspect_err(|_| {
+            self.exports.forget(&id);
+            self.exports.forget_tls(&address.text);
+        })?;
         let stored = remembered.clone();
         self.keep_export(remembered, name, Some(address.clone()), open).await;
         let called = stored.name.clone();
@@ -366,7 +378,7 @@ impl Control {
         let is_meant = |export: &&KnownExport| {
             let remembered = &export.remembered;
             let bare = remembered.address.strip_prefix("unix:").unwrap_or(&remembered.address);
-            let uri = export.address.as_ref().and_then(|address| address.uri(&export.name));
+            let uri = uri(export);
             text == remembered.address
                 || text == bare
                 || uri.as_deref() == Some(text)
@@ -403,7 +415,10 @@ impl Control {
         let (mut export, door) = {
             let exports = self.exports.known.borrow();
             let known = exports.get(id)?;
-            (shown(known), known.door())
+            let folder = known.remembered.tls.as_ref().map(|folder| folder.display().to_string());
+            let valid_until = self.exports.tls_valid_until(&known.remembered.address);
+            let tls = folder.map(|folder| ExportTls { folder, valid_until });
+            (Export { tls, ..shown(known) }, known.door())
         };
         if let Some(door) = door {
             export.device = door.device();
@@ -415,10 +430,16 @@ impl Control {
 }
 
 /// What a new export has beside its address, in words.
-fn with_words(limits: ExportLimits, access: &ExportAccess) -> String {
+fn with_words(limits: ExportLimits, access: &ExportAccess, tls: Option<&Path>) -> String {
     let limits = (!limits.is_none()).then(|| format!(", with {}", limits::words(limits)));
     let access = (!access.is_default()).then(|| format!(", with {}", access::words(access)));
-    [limits, access].into_iter().flatten().collect()
+    let tls = tls.map(|folder| format!(", with TLS by {}", folder.display()));
+    [limits, access, tls].into_iter().flatten().collect()
+}
+
+/// What clients of an export connect to, if its protocol has URIs.
+fn uri(known: &KnownExport) -> Option<String> {
+    known.address.as_ref()?.uri(&known.name, known.remembered.tls.is_some())
 }
 
 /// What is shown of an export, without what its door counts.
@@ -439,12 +460,13 @@ fn shown(known: &KnownExport) -> Export {
         volume: known.name.to_string(),
         door: remembered.door,
         address: remembered.address.clone(),
-        uri: address.and_then(|address| address.uri(&known.name)),
+        uri: uri(known),
         path: address.and_then(|address| Some(address.path.as_ref()?.display().to_string())),
         device: None,
         read_only: remembered.read_only,
         limits: remembered.limits,
         access: remembered.access.clone(),
+        tls: None,
         state,
         reason,
         connections: 0,

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::host::FileAccess;
 use varve_block::{LocalFuture, Portal};
+use varve_export::nbd::TlsServer;
 use varve_volume::DoorOf;
 use varve_volume::doors::export_target::Target;
 
@@ -39,6 +40,8 @@ pub(crate) struct NewDoor {
     pub(crate) address: Address,
     /// Who may use its file, if it has one.
     pub(crate) access: FileAccess,
+    /// What its clients have to begin TLS with, if they have to.
+    pub(crate) tls: Option<TlsServer>,
     /// Where it leads.
     pub(crate) target: Target,
 }

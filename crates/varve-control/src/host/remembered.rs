@@ -41,6 +41,9 @@ pub(crate) struct RememberedExport {
     pub(crate) limits: ExportLimits,
     #[serde(default, skip_serializing_if = "ExportAccess::is_default")]
     pub(crate) access: ExportAccess,
+    /// The folder of its TLS credentials, if clients have to begin TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tls: Option<PathBuf>,
 }
 
 impl RememberedExport {

@@ -18,6 +18,7 @@ use varve_block::{Arena, Portal, Shape};
 use varve_export::Budget;
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_export::kernel_nbd::AttachError;
+use varve_export::nbd::TlsFiles;
 use varve_volume::world::{ArchiveEntry, DiskRef, FileDoor, Files, OpenDisk, OpenImage, Place};
 
 /// A file that is a disk, or holds an image of one.
@@ -457,6 +458,10 @@ impl Files for SimFilesRef {
 
     fn check_listen(&self, _: &Place) -> io::Result<()> {
         Ok(())
+    }
+
+    fn read_tls(&self, folder: &Path) -> Result<TlsFiles, (PathBuf, io::Error)> {
+        Err((folder.join(TlsFiles::NAMES[0]), io::ErrorKind::NotFound.into()))
     }
 
     fn find_group(&self, name: &str) -> io::Result<u32> {

@@ -80,6 +80,7 @@ impl Control {
         }
         self.problems_of_arrays(&mut rows).await?;
         self.problems_of_exports(&mut rows);
+        self.problems_of_credentials(&mut rows);
         self.problems_of_snapshots(&mut rows);
         let unwritten = self.watch.unsaved.borrow().clone().or_else(|| self.memory.archive.failure());
         if let Some(failure) = unwritten {
@@ -287,6 +288,18 @@ impl Control {
             let message = format!("of {} at {} is down: {reason}", export.name, export.remembered.address);
             let told = (message, format!("{help} (it is tried again every 2 s)").trim_start().to_owned());
             rows.add(ProblemKind::ExportDown, ("export", id), Some(export.name.group.clone()), told);
+        }
+    }
+
+    fn problems_of_credentials(&self, rows: &mut Rows) {
+        let now = self.context.clock().date().0;
+        for (id, export) in &*self.exports.known.borrow() {
+            let found = self.exports.tls_problem(&export.remembered.address, now);
+            if let Some((message, help)) = found {
+                let told = (format!("of {} {message}", export.name), help);
+                let group = Some(export.name.group.clone());
+                rows.add(ProblemKind::ExportCredentials, ("export", id), group, told);
+            }
         }
     }
 

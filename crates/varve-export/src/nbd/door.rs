@@ -1,8 +1,8 @@
 //! What the connections of one listening socket share, and how one of them may end.
 
-use super::{Activity, Admission, Budget, Catalog, CloseReason, Limits, Refusal, Shutdown};
+use super::{Activity, Admission, Budget, Catalog, CloseReason, Limits, Refusal, Shutdown, TlsServer};
 use std::rc::Rc;
-use varve_block::{Arena, Clock};
+use varve_block::{Arena, Clock, StreamError};
 
 /// Why a connection ended out of order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +13,8 @@ pub enum SessionEnd {
     Refused(Refusal),
     /// The handshake took too long.
     TimedOut,
+    /// The client and the door did not agree on TLS.
+    NoTls,
     /// The client began a message, or to fetch a reply, and did not go on.
     Stalled,
     /// The client does not speak the protocol.
@@ -23,11 +25,22 @@ pub enum SessionEnd {
     Broken,
 }
 
+impl SessionEnd {
+    /// The end of a connection amid a message.
+    pub(super) fn of(error: StreamError) -> Self {
+        match error {
+            StreamError::Closed => SessionEnd::Truncated,
+            StreamError::Broken => SessionEnd::Broken,
+        }
+    }
+}
+
 impl std::fmt::Display for SessionEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             SessionEnd::NoExport(reason) => write!(f, "no export was chosen: {reason}"),
             SessionEnd::Refused(refusal) => write!(f, "it was refused: {refusal}"),
+            SessionEnd::NoTls => f.write_str("TLS was not agreed"),
             SessionEnd::Stalled => f.write_str("the client began a message and did not go on"),
             SessionEnd::TimedOut => f.write_str("the handshake took too long"),
             SessionEnd::Malformed(why) => write!(f, "the client does not speak the protocol: {why}"),
@@ -50,6 +63,8 @@ pub struct Door {
     pub budget: Budget,
     /// How many connections there may be.
     pub admission: Admission,
+    /// What clients have to begin TLS with, if they have to.
+    pub tls: Option<TlsServer>,
     /// Which exports of this thread are active.
     pub activity: Activity,
     /// Where buffers come from.

@@ -3,10 +3,10 @@
 use super::catalog::OpenConnection;
 use super::limits::Counted;
 use super::receive_buffer::LANDING_BYTES;
-use super::{Door, Export, Refusal, SessionEnd};
+use super::{Door, Export, Refusal, SessionEnd, tls};
 use futures_util::future::{Either, select};
 use std::pin::pin;
-use varve_block::{Arena, Buffer, Stream, StreamError, timeout};
+use varve_block::{Arena, Buffer, Stream, timeout};
 use varve_nbd::server::{Agreement, Handshake, Step, Terms};
 use varve_nbd::wire::GREETING_LENGTH;
 use varve_nbd::{ExportFlags, Framing};
@@ -21,6 +21,8 @@ const OUTPUT_LENGTH_MAX: usize = 64 << 10;
 pub(super) struct Chosen {
     pub(super) export: Export,
     pub(super) terms: Terms,
+    /// What the client talks on: the connection, or TLS on it.
+    pub(super) stream: Stream,
     /// What the client sent already of its first requests.
     pub(super) early: Buffer,
     _admitted: Counted,
@@ -48,8 +50,9 @@ pub(super) async fn run(door: &Door, stream: &Stream) -> Result<Option<Chosen>, 
     }
 }
 
-async fn talk(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd> {
-    let mut handshake = Handshake::new();
+async fn talk(door: &Door, below: &Stream) -> Result<Option<Chosen>, SessionEnd> {
+    let mut stream = Stream::clone(below);
+    let mut handshake = if door.tls.is_some() { Handshake::encrypted() } else { Handshake::new() };
     let greeting: [u8; GREETING_LENGTH] = Handshake::greeting();
     let mut output = greeting.to_vec();
     let mut buffer = door.arena.take(RECEIVE_LENGTH);
@@ -62,36 +65,44 @@ async fn talk(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd
             Step::Lookup(name) => {
                 let export = door.catalog.lookup(&name).await;
                 let wants_export = handshake.wants_export();
-                match export.map(|export| admit(door, stream, export, wants_export)).transpose() {
+                match export.map(|export| admit(door, &stream, export, wants_export)).transpose() {
                     Ok(found) => {
                         asked = found;
                         let offer = asked.as_ref().map(|asked: &Asked| asked.export.offer());
                         handshake.answer(offer.as_ref(), &mut output)
                     }
                     Err(refusal) => {
-                        note_refused(door, stream, &name, refusal);
+                        note_refused(door, &stream, &name, refusal);
                         handshake.refuse(&refusal.to_string(), &mut output)
                     }
                 }
             }
             Step::List => handshake.answer_list(&door.catalog.list().await, &mut output),
             Step::More => {
-                flush(&door.arena, stream, &mut output).await?;
+                flush(&door.arena, &stream, &mut output).await?;
                 let (result, received) = stream.receive(buffer, 0, 1).await;
                 buffer = received;
-                (start, filled) = (0, result.map_err(ended)?);
+                (start, filled) = (0, result.map_err(SessionEnd::of)?);
                 continue;
             }
             step => step,
         };
         if output.len() > OUTPUT_LENGTH_MAX || step != Step::More {
-            flush(&door.arena, stream, &mut output).await?;
+            flush(&door.arena, &stream, &mut output).await?;
         }
         match step {
+            Step::StartTls => {
+                // SERVER5: what came in the clear, whoever put it there, is no part of what is encrypted.
+                if start < filled {
+                    return Err(SessionEnd::Malformed("bytes in the clear follow the wish for TLS"));
+                }
+                let tls = door.tls.as_ref().expect("TLS is begun where it is required");
+                stream = tls::accept(below, tls, &door.arena).await?;
+            }
             Step::Ready(agreement) => {
                 let asked = asked.expect("a transmission begins on an export that was looked up");
                 buffer.truncate(filled);
-                return Ok(Some(chosen(asked, agreement, buffer.split_off(start))));
+                return Ok(Some(chosen(stream, asked, agreement, buffer.split_off(start))));
             }
             Step::Close(reason) => return Err(SessionEnd::NoExport(reason)),
             _ => {}
@@ -99,7 +110,7 @@ async fn talk(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd
     }
 }
 
-fn chosen(asked: Asked, agreement: Agreement, early: Buffer) -> Chosen {
+fn chosen(stream: Stream, asked: Asked, agreement: Agreement, early: Buffer) -> Chosen {
     let export = asked.export;
     let offer = export.offer();
     let has_chunks = agreement.framing != Framing::Simple;
@@ -112,7 +123,7 @@ fn chosen(asked: Asked, agreement: Agreement, early: Buffer) -> Chosen {
     };
     let (admitted, open) =
         asked.admitted.expect("a transmission begins with the answer to who wants the export");
-    Chosen { export, terms, early, _admitted: admitted, _open: open }
+    Chosen { export, terms, stream, early, _admitted: admitted, _open: open }
 }
 
 /// Lets the client in to `export`, if it wants to be served next.
@@ -138,12 +149,5 @@ async fn flush(arena: &Arena, stream: &Stream, output: &mut Vec<u8>) -> Result<(
     }
     let bytes = arena.copy(output);
     output.clear();
-    stream.send(vec![bytes]).await.map_err(ended)
-}
-
-fn ended(error: StreamError) -> SessionEnd {
-    match error {
-        StreamError::Closed => SessionEnd::Truncated,
-        StreamError::Broken => SessionEnd::Broken,
-    }
+    stream.send(vec![bytes]).await.map_err(SessionEnd::of)
 }

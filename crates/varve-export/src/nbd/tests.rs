@@ -47,6 +47,7 @@ impl Scene {
             limits: Limits::default(),
             budget: Budget::new(64 << 20),
             admission: Admission::new(256),
+            tls: None,
             activity: Activity::default(),
             arena: Arena::heap(8 << 20),
             clock: clock.clock(),

@@ -170,6 +170,7 @@ impl Host {
             limits: Limits::default(),
             budget: Budget::new(self.budget),
             admission: Admission::new(64),
+            tls: None,
             activity: Activity::default(),
             arena: self.world.arena(),
             clock: self.world.clock(),

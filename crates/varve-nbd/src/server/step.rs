@@ -21,6 +21,8 @@ pub enum Step {
     Lookup(String),
     /// Call [`super::Handshake::answer_list`].
     List,
+    /// Encrypt all that is sent and received from here on, then feed what the client says.
+    StartTls,
     /// The transmission begins with the next byte, on the export that was looked up last.
     Ready(Agreement),
     /// Close the connection.
@@ -36,6 +38,9 @@ pub enum CloseReason {
     /// The client asked for an export that is not there, in the way that knows no answer to it.
     #[error("the client asked for an unknown export")]
     UnknownExport,
+    /// The client asked for an export before it began encryption, which is required.
+    #[error("the client did not ask for TLS")]
+    Unencrypted,
     /// The owner refused the export, and the client asked in the way that knows no answer to that.
     #[error("the export was refused")]
     Refused,

@@ -16,7 +16,11 @@ fn offer() -> Offer {
 
 /// Runs a server on `input`, cut every `piece` bytes; gives its output, its end, and the bytes it left.
 fn run(input: &[u8], piece: usize) -> (Vec<u8>, Step, usize) {
-    let mut handshake = Handshake::new();
+    go_on(&mut Handshake::new(), input, piece)
+}
+
+/// The same with a handshake that was begun, or not.
+fn go_on(handshake: &mut Handshake, input: &[u8], piece: usize) -> (Vec<u8>, Step, usize) {
     let mut output = Vec::new();
     let mut left = input;
     loop {
@@ -298,5 +302,66 @@ fn a_refused_export_is_answered_with_the_reason_and_another_may_be_asked_for() {
             }
             None => assert_eq!(step, Step::Close(CloseReason::Refused)),
         }
+    }
+}
+
+#[test]
+fn nothing_of_an_export_is_said_before_encryption_where_that_is_required() {
+    let asked = [
+        (option::LIST, vec![]),
+        (option::INFO, go("data/vm1")),
+        (option::GO, go("data/vm1")),
+        (option::STRUCTURED_REPLY, vec![]),
+        (option::EXTENDED_HEADERS, vec![]),
+        (option::SET_META_CONTEXT, vec![0; 8]),
+        (99, vec![1]),
+    ];
+    let mut input = flags();
+    asked.iter().for_each(|(option, data)| put_option(*option, data, &mut input));
+    put_option(option::STARTTLS, &[1], &mut input);
+    put_option(option::STARTTLS, &[], &mut input);
+    put_option(option::GO, &go("data/vm1"), &mut input);
+    let behind = wire::OPTION_HEADER_LENGTH + go("data/vm1").len();
+    for piece in [1, 7, usize::MAX] {
+        let (output, end, left) = go_on(&mut Handshake::encrypted(), &input, piece);
+        let mut expected: Vec<_> = asked.iter().map(|(option, _)| (*option, reply::ERR_TLS_REQD)).collect();
+        expected.extend([(option::STARTTLS, reply::ERR_INVALID), (option::STARTTLS, reply::ACK)]);
+        assert_eq!(kinds(&output), expected, "SERVER5");
+        assert_eq!((end, left), (Step::StartTls, behind), "SERVER5: what is behind stays with the owner");
+    }
+    for (option, reason) in
+        [(option::EXPORT_NAME, CloseReason::Unencrypted), (option::ABORT, CloseReason::Aborted)]
+    {
+        let mut input = flags();
+        put_option(option, b"", &mut input);
+        assert_eq!(go_on(&mut Handshake::encrypted(), &input, 3).1, Step::Close(reason), "SERVER5");
+    }
+}
+
+#[test]
+fn what_was_agreed_before_encryption_is_agreed_again() {
+    let mut handshake = Handshake::encrypted();
+    let mut input = flags();
+    put_option(option::STARTTLS, &[], &mut input);
+    assert_eq!(go_on(&mut handshake, &input, usize::MAX).1, Step::StartTls);
+    // As if a change of the code had let a client agree on it before.
+    let mut fooled = Handshake { framing: Framing::Structured, ..Handshake::encrypted() };
+    fooled.allocation_of = Some("data/vm1".to_owned());
+    assert_eq!(go_on(&mut fooled, &input, usize::MAX).1, Step::StartTls);
+    for handshake in [&mut handshake, &mut fooled] {
+        let mut input = Vec::new();
+        put_option(option::STARTTLS, &[], &mut input);
+        put_option(option::SET_META_CONTEXT, &[0; 8], &mut input);
+        put_option(option::GO, &go("data/vm1"), &mut input);
+        let (output, end, _) = go_on(handshake, &input, usize::MAX);
+        let expected = [
+            (option::STARTTLS, reply::ERR_INVALID),
+            (option::SET_META_CONTEXT, reply::ERR_INVALID),
+            (option::GO, reply::INFO),
+            (option::GO, reply::INFO),
+            (option::GO, reply::ACK),
+        ];
+        assert_eq!(kinds(&output), expected, "SERVER5");
+        assert_eq!(end, Step::Ready(Agreement { framing: Framing::Simple, allocation: false }), "SERVER5");
     }
 }

@@ -10,6 +10,7 @@ use crate::world::Place;
 use std::io;
 use std::rc::Rc;
 use varve_api::Traffic;
+use varve_export::nbd::TlsServer;
 
 /// Calls that concern the exports at one address.
 #[derive(Clone)]
@@ -28,6 +29,8 @@ pub struct NewExport {
     pub place: Place,
     /// What its clients share with those of others.
     pub resources: DoorResources,
+    /// What the clients of its socket have to begin TLS with, if they have to.
+    pub tls: Option<TlsServer>,
     /// Where it leads.
     pub target: Target,
 }
@@ -37,12 +40,12 @@ impl ExportCalls<'_> {
     pub fn open(&self, export: NewExport) -> Answer<io::Result<bool>> {
         let address = self.address.clone();
         self.shard.run(async move |here: ShardContext| {
-            let NewExport { name, aliases, place, resources, target } = export;
+            let NewExport { name, aliases, place, resources, tls, target } = export;
             let socket = match here.state().socket(&address) {
                 Some(socket) => socket,
                 None => {
                     let activity = here.state().activity.clone();
-                    let socket = NbdSocket::open(here.host(), &place, resources, activity)?;
+                    let socket = NbdSocket::open(here.host(), &place, resources, (tls, activity))?;
                     here.state().sockets.borrow_mut().insert(address, Rc::clone(&socket));
                     socket
                 }

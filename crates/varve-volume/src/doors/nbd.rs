@@ -17,6 +17,7 @@ use varve_api::Traffic;
 use varve_block::{Device, LocalFuture, Tracker};
 use varve_export::nbd::{
     Activity, Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
+    TlsServer,
 };
 
 /// What the clients of all doors of the daemon share.
@@ -92,7 +93,7 @@ impl NbdSocket {
         host: &Host,
         place: &Place,
         resources: DoorResources,
-        activity: Activity,
+        (tls, activity): (Option<TlsServer>, Activity),
     ) -> std::io::Result<Rc<Self>> {
         let listener = host.world.listen(place)?;
         let exports: Rc<Exports> = Rc::default();
@@ -101,6 +102,7 @@ impl NbdSocket {
             limits: resources.limits,
             budget: resources.budget,
             admission: resources.admission,
+            tls,
             activity,
             arena: host.arena(),
             clock: host.clock(),
