@@ -74,7 +74,7 @@ impl Control {
         self.forget_flattening(|place| place == (pool, number)).await; // another one follows
         let (subject, volume) = (name.to_string(), located.volume.id);
         let work = JobWork::Flatten { volume, pool, number };
-        let started = self.start_job(located.group, &subject, work).await?;
+        let started = self.start_job(located.group, &subject, work, None).await?;
         let id = started.id;
         self.event(&subject, "a copy of its origin begins");
         self.spawn_work(started, Flattening { home: located.home.clone(), volume, pool, number });

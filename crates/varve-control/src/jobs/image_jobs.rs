@@ -124,7 +124,7 @@ impl Control {
                 "a copy of what its image holds into the image below begins",
             ),
         };
-        let started = self.start_job(located.group, &subject, recorded).await?;
+        let started = self.start_job(located.group, &subject, recorded, None).await?;
         self.event(&subject, words);
         let id = started.id;
         self.spawn_work(started, WorkOnImage { work, volume, image });

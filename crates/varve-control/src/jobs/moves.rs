@@ -25,7 +25,7 @@ use crate::group::change::shown;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, PhysicalVolumeMove};
 use varve_block::{Extent, MIB};
-use varve_vg::model::{Area, Job as Entry, JobWork, LogicalVolume, MoveStep, PvName, Store};
+use varve_vg::model::{Area, LogicalVolume, MoveStep, PvName, Store};
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::{Change, Group};
 use varve_volume::ShardHandle;
@@ -265,12 +265,8 @@ impl Control {
 
     /// Leads requests for what was in hand when a commit reached some disks only to where a scan has found it valid.
     pub(crate) async fn reconcile_moves(&self, group: Uuid) {
-        let moved = |job: &Entry| match &job.work {
-            JobWork::Move(entry) if self.is_at_work(group, job.id) => Some(entry.from),
-            _ => None,
-        };
-        let disks =
-            self.with_group(group, |known| known.group.jobs().iter().filter_map(moved).collect::<Vec<_>>());
+        let disks = self
+            .with_group(group, |known| known.group.moves().map(|entry| entry.from).collect::<Vec<PvName>>());
         for from in disks.into_iter().flatten() {
             if let Err(failure) = self.reconcile_locked(group, from).await {
                 tracing::warn!(%failure, "a move is not reconciled");

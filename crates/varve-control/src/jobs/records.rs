@@ -52,19 +52,9 @@ pub(crate) enum Outlook {
 
 impl Control {
     /// Writes down a job, with what is to be done in each group, the one that decides first (JOBRECORD3). After an error it does not stand
-    /// anywhere, or no task works on it.
+    /// anywhere, or no task works on it. `set`, snapshots that were made for it and that are not valid yet, becomes valid with the same change.
+    /// While it is undecided whether that is valid the job waits.
     pub(crate) async fn record_job(
-        &self,
-        id: u64,
-        subject: &str,
-        parts: Vec<(Uuid, JobWork)>,
-    ) -> Result<(), Failure> {
-        self.record_job_with(id, subject, parts, None).await
-    }
-
-    /// The same; `set`, snapshots that were made for it and that are not valid yet, becomes valid with the same change. While it is undecided
-    /// whether that is valid the job waits.
-    pub(crate) async fn record_job_with(
         &self,
         id: u64,
         subject: &str,
@@ -255,13 +245,7 @@ impl Control {
 
     /// Begins a job that a change of its group has just written down.
     pub(crate) fn begin_recorded(&self, group: Uuid, id: u64) {
-        let job = self.recorded(id, group).filter(|_| !self.is_at_work(group, id));
-        job.iter().for_each(|job| self.resume_job(job));
-    }
-
-    /// Whether a task works on a job of one group.
-    pub(crate) fn is_at_work(&self, group: Uuid, id: u64) -> bool {
-        self.jobs.records.state(id, group) == Some(RecordState::Runs)
+        self.recorded(id, group).iter().for_each(|job| self.resume_job(job)); // The group was locked until now: no task works on it yet.
     }
 
     /// The job with another number (JOBRECORD4).

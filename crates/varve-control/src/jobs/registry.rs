@@ -48,18 +48,9 @@ pub(crate) struct Started {
 }
 
 impl Control {
-    /// Starts a job in a group, counted in bytes. It stands in the group's text when this returns (JOBRECORD1 of `records.rs`).
+    /// Starts a job in a group, counted in bytes. It stands in the group's text when this returns (JOBRECORD1 of `records.rs`), and the `set`
+    /// of snapshots that was made for it is valid (ROLLJOB4 of `rollback.rs`).
     pub(crate) async fn start_job(
-        &self,
-        group: Uuid,
-        subject: &str,
-        work: JobWork,
-    ) -> Result<Started, Failure> {
-        self.start_job_with(group, subject, work, None).await
-    }
-
-    /// The same; snapshots that were made for it count with it (ROLLJOB4 of `rollback.rs`).
-    pub(crate) async fn start_job_with(
         &self,
         group: Uuid,
         subject: &str,
@@ -67,7 +58,7 @@ impl Control {
         set: Option<Uuid>,
     ) -> Result<Started, Failure> {
         let (id, kind, volume) = (self.next_job_of(&[group]), kind(&work), busy_with(&work));
-        self.record_job_with(id, subject, vec![(group, work)], set).await?;
+        self.record_job(id, subject, vec![(group, work)], set).await?;
         Ok(self.register_job(id, kind, subject, "bytes", volume, self.now()))
     }
 

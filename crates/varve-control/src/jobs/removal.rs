@@ -142,7 +142,7 @@ impl Control {
         let (me, subject) = (self.weak(), subject.to_owned());
         self.context.spawner().spawn(async move {
             let Some(control) = me.upgrade() else { return };
-            let done = control.record_job(id, &subject, works).await;
+            let done = control.record_job(id, &subject, works, None).await;
             if let Err(failure) = &done {
                 tracing::warn!(job = id, %failure, "a removal does not stand in the text of its group");
             }

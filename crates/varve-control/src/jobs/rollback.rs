@@ -213,7 +213,7 @@ impl Control {
         let started = match self.rollback_point(located, name).await {
             Ok(point) => {
                 let (work, set) = (work(volume, point, false), kept.first().map(Part::set));
-                let started = self.start_job_with(located.group, &name.to_string(), work, set).await;
+                let started = self.start_job(located.group, &name.to_string(), work, set).await;
                 started.map(|started| (point, started))
             }
             Err(failure) => Err(failure),
@@ -304,7 +304,8 @@ impl Control {
                 self.next_job_of(&[located.group]),
                 RollbackPoint { target: target.target, bytes: target.size, mark: None },
             );
-            let recorded = self.record_job(id, &subject, vec![(located.group, work(volume, point, true))]);
+            let recorded =
+                self.record_job(id, &subject, vec![(located.group, work(volume, point, true))], None);
             if let Err(failure) = recorded.await {
                 tracing::warn!(job = id, %failure, "a rollback does not stand in the text of its group"); // ROLLJOB2
             }

@@ -142,7 +142,7 @@ impl Control {
         let is_meant = |work: &JobWork| matches!(work, JobWork::Scrub { volume, .. } if *volume == id);
         self.forget_waiting(is_meant).await; // Another one follows.
         let work = JobWork::Scrub { volume: id, check_only, rate, position: None };
-        let started = self.start_job(located.group, &subject, work).await?;
+        let started = self.start_job(located.group, &subject, work, None).await?;
         let number = started.id;
         let (group, options) = (located.group, options(check_only, rate));
         let position = ScrubPosition::default();
