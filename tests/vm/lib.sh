@@ -6,9 +6,10 @@ vm=$root/tests/vm/vm
 # Where the daemon is built for development and the machine is busy, a boot takes half a minute.
 vm_seconds=${VARVE_VM_SECONDS:-240}
 
+# need_vm [SUITE]: with the kernel of that suite of Debian
 need_vm() {
     local code=0
-    "$vm" prepare >"$work/out" 2>&1 || code=$?
+    "$vm" prepare "$@" >"$work/out" 2>&1 || code=$?
     [ "$code" != 0 ] || return 0
     sed 's/^/    /' "$work/out"
     [ "$code" = 3 ] || fail "the guest is made"
