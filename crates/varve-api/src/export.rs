@@ -136,7 +136,7 @@ pub struct Export {
     pub tls: Option<ExportTls>,
     /// Whether it serves.
     pub state: ExportState,
-    /// Why not.
+    /// Why not, or what a client of it has to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Connections, or openings of its file, now.

@@ -144,7 +144,7 @@ fn words_that_are_not_understood_exit_with_2() {
 
 #[test]
 fn what_is_not_built_says_so_and_exits_with_2() {
-    let words = &["export", "create", "data/x", "--ublk"][..];
+    let words = &["lv", "create", "data/x", "--image", "/x.vmdk", "--format", "vmdk"][..];
     let output = varve(words);
     assert_eq!(exit(&output), 2, "{words:?}");
     let stderr = text(&output.stderr);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_export::fuse::FuseError;
-use varve_export::kernel_nbd::AttachError;
+use varve_export::{AttachError, Driver};
 use varve_target::snapshot::StoreError;
 use varve_vg::disks::create::CreateProblem;
 use varve_vg::disks::identity::Holdings;
@@ -81,7 +81,11 @@ pub(crate) fn fuse(error: &FuseError) -> Failure {
 /// A volume that does not become a block device of this kernel, or does not end to be one.
 pub(crate) fn attach(error: &AttachError) -> Failure {
     let (code, help) = match error {
-        AttachError::NoDriver => (
+        AttachError::NoDriver(Driver::Ublk) => (
+            Code::DoorFailed,
+            "modprobe ublk_drv; or varve lv attach VOLUME --via nbd; or varve export create VOLUME --fuse FILE or --vhost-user PATH",
+        ),
+        AttachError::NoDriver(Driver::Nbd) => (
             Code::DoorFailed,
             "modprobe nbd; or varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE",
         ),
@@ -89,7 +93,21 @@ pub(crate) fn attach(error: &AttachError) -> Failure {
             Code::DoorFailed,
             "run the daemon as root of the host; or export through --nbd, --fuse or --vhost-user",
         ),
-        AttachError::TooOld => (Code::DoorFailed, "use a newer kernel; or export through --nbd or --fuse"),
+        AttachError::TooOld(Driver::Ublk) => {
+            (Code::DoorFailed, "use a newer kernel; or varve lv attach VOLUME --via nbd")
+        }
+        AttachError::TooOld(Driver::Nbd) => {
+            (Code::DoorFailed, "use a newer kernel; or export through --nbd or --fuse")
+        }
+        AttachError::NoRing(_) => (
+            Code::DoorFailed,
+            "sysctl kernel.io_uring_disabled=0, or allow io_uring in the container; or varve lv attach VOLUME --via nbd",
+        ),
+        AttachError::KeepsSize => (Code::DoorFailed, "detach it and attach it again"),
+        AttachError::Stuck { .. } => (
+            Code::DoorFailed,
+            "dmesg shows what the kernel says; the device stays until the host is booted; varve lv attach VOLUME --via nbd does without ublk",
+        ),
         AttachError::NoNode(_) => (
             Code::DoorFailed,
             "give the container the host's /dev, or start udev; or export through --nbd or --fuse",

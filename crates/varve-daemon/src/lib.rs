@@ -15,6 +15,7 @@ mod own_exports;
 mod places;
 mod real;
 mod real_disk;
+mod real_doors;
 mod server;
 mod state;
 mod tls_files;

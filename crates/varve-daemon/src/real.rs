@@ -2,6 +2,7 @@
 
 use crate::own_exports::find_own;
 use crate::real_disk::RealDisk;
+use crate::real_doors::{RealFileDoor, RealMachineDoor, RealNbdDevice, RealUblkDevice};
 use crate::{archive, file_link, state, tls_files};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -15,14 +16,14 @@ use uuid::Uuid;
 use varve_block::host::{FileAccess, FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_driver, check_file};
-use varve_export::kernel_nbd::{self, AttachError, AttachOptions, KernelDoor};
+use varve_export::kernel_nbd::{self, KernelDoor};
 use varve_export::nbd::TlsFiles;
+use varve_export::ublk::{self, UblkDoor};
 use varve_export::vhost_user::{VhostDoor, VhostOptions};
-use varve_export::{Budget, DoorCounters};
+use varve_export::{AttachError, AttachOptions, Budget, Driver};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
 use varve_volume::world::{
-    ArchiveEntry, DiskRef, FileDoor, FileDoorError, FileLink, FileWork, Files, FindUsers, Listener,
-    OpenImage, Place, World,
+    ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World,
 };
 use varve_volume::{EventReceiver, ShardHandle, event_channel, shard_channel};
 
@@ -167,15 +168,19 @@ impl Files for RealFiles {
         let (socket, file) = varve_os::listen_at(path, access)?;
         let options = VhostOptions::new(serial, budget.clone(), spawn);
         let door = VhostDoor::open(portal.clone(), arena.clone(), socket, path, options)?;
-        Ok(Box::new(RealMachineDoor { file: Mutex::new(Some(file)), door }))
+        Ok(Box::new(RealMachineDoor::new(file, door)))
     }
 
-    fn check_attach(&self, path: &Path) -> Result<(), AttachError> {
-        kernel_nbd::check(path)
+    fn check_attach(&self, driver: Driver, path: &Path) -> Result<(), AttachError> {
+        match driver {
+            Driver::Nbd => kernel_nbd::check(path),
+            Driver::Ublk => ublk::check(path, spawn),
+        }
     }
 
     fn attach(
         &self,
+        driver: Driver,
         portal: &Portal,
         arena: &Arena,
         path: &Path,
@@ -183,156 +188,18 @@ impl Files for RealFiles {
         budget: &Budget,
     ) -> Result<Box<dyn FileDoor>, AttachError> {
         let options = AttachOptions::new(identity, budget.clone(), spawn);
-        let door = KernelDoor::open(portal.clone(), arena.clone(), path, &options)?;
+        let (portal, arena) = (portal.clone(), arena.clone());
+        let door: Box<dyn FileDoor> = match driver {
+            Driver::Nbd => Box::new(RealNbdDevice(KernelDoor::open(portal, arena, path, &options)?)),
+            Driver::Ublk => Box::new(RealUblkDevice(UblkDoor::open(portal, arena, path, &options)?)),
+        };
         self.mounts().insert(path.to_owned());
-        Ok(Box::new(RealKernelDoor(door)))
+        Ok(door)
     }
 }
 
 fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
-}
-
-/// A device that is served to virtual machines of this host.
-struct RealMachineDoor {
-    /// Its socket. None once it is closed.
-    file: Mutex<Option<varve_os::SocketFile>>,
-    door: VhostDoor,
-}
-
-impl RealMachineDoor {
-    fn file(&self) -> MutexGuard<'_, Option<varve_os::SocketFile>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl FileDoor for RealMachineDoor {
-    fn path(&self) -> &Path {
-        self.door.path()
-    }
-
-    fn replace(&self, portal: Portal) {
-        self.door.replace(portal);
-    }
-
-    fn set_access(&self, access: FileAccess) -> io::Result<()> {
-        varve_os::set_socket_access(self.door.path(), access)
-    }
-
-    fn renew(&self, access: FileAccess) -> io::Result<()> {
-        let (socket, file) = varve_os::listen_at(self.door.path(), access)?;
-        self.door.listen_at(socket)?;
-        *self.file() = Some(file);
-        Ok(())
-    }
-
-    fn is_serving(&self) -> bool {
-        self.door.is_serving()
-    }
-
-    fn counters(&self) -> DoorCounters {
-        self.door.counters()
-    }
-
-    fn clients(&self) -> Vec<String> {
-        self.door.clients()
-    }
-
-    fn detach(&mut self) {
-        drop(self.file().take());
-        self.door.close();
-    }
-
-    fn close(&mut self) -> Result<(), FileDoorError> {
-        self.detach();
-        Ok(())
-    }
-}
-
-/// A block device of this kernel.
-struct RealKernelDoor(KernelDoor);
-
-impl FileDoor for RealKernelDoor {
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn replace(&self, portal: Portal) {
-        self.0.replace(portal);
-    }
-
-    fn renew(&self, _: FileAccess) -> io::Result<()> {
-        self.0.renew()
-    }
-
-    fn is_serving(&self) -> bool {
-        self.0.is_serving()
-    }
-
-    fn counters(&self) -> DoorCounters {
-        self.0.counters()
-    }
-
-    fn clients(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn more_clients(&self) -> Option<FindUsers> {
-        Some(self.0.users())
-    }
-
-    fn device(&self) -> Option<PathBuf> {
-        Some(self.0.device())
-    }
-
-    fn detach(&mut self) {
-        self.0.detach();
-    }
-
-    fn leave(&mut self) {
-        self.0.leave();
-    }
-
-    fn close(&mut self) -> Result<(), FileDoorError> {
-        Ok(self.0.close()?)
-    }
-}
-
-/// A device that is mounted as a file of this host.
-struct RealFileDoor(FuseDoor);
-
-impl FileDoor for RealFileDoor {
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn set_access(&self, access: FileAccess) -> io::Result<()> {
-        if self.0.set_access(access) { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
-    }
-
-    fn replace(&self, portal: Portal) {
-        self.0.replace(portal);
-    }
-
-    fn is_serving(&self) -> bool {
-        self.0.is_serving()
-    }
-
-    fn counters(&self) -> DoorCounters {
-        self.0.counters()
-    }
-
-    fn clients(&self) -> Vec<String> {
-        self.0.clients()
-    }
-
-    fn detach(&mut self) {
-        self.0.detach();
-    }
-
-    fn close(&mut self) -> Result<(), FileDoorError> {
-        Ok(self.0.close()?)
-    }
 }
 
 struct RealListener {

@@ -10,28 +10,25 @@
 
 mod connections;
 mod devices;
-mod error;
 mod kernel;
 mod message;
 mod session;
 #[cfg(test)]
 mod tests;
 
-pub use error::AttachError;
-
-use crate::bell::{Bell, Spawn, pause};
-use crate::budget::Budget;
+use crate::attach::{AttachError, AttachOptions, Driver, check_link};
+use crate::bell::{Bell, pause};
+use crate::block_devices::{BlockDevices, lead, remove_link};
 use crate::counters::DoorCounters;
 use crate::requests::Requests;
 use connections::Connections;
-use devices::{Devices, lead, remove_link};
+use devices::Devices;
 use kernel::{HostKernel, Kernel};
 use message::Parameters;
 use rustix::io::Errno;
 use session::Served;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -52,26 +49,6 @@ const TRIM_MAX: u64 = 256 * MIB;
 const LOOKS_MAX: usize = 100;
 /// Devices that others take first.
 const TRIES_MAX: usize = 16;
-
-/// How a device is offered.
-#[derive(Clone, Debug)]
-pub struct AttachOptions {
-    /// What tells the volume from all others.
-    pub identity: String,
-    /// Bytes of requests that may be on their way at the same time.
-    pub bytes_in_flight_max: u64,
-    /// Memory that the clients of all doors share.
-    pub budget: Budget,
-    /// Starts a thread of a name.
-    pub spawn: Spawn,
-}
-
-impl AttachOptions {
-    /// With what is usual.
-    pub fn new(identity: &str, budget: Budget, spawn: Spawn) -> Self {
-        Self { identity: identity.to_owned(), bytes_in_flight_max: 64 * MIB, budget, spawn }
-    }
-}
 
 /// A volume that is a block device of this kernel. Dropping it disconnects the device.
 pub struct KernelDoor {
@@ -108,16 +85,9 @@ pub fn check(link: &Path) -> Result<(), AttachError> {
 
 fn find_kernel() -> Result<HostKernel, AttachError> {
     HostKernel::find().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => AttachError::NoDriver,
+        io::ErrorKind::NotFound => AttachError::NoDriver(Driver::Nbd),
         _ => AttachError::failed("ask the kernel for", "nbd".into())(error),
     })
-}
-
-fn check_link(link: &Path) -> Result<(), AttachError> {
-    match link.symlink_metadata() {
-        Ok(found) if !found.is_symlink() => Err(AttachError::Taken(link.to_owned())),
-        _ => Ok(()),
-    }
 }
 
 /// What the kernel hears of a device of this shape.
@@ -140,7 +110,13 @@ impl KernelDoor {
         link: &Path,
         options: &AttachOptions,
     ) -> Result<Self, AttachError> {
-        Self::open_at(Box::new(find_kernel()?), Devices::of_host(), (portal, arena), link, options)
+        Self::open_at(
+            Box::new(find_kernel()?),
+            Devices(BlockDevices::of_host()),
+            (portal, arena),
+            link,
+            options,
+        )
     }
 
     fn open_at(
@@ -217,8 +193,8 @@ impl KernelDoor {
 
     /// Finds out what uses the device, for people. Looks through all processes of the host.
     pub fn users(&self) -> Box<dyn FnOnce() -> Vec<String> + Send> {
-        let (devices, index) = (self.shared.devices.clone(), self.shared.served.index);
-        Box::new(move || devices.users(index))
+        let (devices, name) = (self.shared.devices.0.clone(), devices::name(self.shared.served.index));
+        Box::new(move || devices.users(&name))
     }
 
     /// Whether requests are served: not once another program has disconnected it.
@@ -245,7 +221,11 @@ impl KernelDoor {
     /// Disconnects the device if nothing uses it; all that was written through it is flushed first.
     pub fn close(&self) -> Result<(), AttachError> {
         let shared = &self.shared;
-        let claim = if self.is_serving() { Some(shared.claim()?) } else { None };
+        let claim = if self.is_serving() {
+            Some(shared.devices.0.claim(&devices::name(shared.served.index))?)
+        } else {
+            None
+        };
         shared.disconnect(claim)
     }
 
@@ -323,7 +303,7 @@ impl Shared {
         let node = self.node();
         let wanted = parameters(self.served.requests.shape()).size;
         if self.devices.identity(self.served.index).as_deref() != Some(&*self.identity) {
-            return Err(AttachError::TooOld);
+            return Err(AttachError::TooOld(Driver::Nbd));
         }
         if !self.look_until(|shared| shared.devices.size(shared.served.index) == wanted) {
             let source = io::ErrorKind::TimedOut.into();
@@ -332,9 +312,7 @@ impl Shared {
         if !self.look_until(|shared| shared.node().exists()) {
             return Err(AttachError::NoNode(node));
         }
-        let mut first = vec![0; usize::try_from(wanted.min(4096)).expect("a page has a small size")];
-        let read = File::open(&node).and_then(|mut device| device.read_exact(&mut first));
-        read.map_err(AttachError::failed("read", node))
+        self.devices.0.read_first(&devices::name(self.served.index), wanted)
     }
 
     /// Serves a connection on a thread, and gives the kernel another socket whenever one has ended.
@@ -390,24 +368,6 @@ impl Shared {
                 "the kernel does not take the new size: detach it and attach it again");
             }
         }
-    }
-
-    /// The device for this process alone, with all that was written through it flushed.
-    fn claim(&self) -> Result<File, AttachError> {
-        let node = self.node();
-        let users = self.devices.users(self.served.index);
-        if !users.is_empty() {
-            return Err(AttachError::Busy(node, users));
-        }
-        let claimed = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&node);
-        let claim = claimed.map_err(|source| match source.kind() {
-            io::ErrorKind::ResourceBusy => {
-                AttachError::Busy(node.clone(), vec!["the kernel, or another mount namespace".to_owned()])
-            }
-            _ => AttachError::Failed { doing: "claim", path: node.clone(), source },
-        })?;
-        claim.sync_all().map_err(|error| AttachError::Lost(node, error))?;
-        Ok(claim)
     }
 
     /// Disconnects the device, waits until nothing has it, and removes the link (KNBD2).

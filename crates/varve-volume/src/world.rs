@@ -18,9 +18,8 @@ use varve_block::host::{
 };
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseError, FuseOptions};
-use varve_export::kernel_nbd::AttachError;
 use varve_export::nbd::TlsFiles;
-use varve_export::{Budget, DoorCounters};
+use varve_export::{AttachError, Budget, DoorCounters, Driver};
 
 /// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
 pub trait OpenDisk: Send + Sync {
@@ -180,12 +179,13 @@ pub trait Files: Send + Sync {
         serial: &str,
         budget: &Budget,
     ) -> io::Result<Box<dyn FileDoor>>;
-    /// Whether a device can be made a block device of this kernel, with a link to it at `path`.
-    fn check_attach(&self, path: &Path) -> Result<(), AttachError>;
-    /// Makes a device a block device of this kernel, with a link to it at `path`. One that an earlier program left there for the same
-    /// `identity` is taken over.
+    /// Whether a device can be made a block device of this kernel by its `driver`, with a link to it at `path`.
+    fn check_attach(&self, driver: Driver, path: &Path) -> Result<(), AttachError>;
+    /// Makes a device a block device of this kernel by its `driver`, with a link to it at `path`. One that an earlier program left there for the
+    /// same `identity` is taken over.
     fn attach(
         &self,
+        driver: Driver,
         portal: &Portal,
         arena: &Arena,
         path: &Path,
@@ -225,6 +225,10 @@ pub trait FileDoor: Send {
     }
     /// Whether it is served still.
     fn is_serving(&self) -> bool;
+    /// What a client of it has to know.
+    fn notice(&self) -> Option<String> {
+        None
+    }
     /// What was done through it.
     fn counters(&self) -> DoorCounters;
     /// What has it open: loop devices and processes, as far as they are known.

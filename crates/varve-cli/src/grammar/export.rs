@@ -92,7 +92,7 @@ pub(crate) struct DoorOptions {
     /// A file through FUSE.
     #[arg(long, value_name = "FILE")]
     pub(crate) fuse: Option<String>,
-    /// A user-space block device of the kernel.
+    /// A user-space block device of this kernel, /dev/varve/VG/LV.
     #[arg(long)]
     pub(crate) ublk: bool,
     /// A virtio disk for a virtual machine, at this socket.

@@ -1,6 +1,5 @@
 //! `varve export`, carried out.
 
-use super::not_built;
 use crate::answer::Answer;
 use crate::grammar::{
     AccessOptions, Driver, ExportVerb, LimitOptions, VolumeAttachOptions, VolumeDetachOptions,
@@ -11,9 +10,6 @@ use crate::table::Table;
 use crate::units;
 use varve_api::{Code, Door, Export, ExportChange, ExportCreate, ExportRemove, Failure, calls};
 
-/// What to do while there is no block device of the kernel's own.
-const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE";
-
 /// Carries out a verb of exports.
 pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
     match verb {
@@ -22,7 +18,7 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 (Some(address), ..) => (Door::Nbd, nbd_address(&address)?),
                 (_, Some(file), _) => (Door::Fuse, absolute(&file)?),
                 (_, _, Some(socket)) => (Door::VhostUser, absolute(&socket)?),
-                (None, None, None) => return Err(not_built("exports through ublk").help(FUSE)),
+                (None, None, None) => (Door::Ublk, link_of(&volume)),
             };
             let LimitOptions { iops, bandwidth } = limits;
             let AccessOptions { mode, group, tls } = access;
@@ -65,14 +61,19 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
 /// Makes a volume a block device of this kernel.
 pub(super) async fn attach(session: &Session, options: VolumeAttachOptions) -> Result<Answer, Failure> {
     let VolumeAttachOptions { volume, via, read_only, change } = options;
-    if via == Driver::Ublk {
-        return Err(not_built("block devices through ublk").help("varve lv attach VOLUME --via nbd"));
-    }
-    let (door, address) = (Some(Door::KernelNbd), format!("/dev/varve/{volume}"));
-    let dry_run = change.dry_run;
+    let door = match via {
+        Driver::Nbd => Door::KernelNbd,
+        Driver::Ublk => Door::Ublk,
+    };
+    let (door, address, dry_run) = (Some(door), link_of(&volume), change.dry_run);
     let call =
         calls::CreateExport(ExportCreate { volume, door, address, read_only, dry_run, ..Default::default() });
     session.change(call, |made| place(made).to_owned()).await
+}
+
+/// The link to a volume's block device.
+fn link_of(volume: &str) -> String {
+    format!("/dev/varve/{volume}")
 }
 
 /// Ends the block device of a volume, by whatever name of the volume it was made.
@@ -81,7 +82,8 @@ pub(super) async fn detach(session: &Session, options: &VolumeDetachOptions) -> 
     let exports = session.ask(&calls::ListExports()).await?;
     let is_meant = |export: &&Export| {
         let is_named = export.volume == volume || export.path.as_deref() == Some(volume);
-        export.door == Door::KernelNbd && (is_named || export.device.as_deref() == Some(volume))
+        matches!(export.door, Door::KernelNbd | Door::Ublk)
+            && (is_named || export.device.as_deref() == Some(volume))
     };
     let export = exports.iter().find(is_meant).ok_or_else(|| {
         let message = format!("{volume} is not attached");

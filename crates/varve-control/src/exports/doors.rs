@@ -266,7 +266,7 @@ impl Control {
             None => None,
         };
         let new = NewDoor { name: text, aliases, address: address.clone(), access, tls, target };
-        let Opened { door, warning } = self.exports.server(*door)?.open(new).await?;
+        let Opened { door, warning } = self.exports.server(*door).open(new).await?;
         if let Some(warning) = warning {
             self.warn(&name.to_string(), &warning);
         }

@@ -6,31 +6,46 @@ use super::server::Ended;
 use crate::failures;
 use std::path::{Component, Path};
 use varve_api::Failure;
+use varve_export::Driver;
 use varve_volume::world::{FileDoor, Files};
 
 /// Where the links are.
 const FOLDER: &str = "/dev/varve";
 
+/// What those that use such a device are to do.
+pub(super) const LEAVE_HELP: &str =
+    "unmount what is on it, and end what has it open; or add --force: what uses it gets errors";
+
 /// The kernel's NBD client.
 pub(crate) static KERNEL_NBD: Kind = Kind {
     address,
-    leave_help: "unmount what is on it, and end what has it open; or add --force: what uses it gets errors",
+    leave_help: LEAVE_HELP,
     can_renew: true,
     ended: Ended {
         reason: "another program disconnected it",
         problem: "another program disconnected its device",
     },
-    check: |files, path| files.check_attach(path).map_err(|error| failures::attach(&error)),
+    check: |files, path| files.check_attach(Driver::Nbd, path).map_err(|error| failures::attach(&error)),
     open,
 };
 
 fn open(files: &dyn Files, new: &NewFile) -> Result<Box<dyn FileDoor>, Failure> {
+    open_by(Driver::Nbd, files, new)
+}
+
+/// Opens one by a driver of the kernel.
+pub(super) fn open_by(
+    driver: Driver,
+    files: &dyn Files,
+    new: &NewFile,
+) -> Result<Box<dyn FileDoor>, Failure> {
     let identity = new.id.simple().to_string();
-    let attached = files.attach(&new.portal, &new.arena, &new.path, &identity, &new.budget);
+    let attached = files.attach(driver, &new.portal, &new.arena, &new.path, &identity, &new.budget);
     attached.map_err(|error| failures::attach(&error))
 }
 
-fn address(text: &str) -> Result<Address, Failure> {
+/// Reads the link to a block device of this kernel.
+pub(super) fn address(text: &str) -> Result<Address, Failure> {
     let path = Path::new(text);
     let below: Vec<Component<'_>> =
         path.strip_prefix(FOLDER).map(|below| below.components().collect()).unwrap_or_default();

@@ -7,11 +7,12 @@ use super::known_tls::KnownTls;
 use super::nbd::NbdServer;
 use super::portal_door::PortalServer;
 use super::server::{ExportDoor, ExportServer};
+use super::ublk::UBLK;
 use super::vhost_user::VHOST_USER;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_api::{Code, Door, Failure};
+use varve_api::Door;
 use varve_volume::Host;
 use varve_volume::doors::limits::Limits;
 use varve_volume::doors::nbd::DoorResources;
@@ -27,6 +28,7 @@ pub(crate) struct Exports {
     fuse: PortalServer,
     vhost_user: PortalServer,
     kernel_nbd: PortalServer,
+    ublk: PortalServer,
 }
 
 impl Exports {
@@ -40,22 +42,19 @@ impl Exports {
             fuse: on_threads(&FUSE),
             vhost_user: on_threads(&VHOST_USER),
             kernel_nbd: on_threads(&KERNEL_NBD),
+            ublk: on_threads(&UBLK),
             nbd: NbdServer::new(host.clone(), resources),
         }
     }
 
     /// What serves exports through this kind of door (DOORKIND1 of `server.rs`).
-    pub(crate) fn server(&self, door: Door) -> Result<&dyn ExportServer, Failure> {
+    pub(crate) fn server(&self, door: Door) -> &dyn ExportServer {
         match door {
-            Door::Nbd => Ok(&self.nbd),
-            Door::Fuse => Ok(&self.fuse),
-            Door::VhostUser => Ok(&self.vhost_user),
-            Door::KernelNbd => Ok(&self.kernel_nbd),
-            Door::Ublk => {
-                let message = format!("exports through {door}: not built yet");
-                Err(Failure::new(Code::NotBuilt, message)
-                    .help("use --nbd, --fuse, --vhost-user or varve lv attach"))
-            }
+            Door::Nbd => &self.nbd,
+            Door::Fuse => &self.fuse,
+            Door::VhostUser => &self.vhost_user,
+            Door::KernelNbd => &self.kernel_nbd,
+            Door::Ublk => &self.ublk,
         }
     }
 

@@ -14,4 +14,5 @@ pub(super) mod portal_door;
 pub(super) mod served;
 pub(super) mod server;
 mod tls;
+pub(super) mod ublk;
 pub(super) mod vhost_user;

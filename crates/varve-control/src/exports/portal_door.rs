@@ -161,6 +161,10 @@ impl ExportDoor for PortalDoor {
         }
     }
 
+    fn notice(&self) -> Option<String> {
+        self.file.borrow().as_ref()?.notice()
+    }
+
     fn counters(&self) -> LocalFuture<'_, (Vec<String>, Traffic)> {
         let counters = self.file.borrow().as_ref().map(|file| {
             let (clients, more) = match file.is_serving() {

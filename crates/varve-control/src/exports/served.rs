@@ -10,7 +10,7 @@ use super::access;
 use super::address::Address;
 use super::known_export::{KnownExport, Open};
 use super::limits;
-use super::server::{Closing, ExportServer};
+use super::server::Closing;
 use super::tls;
 use crate::Control;
 use crate::failures;
@@ -58,9 +58,9 @@ impl Control {
         let _exports = self.lock_exports().await?;
         let name: VolumeName = request.volume.parse().map_err(|error| failures::bad_name(&error))?;
         let door = request.door.ok_or_else(|| {
-            Failure::new(Code::Usage, "no door was chosen").help("--nbd, --fuse or --vhost-user")
+            Failure::new(Code::Usage, "no door was chosen").help("--nbd, --fuse, --ublk or --vhost-user")
         })?;
-        let (server, text) = (self.exports.server(door)?, request.address.clone());
+        let (server, text) = (self.exports.server(door), request.address.clone());
         let read = server.address();
         let address = self.at_path(Path::new(&request.address), move |_| read(&text)).await??;
         let located = self.find_volume(&name)?;
@@ -185,7 +185,7 @@ impl Control {
             }
             let Some(used) = used else { return Ok(()) };
             if clock.now() >= deadline {
-                let server = self.exports.server(used.door)?;
+                let server = self.exports.server(used.door);
                 return Err(connected(&used, server.leave_help()));
             }
             clock.sleep(LEAVE_TICK).await;
@@ -268,13 +268,9 @@ impl Control {
         };
         let name = self.present_name(remembered.volume, name);
         let text = remembered.address.clone();
-        let read = match self.exports.server(remembered.door).map(ExportServer::address) {
-            Ok(read) => {
-                let read = self.context.files_at(Path::new(&remembered.address), move |_| read(&text)).await;
-                read.flatten()
-            }
-            Err(failure) => Err(failure),
-        };
+        let read = self.exports.server(remembered.door).address();
+        let read =
+            self.context.files_at(Path::new(&remembered.address), move |_| read(&text)).await.flatten();
         let address = read.as_ref().ok().cloned();
         if let Some(address) = &address
             && let Err(failure) = address.check_folder(&self.context).await
@@ -449,7 +445,7 @@ fn shown(known: &KnownExport) -> Export {
     let (state, reason) = match (&known.open, &known.away) {
         (Open::Serving(_), Some(away)) => (ExportState::Down, Some(away.message.clone())),
         (Open::Serving(door), None) => match door.ended() {
-            None => (ExportState::Serving, None),
+            None => (ExportState::Serving, door.notice()),
             Some(ended) => (ExportState::Down, Some(ended.reason.to_owned())),
         },
         (Open::Down(failure), _) => (ExportState::Down, Some(failure.message.clone())),

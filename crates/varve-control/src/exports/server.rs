@@ -58,6 +58,10 @@ pub(crate) struct Opened {
 pub(crate) trait ExportDoor {
     /// How it has ended, if it has without being closed.
     fn ended(&self) -> Option<Ended>;
+    /// What a client of it has to know.
+    fn notice(&self) -> Option<String> {
+        None
+    }
     /// Its clients, as far as this host knows them, and what went through it.
     fn counters(&self) -> LocalFuture<'_, (Vec<String>, Traffic)>;
     /// The block device of this kernel that it is, if it is one.

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_block::Portal;
 use varve_block::host::FileAccess;
-use varve_export::DoorCounters;
-use varve_export::kernel_nbd::AttachError;
+use varve_export::{AttachError, DoorCounters, Driver};
 use varve_volume::world::{FileDoor, FileDoorError, FindUsers};
 
 /// The kernel.
@@ -16,6 +15,8 @@ use varve_volume::world::{FileDoor, FileDoorError, FindUsers};
 pub(crate) struct SimKernel {
     /// Whether it has a client of network block devices.
     pub(crate) has_client: bool,
+    /// Whether it has user-space block devices.
+    pub(crate) has_ublk: bool,
     /// By their identities and links.
     pub(crate) devices: BTreeMap<(String, PathBuf), SimDevice>,
     connected: u32,
@@ -24,6 +25,7 @@ pub(crate) struct SimKernel {
 /// A block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SimDevice {
+    pub(crate) driver: Driver,
     pub(crate) number: u32,
     /// Bytes.
     pub(crate) size: u64,
@@ -40,16 +42,16 @@ struct SimKernelFile {
 /// Makes a device, or takes over the one that an earlier daemon left.
 pub(super) fn attach(
     files: &Arc<SimFiles>,
+    driver: Driver,
     portal: &Portal,
-    path: &Path,
-    identity: &str,
+    (path, identity): (&Path, &str),
 ) -> Result<Box<dyn FileDoor>, AttachError> {
-    check(files)?;
+    check(files, driver)?;
     let key = (identity.to_owned(), path.to_owned());
     {
         let kernel = &mut files.table().kernel;
         let number = kernel.connected;
-        let new = SimDevice { number, size: 0, is_served: false, users: Vec::new() };
+        let new = SimDevice { driver, number, size: 0, is_served: false, users: Vec::new() };
         let device = kernel.devices.entry(key.clone()).or_insert(new);
         (device.size, device.is_served) = (portal.shape().size, true);
         kernel.connected += u32::from(device.number == number);
@@ -63,9 +65,14 @@ pub(super) fn attach(
     Ok(Box::new(file))
 }
 
-/// Whether there is a client.
-pub(super) fn check(files: &SimFiles) -> Result<(), AttachError> {
-    if files.table().kernel.has_client { Ok(()) } else { Err(AttachError::NoDriver) }
+/// Whether there is that driver.
+pub(super) fn check(files: &SimFiles, driver: Driver) -> Result<(), AttachError> {
+    let kernel = &files.table().kernel;
+    let is_there = match driver {
+        Driver::Nbd => kernel.has_client,
+        Driver::Ublk => kernel.has_ublk,
+    };
+    if is_there { Ok(()) } else { Err(AttachError::NoDriver(driver)) }
 }
 
 impl SimKernelFile {
@@ -107,7 +114,12 @@ impl FileDoor for SimKernelFile {
     }
 
     fn device(&self) -> Option<PathBuf> {
-        Some(format!("/dev/nbd{}", self.device()?.number).into())
+        let device = self.device()?;
+        let name = match device.driver {
+            Driver::Nbd => "nbd",
+            Driver::Ublk => "ublkb",
+        };
+        Some(format!("/dev/{name}{}", device.number).into())
     }
 
     fn detach(&mut self) {

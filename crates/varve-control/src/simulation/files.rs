@@ -15,10 +15,9 @@ use varve_block::host::{
     MediumExtent, OpenError,
 };
 use varve_block::{Arena, Portal, Shape};
-use varve_export::Budget;
 use varve_export::fuse::{FuseError, FuseOptions};
-use varve_export::kernel_nbd::AttachError;
 use varve_export::nbd::TlsFiles;
+use varve_export::{AttachError, Budget, Driver};
 use varve_volume::world::{ArchiveEntry, DiskRef, FileDoor, Files, OpenDisk, OpenImage, Place};
 
 /// A file that is a disk, or holds an image of one.
@@ -502,18 +501,19 @@ impl Files for SimFilesRef {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn check_attach(&self, _: &Path) -> Result<(), AttachError> {
-        attached::check(&self.0)
+    fn check_attach(&self, driver: Driver, _: &Path) -> Result<(), AttachError> {
+        attached::check(&self.0, driver)
     }
 
     fn attach(
         &self,
+        driver: Driver,
         portal: &Portal,
         _: &Arena,
         path: &Path,
         identity: &str,
         _: &Budget,
     ) -> Result<Box<dyn FileDoor>, AttachError> {
-        attached::attach(&self.0, portal, path, identity)
+        attached::attach(&self.0, driver, portal, (path, identity))
     }
 }

@@ -62,6 +62,28 @@ fn a_volume_is_not_attached_where_the_kernel_has_no_client_and_nothing_is_left()
 }
 
 #[test]
+fn ublk_is_another_door_at_the_same_link() {
+    with_disks(1, "300M", async |control, _| {
+        make_linear(&control, "data/v", "4M").await;
+        host().files.with_kernel(|kernel| kernel.has_client = true);
+        let request = ExportCreate { door: Some(Door::Ublk), ..attach_request("data/v") };
+        let failure = control.create_export(request.clone()).await.map(drop).expect_err("no driver");
+        assert_eq!(failure.code, Code::DoorFailed);
+        assert!(failure.message.contains("ublk_drv"), "{}", failure.message);
+        let help = failure.help;
+        assert!(help.contains("modprobe ublk_drv") && help.contains("--via nbd"), "{help}");
+        assert_eq!((control.list_exports().await, devices()), (Ok(Vec::new()), Vec::new()));
+        host().files.with_kernel(|kernel| kernel.has_ublk = true);
+        control.create_export(request).await.map(drop).expect("a device");
+        let made = shown(&control).await;
+        assert_eq!((made.door, made.device.as_deref()), (Door::Ublk, Some("/dev/ublkb0")));
+        assert_eq!(made.path.as_deref(), Some("/dev/varve/data/v"));
+        let taken = attach(&control, "data/v").await.map_err(|failure| failure.code);
+        assert_eq!(taken, Err(Code::ExportExists), "one link leads to one device");
+    });
+}
+
+#[test]
 fn what_uses_a_device_is_in_the_way_of_whatever_would_take_it_away() {
     with_disks(1, "300M", async |control, _| {
         host().files.with_kernel(|kernel| kernel.has_client = true);

@@ -1,9 +1,10 @@
 //! The door beside a kernel that is made here: its calls, its files, and its side of the connections.
 
 use super::*;
+use crate::Budget;
 use std::collections::VecDeque;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl Host {
 
     fn devices(&self) -> Devices {
         let at = |name: &str| self.folder.path().join(name);
-        Devices { sys: at("sys"), dev: at("dev"), proc: at("proc") }
+        Devices(BlockDevices { sys: at("sys"), dev: at("dev"), proc: at("proc") })
     }
 
     fn link(&self) -> PathBuf {

@@ -112,6 +112,7 @@ fn a_fence_without_need_is_taken_away() {
         ("crates/varve-block/src/device.rs", "fn a() { unsafe { b() } }"),
         ("crates/varve-block/tests/allocations.rs", "unsafe impl A for B {}"),
         ("crates/varve-export/src/vhost_user/lost_pages.rs", "fn a() { unsafe { b() } }"),
+        ("crates/varve-export/src/ublk/ring.rs", "fn a() { unsafe { b() } }"),
         ("crates/varve-os/src/a.rs", ""),
     ]);
     let findings = check_fences(&tree.sources());

@@ -11,7 +11,7 @@ impl Shown {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
-        let devices = Devices { sys: at("sys"), dev: "/dev".into(), proc: at("proc") };
+        let devices = Devices(BlockDevices { sys: at("sys"), dev: "/dev".into(), proc: at("proc") });
         Self { folder, devices }
     }
 
@@ -61,48 +61,4 @@ fn a_device_is_known_by_its_identity_while_it_has_a_server() {
     assert_eq!(shown.devices.find("varve:b"), None);
     assert_eq!(shown.devices.size(3), 1 << 20);
     assert_eq!(shown.devices.size(9), 0);
-}
-
-#[test]
-fn whoever_uses_a_device_or_a_partition_is_named() {
-    let shown = Shown::new();
-    shown.idle(1);
-    assert_eq!(shown.devices.users(1), Vec::<String>::new());
-    shown.put("sys/nbd1/nbd1p2/partition", "2\n");
-    shown.put("sys/nbd1/nbd1p2/dev", "43:34\n");
-    shown.put("sys/nbd1/holders/dm-3/dev", "");
-    shown.put(
-        "proc/self/mountinfo",
-        "30 1 43:32 / /mnt rw - ext4 /dev/nbd1 rw\n31 1 43:34 / /srv rw shared:1 - xfs /dev/x rw\n\
-         32 1 0:50 / /data rw - btrfs /dev/nbd1p2 rw\n33 1 43:320 / /other rw - ext4 /dev/nbd10 rw\n",
-    );
-    shown.put(
-        "proc/swaps",
-        "Filename Type Size Used Priority\n/dev/nbd1p3 partition 8 0 -2\n/dev/nbd12 partition 8 0 -2\n",
-    );
-    shown.put("proc/4711/comm", "dd\n");
-    fs::create_dir_all(shown.folder.path().join("proc/4711/fd")).expect("a writable folder");
-    let link = |name: &str, to: &str| {
-        std::os::unix::fs::symlink(to, shown.folder.path().join("proc/4711/fd").join(name)).expect("a link");
-    };
-    link("0", "/dev/nbd10");
-    assert_eq!(
-        shown.devices.users(1),
-        ["mounted on /mnt", "mounted on /srv", "mounted on /data", "swap space", "/dev/dm-3"]
-    );
-    link("3", "/dev/nbd1");
-    assert_eq!(shown.devices.users(1).last().map(String::as_str), Some("process 4711 (dd)"));
-}
-
-#[test]
-fn a_link_is_exchanged_at_once_and_removed_only_where_it_is_ours() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let link = folder.path().join("varve/data/v");
-    lead(&link, Path::new("/dev/nbd1")).expect("a writable folder");
-    lead(&link, Path::new("/dev/nbd2")).expect("a writable folder");
-    assert_eq!(fs::read_link(&link).expect("a link"), Path::new("/dev/nbd2"));
-    remove_link(&link, Path::new("/dev/nbd1"));
-    assert!(link.symlink_metadata().is_ok(), "it leads to the device of another");
-    remove_link(&link, Path::new("/dev/nbd2"));
-    assert!(!folder.path().join("varve").exists());
 }
