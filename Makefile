@@ -1,5 +1,5 @@
 # All work is done by scripts/ and by `cargo xtask`; these are their short names.
-.PHONY: all demo test test-long lint bench fuzz docs setup
+.PHONY: all demo test test-long test-vm lint bench fuzz docs setup
 
 all:
 	cargo build --release
@@ -12,10 +12,14 @@ demo:
 test: setup
 	@scripts/test
 
-# Histories and other tests that compute in four times as many simulated worlds, mutated disks, and each parser for a minute; takes an
-# hour or two.
+# Histories and other tests that compute in four times as many simulated worlds, mutated disks, each parser for a minute, and every kernel in
+# virtual machines; takes an hour or two.
 test-long: setup
 	@scripts/test long
+
+# What runs in virtual machines, with every kernel.
+test-vm: setup
+	@scripts/test vm
 
 # Every rule that can be checked without running the program.
 lint:
