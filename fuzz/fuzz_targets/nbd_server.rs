@@ -32,14 +32,16 @@ fn answer(handshake: &mut Handshake, step: Step, output: &mut Vec<u8>) -> Option
                 handshake.answer_list(&[listed], output)
             }
             Step::Ready(agreement) => return Some(Some(agreement)),
+            Step::StartTls => return None, // What follows is what the owner has decrypted.
             Step::Close(_) => return Some(None),
         };
     }
 }
 
-/// Feeds all of `input` in pieces of at most `piece` bytes; says how much was taken, what was said, and the end.
-fn handshake(input: &[u8], piece: usize) -> (usize, Vec<u8>, Option<Agreement>) {
-    let mut handshake = Handshake::new();
+/// Feeds all of `input` in pieces of at most `piece` bytes; says how much was taken, what was said, and the end. TLS is required, or not
+/// offered.
+fn handshake(input: &[u8], piece: usize, is_encrypted: bool) -> (usize, Vec<u8>, Option<Agreement>) {
+    let mut handshake = if is_encrypted { Handshake::encrypted() } else { Handshake::new() };
     let mut output = Vec::new();
     let mut used = 0;
     let mut end = piece.min(input.len());
@@ -83,9 +85,10 @@ fn requests(mut input: &[u8], agreement: Agreement) {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let [piece, data @ ..] = data else { return };
-    let (used, output, agreement) = handshake(data, usize::MAX);
-    let in_pieces = handshake(data, usize::from(*piece).max(1));
+    let [first, data @ ..] = data else { return };
+    let (piece, is_encrypted) = (usize::from(first & 0x7f).max(1), first & 0x80 != 0);
+    let (used, output, agreement) = handshake(data, usize::MAX, is_encrypted);
+    let in_pieces = handshake(data, piece, is_encrypted);
     assert!(in_pieces == (used, output, agreement), "CODEC3: how input is cut changes nothing");
     if let Some(agreement) = agreement {
         requests(&data[used..], agreement);
