@@ -255,13 +255,20 @@ impl Drop for UblkDoor {
     }
 }
 
-/// The device that an earlier daemon left for `identity`, if one did; what it left unfinished is deleted.
+/// The device that an earlier daemon left for `identity`, if one did. One that was not finished is deleted; one with other queues, which
+/// something may use (UBLK2), is refused.
 fn found(control: &Control, devices: &BlockDevices, identity: u64) -> Result<Option<u32>, AttachError> {
     while let Some(Info { device, state, queues, depth, .. }) = control.find(&devices.dev, identity) {
-        if !state.is_left_over() && (queues, depth) == (1, DEPTH) {
+        if state.is_left_over() {
+            control.run(Command::about(Operation::Delete, device))?;
+        } else if (queues, depth) == (1, DEPTH) {
             return Ok(Some(device));
+        } else {
+            let why =
+                format!("it has {queues} queues of {depth} requests, which another version of varve serves");
+            let source = io::Error::new(io::ErrorKind::Unsupported, why);
+            return Err(AttachError::failed("take over", devices.node(&name(device)))(source));
         }
-        control.run(Command::about(Operation::Delete, device))?;
     }
     Ok(None)
 }

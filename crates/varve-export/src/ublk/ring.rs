@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use super::uapi::{self, COMMIT_AND_FETCH, Command, DEPTH, FETCH};
-use crate::bell::Bell;
+use crate::bell::{Bell, pause};
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
@@ -103,6 +103,8 @@ impl QueueRing {
         let entered = if waits { self.ring.submit_and_wait(1) } else { self.ring.submit() };
         match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
             Ok(_) | Err((Some(Errno::INTR | Errno::AGAIN | Errno::BUSY), _)) => {}
+            // What is queued stays so, and is handed over when there is memory.
+            Err((Some(Errno::NOMEM), _)) => pause(&self.bell),
             Err((_, error)) => return Err(error),
         }
         let (mut come, mut is_deaf) = (Vec::new(), false);

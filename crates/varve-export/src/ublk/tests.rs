@@ -84,6 +84,8 @@ impl Submit for Memory {
 struct Made {
     state: u16,
     identity: u64,
+    /// Requests of its queue; as usual if zero.
+    depth: u16,
     events: Option<Sender<Event>>,
     /// Attempts to take it over that the kernel refuses, since it has not seen the end of the last server.
     busy: usize,
@@ -223,6 +225,9 @@ impl Kernel for FakeKernel {
             Operation::GetInfo => {
                 let known = made.get(&device).ok_or_else(unknown)?;
                 let mut info = Info::encode_new(known.identity);
+                if known.depth > 0 {
+                    info[2..4].copy_from_slice(&known.depth.to_ne_bytes());
+                }
                 info[4..6].copy_from_slice(&known.state.to_ne_bytes());
                 info[12..16].copy_from_slice(&device.to_ne_bytes());
                 return Ok(info);
@@ -391,6 +396,22 @@ fn a_device_stays_for_the_next_daemon_which_takes_it_over_with_its_size() {
     until(|| machine.asked.lock().expect("no panic").iter().any(|asked| asked == "UPDATE_SIZE 2048"));
     drop(door);
     assert!(machine.made.lock().expect("no panic").contains_key(&0), "UBLK2: what was found is not deleted");
+}
+
+#[test]
+fn a_device_of_another_version_is_refused_and_stays_for_what_uses_it() {
+    let (machine, memory) = (Machine::new(FULL), Memory::new());
+    machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached").leave();
+    machine.asked();
+    machine.set_state(0, 2);
+    machine.made.lock().expect("no panic").get_mut(&0).expect("it is there").depth = 64;
+    let failed = machine.open(&memory, Shape::new(SIZE, 1)).map(drop).expect_err("its queue is another one");
+    assert!(
+        failed.to_string().ends_with("it has 1 queues of 64 requests, which another version of varve serves"),
+        "{failed}"
+    );
+    assert_eq!(machine.asked(), Vec::<String>::new(), "UBLK2");
+    assert!(machine.made.lock().expect("no panic").contains_key(&0), "UBLK2");
 }
 
 #[test]
