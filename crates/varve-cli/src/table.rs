@@ -4,6 +4,9 @@ use crate::units;
 use std::fmt::Write;
 use varve_api::Plan;
 
+/// Between two columns.
+const SPACE: usize = 2;
+
 /// A table; a heading that ends in `>` aligns its column to the right.
 pub(crate) struct Table {
     headings: Vec<&'static str>,
@@ -24,28 +27,37 @@ impl Table {
 
     /// The lines; `nothing` if there is no row.
     pub(crate) fn render(&self, nothing: &str) -> String {
-        if self.rows.is_empty() {
-            return nothing.to_owned();
+        match self.rows.as_slice() {
+            [] => nothing.to_owned(),
+            _ => self.lines(usize::MAX).iter().map(|line| format!("{line}\n")).collect(),
         }
+    }
+
+    /// The headings and the rows, no longer than `width_max`: the last columns are left out where there is no room for all, since a figure
+    /// that is cut would be another figure. The first one is never left out.
+    pub(crate) fn lines(&self, width_max: usize) -> Vec<String> {
         let right: Vec<bool> = self.headings.iter().map(|heading| heading.ends_with('>')).collect();
         let headings = self.headings.iter().map(|heading| heading.trim_end_matches('>').to_owned()).collect();
         let lines: Vec<&Vec<String>> = std::iter::once(&headings).chain(&self.rows).collect();
         let width =
             |column: usize| lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..right.len()).map(width).collect();
-        let mut text = String::new();
-        for cells in lines {
-            let mut line = String::new();
-            for (column, cell) in cells.iter().enumerate() {
-                let width = widths[column];
-                let cell =
-                    if right[column] { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
-                line.push_str(&cell);
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
+        let fits = |end: &mut usize, column: usize| {
+            let width = width(column);
+            *end += width + if column == 0 { 0 } else { SPACE };
+            (column == 0 || *end <= width_max).then_some(width)
+        };
+        let widths: Vec<usize> = (0..right.len()).scan(0, fits).collect();
+        let line = |cells: &&Vec<String>| {
+            let columns = cells.iter().zip(&widths).zip(&right);
+            let line: String = columns
+                .map(|((cell, &width), is_right)| match is_right {
+                    true => format!("{cell:>width$}{:SPACE$}", ""),
+                    false => format!("{cell:<width$}{:SPACE$}", ""),
+                })
+                .collect();
+            line.trim_end().to_owned()
+        };
+        lines.iter().map(line).collect()
     }
 }
 
@@ -85,5 +97,8 @@ mod tests {
         let wanted = "NAME          SIZE  STATE\ndata/home  1.0 GiB  active\ndata/x       512 B\n";
         assert_eq!(table.render("none"), wanted);
         assert_eq!(Table::new(&["NAME"]).render("none"), "none");
+        assert_eq!(table.lines(26)[1], "data/home  1.0 GiB  active");
+        assert_eq!(table.lines(25), ["NAME          SIZE", "data/home  1.0 GiB", "data/x       512 B"]);
+        assert_eq!(table.lines(3), ["NAME", "data/home", "data/x"]);
     }
 }

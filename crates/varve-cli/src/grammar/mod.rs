@@ -125,10 +125,10 @@ pub(crate) enum Noun {
     },
     /// Show what volumes, exports, disks, pools and jobs do now: a screen on a terminal, else lines.
     Top {
-        /// Seconds between two looks.
+        /// Seconds between two samples.
         #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
         every: u64,
-        /// Print so many looks as lines, and end.
+        /// Print this many samples as lines, and exit.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
         count: Option<u64>,
     },

@@ -1,4 +1,4 @@
-//! What was done between two looks at the daemon, as data.
+//! What went through the daemon between two samples of its counters, as data.
 
 use crate::session::Session;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use varve_api::{
 };
 
 /// What the daemon says at one moment.
-pub(super) struct Look {
+pub(super) struct Sample {
     at: Instant,
     status: DaemonStatus,
     volumes: Vec<LogicalVolume>,
@@ -20,12 +20,12 @@ pub(super) struct Look {
     jobs: Vec<Job>,
 }
 
-/// What was done between two looks, and how things stand at the second.
+/// What was done between two samples, and how things stand at the second.
 #[derive(Serialize)]
 pub(super) struct Activity {
     /// Seconds since 1970 when the daemon began to serve.
     pub(super) started: u64,
-    /// Seconds between the looks.
+    /// Seconds between the samples.
     pub(super) seconds: f64,
     /// Whether anything needs a person.
     pub(super) health: Health,
@@ -77,7 +77,7 @@ pub(super) struct ExportActivity {
     pub(super) per_second: Rates,
 }
 
-impl Look {
+impl Sample {
     /// Asks for everything.
     pub(super) async fn take(session: &Session) -> Result<Self, Failure> {
         Ok(Self {
@@ -103,24 +103,24 @@ impl Look {
 
 impl Activity {
     /// What was done between `before` and `now`.
-    pub(super) fn between(before: &Look, now: &Look) -> Self {
+    pub(super) fn between(before: &Sample, now: &Sample) -> Self {
         let seconds = now.at.saturating_duration_since(before.at).as_secs_f64();
         let counts = before.counts(now.status.started);
         let nothing = Traffic::default();
         let rates = |id: &str, traffic: &Traffic| {
             Rates::between(counts.get(id).copied().unwrap_or(&nothing), traffic, seconds)
         };
-        let connections = |volume: &str| {
-            let own = now.exports.iter().filter(|export| export.volume == volume);
-            own.map(|export| export.connections).sum()
-        };
+        let mut connections: HashMap<&str, u64> = HashMap::new();
+        for export in &now.exports {
+            *connections.entry(&export.volume).or_default() += export.connections;
+        }
         let mut volumes: Vec<VolumeActivity> = now
             .volumes
             .iter()
             .map(|volume| VolumeActivity {
                 name: volume.name.clone(),
                 per_second: rates(&volume.id, &volume.traffic),
-                connections: connections(&volume.name),
+                connections: connections.get(volume.name.as_str()).copied().unwrap_or_default(),
                 snapshots: volume.snapshots,
             })
             .collect();
@@ -135,8 +135,8 @@ impl Activity {
                 per_second: rates(&export.id, &export.traffic),
             })
             .collect();
-        volumes.sort_by(|one, other| one.per_second.busier(&other.per_second));
-        exports.sort_by(|one, other| one.per_second.busier(&other.per_second));
+        volumes.sort_by(|one, other| other.per_second.by_load(&one.per_second));
+        exports.sort_by(|one, other| other.per_second.by_load(&one.per_second));
         let total = volumes.iter().fold(Rates::default(), |total, volume| total.and(&volume.per_second));
         let is_running = |job: &&Job| job.state == JobState::Running;
         Self {
@@ -190,14 +190,15 @@ impl Rates {
         *self == Self::default()
     }
 
+    /// Bytes and requests in a second.
     fn load(&self) -> (f64, f64) {
         (self.read_bytes + self.write_bytes, self.reads + self.writes + self.flushes + self.discards)
     }
 
-    /// The busier one is less: it stands before the other.
-    fn busier(&self, other: &Self) -> std::cmp::Ordering {
+    /// In the order of their loads.
+    fn by_load(&self, other: &Self) -> std::cmp::Ordering {
         let ((bytes, requests), (other_bytes, other_requests)) = (self.load(), other.load());
-        other_bytes.total_cmp(&bytes).then(other_requests.total_cmp(&requests))
+        bytes.total_cmp(&other_bytes).then(requests.total_cmp(&other_requests))
     }
 }
 
@@ -230,19 +231,19 @@ pub(super) mod tests {
         .expect("an export")
     }
 
-    /// A look `after` some seconds at a daemon that began at `started`.
-    pub(in crate::top) fn look(
+    /// A sample `after` some seconds at a daemon that began at `started`.
+    pub(in crate::top) fn sample(
         begun: Instant,
         after: u64,
         started: u64,
         volumes: &[(&str, serde_json::Value)],
-    ) -> Look {
+    ) -> Sample {
         let status = json!({"version": "1", "pid": 7, "started": started, "shards": 2, "io": "ring",
             "state_dir": "/s", "health": "ok", "events": []});
         let exports = volumes
             .iter()
             .map(|(name, counts)| export(&format!("e-{name}"), &format!("data/{name}"), 3, counts));
-        Look {
+        Sample {
             at: begun + Duration::from_secs(after),
             status: serde_json::from_value(status).expect("a status"),
             volumes: volumes.iter().map(|(name, counts)| volume(name, counts)).collect(),
@@ -254,10 +255,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rates_are_what_was_counted_between_two_looks_and_the_busiest_is_first() {
+    fn rates_are_what_was_counted_between_two_samples_and_the_busiest_is_first() {
         let begun = Instant::now();
-        let before = look(begun, 0, 5, &[("a", traffic(10, 0, 0)), ("b", traffic(0, 100, 1))]);
-        let now = look(
+        let before = sample(begun, 0, 5, &[("a", traffic(10, 0, 0)), ("b", traffic(0, 100, 1))]);
+        let now = sample(
             begun,
             4,
             5,
@@ -284,13 +285,13 @@ pub(super) mod tests {
     #[test]
     fn another_daemon_and_a_volume_that_was_opened_anew_count_from_nothing() {
         let begun = Instant::now();
-        let before = look(begun, 0, 5, &[("a", traffic(1000, 0, 0))]);
+        let before = sample(begun, 0, 5, &[("a", traffic(1000, 0, 0))]);
         for (started, reads) in [(6, 2000), (5, 20)] {
-            let now = look(begun, 10, started, &[("a", traffic(reads, 0, 0))]);
+            let now = sample(begun, 10, started, &[("a", traffic(reads, 0, 0))]);
             let activity = Activity::between(&before, &now);
             assert_eq!(activity.volumes[0].per_second.reads, reads as f64 / 10.0);
         }
-        let same = Activity::between(&before, &look(begun, 0, 5, &[("a", traffic(1001, 0, 0))]));
+        let same = Activity::between(&before, &sample(begun, 0, 5, &[("a", traffic(1001, 0, 0))]));
         assert!(same.total.is_idle(), "no time has passed: {}", same.total.reads);
     }
 }

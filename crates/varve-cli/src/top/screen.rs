@@ -1,26 +1,25 @@
-//! What is done, on a screen that is drawn anew with each look.
+//! What is done, on a screen that is drawn anew with each sample.
 
-use super::activity::{Activity, Look};
+use super::activity::{Activity, Sample};
 use super::keys::{Choice, LISTS, List};
 use super::lines;
 use crate::answer::printable;
 use crate::session::Session;
+use crate::table::Table;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event};
-use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::widgets::Paragraph;
 use std::time::Duration;
 use tokio::time::Instant;
 use varve_api::{Code, Failure, Health};
 
-/// For how long a key is awaited before anything else is looked at.
+/// How long to wait for a key before the time of the next sample is checked.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 /// Most problems, and most jobs, that are shown beside a list.
 const ASIDE_MAX: usize = 4;
-/// Between two columns.
-const SPACE: u16 = 2;
 
 /// The terminal, which is as it was once this is dropped.
 struct Screen(ratatui::DefaultTerminal);
@@ -31,28 +30,26 @@ impl Drop for Screen {
     }
 }
 
-/// Shows looks `every` so often until the user ends it. A daemon that cannot be reached is asked again.
-pub(super) async fn show(session: &Session, first: Look, every: Duration) -> Result<(), Failure> {
+/// Shows a sample each `every` until the user quits. A daemon that cannot be reached is asked again.
+pub(super) async fn show(session: &Session, first: Sample, every: Duration) -> Result<(), Failure> {
     let mut screen = Screen(ratatui::try_init().map_err(|error| unusable(&error))?);
     let mut activity = Activity::between(&first, &first);
     let (mut before, mut choice, mut trouble, mut next) =
         (first, Choice::default(), None, Instant::now() + every);
-    while !choice.is_over {
-        let mut page = choice.page;
+    while !choice.quits {
         screen
             .0
-            .draw(|frame| page = draw(frame, &activity, choice, trouble.as_ref()))
+            .draw(|frame| choice = draw(frame, &activity, choice, trouble.as_ref()))
             .map_err(|error| unusable(&error))?;
-        choice.page = page;
         if event::poll(KEY_WAIT).map_err(|error| unusable(&error))?
             && let Event::Key(key) = event::read().map_err(|error| unusable(&error))?
             && key.is_press()
         {
-            choice = choice.after(key, rows(&activity, choice.list).len());
+            choice = choice.after(key);
         }
         if Instant::now() >= next {
             next = Instant::now() + every;
-            match Look::take(session).await {
+            match Sample::take(session).await {
                 Ok(now) => {
                     activity = Activity::between(&before, &now);
                     (before, trouble) = (now, None);
@@ -69,8 +66,8 @@ fn unusable(error: &std::io::Error) -> Failure {
         .help("varve top --count 1 prints lines")
 }
 
-/// Draws everything; how many rows of the list fit.
-fn draw(frame: &mut Frame<'_>, activity: &Activity, choice: Choice, trouble: Option<&Failure>) -> usize {
+/// Draws everything; the choice, with how many rows there are and fit.
+fn draw(frame: &mut Frame<'_>, activity: &Activity, choice: Choice, trouble: Option<&Failure>) -> Choice {
     let problems = problems(activity, trouble);
     let jobs = activity.jobs.len().min(ASIDE_MAX);
     let jobs_height = if jobs == 0 { 0 } else { jobs + 1 };
@@ -88,26 +85,25 @@ fn draw(frame: &mut Frame<'_>, activity: &Activity, choice: Choice, trouble: Opt
     frame.render_widget(Line::styled(lines::head(activity), health), head);
     frame.render_widget(Paragraph::new(Text::from(problems)), attention);
     frame.render_widget(names(choice.list), lists);
-    let shown: Vec<_> = rows(activity, choice.list).into_iter().skip(choice.above).collect();
-    render(frame, list, headings(choice.list), &shown);
+    let rows = render(frame, list, &table(activity, choice.list), choice.first);
     if jobs > 0 {
-        let rows: Vec<_> = activity.jobs.iter().take(jobs).map(lines::job_row).collect();
-        render(frame, below, &lines::JOBS, &rows);
+        render(frame, below, &lines::jobs(&activity.jobs[..jobs]), 0);
     }
     let help = "q ends   1-4, Tab: another list   Up, Down, Page: rows";
     frame.render_widget(Line::styled(help, Style::new().add_modifier(Modifier::DIM)), keys);
-    usize::from(list.height.saturating_sub(1)).max(1)
+    let page = usize::from(list.height.saturating_sub(1)).max(1);
+    Choice { rows, page, first: choice.first.min(rows.saturating_sub(page)), ..choice }
 }
 
 /// What is not as it should be, the daemon's absence first.
 fn problems(activity: &Activity, trouble: Option<&Failure>) -> Vec<Line<'static>> {
     let style = Style::new().fg(Color::Yellow);
-    let told = |text: String| Line::styled(printable(&text).into_owned(), style);
-    let absent = trouble.map(|failure| told(format!("{} (asked again)", failure.message)));
+    let line = |text: String| Line::styled(printable(&text).into_owned(), style);
+    let absent = trouble.map(|failure| line(format!("{} (asked again)", failure.message)));
     let wrong = activity
         .attention
         .iter()
-        .map(|problem| told(format!("{}: {problem}; {}", problem.severity, problem.help)));
+        .map(|problem| line(format!("{}: {problem}; {}", problem.severity, problem.help)));
     absent.into_iter().chain(wrong).take(ASIDE_MAX).collect()
 }
 
@@ -123,78 +119,43 @@ fn names(chosen: List) -> Line<'static> {
     LISTS.into_iter().enumerate().flat_map(name).collect()
 }
 
-fn headings(list: List) -> &'static [&'static str] {
+fn table(activity: &Activity, list: List) -> Table {
     match list {
-        List::Volumes => &lines::VOLUMES,
-        List::Exports => &lines::EXPORTS,
-        List::Disks => &lines::DISKS,
-        List::Pools => &lines::POOLS,
+        List::Volumes => lines::volumes(&activity.volumes),
+        List::Exports => lines::exports(&activity.exports),
+        List::Disks => lines::disks(&activity.disks),
+        List::Pools => lines::pools(&activity.pools),
     }
 }
 
-fn rows(activity: &Activity, list: List) -> Vec<Vec<String>> {
-    match list {
-        List::Volumes => {
-            let row =
-                |it: &super::activity::VolumeActivity| lines::flow(&it.name, &it.per_second, it.connections);
-            activity.volumes.iter().map(row).collect()
-        }
-        List::Exports => {
-            let row = |it: &super::activity::ExportActivity| {
-                let flow = lines::flow(&it.volume, &it.per_second, it.connections);
-                [vec![it.id.clone(), it.door.to_string()], flow].concat()
-            };
-            activity.exports.iter().map(row).collect()
-        }
-        List::Disks => activity.disks.iter().map(lines::disk_row).collect(),
-        List::Pools => activity.pools.iter().map(lines::pool_row).collect(),
-    }
-}
-
-/// A table under headings; one that ends in `>` aligns its column to the right. The last columns are left out where there is no room
-/// for all: a figure that is cut would be another figure.
-fn render(frame: &mut Frame<'_>, area: Rect, headings: &[&'static str], rows: &[Vec<String>]) {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|cells| cells[column].chars().count());
-        cells.chain([headings[column].trim_end_matches('>').len()]).max().unwrap_or(0) as u16
-    };
-    let end = |end: &mut u16, column: usize| {
-        *end = end.saturating_add(width(column) + if column == 0 { 0 } else { SPACE });
-        (column == 0 || *end <= area.width).then_some(width(column))
-    };
-    let widths: Vec<u16> = (0..headings.len()).scan(0, end).collect();
-    let cell = |(heading, text): (&&str, &str)| {
-        let alignment = if heading.ends_with('>') { Alignment::Right } else { Alignment::Left };
-        Cell::from(Text::from(printable(text).into_owned()).alignment(alignment))
-    };
-    let names: Vec<&str> = headings.iter().map(|heading| heading.trim_end_matches('>')).collect();
-    let row = |texts: Vec<&str>| {
-        Row::new(headings.iter().zip(texts).take(widths.len()).map(cell).collect::<Vec<_>>())
-    };
-    let body: Vec<Row<'_>> =
-        rows.iter().map(|cells| row(cells.iter().map(String::as_str).collect())).collect();
-    let head = row(names).style(Style::new().add_modifier(Modifier::BOLD));
-    frame.render_widget(Table::new(body, widths).header(head).column_spacing(SPACE), area);
+/// Draws the headings of a table and its rows from `first` on; how many rows there are.
+fn render(frame: &mut Frame<'_>, area: Rect, table: &Table, first: usize) -> usize {
+    let mut lines = table.lines(usize::from(area.width)).into_iter();
+    let head = lines.next().map(|head| Line::styled(head, Style::new().add_modifier(Modifier::BOLD)));
+    let count = lines.len();
+    let rows = lines.skip(first).map(|line| Line::raw(printable(&line).into_owned()));
+    frame.render_widget(Paragraph::new(head.into_iter().chain(rows).collect::<Vec<_>>()), area);
+    count
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::activity::tests::{look, traffic};
+    use super::super::activity::tests::{sample, traffic};
     use super::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     const WIDTH: u16 = 99;
 
-    /// The lines that are drawn on a screen of ten of them, and how many rows fit.
+    /// The lines that are drawn on a screen of ten of them, and how many rows of the list fit.
     fn drawn(activity: &Activity, choice: Choice, trouble: Option<&Failure>) -> (Vec<String>, usize) {
         let mut terminal = Terminal::new(TestBackend::new(WIDTH, 10)).expect("in memory");
-        let mut page = 0;
-        terminal.draw(|frame| page = draw(frame, activity, choice, trouble)).expect("in memory");
+        let mut drawn = choice;
+        terminal.draw(|frame| drawn = draw(frame, activity, choice, trouble)).expect("in memory");
         let buffer = terminal.backend().buffer();
         let line =
             |y: u16| (0..WIDTH).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
-        ((0..10).map(line).collect(), page)
+        ((0..10).map(line).collect(), drawn.page)
     }
 
     #[test]
@@ -206,20 +167,20 @@ mod tests {
                 |(index, name): (usize, &String)| (name.clone(), traffic(reads * index as u64, 0, 0));
             names.iter().enumerate().map(counts).collect::<Vec<_>>()
         };
-        let looked = |after: u64, reads: u64| {
+        let sampled = |after: u64, reads: u64| {
             let volumes = at(reads);
             let volumes: Vec<_> =
                 volumes.iter().map(|(name, counts)| (name.as_str(), counts.clone())).collect();
-            look(begun, after, 5, &volumes)
+            sample(begun, after, 5, &volumes)
         };
-        let activity = Activity::between(&looked(0, 0), &looked(1, 10));
+        let activity = Activity::between(&sampled(0, 0), &sampled(1, 10));
         let (lines, page) = drawn(&activity, Choice::default(), None);
         assert!(lines[0].starts_with("health: ok  read 17.0 MiB/s (4350/s)"), "{lines:?}");
         assert_eq!(lines[1], " 1 Volumes   2 Exports   3 Disks   4 Pools");
         assert!(lines[2].starts_with("VOLUME ") && lines[3].starts_with("data/v29 "), "{lines:?}");
         assert_eq!((page, lines[8].split(' ').next()), (6, Some("data/v24")));
         assert!(lines[9].starts_with("q ends"), "{lines:?}");
-        let below = Choice { above: 24, ..Choice::default() };
+        let below = Choice { first: 24, ..Choice::default() };
         assert!(drawn(&activity, below, None).0[8].starts_with("data/v00"));
         let absent = Failure::new(Code::NoDaemon, "no daemon \u{1b}[2J");
         let (lines, page) = drawn(&activity, Choice::default(), Some(&absent));

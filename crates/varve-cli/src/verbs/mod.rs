@@ -24,7 +24,7 @@ pub(crate) use physical::physical;
 pub(crate) use pool::pool;
 pub(crate) use report::report;
 pub(crate) use snapshot::{differences, snapshot};
-pub(crate) use status::{status, told};
+pub(crate) use status::{problem_text, status};
 pub(crate) use volume::volume;
 
 use crate::answer::Answer;

@@ -15,7 +15,7 @@ pub(crate) async fn status(session: &Session, check: Option<CheckFormat>) -> Res
         return Ok(nagios(asked));
     }
     let status = asked?;
-    let problems: String = status.attention.iter().map(told).collect();
+    let problems: String = status.attention.iter().map(problem_text).collect();
     if check.is_some() {
         let exit = if status.health == Health::Ok { Exit::Ok } else { Exit::NeedsRepair };
         return Ok(Answer::new(&status, format!("{}\n{problems}", status.health)).exit(exit));
@@ -34,7 +34,7 @@ pub(crate) async fn status(session: &Session, check: Option<CheckFormat>) -> Res
 }
 
 /// A problem, how long it has lasted, and what ends it.
-pub(crate) fn told(problem: &Problem) -> String {
+pub(crate) fn problem_text(problem: &Problem) -> String {
     let now = clock_gettime(ClockId::Realtime).tv_sec.unsigned_abs();
     let age = duration(now.saturating_sub(problem.since));
     format!("{}: {problem} (for {age})\n  help: {}\n", problem.severity, problem.help)
