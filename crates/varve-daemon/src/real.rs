@@ -2,7 +2,7 @@
 
 use crate::own_exports::find_own;
 use crate::real_disk::RealDisk;
-use crate::real_doors::{RealFileDoor, RealMachineDoor, RealNbdDevice, RealUblkDevice};
+use crate::real_doors::{RealDevice, RealFileDoor, RealMachineDoor};
 use crate::{archive, file_link, state, tls_files};
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -16,11 +16,9 @@ use uuid::Uuid;
 use varve_block::host::{FileAccess, FileIdentity, MediumExtent};
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_driver, check_file};
-use varve_export::kernel_nbd::{self, KernelDoor};
 use varve_export::nbd::TlsFiles;
-use varve_export::ublk::{self, UblkDoor};
 use varve_export::vhost_user::{VhostDoor, VhostOptions};
-use varve_export::{AttachError, AttachOptions, Budget, Driver};
+use varve_export::{AttachError, AttachOptions, Budget, Driver, kernel_nbd, ublk};
 use varve_os::{ConnectError, DiskFile, DiskOptions, OpenError, ShardContext};
 use varve_volume::world::{
     ArchiveEntry, DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenImage, Place, World,
@@ -189,12 +187,12 @@ impl Files for RealFiles {
     ) -> Result<Box<dyn FileDoor>, AttachError> {
         let options = AttachOptions::new(identity, budget.clone(), spawn);
         let (portal, arena) = (portal.clone(), arena.clone());
-        let door: Box<dyn FileDoor> = match driver {
-            Driver::Nbd => Box::new(RealNbdDevice(KernelDoor::open(portal, arena, path, &options)?)),
-            Driver::Ublk => Box::new(RealUblkDevice(UblkDoor::open(portal, arena, path, &options)?)),
+        let door = match driver {
+            Driver::Nbd => kernel_nbd::open(portal, arena, path, &options)?,
+            Driver::Ublk => ublk::open(portal, arena, path, &options)?,
         };
         self.mounts().insert(path.to_owned());
-        Ok(door)
+        Ok(Box::new(RealDevice(door)))
     }
 }
 

@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use varve_block::Portal;
 use varve_block::host::FileAccess;
-use varve_export::DoorCounters;
 use varve_export::fuse::FuseDoor;
-use varve_export::kernel_nbd::KernelDoor;
-use varve_export::ublk::UblkDoor;
 use varve_export::vhost_user::VhostDoor;
+use varve_export::{DeviceDoor, DoorCounters};
 use varve_volume::world::{FileDoor, FileDoorError, FindUsers};
 
 /// A device that is served to virtual machines of this host.
@@ -73,59 +71,10 @@ impl FileDoor for RealMachineDoor {
     }
 }
 
-/// A block device of this kernel's NBD client.
-pub(crate) struct RealNbdDevice(pub(crate) KernelDoor);
+/// A block device of this kernel.
+pub(crate) struct RealDevice(pub(crate) DeviceDoor);
 
-impl FileDoor for RealNbdDevice {
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn replace(&self, portal: Portal) {
-        self.0.replace(portal);
-    }
-
-    fn renew(&self, _: FileAccess) -> io::Result<()> {
-        self.0.renew()
-    }
-
-    fn is_serving(&self) -> bool {
-        self.0.is_serving()
-    }
-
-    fn counters(&self) -> DoorCounters {
-        self.0.counters()
-    }
-
-    fn clients(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn more_clients(&self) -> Option<FindUsers> {
-        Some(self.0.users())
-    }
-
-    fn device(&self) -> Option<PathBuf> {
-        Some(self.0.device())
-    }
-
-    fn detach(&mut self) {
-        self.0.detach();
-    }
-
-    fn leave(&mut self) {
-        self.0.leave();
-    }
-
-    fn close(&mut self) -> Result<(), FileDoorError> {
-        Ok(self.0.close()?)
-    }
-}
-
-/// A user-space block device of this kernel.
-pub(crate) struct RealUblkDevice(pub(crate) UblkDoor);
-
-impl FileDoor for RealUblkDevice {
+impl FileDoor for RealDevice {
     fn path(&self) -> &Path {
         self.0.path()
     }

@@ -1,11 +1,14 @@
 //! Block devices of this host, as its files show them: their sizes, what uses them, and the links that lead to them.
 
 use crate::attach::AttachError;
+use crate::bell::{Bell, pause};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// Looks at the host's files, a moment apart.
+const LOOKS_MAX: usize = 100;
 /// Bytes that are read of a device to see that it answers.
 const FIRST_BYTES: u64 = 4096;
 
@@ -160,6 +163,18 @@ impl BlockDevices {
         let name: String = name.chars().filter(is_plain).collect();
         if name.is_empty() { name } else { format!(" ({name})") }
     }
+}
+
+/// Looks at the host's files, a moment apart, until they show what is asked for, for a bounded time; whether they do.
+pub(crate) fn look_until(mut is_so: impl FnMut() -> bool) -> bool {
+    let Ok(silence) = Bell::new() else { return is_so() };
+    (0..LOOKS_MAX).any(|_| {
+        let found = is_so();
+        if !found {
+            pause(&silence);
+        }
+        found
+    })
 }
 
 /// Makes `link` lead to `node`, with the folder that it is in, in the place of a link that was there before.

@@ -3,10 +3,7 @@
 //! There is no handshake: size and abilities go by netlink. A device outlives the daemon, requests wait meanwhile, and the
 //! next daemon knows it again by its identity and gives it new sockets.
 //!
-//! Invariants:
-//! - KNBD1. A door that cannot be opened leaves no device and no link.
-//! - KNBD2. A device is disconnected when nothing uses it, or when that was forced; never because the daemon ends.
-//! - KNBD3. Once the door is closed, no request reaches the volume, and nothing is in flight.
+//! Invariant KNBD1: a door that cannot be opened leaves no device and no link, except a device that it found.
 
 mod connections;
 mod devices;
@@ -18,8 +15,8 @@ mod tests;
 
 use crate::attach::{AttachError, AttachOptions, Driver, check_link};
 use crate::bell::{Bell, pause};
-use crate::block_devices::{BlockDevices, lead, remove_link};
-use crate::counters::DoorCounters;
+use crate::block_devices::{BlockDevices, lead, look_until, remove_link};
+use crate::device_door::{Attachment, DeviceDoor, KernelDevice, Running};
 use crate::requests::Requests;
 use connections::Connections;
 use devices::Devices;
@@ -30,8 +27,8 @@ use session::Served;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
 use varve_block::{Arena, MIB, Portal, Shape};
 
 /// Connections of a device.
@@ -45,36 +42,15 @@ const TIMEOUT: u64 = 5;
 const DEAD_CONNECTION_TIMEOUT: u64 = 600;
 /// Bytes of one trim.
 const TRIM_MAX: u64 = 256 * MIB;
-/// Looks at the host's files, a moment apart, until they show what was asked for.
-const LOOKS_MAX: usize = 100;
 /// Devices that others take first.
 const TRIES_MAX: usize = 16;
-
-/// A volume that is a block device of this kernel. Dropping it disconnects the device.
-pub struct KernelDoor {
-    shared: Arc<Shared>,
-}
 
 struct Shared {
     kernel: Box<dyn Kernel>,
     devices: Devices,
     identity: String,
-    link: PathBuf,
     served: Arc<Served>,
-    state: Mutex<State>,
-    changed: Condvar,
-    resizing: Mutex<()>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Threads of connections.
-    threads: usize,
-    /// Whether it is being disconnected: no connection gets another socket.
-    is_closing: bool,
-    /// Whether somebody else disconnected it.
-    has_ended: bool,
-    is_closed: bool,
+    attachment: Attachment,
 }
 
 /// Whether a device could be attached and reached at `link`; changes nothing.
@@ -101,155 +77,42 @@ fn parameters(shape: Shape) -> Parameters {
     }
 }
 
-impl KernelDoor {
-    /// Makes the volume behind `portal` a block device, and `link` a link to it; or takes that over which an earlier daemon left.
-    /// Blocks until it can be read: not for a thread that its requests need.
-    pub fn open(
-        portal: Portal,
-        arena: Arena,
-        link: &Path,
-        options: &AttachOptions,
-    ) -> Result<Self, AttachError> {
-        Self::open_at(
-            Box::new(find_kernel()?),
-            Devices(BlockDevices::of_host()),
-            (portal, arena),
-            link,
-            options,
-        )
-    }
-
-    fn open_at(
-        kernel: Box<dyn Kernel>,
-        devices: Devices,
-        (portal, arena): (Portal, Arena),
-        link: &Path,
-        options: &AttachOptions,
-    ) -> Result<Self, AttachError> {
-        check_link(link)?;
-        let identity = format!("varve:{}:{}", options.identity, link.display());
-        let shape = portal.shape();
-        let found = devices.find(&identity);
-        let (index, sockets) = match found {
-            Some(index) => (index, std::array::from_fn(|_| None)),
-            None => connect(&*kernel, &devices, shape, &identity)?,
-        };
-        let node = devices.node(index);
-        let requests = Requests::new(portal, arena, options.bytes_in_flight_max, &options.budget);
-        let stop = Bell::new().map_err(AttachError::failed("serve", node))?;
-        let connections = Connections::new(CONNECTIONS);
-        let shared = Shared {
-            kernel,
-            devices,
-            identity,
-            link: link.to_owned(),
-            served: Arc::new(Served { index, requests, connections, stop, spawn: options.spawn }),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            resizing: Mutex::default(),
-        };
-        let door = Self { shared: Arc::new(shared) }; // Disconnects the device if the rest fails (KNBD1).
-        let begun = door.begin(sockets, found.is_some());
-        if begun.is_err() && found.is_some() {
-            door.leave(); // What uses the device waits for another attempt (KNBD2).
-        }
-        begun.map(|()| door)
-    }
-
-    fn begin(
-        &self,
-        sockets: [Option<UnixStream>; CONNECTIONS],
-        is_taken_over: bool,
-    ) -> Result<(), AttachError> {
-        let (shared, node) = (&self.shared, self.shared.node());
-        for (connection, socket) in sockets.into_iter().enumerate() {
-            Shared::keep(shared, connection, socket).map_err(AttachError::failed("serve", node.clone()))?;
-        }
-        if is_taken_over {
-            shared.resize();
-        }
-        shared.wait_until_ready()?;
-        shared.devices.bound_trims(shared.served.index, TRIM_MAX);
-        lead(&shared.link, &node).map_err(AttachError::failed("make the link", shared.link.clone()))?;
-        let (device, link) = (node.display(), shared.link.display());
-        tracing::info!(target: "varve::kernel_nbd", %device, %link, is_taken_over, "attached");
-        Ok(())
-    }
-
-    /// The link that leads to the device.
-    pub fn path(&self) -> &Path {
-        &self.shared.link
-    }
-
-    /// The device.
-    pub fn device(&self) -> PathBuf {
-        self.shared.node()
-    }
-
-    /// What was done so far.
-    pub fn counters(&self) -> DoorCounters {
-        self.shared.served.requests.counters()
-    }
-
-    /// Finds out what uses the device, for people. Looks through all processes of the host.
-    pub fn users(&self) -> Box<dyn FnOnce() -> Vec<String> + Send> {
-        let (devices, name) = (self.shared.devices.0.clone(), devices::name(self.shared.served.index));
-        Box::new(move || devices.users(&name))
-    }
-
-    /// Whether requests are served: not once another program has disconnected it.
-    pub fn is_serving(&self) -> bool {
-        let state = self.shared.state();
-        !state.has_ended && !state.is_closed
-    }
-
-    /// Leads to another device from the next request on: the volume was resized. The kernel hears of it on a thread.
-    pub fn replace(&self, portal: Portal) {
-        self.shared.served.requests.replace(portal);
-        let shared = Arc::clone(&self.shared);
-        if let Err(error) = (self.shared.served.spawn)("varve-nbd", Box::new(move || shared.resize())) {
-            tracing::warn!(target: "varve::kernel_nbd", device = %self.device().display(), %error,
-                "the kernel was not told the size");
-        }
-    }
-
-    /// Makes the link again.
-    pub fn renew(&self) -> io::Result<()> {
-        lead(&self.shared.link, &self.shared.node())
-    }
-
-    /// Disconnects the device if nothing uses it; all that was written through it is flushed first.
-    pub fn close(&self) -> Result<(), AttachError> {
-        let shared = &self.shared;
-        let claim = if self.is_serving() {
-            Some(shared.devices.0.claim(&devices::name(shared.served.index))?)
-        } else {
-            None
-        };
-        shared.disconnect(claim)
-    }
-
-    /// Disconnects the device; what uses it gets errors.
-    pub fn detach(&self) {
-        if let Err(error) = self.shared.disconnect(None) {
-            tracing::warn!(target: "varve::kernel_nbd", device = %self.device().display(), %error,
-                "the kernel did not disconnect it");
-            self.leave();
-        }
-    }
-
-    /// Takes nothing from now on, and waits for what is in flight. The device stays for the next daemon (KNBD2).
-    pub fn leave(&self) {
-        self.shared.end();
-    }
+/// Makes the volume behind `portal` a block device, and `link` a link to it; or takes that over which an earlier daemon left.
+/// Blocks until it can be read: not for a thread that its requests need.
+pub fn open(
+    portal: Portal,
+    arena: Arena,
+    link: &Path,
+    options: &AttachOptions,
+) -> Result<DeviceDoor, AttachError> {
+    let (kernel, devices) = (Box::new(find_kernel()?), Devices(BlockDevices::of_host()));
+    open_at(kernel, devices, (portal, arena), link, options)
 }
 
-impl Drop for KernelDoor {
-    fn drop(&mut self) {
-        if !self.shared.state().is_closed {
-            self.detach();
-        }
-    }
+fn open_at(
+    kernel: Box<dyn Kernel>,
+    devices: Devices,
+    (portal, arena): (Portal, Arena),
+    link: &Path,
+    options: &AttachOptions,
+) -> Result<DeviceDoor, AttachError> {
+    check_link(link)?;
+    let identity = format!("varve:{}:{}", options.identity, link.display());
+    let shape = portal.shape();
+    let found = devices.find(&identity);
+    let (index, sockets) = match found {
+        Some(index) => (index, std::array::from_fn(|_| None)),
+        None => connect(&*kernel, &devices, shape, &identity)?,
+    };
+    let node = devices.node(index);
+    let requests = Requests::new(portal, arena, options.bytes_in_flight_max, &options.budget);
+    let stop = Bell::new().map_err(AttachError::failed("serve", node))?;
+    let connections = Connections::new(CONNECTIONS);
+    let attachment = Attachment::new(Arc::clone(&requests), link, options.spawn, found.is_some());
+    let served = Arc::new(Served { index, requests, connections, stop, spawn: options.spawn });
+    let shared = Arc::new(Shared { kernel, devices, identity, served, attachment });
+    let door = DeviceDoor::new(Arc::clone(&shared) as Arc<dyn KernelDevice>); // Ends it if the rest fails (KNBD1).
+    shared.begin(sockets).map(|()| door)
 }
 
 /// Connects a device that nothing has; its index, and this side of its connections.
@@ -279,23 +142,20 @@ fn connect(
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn node(&self) -> PathBuf {
-        self.devices.node(self.served.index)
-    }
-
-    /// Looks until what is asked for is so, for a bounded time.
-    fn look_until(&self, is_so: impl Fn(&Self) -> bool) -> bool {
-        (0..LOOKS_MAX).any(|_| {
-            let found = is_so(self);
-            if !found {
-                pause(&self.served.stop);
-            }
-            found
-        })
+    fn begin(self: &Arc<Self>, sockets: [Option<UnixStream>; CONNECTIONS]) -> Result<(), AttachError> {
+        let (node, link, is_taken_over) = (self.node(), &self.attachment.link, self.attachment.is_taken_over);
+        for (connection, socket) in sockets.into_iter().enumerate() {
+            Self::keep(self, connection, socket).map_err(AttachError::failed("serve", node.clone()))?;
+        }
+        if is_taken_over {
+            self.resize();
+        }
+        self.wait_until_ready()?;
+        self.devices.bound_trims(self.served.index, TRIM_MAX);
+        lead(link, &node).map_err(AttachError::failed("make the link", link.clone()))?;
+        let (device, link) = (node.display(), link.display());
+        tracing::info!(target: "varve::kernel_nbd", %device, %link, is_taken_over, "attached");
+        Ok(())
     }
 
     /// Waits until the device has its size and answers a read.
@@ -305,11 +165,11 @@ impl Shared {
         if self.devices.identity(self.served.index).as_deref() != Some(&*self.identity) {
             return Err(AttachError::TooOld(Driver::Nbd));
         }
-        if !self.look_until(|shared| shared.devices.size(shared.served.index) == wanted) {
+        if !look_until(|| self.devices.size(self.served.index) == wanted) {
             let source = io::ErrorKind::TimedOut.into();
             return Err(AttachError::Failed { doing: "wait for the size of", path: node, source });
         }
-        if !self.look_until(|shared| shared.node().exists()) {
+        if !look_until(|| node.exists()) {
             return Err(AttachError::NoNode(node));
         }
         self.devices.0.read_first(&devices::name(self.served.index), wanted)
@@ -317,9 +177,8 @@ impl Shared {
 
     /// Serves a connection on a thread, and gives the kernel another socket whenever one has ended.
     fn keep(shared: &Arc<Self>, connection: usize, first: Option<UnixStream>) -> io::Result<()> {
-        shared.state().threads += 1;
-        let kept = Kept(Arc::clone(shared));
-        (shared.served.spawn)("varve-nbd", Box::new(move || kept.0.keep_connection(connection, first)))
+        let running = Running::of(shared);
+        (shared.served.spawn)("varve-nbd", Box::new(move || running.0.keep_connection(connection, first)))
     }
 
     fn keep_connection(self: &Arc<Self>, connection: usize, mut socket: Option<UnixStream>) {
@@ -328,14 +187,14 @@ impl Shared {
                 Ok(socket) => session::serve(&self.served, connection, socket),
                 Err(error) => Err(error),
             };
-            if self.state().is_closed {
+            if self.attachment.state().is_closed {
                 return;
             }
             if let Err(error) = served {
                 tracing::info!(target: "varve::kernel_nbd", device = self.served.index, connection, %error, "no connection");
             }
-            if !self.devices.is_connected(self.served.index) && !self.state().is_closing {
-                self.state().has_ended = true;
+            if !self.devices.is_connected(self.served.index) && !self.attachment.state().is_closing {
+                self.attachment.state().has_ended = true;
                 tracing::warn!(target: "varve::kernel_nbd", device = %self.node().display(),
                     "another program disconnected it");
                 return;
@@ -346,19 +205,36 @@ impl Shared {
 
     /// A connection in the place of one that has ended; one that the kernel has no use for ends at once.
     fn hand_over(&self) -> io::Result<UnixStream> {
-        if self.state().is_closing {
+        if self.attachment.state().is_closing {
             return Err(Errno::SHUTDOWN.into());
         }
         let (own, kernels) = UnixStream::pair()?;
         self.kernel.replace_socket(self.served.index, &kernels, &self.identity)?;
         Ok(own)
     }
+}
 
-    /// Tells the kernel the size.
+impl KernelDevice for Shared {
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    fn devices(&self) -> &BlockDevices {
+        &self.devices.0
+    }
+
+    fn name(&self) -> String {
+        devices::name(self.served.index)
+    }
+
+    fn stop(&self) {
+        self.served.stop.ring();
+    }
+
     fn resize(&self) {
-        let _one = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.attachment.resizing.lock().unwrap_or_else(PoisonError::into_inner);
         let parameters = parameters(self.served.requests.shape());
-        if self.devices.size(self.served.index) == parameters.size || self.state().is_closed {
+        if self.devices.size(self.served.index) == parameters.size || self.attachment.state().is_closed {
             return;
         }
         match self.kernel.resize(self.served.index, &parameters, &self.identity) {
@@ -370,55 +246,27 @@ impl Shared {
         }
     }
 
-    /// Disconnects the device, waits until nothing has it, and removes the link (KNBD2).
+    /// Waits until nothing has it, and removes the link.
     fn disconnect(&self, claim: Option<File>) -> Result<(), AttachError> {
         let node = self.node();
-        self.state().is_closing = true;
+        self.attachment.state().is_closing = true;
         // Where another program was first, the kernel has nothing to disconnect.
         let is_another = self.devices.identity(self.served.index).is_some_and(|found| found != self.identity);
         let is_own = self.devices.is_connected(self.served.index) && !is_another;
         if is_own && let Err(error) = self.kernel.disconnect(self.served.index) {
-            self.state().is_closing = false;
+            self.attachment.state().is_closing = false;
             return Err(AttachError::failed("disconnect", node)(error));
         }
         if claim.is_some() {
             drop(claim);
-            if !self.look_until(|shared| shared.devices.is_free(shared.served.index)) {
+            if !look_until(|| self.devices.is_free(self.served.index)) {
                 tracing::warn!(target: "varve::kernel_nbd", device = %node.display(), "something has it open still");
             }
         }
-        remove_link(&self.link, &node);
+        remove_link(&self.attachment.link, &node);
         self.end();
-        let (device, link) = (node.display(), self.link.display());
+        let (device, link) = (node.display(), self.attachment.link.display());
         tracing::info!(target: "varve::kernel_nbd", %device, %link, "detached");
         Ok(())
-    }
-
-    /// Ends all threads (KNBD3).
-    fn end(&self) {
-        let mut state = self.state();
-        state.is_closed = true;
-        self.served.stop.ring();
-        while state.threads > 0 {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(state);
-        self.served.requests.shut();
-    }
-}
-
-/// The thread of a connection, which ends with this.
-struct Kept(Arc<Shared>);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.0.state().threads -= 1;
-        self.0.changed.notify_all();
-    }
-}
-
-impl std::fmt::Debug for KernelDoor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KernelDoor({})", self.path().display())
     }
 }

@@ -2,74 +2,19 @@
 
 use super::*;
 use crate::Budget;
-use std::collections::VecDeque;
+use crate::device_door::memory::{Memory, SIZE};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
-use varve_block::{Done, Extent, Io, IoError, Outcome, StatusRun, Submit};
+use varve_block::IoError;
 use varve_nbd::wire::{SIMPLE_REPLY_MAGIC, command_flag};
 use varve_nbd::{Command, ErrorCode, Framing, Request};
 
-const SIZE: u64 = 1 << 20;
 /// Longer than what does not wait takes.
 const LONG: Duration = Duration::from_secs(20);
-
-/// A device in memory, which keeps requests back when it is set to.
-#[derive(Default)]
-struct Memory {
-    content: Mutex<Vec<u8>>,
-    kept: Mutex<VecDeque<(Io, Done<Outcome>)>>,
-    keeps: AtomicUsize,
-}
-
-impl Memory {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { content: Mutex::new(vec![0; SIZE as usize]), ..Self::default() })
-    }
-
-    fn portal(self: &Arc<Self>, shape: Shape) -> Portal {
-        Portal::new(shape, Arc::clone(self) as Arc<dyn Submit>)
-    }
-
-    fn carry_out(&self, io: Io) -> Outcome {
-        let mut content = self.content.lock().expect("no panic");
-        match io {
-            Io::Read { offset, mut buffer } => {
-                let length = buffer.len();
-                buffer.copy_from_slice(&content[offset as usize..][..length]);
-                Ok(buffer)
-            }
-            Io::Write { offset, data, .. } => {
-                content[offset as usize..][..data.len()].copy_from_slice(&data);
-                Ok(varve_block::Buffer::empty())
-            }
-            Io::Flush => Ok(varve_block::Buffer::empty()),
-            _ => Err(IoError::Medium),
-        }
-    }
-
-    fn release(&self) {
-        let (io, done) = self.kept.lock().expect("no panic").pop_front().expect("one is kept");
-        done(self.carry_out(io));
-    }
-}
-
-impl Submit for Memory {
-    fn submit(&self, io: Io, done: Done<Outcome>) {
-        let keeps = self.keeps.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |keeps| keeps.checked_sub(1));
-        if keeps.is_ok() {
-            self.kept.lock().expect("no panic").push_back((io, done));
-        } else {
-            done(self.carry_out(io));
-        }
-    }
-
-    fn status(&self, _: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
-        done(Err(IoError::Medium));
-    }
-}
 
 /// The files of a host, and what its kernel was asked.
 struct Host {
@@ -128,11 +73,11 @@ impl Host {
         sockets.remove(0)
     }
 
-    fn open(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<KernelDoor, AttachError> {
+    fn open(self: &Arc<Self>, memory: &Arc<Memory>) -> Result<DeviceDoor, AttachError> {
         let portal = memory.portal(Shape::new(SIZE, 1));
         let options = AttachOptions::new("0a", Budget::new(1 << 26), spawn);
         let kernel = Box::new(FakeKernel(Arc::clone(self)));
-        KernelDoor::open_at(kernel, self.devices(), (portal, Arena::heap(1 << 22)), &self.link(), &options)
+        open_at(kernel, self.devices(), (portal, Arena::heap(1 << 22)), &self.link(), &options)
     }
 }
 
@@ -203,7 +148,7 @@ fn answer(mut socket: &UnixStream, offset: u64, length: usize) -> (u32, Vec<u8>)
 
 #[test]
 fn requests_of_the_kernel_are_answered() {
-    let (host, memory) = (Host::new(), Memory::new());
+    let (host, memory) = (Host::new(), Memory::new(IoError::Medium));
     let door = host.open(&memory).expect("it is attached");
     assert_eq!(host.asked(), ["connect 0 of 1048576 over 2"]);
     assert_eq!(fs::read_link(host.link()).expect("a link"), door.device());
@@ -227,12 +172,12 @@ fn requests_of_the_kernel_are_answered() {
 
 #[test]
 fn a_write_that_may_be_sent_again_is_done_after_the_first_one() {
-    let (host, memory) = (Host::new(), Memory::new());
+    let (host, memory) = (Host::new(), Memory::new(IoError::Medium));
     let door = host.open(&memory).expect("it is attached");
     let [first, second] = [host.socket(), host.socket()];
-    memory.keeps.store(1, Ordering::SeqCst);
+    memory.keep(1);
     ask(&first, Command::Write, 0, 4, b"old.");
-    while memory.kept.lock().expect("no panic").is_empty() {
+    while memory.kept() == 0 {
         std::thread::yield_now();
     }
     // The kernel has waited too long: it ends the connection, and sends the request again.
@@ -253,13 +198,13 @@ fn a_write_that_may_be_sent_again_is_done_after_the_first_one() {
 
 #[test]
 fn a_device_stays_for_the_next_daemon_which_takes_it_over_with_its_size() {
-    let (host, memory) = (Host::new(), Memory::new());
+    let (host, memory) = (Host::new(), Memory::new(IoError::Medium));
     let door = host.open(&memory).expect("it is attached");
     let [first, second] = [host.socket(), host.socket()];
     door.leave();
     drop(door);
     assert_eq!((&first).read(&mut [0; 1]).expect("it has ended"), 0);
-    assert_eq!(host.asked(), ["connect 0 of 1048576 over 2"], "KNBD2");
+    assert_eq!(host.asked(), ["connect 0 of 1048576 over 2"], "DEVICEDOOR1");
     assert!(host.link().symlink_metadata().is_ok());
     host.show("size", "8");
     drop((first, second));
@@ -278,11 +223,14 @@ fn a_device_stays_for_the_next_daemon_which_takes_it_over_with_its_size() {
 
 #[test]
 fn a_device_in_use_is_not_disconnected_unless_that_is_forced() {
-    let (host, memory) = (Host::new(), Memory::new());
+    let (host, memory) = (Host::new(), Memory::new(IoError::Medium));
     let door = host.open(&memory).expect("it is attached");
     fs::create_dir_all(host.folder.path().join("sys/nbd0/holders/dm-1")).expect("a writable folder");
     assert_eq!((door.users())(), ["/dev/dm-1"]);
-    assert!(matches!(door.close(), Err(AttachError::Busy(_, users)) if users == ["/dev/dm-1"]), "KNBD2");
+    assert!(
+        matches!(door.close(), Err(AttachError::Busy(_, users)) if users == ["/dev/dm-1"]),
+        "DEVICEDOOR1"
+    );
     assert!(door.is_serving() && host.link().symlink_metadata().is_ok());
     host.asked();
     fs::remove_dir(host.folder.path().join("sys/nbd0/holders/dm-1")).expect("it is there");
@@ -293,12 +241,12 @@ fn a_device_in_use_is_not_disconnected_unless_that_is_forced() {
     fs::create_dir_all(host.folder.path().join("sys/nbd0/holders/dm-1")).expect("a writable folder");
     door.detach();
     assert_eq!(host.asked().last().map(String::as_str), Some("disconnect 0"));
-    assert!(!door.is_serving(), "KNBD3");
+    assert!(!door.is_serving(), "DEVICEDOOR2");
 }
 
 #[test]
 fn what_cannot_be_attached_leaves_nothing() {
-    let (host, memory) = (Host::new(), Memory::new());
+    let (host, memory) = (Host::new(), Memory::new(IoError::Medium));
     fs::write(host.folder.path().join("dev/nbd0"), [0; 16]).expect("a writable folder");
     let failed = host.open(&memory).map(drop).expect_err("its first page cannot be read");
     assert!(matches!(failed, AttachError::Failed { doing: "read", .. }), "{failed}");
@@ -312,7 +260,7 @@ fn what_cannot_be_attached_leaves_nothing() {
 
 #[test]
 fn another_program_that_disconnects_it_ends_the_door() {
-    let (host, memory) = (Host::new(), Memory::new());
+    let (host, memory) = (Host::new(), Memory::new(IoError::Medium));
     let door = host.open(&memory).expect("it is attached");
     FakeKernel(Arc::clone(&host)).disconnect(0).expect("it is connected");
     while door.is_serving() {

@@ -3,12 +3,15 @@
 use super::uapi::{DESCRIPTOR, Data, FEATURES, INFO, Queue};
 use super::*;
 use crate::Budget;
-use std::collections::{BTreeMap, VecDeque};
+use crate::bell::Bell;
+use crate::device_door::memory::{Memory, SIZE};
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender};
-use varve_block::{Buffer, Done, Extent, Io, IoError, Outcome, Shape, StatusRun, Submit};
+use varve_block::{IoError, Shape};
 
-const SIZE: u64 = 1 << 20;
 /// Longer than what does not wait takes.
 const LONG: Duration = Duration::from_secs(20);
 /// Looks, a moment apart, that take as long.
@@ -16,68 +19,6 @@ const LOOKS: usize = 4000;
 
 /// A tag, and what happened under it.
 type Event = (u16, i32);
-
-/// A device in memory, which keeps requests back when it is set to.
-#[derive(Default)]
-struct Memory {
-    content: Mutex<Vec<u8>>,
-    kept: Mutex<VecDeque<(Io, Done<Outcome>)>>,
-    keeps: Mutex<bool>,
-}
-
-impl Memory {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { content: Mutex::new(vec![0; SIZE as usize]), ..Self::default() })
-    }
-
-    fn portal(self: &Arc<Self>, shape: Shape) -> Portal {
-        Portal::new(shape, Arc::clone(self) as Arc<dyn Submit>)
-    }
-
-    fn carry_out(&self, io: Io) -> Outcome {
-        let mut content = self.content.lock().expect("no panic");
-        match io {
-            Io::Read { offset, mut buffer } => {
-                let length = buffer.len();
-                buffer.copy_from_slice(&content[offset as usize..][..length]);
-                Ok(buffer)
-            }
-            Io::Write { offset, data, .. } => {
-                content[offset as usize..][..data.len()].copy_from_slice(&data);
-                Ok(Buffer::empty())
-            }
-            Io::Flush => Ok(Buffer::empty()),
-            _ => Err(IoError::NoSpace),
-        }
-    }
-
-    fn keep(&self, keeps: bool) {
-        *self.keeps.lock().expect("no panic") = keeps;
-    }
-
-    fn kept(&self) -> usize {
-        self.kept.lock().expect("no panic").len()
-    }
-
-    fn release(&self) {
-        let (io, done) = self.kept.lock().expect("no panic").pop_front().expect("one is kept");
-        done(self.carry_out(io));
-    }
-}
-
-impl Submit for Memory {
-    fn submit(&self, io: Io, done: Done<Outcome>) {
-        if *self.keeps.lock().expect("no panic") {
-            self.kept.lock().expect("no panic").push_back((io, done));
-        } else {
-            done(self.carry_out(io));
-        }
-    }
-
-    fn status(&self, _: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
-        done(Err(IoError::Medium));
-    }
-}
 
 /// A device of the kernel: its state as the kernel counts it, what its server wrote down, and its side of the queue.
 #[derive(Default)]
@@ -136,13 +77,13 @@ impl Machine {
         })
     }
 
-    fn open(self: &Arc<Self>, memory: &Arc<Memory>, shape: Shape) -> Result<UblkDoor, AttachError> {
+    fn open(self: &Arc<Self>, memory: &Arc<Memory>, shape: Shape) -> Result<DeviceDoor, AttachError> {
         let at = |name: &str| self.folder.path().join(name);
         let devices = BlockDevices { sys: at("sys"), dev: at("dev"), proc: at("proc") };
         let kernel = Arc::new(FakeKernel(Arc::clone(self)));
         let host = Host { kernel, devices, limit: Duration::from_millis(200) };
         let options = AttachOptions::new("0a", Budget::new(1 << 26), spawn);
-        UblkDoor::open_at(host, (memory.portal(shape), Arena::heap(1 << 22)), &self.link(), &options)
+        open_at(host, (memory.portal(shape), Arena::heap(1 << 22)), &self.link(), &options)
     }
 
     fn link(&self) -> PathBuf {
@@ -335,10 +276,10 @@ const FULL: u64 = FEATURES | UPDATE_SIZE;
 
 #[test]
 fn requests_of_the_kernel_are_answered_under_their_tags() {
-    let (machine, memory) = (Machine::new(FULL), Memory::new());
+    let (machine, memory) = (Machine::new(FULL), Memory::new(IoError::NoSpace));
     let door = machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached");
     assert_eq!(machine.asked(), NEW);
-    assert_eq!(fs::read_link(machine.link()).expect("a link"), door.device(), "UBLK4");
+    assert_eq!(fs::read_link(machine.link()).expect("a link"), door.device(), "UBLK2");
     let block = [7; 512];
     machine.ask(5, 1, 1024, 512, &block);
     assert_eq!(machine.answer(), (5, 512), "UBLKQUEUE1");
@@ -362,9 +303,9 @@ fn requests_of_the_kernel_are_answered_under_their_tags() {
 
 #[test]
 fn a_device_stays_for_the_next_daemon_which_takes_it_over_with_its_size() {
-    let (machine, memory) = (Machine::new(FULL), Memory::new());
+    let (machine, memory) = (Machine::new(FULL), Memory::new(IoError::NoSpace));
     let door = machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached");
-    memory.keep(true);
+    memory.keep(usize::MAX);
     machine.ask(1, 1, 0, 512, &[3; 512]);
     until(|| memory.kept() == 1);
     assert_eq!(door.counters().in_flight_bytes, 512, "UBLKQUEUE2");
@@ -377,11 +318,11 @@ fn a_device_stays_for_the_next_daemon_which_takes_it_over_with_its_size() {
     spawn("leaves", Box::new(leave)).expect("a thread");
     let early = has_left.recv_timeout(Duration::from_millis(50));
     assert!(early.is_err(), "UBLKQUEUE1: a request is in flight");
-    memory.keep(false);
+    memory.keep(0);
     memory.release();
     has_left.recv_timeout(LONG).expect("it ends");
     assert_eq!(machine.answer(), (1, 512), "UBLKQUEUE1: what was taken is answered");
-    assert_eq!(machine.asked(), NEW, "UBLK2");
+    assert_eq!(machine.asked(), NEW, "DEVICEDOOR1");
     assert!(machine.link().symlink_metadata().is_ok());
     machine.set_state(0, 2);
     machine.made.lock().expect("no panic").get_mut(&0).expect("it is there").busy = 2;
@@ -395,12 +336,15 @@ fn a_device_stays_for_the_next_daemon_which_takes_it_over_with_its_size() {
     door.replace(memory.portal(Shape::new(SIZE, 1)));
     until(|| machine.asked.lock().expect("no panic").iter().any(|asked| asked == "UPDATE_SIZE 2048"));
     drop(door);
-    assert!(machine.made.lock().expect("no panic").contains_key(&0), "UBLK2: what was found is not deleted");
+    assert!(
+        machine.made.lock().expect("no panic").contains_key(&0),
+        "DEVICEDOOR1: what was found is not deleted"
+    );
 }
 
 #[test]
 fn a_device_of_another_version_is_refused_and_stays_for_what_uses_it() {
-    let (machine, memory) = (Machine::new(FULL), Memory::new());
+    let (machine, memory) = (Machine::new(FULL), Memory::new(IoError::NoSpace));
     machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached").leave();
     machine.asked();
     machine.set_state(0, 2);
@@ -410,24 +354,27 @@ fn a_device_of_another_version_is_refused_and_stays_for_what_uses_it() {
         failed.to_string().ends_with("it has 1 queues of 64 requests, which another version of varve serves"),
         "{failed}"
     );
-    assert_eq!(machine.asked(), Vec::<String>::new(), "UBLK2");
-    assert!(machine.made.lock().expect("no panic").contains_key(&0), "UBLK2");
+    assert_eq!(machine.asked(), Vec::<String>::new(), "DEVICEDOOR1");
+    assert!(machine.made.lock().expect("no panic").contains_key(&0), "DEVICEDOOR1");
 }
 
 #[test]
 fn a_device_in_use_is_not_deleted_unless_that_is_forced() {
-    let (machine, memory) = (Machine::new(FULL), Memory::new());
+    let (machine, memory) = (Machine::new(FULL), Memory::new(IoError::NoSpace));
     let door = machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached");
     let holder = machine.folder.path().join("sys/ublkb0/holders/dm-1");
     fs::create_dir_all(&holder).expect("a writable folder");
-    assert!(matches!(door.close(), Err(AttachError::Busy(_, users)) if users == ["/dev/dm-1"]), "UBLK2");
+    assert!(
+        matches!(door.close(), Err(AttachError::Busy(_, users)) if users == ["/dev/dm-1"]),
+        "DEVICEDOOR1"
+    );
     assert!(door.is_serving() && machine.link().symlink_metadata().is_ok());
     assert_eq!(machine.asked(), NEW);
     fs::remove_dir(&holder).expect("it is there");
     door.close().expect("nothing uses it");
     assert_eq!(machine.asked(), ["STOP_DEV", "DEL_DEV"]);
     assert!(!machine.folder.path().join("dev/varve").exists(), "the link has gone, with its folders");
-    assert!(!door.is_serving(), "UBLK3");
+    assert!(!door.is_serving(), "DEVICEDOOR2");
     let door = machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached again");
     fs::create_dir_all(&holder).expect("a writable folder");
     machine.asked();
@@ -437,7 +384,7 @@ fn a_device_in_use_is_not_deleted_unless_that_is_forced() {
 
 #[test]
 fn what_cannot_be_attached_leaves_nothing() {
-    let (machine, memory) = (Machine::new(FULL), Memory::new());
+    let (machine, memory) = (Machine::new(FULL), Memory::new(IoError::NoSpace));
     fs::create_dir_all(machine.folder.path().join("dev/ublkb0")).expect("a writable folder");
     fs::remove_dir_all(machine.folder.path().join("sys/ublkb0")).expect("it is there");
     *machine.hangs.lock().expect("no panic") = Some(Operation::SetParameters);
@@ -445,7 +392,7 @@ fn what_cannot_be_attached_leaves_nothing() {
     let said = failed.to_string();
     assert_eq!(said, "the kernel does not end SET_PARAMS of /dev/ublkb0, which is dead", "UBLKCONTROL1");
     assert_eq!(machine.asked(), ["ADD_DEV"], "UBLKCONTROL1: no other command is sent");
-    assert!(machine.link().symlink_metadata().is_err(), "UBLK4");
+    assert!(machine.link().symlink_metadata().is_err(), "UBLK2");
     *machine.hangs.lock().expect("no panic") = None;
     fs::create_dir_all(machine.folder.path().join("sys/ublkb0")).expect("a writable folder");
     fs::remove_dir_all(machine.folder.path().join("dev/ublkb0")).expect("it is there");
@@ -463,7 +410,7 @@ fn what_cannot_be_attached_leaves_nothing() {
 
 #[test]
 fn a_kernel_that_could_not_hand_a_device_to_the_next_daemon_is_refused() {
-    let (machine, memory) = (Machine::new(FEATURES & !(1 << 7)), Memory::new());
+    let (machine, memory) = (Machine::new(FEATURES & !(1 << 7)), Memory::new(IoError::NoSpace));
     let failed = machine.open(&memory, Shape::new(SIZE, 1)).map(drop).expect_err("it lacks something");
     assert!(matches!(failed, AttachError::TooOld(Driver::Ublk)), "{failed}");
     assert_eq!(machine.asked(), Vec::<String>::new());
@@ -472,7 +419,7 @@ fn a_kernel_that_could_not_hand_a_device_to_the_next_daemon_is_refused() {
 
 #[test]
 fn a_device_that_cannot_change_its_size_says_so_until_it_is_attached_again() {
-    let (machine, memory) = (Machine::new(FEATURES), Memory::new());
+    let (machine, memory) = (Machine::new(FEATURES), Memory::new(IoError::NoSpace));
     let door = machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached");
     assert_eq!(door.notice(), None);
     door.replace(memory.portal(Shape::new(SIZE / 2, 1)));
@@ -483,7 +430,7 @@ fn a_device_that_cannot_change_its_size_says_so_until_it_is_attached_again() {
 
 #[test]
 fn another_program_that_stops_it_ends_the_door() {
-    let (machine, memory) = (Machine::new(FULL), Memory::new());
+    let (machine, memory) = (Machine::new(FULL), Memory::new(IoError::NoSpace));
     let door = machine.open(&memory, Shape::new(SIZE, 1)).expect("it is attached");
     let kernel = FakeKernel(Arc::clone(&machine));
     kernel.carry_out(Command::about(Operation::Stop, 0)).expect("it is there");
