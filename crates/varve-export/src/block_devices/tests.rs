@@ -65,3 +65,13 @@ fn a_link_is_exchanged_at_once_and_removed_only_where_it_is_ours() {
     remove_link(&link, Path::new("/dev/nbd2"));
     assert!(!folder.path().join("varve").exists());
 }
+
+#[test]
+fn a_device_whose_writes_cannot_be_flushed_is_not_claimed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let devices = BlockDevices { sys: folder.path().into(), dev: "/dev".into(), proc: folder.path().into() };
+    // It takes writes, and refuses to be flushed.
+    let refused = devices.claim("full").map(drop).expect_err("what was written may be lost");
+    assert!(matches!(&refused, AttachError::Lost(node, _) if node == Path::new("/dev/full")), "{refused}");
+    assert!(refused.to_string().starts_with("writes through /dev/full failed"), "{refused}");
+}
