@@ -16,12 +16,15 @@
 //! - ELECT1. A version that is an ancestor of another disk's is older, not different.
 //! - ELECT2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
 //!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (VERSION3): a disk
-//!   of a higher number than the line has seen what came later.
+//!   of a higher number than the line has seen what came later. Nor does the line decide by its head over one of a higher number that
+//!   counts on its disks: that one may have taken them back.
 //! - ELECT3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged. A disk that lacks
 //!   the version before it, too, proves nothing: it is older than what it had acknowledged (ELECT5).
 //! - ELECT4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
 //! - ELECT5. A disk that lacks a version with a successor, both counting on it, has lost what it had acknowledged: its
 //!   data may be as old as its description.
+//! - ELECT6. If its newest number is lower than that of such a version, it held this one after its newest (VERSION3): the line of that
+//!   version has passed those that only such disks hold, whatever they say of others.
 
 use crate::injected_bug::{InjectedBug, has};
 use crate::model::{Group, TextError};
@@ -184,8 +187,12 @@ impl<'a> Tree<'a> {
         chain
     }
 
-    /// ELECT2, then ELECT3.
+    /// ELECT6, then ELECT2, then ELECT3.
     fn beats(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        let passed = (self.has_passed(one, other), self.has_passed(other, one));
+        if passed.0 != passed.1 {
+            return passed.0;
+        }
         match (self.leaves_out(one, other), self.leaves_out(other, one)) {
             (true, false) => true,
             (false, true) => false,
@@ -199,11 +206,34 @@ impl<'a> Tree<'a> {
         let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
         let higher = number(&one.0) > number(&other.0);
         let line: Vec<Group> = beyond_fork(one, other).filter_map(|version| self.group(version)).collect();
+        // A version of a higher number may be of a time when the disks of `one` were back.
+        let was_seen = number(&one.0) < number(&other.0) && self.counts_on_all(&other.0, &one.0);
         let left_out = |pv: &Uuid| {
             let head_leaves_out = line.first().is_some_and(|group| !group.counts_on(*pv));
-            head_leaves_out || (higher && line.iter().any(|group| !group.counts_on(*pv)))
+            (head_leaves_out && !was_seen) || (higher && line.iter().any(|group| !group.counts_on(*pv)))
         };
         self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(left_out))
+    }
+
+    /// Whether a version counts on every disk whose newest is `head`.
+    fn counts_on_all(&self, version: &Uuid, head: &Uuid) -> bool {
+        let holders = self.heads.get(head).into_iter().flatten();
+        let group = self.group(*version);
+        group.is_some_and(|group| holders.into_iter().all(|pv| group.counts_on(*pv)))
+    }
+
+    /// ELECT6: whether each disk whose newest version is `other` has held a later one of the line of `one`, and lacks it.
+    fn has_passed(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
+        let beyond: Vec<Uuid> = beyond_fork(one, other).collect();
+        let counts_on =
+            |version: &Uuid, pv: Uuid| self.group(*version).is_some_and(|group| group.counts_on(pv));
+        let was_durable = |pv: Uuid| {
+            // VERSION1: the next version, the first of a pair, was written nowhere before.
+            let both = |pair: &[Uuid]| pair.iter().all(|version| counts_on(version, pv));
+            beyond.windows(2).any(|pair| number(&pair[1]) > number(&other.0) && both(pair))
+        };
+        self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(|pv| was_durable(*pv)))
     }
 
     /// ELECT3: whether `one` is a single version beyond the fork, and a disk that it counts on never got it.

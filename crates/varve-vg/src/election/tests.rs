@@ -96,6 +96,27 @@ fn a_torn_version_is_no_trace_of_another_one() {
     assert!(matches!(elect(&replicas), Err(Undecided::Divergent(_))), "it may be either of them");
 }
 
+/// A change was cut off after it had reached a alone; then the group went on, first with d alone, then with all. An older copy of a is in
+/// its place.
+#[test]
+fn an_older_copy_of_a_disk_does_not_bring_a_change_back_that_the_group_has_passed() {
+    let one = first();
+    let (cut_off, alone) = (next(&one, "cut off", "b"), next(&one, "d alone", "ab"));
+    let together = next_numbered(&alone, "all", "", 3);
+    let last = next(&together, "last", "");
+    let (older, b) = (holds('a', &[&one, &cut_off]), holds('b', &[&one, &together, &last]));
+    let (winner, states) = elected(&[older.clone(), b.clone()]);
+    assert_eq!(winner, last.version(), "ELECT6: a held the one before it");
+    assert_eq!(states, [ReplicaState::Stale, ReplicaState::Current]);
+    let early = [older, holds('b', &[&one, &together])];
+    assert!(
+        matches!(elect(&early), Err(Undecided::Divergent(_))),
+        "ELECT2: a may never have held the last one"
+    );
+    let newer = holds('a', &[&one, &next_numbered(&one, "cut off later", "b", 9)]);
+    assert_eq!(elected(&[newer, b]).1[0], ReplicaState::Current, "a held the one before it earlier");
+}
+
 /// Of two versions with one number the disk has the acknowledged one that both count on, unless an older copy is in its place.
 #[test]
 fn an_older_copy_does_not_prove_that_a_version_was_not_acknowledged() {

@@ -504,6 +504,12 @@ fn a_disk_that_leaves_while_halves_are_used_apart_belongs_to_no_group() {
     history(61_315);
 }
 
+/// An older copy of a disk has a change that was cut off, and the disk that alone heard of that is away.
+#[test]
+fn an_older_copy_of_a_disk_does_not_bring_a_change_back() {
+    history(213_048);
+}
+
 /// Half of a version that a crash cut off, then half of another one in its place, in which the sectors that lacked are the same.
 #[test]
 fn a_version_that_was_torn_is_not_made_whole_by_the_next_one() {
