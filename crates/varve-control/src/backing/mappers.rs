@@ -203,19 +203,19 @@ impl Control {
     }
 
     /// CONTROLMAPPER2: a volume goes when a device of its mapper has gone. It is taken into use again after that.
-    pub(crate) async fn retire_over_idle_devices(&self, group: Uuid) {
+    pub(crate) async fn cut_off_mapped(&self, group: Uuid, id: Uuid) {
+        let device = self.with_group(group, |known| idle_device(known, id)).ok().flatten();
+        let (Some(device), Some(home)) = (device, self.home_of(id)) else { return };
         if has(InjectedBug::KeepDevice) {
             return;
         }
-        for (id, device, home) in self.with_group(group, over_idle_devices).unwrap_or_default() {
-            let message = format!("{}, a device of its mapper, is out of use", self.subject(device));
-            let reason = Failure::new(Code::VolumeUnusable, message).help("varve pv scan");
-            self.take_out_of_use(group, id, reason);
-            if home.volume(id).cut_off().await == Err(NoAnswer::Failed) {
-                self.expect_failure(id);
-            }
-            self.close_lost_doors(group, id).await;
+        let message = format!("{}, a device of its mapper, is out of use", self.subject(device));
+        let reason = Failure::new(Code::VolumeUnusable, message).help("varve pv scan");
+        self.take_out_of_use(group, id, reason);
+        if home.volume(id).cut_off().await == Err(NoAnswer::Failed) {
+            self.expect_failure(id);
         }
+        self.close_lost_doors(group, id).await;
     }
 
     /// CONTROLMAPPER1: a user at this host has named the mapper of a new volume, if it has one.
@@ -227,15 +227,11 @@ impl Control {
     }
 }
 
-/// Volumes in use, each with a device that is not, and with its shard.
-fn over_idle_devices(known: &KnownGroup) -> Vec<(Uuid, Uuid, ShardHandle)> {
+/// A device of a volume that is not in use.
+fn idle_device(known: &KnownGroup, volume: Uuid) -> Option<Uuid> {
     let is_idle = |id: &&Uuid| known.homes.get(*id).is_none_or(|home| home.unusable.is_some());
-    let lost = known.group.logical_volumes().iter().filter_map(|volume| {
-        let home = known.homes.get(&volume.id).filter(|home| home.unusable.is_none())?;
-        let device = volume.layout.granted().iter().find(is_idle)?;
-        Some((volume.id, *device, home.shard.clone()))
-    });
-    lost.collect()
+    let entry = known.group.logical_volumes().iter().find(|entry| entry.id == volume)?;
+    entry.layout.granted().iter().find(is_idle).copied()
 }
 
 /// Refuses to resize a volume whose mapper is away or does not answer: it has to be notified.

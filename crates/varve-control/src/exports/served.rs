@@ -236,28 +236,38 @@ impl Control {
     /// Brings back what is remembered and whose volume is there; tells why the others are not. Until `deadline` an
     /// address that is taken is tried again.
     pub(crate) async fn restore_exports(&self, deadline: Moment) {
-        self.restore_those(deadline, |_| true).await;
+        let Ok(_lock) = self.lock_exports().await else { return };
+        let remembered = self.memory.remembered.borrow().exports.clone();
+        for export in remembered.into_iter().filter(|export| self.is_down(export)) {
+            self.restore_export(export, deadline).await;
+        }
     }
 
-    /// Brings back what is remembered of a group and is down.
-    pub(crate) async fn restore_exports_of(&self, group: Uuid) {
+    /// What is remembered of a group's volumes and is down.
+    pub(crate) fn down_exports_of(&self, group: Uuid) -> Vec<String> {
         let volumes: BTreeSet<Uuid> = self
             .with_group(group, |known| known.volumes().into_iter().map(|(volume, _)| volume).collect())
             .unwrap_or_default();
-        self.restore_those(self.context.clock().now(), |export| volumes.contains(&export.volume)).await;
+        let remembered = &self.memory.remembered.borrow().exports;
+        let down =
+            remembered.iter().filter(|export| volumes.contains(&export.volume) && self.is_down(export));
+        down.map(|export| export.id.clone()).collect()
     }
 
-    async fn restore_those(&self, deadline: Moment, is_meant: impl Fn(&RememberedExport) -> bool) {
+    /// Opens an export that is remembered and is down.
+    pub(crate) async fn open_down_export(&self, id: &str) {
         let Ok(_lock) = self.lock_exports().await else { return };
-        let remembered = self.memory.remembered.borrow().exports.clone();
-        for export in remembered.into_iter().filter(is_meant) {
-            let down = match self.exports.known.borrow().get(&export.id) {
-                Some(known) => matches!(known.open, Open::Down(_)),
-                None => true,
-            };
-            if down {
-                self.restore_export(export, deadline).await;
-            }
+        let remembered =
+            self.memory.remembered.borrow().exports.iter().find(|export| export.id == id).cloned();
+        if let Some(export) = remembered.filter(|export| self.is_down(export)) {
+            self.restore_export(export, self.context.clock().now()).await;
+        }
+    }
+
+    fn is_down(&self, export: &RememberedExport) -> bool {
+        match self.exports.known.borrow().get(&export.id) {
+            Some(known) => matches!(known.open, Open::Down(_)),
+            None => true,
         }
     }
 

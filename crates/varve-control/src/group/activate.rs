@@ -1,11 +1,10 @@
 //! Volumes taken into use and released: each on one shard, the shards filled evenly.
 
-use super::known_group::{Home, KnownGroup, has_devices};
+use super::known_group::{Home, KnownGroup};
 use crate::Control;
 use crate::exports::known_export::KnownExport;
 use crate::failures;
 use crate::find::LocatedVolume;
-use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -16,37 +15,23 @@ use varve_volume::ShardHandle;
 use varve_volume::spec::{ActivationSpec, Disks};
 
 impl Control {
-    /// Takes every volume of a group into use that is not yet; those that cannot be are known with the reason.
-    pub(crate) async fn activate_group(&self, group: Uuid) {
-        self.retire_over_idle_devices(group).await;
-        let Ok(volumes) = self.with_group(group, idle_volumes) else { return };
-        let (mapped, others) = volumes.into_iter().partition(has_devices);
-        self.activate_all(group, others).await;
-        self.activate_all(group, mapped).await; // CONTROLMAPPER2
-        self.attach_origins(group).await;
-        self.reconcile_all_origins(group).await;
-        self.set_quotas(group).await;
-        self.reconcile_names(group).await;
-    }
-
-    async fn activate_all(&self, group: Uuid, volumes: Vec<LogicalVolume>) {
-        let mut activations = Vec::with_capacity(volumes.len());
-        for volume in volumes {
-            let shard = self.place(group, volume.id);
-            activations.push(async move {
-                let activated = self.activate(group, &volume, &shard).await;
-                if let Err(failure) = &activated
-                    && failure.code != Code::VolumeInactive
-                    && self.uncleared(group, volume.id) != Some(0)
-                {
-                    let name = volume.name.clone();
-                    tracing::error!(volume = name, %failure, "a volume cannot be used");
-                }
-                self.set_home_state(group, volume.id, activated.err());
-            });
+    /// Takes a volume of a group into use, unless it is; if it cannot be, it is known with the reason.
+    pub(crate) async fn activate_idle(&self, group: Uuid, id: Uuid) {
+        let idle = self.with_group(group, |known| {
+            let is_in_use = known.homes.get(&id).is_some_and(|home| home.unusable.is_none());
+            let entry = known.group.logical_volumes().iter().find(|entry| entry.id == id);
+            entry.filter(|_| !is_in_use).cloned()
+        });
+        let Ok(Some(volume)) = idle else { return };
+        let shard = self.place(group, id);
+        let activated = self.activate(group, &volume, &shard).await;
+        if let Err(failure) = &activated
+            && failure.code != Code::VolumeInactive
+            && self.uncleared(group, id) != Some(0)
+        {
+            tracing::error!(volume = volume.name, %failure, "a volume cannot be used");
         }
-        self.set_quotas_for_all(group).await;
-        join_all(activations).await;
+        self.set_home_state(group, id, activated.err());
     }
 
     /// Takes one volume into use on `shard`.
@@ -271,13 +256,6 @@ impl Control {
         })?
         .ok_or_else(|| Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list"))
     }
-}
-
-/// Volumes that are not in use.
-fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
-    let idle =
-        |volume: &&LogicalVolume| known.homes.get(&volume.id).is_none_or(|home| home.unusable.is_some());
-    known.group.logical_volumes().iter().filter(idle).cloned().collect()
 }
 
 /// The reason in the form that every use of the volume meets.

@@ -46,7 +46,7 @@ pub(crate) struct Home {
     pub(crate) shard: ShardHandle,
     /// Why it cannot be used, if so.
     pub(crate) unusable: Option<Failure>,
-    /// Whether it is to be asked what it holds that goes on (CONVERGE3 of `converge.rs`).
+    /// Whether it is to be asked what it holds that goes on (CONVERGE3 of `controller`).
     pub(crate) is_unasked: bool,
 }
 
@@ -92,18 +92,20 @@ impl KnownGroup {
         homes.for_each(|(_, home)| home.is_unasked = true);
     }
 
-    /// The names of the volumes that are to be asked what they hold that goes on (CONVERGE3 of `converge.rs`).
-    pub(crate) fn take_unasked(&mut self) -> Vec<VolumeName> {
-        let is_unasked = |owner: Uuid| self.homes.get(&owner).is_some_and(|home| home.is_unasked);
-        let own = self.group.logical_volumes().iter().filter(|volume| !volume.is_pool());
-        let own = own.filter(|volume| is_unasked(volume.id)).map(|volume| &volume.name);
-        let thin = self.thin_volumes().filter(|thin| is_unasked(thin.pool)).map(|thin| &thin.name);
+    /// A volume, or those in a pool, by name.
+    pub(crate) fn volumes_in(&self, owner: Uuid) -> Vec<VolumeName> {
+        let own =
+            self.group.logical_volumes().iter().filter(|volume| !volume.is_pool() && volume.id == owner);
+        let thin = self.thin.get(&owner).into_iter().flatten().map(|thin| &thin.name);
         let group = self.group.name();
         let name =
             |volume: &String| VolumeName { group: group.to_owned(), volume: volume.clone(), snapshot: None };
-        let names = own.chain(thin).map(name).collect();
-        self.homes.values_mut().for_each(|home| home.is_unasked = false);
-        names
+        own.map(|volume| &volume.name).chain(thin).map(name).collect()
+    }
+
+    /// A volume or pool was asked what it holds that goes on.
+    pub(crate) fn note_asked(&mut self, owner: Uuid) {
+        self.homes.get_mut(&owner).into_iter().for_each(|home| home.is_unasked = false);
     }
 
     /// Volumes that need others of the group (CONTROLMAPPER2 of `mappers.rs`).

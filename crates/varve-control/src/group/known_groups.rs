@@ -16,7 +16,7 @@ pub(crate) struct Groups {
     pub(crate) refused: RefCell<Vec<RefusedGroup>>,
     /// Groups that are looked at anew until it is known which version of them is valid (RESCAN2).
     pub(crate) undecided: RefCell<BTreeSet<Uuid>>,
-    /// Groups that were found and are not served yet (CONVERGE4 of `converge.rs`).
+    /// Groups that were found and are not served yet (CONVERGE4 of `controller`).
     pub(crate) unserved: RefCell<BTreeSet<Uuid>>,
 }
 

@@ -4,7 +4,7 @@ pub(super) mod activate;
 pub(super) mod activation;
 pub(super) mod bases;
 pub(super) mod change;
-pub(super) mod converge;
+pub(super) mod controller;
 pub(super) mod known_group;
 pub(super) mod known_groups;
 pub(super) mod locking;

@@ -60,33 +60,29 @@ impl KnownGroup {
 }
 
 impl Control {
-    /// Leads what is served of a group to what its versions say. Afterwards RECONCILE1 holds; the volumes that were taken out of
-    /// use, because they are served otherwise than they should be, have no request under way any more, and are served
-    /// again by [`Control::activate_group`].
-    pub(crate) async fn reconcile(&self, group: Uuid) {
-        let (mut grown, mut out) = (Vec::new(), Vec::new());
-        for (served, state) in self.while_nothing_grows(group, self.fenced(group)).await {
-            match state {
-                PlacementState::Same => {}
-                PlacementState::Changed => grown.push(served),
-                PlacementState::Fenced => out.push(served),
-            }
+    /// How what is served of a group stands to what its versions say (RECONCILE1).
+    pub(crate) async fn placements(&self, group: Uuid) -> BTreeMap<Uuid, PlacementState> {
+        let fenced = self.while_nothing_grows(group, self.fenced(group)).await;
+        fenced.into_iter().map(|(served, state)| (served.id, state)).collect()
+    }
+
+    /// Takes a volume out of use that is served otherwise than its group says, and closes it; whether no request to it is under way any
+    /// more (RECONCILE2).
+    pub(crate) async fn close_fenced(&self, group: Uuid, volume: Uuid) -> bool {
+        let Some(home) = self.home_of(volume) else { return true };
+        self.take_out_of_use(group, volume, elsewhere());
+        let is_quiet = self.retire(group, volume, &home).await;
+        if !is_quiet {
+            self.set_draining(group, true);
         }
-        let mut is_quiet = true;
-        for served in out {
-            self.take_out_of_use(group, served.id, elsewhere());
-            is_quiet &= self.retire(group, served.id, &served.home).await; // RECONCILE2
-            self.close_lost_doors(group, served.id).await;
-        }
-        let is_decided = self.with_group(group, |known| known.undecided.is_none()).unwrap_or_default();
-        for served in grown.into_iter().filter(|_| is_decided) {
-            self.while_nothing_grows(group, self.grow_served(group, served)).await;
-        }
-        self.forget_lost_homes(group).await;
-        let was_draining = self.set_draining(group, !is_quiet);
-        if was_draining && is_quiet {
-            self.tell_stores_of_space(group);
-        }
+        self.close_lost_doors(group, volume).await;
+        is_quiet
+    }
+
+    /// RECONCILE2: no request is under way any more to what was closed.
+    pub(crate) fn end_draining(&self, group: Uuid) {
+        self.set_draining(group, false);
+        self.tell_stores_of_space(group);
     }
 
     /// Whether a change of a group reached only some of its disks, so that another text than the known one may count.
@@ -135,7 +131,7 @@ impl Control {
 
     /// Takes the volumes of a group out of use that are not served as they should be. Their requests fail from now on;
     /// those under way are not waited for, so a task that commits may call this (CHANGE2 of `change.rs`), and until
-    /// [`Control::reconcile`] nothing of the group is changed (RECONCILE2).
+    /// [`Control::converge`] nothing of the group is changed (RECONCILE2).
     pub(crate) async fn fence_group(&self, group: Uuid) {
         for (served, state) in self.fenced(group).await {
             if state == PlacementState::Fenced {
@@ -242,11 +238,15 @@ impl Control {
     }
 
     /// A volume is as large as its group says, and its clients see that.
-    async fn grow_served(&self, group: Uuid, served: Served) {
-        let id = served.id;
+    pub(crate) async fn grow_served(&self, group: Uuid, id: Uuid) {
+        self.while_nothing_grows(group, self.grow_to_text(group, id)).await;
+    }
+
+    async fn grow_to_text(&self, group: Uuid, id: Uuid) {
+        let Some(home) = self.home_of(id) else { return };
         let wanted = self.with_group(group, |known| self.wanted(known, &known.group, id));
         let Ok(Some(wanted)) = wanted else { return };
-        let grown = served.home.volume(id).grow(wanted);
+        let grown = home.volume(id).grow(wanted);
         let grown = self.answered(id, grown.await);
         if let Err(failure) = grown {
             tracing::error!(volume = self.subject(id), %failure, "a volume does not grow");
@@ -275,10 +275,10 @@ impl Control {
         self.with_group(group, |known| known.is_draining).unwrap_or_default()
     }
 
-    /// RECONCILE2; whether it was so before.
-    fn set_draining(&self, group: Uuid, is_draining: bool) -> bool {
-        let mut groups = self.groups.known.borrow_mut();
-        groups.get_mut(&group).is_some_and(|known| std::mem::replace(&mut known.is_draining, is_draining))
+    fn set_draining(&self, group: Uuid, is_draining: bool) {
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
+            known.is_draining = is_draining;
+        }
     }
 }
 

@@ -218,7 +218,7 @@ impl Control {
             };
             let is_here = |group: &Uuid| self.groups.known.borrow().contains_key(group);
             if part.set.groups.iter().any(|group| is_here(group) && !self.is_served(*group)) {
-                continue; // CONVERGE4 of `converge.rs`
+                continue; // CONVERGE4 of `controller`
             }
             if !part.set.groups.iter().all(is_here) {
                 tracing::warn!(group = %part.group, set = %part.set.id,

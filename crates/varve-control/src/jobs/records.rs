@@ -41,6 +41,17 @@ impl RecordedJob {
     }
 }
 
+/// A job that stands in a text, and on which no task works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RestingJob {
+    /// Its number.
+    pub(crate) id: u64,
+    /// Whether a task may work on it now.
+    pub(crate) may_begin: bool,
+    /// The volume of which it holds extents, and on which no other job works meanwhile.
+    pub(crate) holds: Option<Uuid>,
+}
+
 /// Whether a job can go on.
 pub(crate) enum Outlook {
     Good,
@@ -178,27 +189,33 @@ impl Control {
         }
     }
 
-    /// Works on the jobs that stand in texts and of which `group` decides, unless a task does (JOBRECORD2).
-    pub(crate) async fn resume_recorded(&self, group: Uuid) {
-        let jobs = self.jobs_in_texts().into_iter();
-        for (id, decider) in jobs.filter(|(id, decider)| *decider == group && self.may_begin(*id, group)) {
-            match self.jobs.records.state(id, decider) {
-                _ if self.life.stopping.get() => return,
-                Some(RecordState::Runs) => {}
-                Some(RecordState::Ended) => self.erase_job(id).await,
-                Some(RecordState::Waits) => self.try_again(id, decider).await,
-                None => self.take_up(id, decider).await,
-            }
-        }
+    /// Jobs in texts of which `group` decides and on which no task works.
+    pub(crate) fn resting_jobs(&self, group: Uuid) -> Vec<RestingJob> {
+        let own = self.jobs_in_texts().into_iter().filter(|(_, decider)| *decider == group);
+        let rests = |(id, _): &(u64, Uuid)| self.jobs.records.state(*id, group) != Some(RecordState::Runs);
+        own.filter(rests).map(|(id, _)| self.resting_job(id, group)).collect()
     }
 
-    /// CONVERGE4 of `converge.rs`: whether all groups of a job that are here are served; and no other job is in its way (JOBRECORD2).
-    fn may_begin(&self, id: u64, first: Uuid) -> bool {
-        let Some(job) = self.recorded(id, first) else { return true };
+    /// CONVERGE4 of `controller`: whether all groups of a job that are here are served; and no other job is in its way (JOBRECORD2).
+    fn resting_job(&self, id: u64, first: Uuid) -> RestingJob {
+        let Some(job) = self.recorded(id, first) else {
+            return RestingJob { id, may_begin: true, holds: None };
+        };
         let (unserved, work) = (self.groups.unserved.borrow(), &job.first().work);
-        let is_free = |volume: Uuid| self.refuse_if_busy(volume).is_ok();
-        !job.groups.iter().any(|group| unserved.contains(group))
-            && (!work.holds_extents() || busy_with(work).is_none_or(is_free))
+        let holds = busy_with(work).filter(|_| work.holds_extents());
+        let is_free = holds.is_none_or(|volume| self.refuse_if_busy(volume).is_ok());
+        let may_begin = is_free && !job.groups.iter().any(|group| unserved.contains(group));
+        RestingJob { id, may_begin, holds }
+    }
+
+    /// Works on a job of which `group` decides, or erases it if it has ended (JOBRECORD2).
+    pub(crate) async fn resume_recorded(&self, group: Uuid, id: u64) {
+        match self.jobs.records.state(id, group) {
+            Some(RecordState::Runs) => {}
+            Some(RecordState::Ended) => self.erase_job(id).await,
+            Some(RecordState::Waits) => self.try_again(id, group).await,
+            None => self.take_up(id, group).await,
+        }
     }
 
     /// The groups that decide of jobs in the text of `group` on which no task works.

@@ -29,6 +29,7 @@
 mod array_trouble;
 mod array_verbs;
 pub(crate) mod attached;
+mod boundaries;
 mod costs;
 mod daemon;
 mod files;
@@ -43,6 +44,7 @@ mod verbs;
 mod watched;
 
 use crate::injected_bug::{self, InjectedBug};
+use boundaries::{BoundaryCounts, Disturbed};
 use daemon::{Daemon, RunningJob};
 use futures_util::future::join;
 use host::{Host, base_of, image_over};
@@ -51,6 +53,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use trouble::Trouble;
@@ -126,6 +129,7 @@ struct Counts {
     lost_in_jobs: AtomicU64,
     /// What happened to arrays.
     arrays: [AtomicU64; EVENTS],
+    boundaries: Arc<BoundaryCounts>,
 }
 
 /// Tells what happens if `VARVE_SIM_LOG` is set: for a seed that is repeated.
@@ -147,6 +151,10 @@ impl Counts {
             "sim: daemon: {commands} commands ({refused} refused), {requests} batches of requests, {crashes} crashes \
              ({in_commands} in commands, {in_jobs} in jobs), {troubles} disks in trouble, {states} lost state directories \
              ({with_job} in jobs)"
+        );
+        let (crashes, repeated) = (now(&self.boundaries.crashes), now(&self.boundaries.repeated));
+        eprintln!(
+            "sim: daemon: {crashes} crashes between actions of controllers, {repeated} actions repeated"
         );
         if self.arrays.iter().any(|number| now(number) > 0) {
             let counted =
@@ -232,6 +240,8 @@ impl Kind {
 struct History<'a> {
     host: Rc<Host>,
     random: RefCell<Random>,
+    /// What happens between actions of controllers.
+    disturbances: RefCell<Random>,
     /// What there may be: one model, or what a command that was cut short was to lead from and to.
     models: RefCell<Vec<Model>>,
     /// The job that ran when the crash came.
@@ -252,10 +262,12 @@ impl<'a> History<'a> {
     fn new(seed: u64, kind: Kind, counts: &'a Counts) -> Self {
         let host = Host::new(seed, kind.latency_max());
         let random = RefCell::new(host.world.random());
+        let disturbances = RefCell::new(Random::new(seed ^ 0x626f_756e_6461_7279));
         let (models, trouble) = (RefCell::new(vec![Model::default()]), RefCell::default());
         Self {
             host,
             random,
+            disturbances,
             models,
             job: RefCell::default(),
             life: Cell::new(0),
@@ -275,7 +287,14 @@ impl<'a> History<'a> {
             let kind =
                 *self.random.borrow_mut().pick(&[CrashKind::Power, CrashKind::Power, CrashKind::Process]);
             // Commands that are given together are cut short themselves.
-            if life > 1 && !is_last && self.kind != Kind::Together {
+            let may_crash = life > 1 && !is_last && self.kind != Kind::Together;
+            let _disturbed = Disturbed::new(
+                &self.host,
+                &mut self.disturbances.borrow_mut(),
+                may_crash.then_some(kind),
+                &self.counts.boundaries,
+            );
+            if may_crash {
                 let events_max = *self.random.borrow_mut().pick(&[30, 300, 3000]);
                 let at = CrashAt::Event(self.random.borrow_mut().between(1, events_max));
                 self.host.world.schedule(at, kind);

@@ -3,7 +3,7 @@
 use super::daemon::Daemon;
 use super::mapper::MAPPERS;
 use super::verbs::{DISK_SIZE, Verb};
-use super::{Event, History, Kind, LIVES, UNFLUSHED, count, model, volume_of};
+use super::{Event, History, Kind, LIVES, UNFLUSHED, boundaries, count, model, volume_of};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -131,14 +131,14 @@ impl History<'_> {
             Fault::Gone => self.host.set_gone(&trouble.path, true),
             Fault::Shrunk => self.host.shrink(&trouble.path),
             Fault::CutOff { length } => {
-                self.host.world.schedule(CrashAt::Event(u64::MAX), CrashKind::Power);
+                boundaries::let_live(&self.host);
                 self.host.cut_off(&trouble.path, length);
             }
             Fault::Unlinked(how) => {
                 let (old, new) = (Path::new(&trouble.path), trouble.new_path());
                 match how {
                     Unlinked::Deleted => {
-                        self.host.world.schedule(CrashAt::Event(u64::MAX), CrashKind::Power);
+                        boundaries::let_live(&self.host);
                         self.host.files.delete(old);
                     }
                     Unlinked::Renamed | Unlinked::Taken => self.host.files.rename(&trouble.path, &new),

@@ -445,7 +445,7 @@ fn an_image_that_was_closed_is_written_no_more_by_the_work_that_was_under_way() 
         control.context.clock().sleep(Duration::from_secs(300)).await;
         assert_eq!(writes_to(&image), before, "IMAGE4");
         set_slow("/images/i-base", false);
-        control.activate_group(group).await;
+        control.converge(group).await;
         drop(lock);
         assert_eq!(state_of(&control, "data/i").await, VolumeState::Active);
     });

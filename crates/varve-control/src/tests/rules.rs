@@ -297,7 +297,7 @@ fn extents_of_a_volume_with_a_write_under_way_are_given_to_nobody() {
             let early =
                 control.create_volume(request.clone()).await.map(drop).map_err(|failure| failure.code);
             assert_eq!(early, Err(Code::GroupIncomplete), "RECONCILE2");
-            control.reconcile(group).await;
+            converge_group(&control, group).await;
             assert!(clock.now().since(begun) > Duration::from_secs(20), "RECONCILE2: it waits for the write");
             control.create_volume(request).await.expect("nothing is under way any more");
         };
@@ -341,7 +341,7 @@ fn extents_of_a_log_are_given_up_when_its_array_is_in_use_and_has_it_on_its_memb
         control.deactivate(group, id, &home).await.expect("nothing fails");
         assert_eq!(given_up().await, refused(Code::VolumeUnusable), "LOGCHANGE1: it is opened anew");
         assert_eq!(text(), before, "LOGCHANGE1");
-        control.activate_group(group).await;
+        converge_group(&control, group).await;
         set_refusing(&disks[3], true);
         let request = ArrayChange { log: Some("members".into()), ..Default::default() };
         assert!(control.change_arrays("data/v", request).await.is_err(), "the commit fails");

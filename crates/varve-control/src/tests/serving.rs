@@ -163,8 +163,7 @@ fn an_array_behind_a_closed_gate_writes_nothing_by_itself_either() {
         control.context.clock().sleep(Duration::from_secs(300)).await;
         assert_eq!(written(), before, "OPENARRAY1: what its log says of the region stays");
         let group = control.find_group("data").expect("it is there");
-        control.reconcile(group).await;
-        control.activate_group(group).await;
+        converge_group(&control, group).await;
         assert_eq!(content(&control, "data/v").await[0], 7);
     });
 }
@@ -174,7 +173,7 @@ async fn taken_out<T>(control: &Control, volume: &str, copy: impl AsyncFnOnce(&S
     let ((home, id), group) = (home(control, volume), control.find_group("data").expect("it is there"));
     control.deactivate(group, id, &home).await.expect("nothing fails");
     let answer = copy(&home, id).await;
-    control.activate_group(group).await;
+    converge_group(control, group).await;
     answer
 }
 

@@ -1,4 +1,7 @@
-//! What is served of a group, its exports and its jobs, brought to what its text says.
+//! The controller of a group: what is served of it, its exports and its jobs, brought to what its text says.
+//!
+//! It looks (`view.rs`), asks what is to be done next (`next.rs`, the one place where the order is known), does that (`actions.rs`), and
+//! looks again, until nothing is left to be done.
 //!
 //! Invariants:
 //! - CONVERGE1. What follows a change, a scan, a start, an activation or a restore is seen by comparing the text with what is served: no
@@ -10,32 +13,33 @@
 //! - CONVERGE4. A job is resumed, and a set of snapshots is resolved, by the group that decides, when all of its groups that are here are
 //!   served: what is about to be served cannot be asked, and is not gone.
 
-use super::known_group::KnownGroup;
+mod actions;
+pub(crate) mod boundary;
+mod next;
+#[cfg(test)]
+mod tests;
+mod view;
+
 use crate::Control;
-use crate::find::LocatedVolume;
-use crate::jobs::rebuilds;
+use actions::Controller;
+use next::next;
 use std::collections::BTreeSet;
 use uuid::Uuid;
-use varve_vg::names::VolumeName;
+use view::Facts;
 
 impl Control {
     /// Brings what is served of a group, its exports and its jobs to what its text says.
     pub(crate) async fn converge(&self, group: Uuid) {
         assert!(self.locks.is_held(group), "CONVERGE2");
-        self.reconcile(group).await;
-        self.activate_group(group).await;
-        let was_unserved = self.groups.unserved.borrow_mut().remove(&group);
-        self.rename_exports(group).await;
-        let unasked = self.take_unasked(group);
-        self.resolve_sets(&[group]).await;
-        self.resume_jobs(group, &unasked).await;
-        if !was_unserved && !unasked.is_empty() {
-            self.deciders_beside(group).into_iter().for_each(|first| self.converge_soon(first)); // CONVERGE4
+        let controller = Controller { control: self, group };
+        let mut facts = Facts::default();
+        while let Some(view) = controller.look() {
+            let actions = next(&view, &facts);
+            if actions.is_empty() {
+                return;
+            }
+            controller.carry_out(actions, &mut facts).await;
         }
-        if self.life.started.get().is_some() {
-            self.restore_exports_of(group).await;
-        }
-        self.redirect_exports(&unasked).await;
     }
 
     /// CONVERGE4: has the groups converge that decide of jobs and sets in these, which are served now.
@@ -74,25 +78,5 @@ impl Control {
                 control.converge(group).await;
             }
         });
-    }
-
-    /// Resumes everything under way in a group that no task works on; `unasked` volumes are asked (CONVERGE3).
-    async fn resume_jobs(&self, group: Uuid, unasked: &[(VolumeName, LocatedVolume)]) {
-        rebuilds::resume(self).await;
-        self.resume_recorded(group).await;
-        self.resume_removals(unasked).await;
-        self.resume_rollbacks(unasked).await;
-    }
-
-    /// The volumes of a group that are to be asked what they hold that goes on (CONVERGE3), by name.
-    fn take_unasked(&self, group: Uuid) -> Vec<(VolumeName, LocatedVolume)> {
-        let mut groups = self.groups.known.borrow_mut();
-        let names = groups.get_mut(&group).map(KnownGroup::take_unasked).unwrap_or_default();
-        drop(groups);
-        let located = |name: VolumeName| {
-            let located = self.find_volume_for_snapshots(&name).ok()?;
-            Some((name, located))
-        };
-        names.into_iter().filter_map(located).collect()
     }
 }
