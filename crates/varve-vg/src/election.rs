@@ -17,7 +17,7 @@
 //! - ELECT2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
 //!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (VERSION3): a disk
 //!   of a higher number than the line has seen what came later. Nor does the line decide by its head over one of a higher number that
-//!   counts on its disks: that one may have taken them back.
+//!   names its disks as present: that one may have taken them back.
 //! - ELECT3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged. A disk that lacks
 //!   the version before it, too, proves nothing: it is older than what it had acknowledged (ELECT5).
 //! - ELECT4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
@@ -215,7 +215,7 @@ impl<'a> Tree<'a> {
         self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(left_out))
     }
 
-    /// Whether a version counts on every disk whose newest is `head`.
+    /// Whether a version has every disk as present whose newest is `head`.
     fn counts_on_all(&self, version: &Uuid, head: &Uuid) -> bool {
         let holders = self.heads.get(head).into_iter().flatten();
         let group = self.group(*version);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use varve_api::{Code, Problem, ProblemKind};
 use varve_block::timeout;
-use varve_sim::{Client, CrashAt, CrashKind, FaultPlan, Mix};
+use varve_sim::{Client, FaultPlan, Mix};
 
 /// How long it may take until everything is back, in the time of the world.
 const BACK_MAX: Duration = Duration::from_secs(120);

@@ -1,6 +1,6 @@
 //! The controller of a group: what is served of it, its exports and its jobs, brought to what its text says.
 //!
-//! It looks (`view.rs`), asks what is to be done next (`next.rs`, the one place where the order is known), does that (`actions.rs`), and
+//! It looks (`view.rs`), asks what is to be done next (`next.rs`, the one place where the order is known), does that (`carry_out.rs`), and
 //! looks again, until nothing is left to be done.
 //!
 //! Invariants:
@@ -13,19 +13,20 @@
 //! - CONVERGE4. A job is resumed, and a set of snapshots is resolved, by the group that decides, when all of its groups that are here are
 //!   served: what is about to be served cannot be asked, and is not gone.
 
-mod actions;
+mod action;
 pub(crate) mod boundary;
+mod carry_out;
 mod next;
 #[cfg(test)]
 mod tests;
 mod view;
 
 use crate::Control;
-use actions::Controller;
+use carry_out::Controller;
 use next::next;
 use std::collections::BTreeSet;
 use uuid::Uuid;
-use view::Facts;
+use view::{Facts, View};
 
 impl Control {
     /// Brings what is served of a group, its exports and its jobs to what its text says.
@@ -33,7 +34,7 @@ impl Control {
         assert!(self.locks.is_held(group), "CONVERGE2");
         let controller = Controller { control: self, group };
         let mut facts = Facts::default();
-        while let Some(view) = controller.look() {
+        while let Some(view) = View::of(self, group) {
             let actions = next(&view, &facts);
             if actions.is_empty() {
                 return;

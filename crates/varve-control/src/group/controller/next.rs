@@ -8,59 +8,11 @@
 //! - NEXT4. A volume is taken into use after the volumes that its mapper answers with, and out of use with them (CONTROLMAPPER2).
 //! - NEXT5. Jobs and exports come when every volume was tried: a job that finds its volume out of use ends, an export is down.
 
+use super::action::Action;
 use super::view::{Facts, Presence, View, Volume};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_volume::lifecycle::placement::PlacementState;
-
-/// A small change of what is served, or a question to what is served. Each may be repeated.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Action {
-    /// Asks the shards how what they serve stands to what the text says.
-    Compare,
-    /// Closes a volume that is served elsewhere than the text says.
-    Close(Uuid),
-    /// Serves a volume as large as the text says.
-    Extend(Uuid),
-    /// Forgets volumes that the text does not have.
-    Forget,
-    /// Lets the group give extents away again: no request is under way to what was closed.
-    EndDraining,
-    /// Takes a mapped volume out of use that lacks a device.
-    CutOff(Uuid),
-    /// Makes room in the memory for metadata for all that is about to be taken into use.
-    ReserveMemory,
-    /// Takes a volume into use.
-    Activate(Uuid),
-    /// Opens the origins of thin volumes.
-    AttachOrigins,
-    /// Protects the snapshots that are origins, and no others.
-    HoldOrigins,
-    /// Divides the memory for metadata among what is in use.
-    DivideMemory,
-    /// Asks the pools for their volumes, which get names that the group does not have yet.
-    ListThinVolumes,
-    /// The group is served: what waited for that may begin.
-    NoteServed,
-    /// Gives exports the names that their volumes have.
-    RenameExports,
-    /// Completes or takes back snapshots of one instant that were cut short.
-    ResolveSets,
-    /// Begins the jobs of arrays that fill members or make them equal.
-    FollowArrays,
-    /// Resumes, retries or erases a job of the text.
-    Job(u64),
-    /// Asks a volume or pool what it holds that goes on, and resumes that.
-    Ask(Uuid),
-    /// Has the groups converge that decide of jobs and sets in this one.
-    WakeDeciders,
-    /// Finds the exports that are down.
-    ListExports,
-    /// Opens an export.
-    OpenExport(String),
-    /// Redirects the exports of a volume or pool to what serves it now.
-    Redirect(Uuid),
-}
 
 /// What is to be done in one stage.
 type Stage = fn(&View, &Facts) -> Vec<Action>;
@@ -116,12 +68,12 @@ fn extend(view: &View, facts: &Facts) -> Vec<Action> {
     grown.map(Action::Extend).collect()
 }
 
-/// RECONCILE2 of `reconcile.rs`.
+/// What was closed is quiet, so its extents may be given away (RECONCILE2 of `reconcile.rs`).
 fn end_draining(view: &View, facts: &Facts) -> Vec<Action> {
     when(view.is_draining && !facts.is_still_in_use, Action::EndDraining)
 }
 
-/// NEXT4.
+/// Volumes in use of which a device is not (NEXT4).
 fn cut_off(view: &View, _: &Facts) -> Vec<Action> {
     let idle: BTreeSet<Uuid> = idle(view).map(|volume| volume.id).collect();
     let in_use = view.volumes.iter().filter(|volume| volume.presence == Presence::InUse);
@@ -150,7 +102,7 @@ fn resume_jobs(view: &View, facts: &Facts) -> Vec<Action> {
     alone.filter(|_| !view.is_stopping).map(|job| Action::Job(job.id)).collect()
 }
 
-/// CONVERGE3 of `mod.rs`.
+/// Volumes that were taken into use, or on which a job has failed (CONVERGE3 of `mod.rs`).
 fn ask(view: &View, _: &Facts) -> Vec<Action> {
     let unasked = view.volumes.iter().filter(|volume| volume.is_unasked);
     unasked.map(|volume| Action::Ask(volume.id)).collect()
@@ -164,7 +116,7 @@ fn asked(facts: &Facts) -> impl Iterator<Item = Uuid> {
     })
 }
 
-/// CONVERGE4 of `mod.rs`. A scan wakes them itself when all groups that it has found are served.
+/// Groups wait for this one, unless a scan has found it, which wakes them when all that it has found are served (CONVERGE4 of `mod.rs`).
 fn wake_deciders(_: &View, facts: &Facts) -> Vec<Action> {
     let was_served = !facts.tried.contains(&Action::NoteServed);
     when(was_served && asked(facts).next().is_some(), Action::WakeDeciders)

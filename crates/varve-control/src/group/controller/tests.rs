@@ -1,6 +1,7 @@
 //! Properties of [`next`], from random pairs of what is wanted and what is there.
 
-use super::next::{Action, next};
+use super::action::Action;
+use super::next::next;
 use super::view::{Facts, Presence, View, Volume};
 use crate::jobs::records::RestingJob;
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ struct Model {
     random: Random,
     /// Of ten actions so many fail.
     failing: u64,
+    /// Whether those that are returned together are carried out in the opposite order.
+    is_reversed: bool,
     log: Vec<Action>,
 }
 
@@ -62,7 +65,7 @@ impl Model {
         };
         let down = (0..random.below(3)).map(|id| id.to_string()).collect();
         let (facts, log) = (Facts::default(), Vec::new());
-        Self { view, facts, placements, down, random, failing, log }
+        Self { view, facts, placements, down, random, failing, is_reversed: false, log }
     }
 
     fn volume(&mut self, id: Uuid) -> &mut Volume {
@@ -73,10 +76,13 @@ impl Model {
     fn converge(&mut self) {
         self.facts = Facts::default();
         loop {
-            let actions = next(&self.view, &self.facts);
+            let mut actions = next(&self.view, &self.facts);
             assert!(actions.iter().all(|action| !self.facts.tried.contains(action)), "NEXT1: {actions:?}");
             if actions.is_empty() {
                 return;
+            }
+            if self.is_reversed {
+                actions.reverse(); // NEXT2
             }
             for action in actions {
                 self.act(&action);
@@ -231,6 +237,18 @@ fn actions_come_in_their_order() {
 }
 
 #[test]
+fn actions_that_are_returned_together_come_in_any_order() {
+    for seed in 0..CASES {
+        let (mut forward, mut backward) = (Model::new(seed, 0), Model::new(seed, 0));
+        backward.is_reversed = true;
+        forward.converge();
+        backward.converge();
+        let seen = |model: &Model| (model.view.volumes.clone(), model.down.clone(), model.placements.clone());
+        assert_eq!(seen(&forward), seen(&backward), "NEXT2: seed {seed}");
+    }
+}
+
+#[test]
 fn of_jobs_that_hold_one_volume_one_begins() {
     for seed in 0..CASES {
         let mut model = Model::new(seed, 0);
@@ -256,25 +274,26 @@ fn a_mapped_volume_goes_with_its_device_and_comes_after_it() {
         devices: Vec::new(),
     };
     let (id, presence) = (Uuid::from_u128(2), Presence::InUse);
-    let mapped = Volume { id, presence, devices: vec![device.id], ..device.clone() };
+    let mapped = Volume { id, presence, devices: vec![device.id], ..device };
     let mut model = Model::new(1, 0);
-    model.view = View { volumes: vec![device.clone(), mapped], ..View::default() };
+    let own = device.id;
+    model.view = View { volumes: vec![device, mapped], ..View::default() };
     (model.placements, model.down) = (BTreeMap::new(), Vec::new());
     model.converge();
     let expected = [
         Action::Compare,
         Action::CutOff(id),
         Action::ReserveMemory,
-        Action::Activate(device.id),
+        Action::Activate(own),
         Action::Activate(id),
         Action::HoldOrigins,
         Action::DivideMemory,
         Action::RenameExports,
         Action::FollowArrays,
-        Action::Ask(device.id),
+        Action::Ask(own),
         Action::Ask(id),
         Action::WakeDeciders,
-        Action::Redirect(device.id),
+        Action::Redirect(own),
         Action::Redirect(id),
     ];
     assert_eq!(model.log, expected);

@@ -1,7 +1,7 @@
 //! What the next actions depend on: the text of a group, what is served of it, and what a convergence has learnt.
 
-use super::actions::Controller;
-use super::next::Action;
+use super::action::Action;
+use crate::Control;
 use crate::group::known_group::{Home, KnownGroup};
 use crate::jobs::records::RestingJob;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,24 +65,23 @@ pub(super) struct Facts {
     pub(super) down: Vec<String>,
 }
 
-impl Controller<'_> {
-    /// What is seen of the group now; nothing if it is not here any more.
-    pub(super) fn look(&self) -> Option<View> {
-        let control = self.control;
+impl View {
+    /// What is seen of a group now; nothing if it is not here any more.
+    pub(super) fn of(control: &Control, group: Uuid) -> Option<Self> {
         let groups = control.groups.known.borrow();
-        let known = groups.get(&self.group)?;
-        let mut view = View {
+        let known = groups.get(&group)?;
+        let mut view = Self {
             volumes: volumes(known),
             is_undecided: known.undecided.is_some(),
             is_draining: known.is_draining,
-            is_unserved: control.groups.unserved.borrow().contains(&self.group),
+            is_unserved: control.groups.unserved.borrow().contains(&group),
             has_sets: !known.group.snapshot_sets().is_empty(),
             jobs: Vec::new(),
             is_started: control.life.started.get().is_some(),
             is_stopping: control.life.stopping.get(),
         };
         drop(groups);
-        view.jobs = control.resting_jobs(self.group);
+        view.jobs = control.resting_jobs(group);
         Some(view)
     }
 }

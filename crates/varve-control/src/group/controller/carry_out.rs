@@ -1,7 +1,7 @@
-//! The actions of a controller: small, asynchronous, each of which may be repeated; none calls another.
+//! The actions of a controller, carried out: each is small, asynchronous, may be repeated, and calls no other.
 
+use super::action::Action;
 use super::boundary;
-use super::next::Action;
 use super::view::Facts;
 use crate::Control;
 use crate::find::LocatedVolume;
@@ -80,7 +80,7 @@ impl Controller<'_> {
         Fact::Nothing
     }
 
-    /// CONVERGE3 of `mod.rs`.
+    /// Asks a volume, or those in a pool, what they hold that goes on, and resumes that (CONVERGE3 of `mod.rs`).
     async fn ask(&self, owner: Uuid) {
         let volumes = self.volumes_in(owner);
         if let Some(known) = self.control.groups.known.borrow_mut().get_mut(&self.group) {
