@@ -381,6 +381,7 @@ fn converse(choice: u8) -> (Vec<u8>, Vec<u8>, Framing) {
         block_sizes: BlockSizes::default(),
         name: "data/home".to_owned(),
         description: "a volume".to_owned(),
+        changed_since: Some("monday".into()),
     };
     let (mut client, mut server) = (client::Handshake::new(wish(choice)), server::Handshake::new());
     let mut told = server::Handshake::greeting().to_vec();
@@ -435,7 +436,7 @@ fn replies(framing: Framing) -> Vec<u8> {
             &[Run { length: 4096, state: 0 }, Run { length: 4096, state: 3 }],
             &mut runs,
         );
-        bytes.extend_from_slice(&Head::status(framing, &status, 1, count));
+        bytes.extend_from_slice(&Head::status(framing, &status, 1, count, true));
         bytes.extend_from_slice(&runs);
     }
     let failed = request(5, Command::Trim, length);

@@ -14,6 +14,7 @@ fn offer() -> Offer {
         block_sizes: BlockSizes::default(),
         name: "data/home".to_owned(),
         description: "a volume".to_owned(),
+        changed_since: Some("monday".into()),
     }
 }
 
@@ -62,9 +63,9 @@ fn handshake(input: &[u8], piece: usize, is_encrypted: bool) -> (usize, Vec<u8>,
 }
 
 fn requests(mut input: &[u8], agreement: Agreement) {
-    let Agreement { framing, allocation } = agreement;
+    let Agreement { framing, contexts } = agreement;
     let flags = ExportFlags(0xffff).without(ExportFlags::READ_ONLY);
-    let terms = Terms { size: SIZE, flags, block_sizes: BlockSizes::default(), framing, allocation };
+    let terms = Terms { size: SIZE, flags, block_sizes: BlockSizes::default(), framing, contexts };
     while let Ok(Some(request)) = Request::decode(framing, input) {
         if let Ok(head) = request.encode(framing) {
             assert!(!head.is_empty());

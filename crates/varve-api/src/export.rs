@@ -134,6 +134,9 @@ pub struct Export {
     /// How its clients and the daemon know each other, if they have to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ExportTls>,
+    /// The snapshot since which its clients may ask what was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// Whether it serves.
     pub state: ExportState,
     /// Why not, or what a client of it has to know.

@@ -462,6 +462,8 @@ requests! {
         group: Option<String>,
         /// The folder of TLS credentials, if clients have to begin TLS.
         tls: Option<String>,
+        /// An older snapshot of the volume: clients may ask what was changed since.
+        since: Option<String>,
     }
 
     /// Gives an export other limits or permissions, while it is in use.

@@ -21,7 +21,6 @@ const LACKING: &[&[&str]] = &[
     &["pool", "reduce"],
     &["snap", "rename"],
     &["export", "create", "--allow"],
-    &["export", "create", "--since"],
     &["export", "create", "--member"],
     &["trash"],
     &["schedule"],

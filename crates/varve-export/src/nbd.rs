@@ -20,6 +20,7 @@
 mod activity;
 mod catalog;
 mod connection;
+mod dirty;
 mod door;
 mod handshake;
 mod job;
@@ -34,6 +35,7 @@ mod wakers;
 pub use crate::budget::Budget;
 pub use activity::Activity;
 pub use catalog::{Catalog, Counters, Export};
+pub use dirty::DirtyBitmap;
 pub use door::{Door, SessionEnd};
 pub use limits::{Admission, Limits, Refusal};
 pub use receive_buffer::LANDING_BYTES;

@@ -16,13 +16,13 @@ mod options;
 mod step;
 mod terms;
 
-pub use step::{Agreement, CloseReason, Step};
+pub use step::{Agreement, CloseReason, Contexts, Step};
 pub use terms::Terms;
 
 use crate::reader::collect;
 use crate::transmission::Framing;
 use crate::wire::{self, BlockSizes, ExportFlags, option, reply};
-use options::{Question, Wanted};
+use options::{Queries, Question, Wanted};
 use step::{answer, refuse, shortened};
 
 /// What an export is, for a client that asks.
@@ -38,6 +38,8 @@ pub struct Offer {
     pub name: String,
     /// A line for users; may be empty.
     pub description: String,
+    /// The name of the state since which it says what was changed, if it does.
+    pub changed_since: Option<String>,
 }
 
 /// One export of a list.
@@ -51,6 +53,8 @@ pub struct Listed {
 
 /// The number under which `base:allocation` is served.
 pub const ALLOCATION_CONTEXT_ID: u32 = 1;
+/// The number under which [`wire::DIRTY_CONTEXT`] is served.
+pub const DIRTY_CONTEXT_ID: u32 = 2;
 
 #[derive(Debug)]
 enum Phase {
@@ -82,8 +86,8 @@ pub struct Handshake {
     fixed: bool,
     no_zeroes: bool,
     framing: Framing,
-    /// The export for which `base:allocation` was chosen.
-    allocation_of: Option<String>,
+    /// The export for which contexts were chosen, and these.
+    chosen: Option<(String, Contexts)>,
 }
 
 impl Default for Handshake {
@@ -112,7 +116,7 @@ impl Handshake {
             fixed: false,
             no_zeroes: false,
             framing: Framing::Simple,
-            allocation_of: None,
+            chosen: None,
         }
     }
 
@@ -311,7 +315,7 @@ impl Handshake {
     fn meta_context(&mut self, set: bool, data: &[u8], output: &mut Vec<u8>) -> Option<Step> {
         let option = if set { option::SET_META_CONTEXT } else { option::LIST_META_CONTEXT };
         if set {
-            self.allocation_of = None;
+            self.chosen = None;
         }
         if self.framing == Framing::Simple {
             refuse(output, option, reply::ERR_INVALID, "structured replies come first");
@@ -344,16 +348,10 @@ impl Handshake {
                 self.facts(if go { option::GO } else { option::INFO }, offer, wanted, output);
                 if go { self.begin(&name) } else { Step::More }
             }
-            Question::Meta { set, name, allocation } => {
-                let option = if set { option::SET_META_CONTEXT } else { option::LIST_META_CONTEXT };
-                if allocation {
-                    let id = if set { ALLOCATION_CONTEXT_ID } else { 0 };
-                    let data = [&id.to_be_bytes()[..], wire::ALLOCATION_CONTEXT.as_bytes()].concat();
-                    answer(output, option, reply::META_CONTEXT, &data);
-                }
-                answer(output, option, reply::ACK, &[]);
-                if set && allocation {
-                    self.allocation_of = Some(name);
+            Question::Meta { set, name, queries } => {
+                let contexts = contexts(set, &queries, offer, output);
+                if set {
+                    self.chosen = Some((name, contexts));
                 }
                 Step::More
             }
@@ -410,8 +408,9 @@ impl Handshake {
 
     fn begin(&mut self, name: &str) -> Step {
         self.phase = Phase::Ended;
-        let allocation = self.framing != Framing::Simple && self.allocation_of.as_deref() == Some(name);
-        Step::Ready(Agreement { framing: self.framing, allocation })
+        let chosen = self.chosen.take().filter(|(of, _)| self.framing != Framing::Simple && of == name);
+        let contexts = chosen.map(|(_, contexts)| contexts).unwrap_or_default();
+        Step::Ready(Agreement { framing: self.framing, contexts })
     }
 
     fn flags(&self, offer: &Offer) -> ExportFlags {
@@ -437,6 +436,24 @@ impl Handshake {
         fact(wire::info::BLOCK_SIZE, &[&minimum, &preferred, &sizes.maximum.to_be_bytes()]);
         answer(output, option, reply::ACK, &[]);
     }
+}
+
+/// Answers with the contexts of an export that are meant.
+fn contexts(set: bool, queries: &Queries, offer: &Offer, output: &mut Vec<u8>) -> Contexts {
+    let option = if set { option::SET_META_CONTEXT } else { option::LIST_META_CONTEXT };
+    let mut agree = |id: u32, name: &str| {
+        let is_meant = queries.mean(name);
+        if is_meant {
+            let id = if set { id } else { 0 };
+            answer(output, option, reply::META_CONTEXT, &[&id.to_be_bytes()[..], name.as_bytes()].concat());
+        }
+        is_meant
+    };
+    let allocation = agree(ALLOCATION_CONTEXT_ID, wire::ALLOCATION_CONTEXT);
+    let dirty = offer.changed_since.as_ref().map(|since| format!("{}{since}", wire::DIRTY_CONTEXT));
+    let dirty = dirty.is_some_and(|name| agree(DIRTY_CONTEXT_ID, &name));
+    answer(output, option, reply::ACK, &[]);
+    Contexts { allocation, dirty }
 }
 
 #[cfg(test)]

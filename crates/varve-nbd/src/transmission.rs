@@ -181,10 +181,14 @@ impl Head {
 
     /// The header of the only chunk of a reply, with `payload` bytes after it.
     fn chunk(framing: Framing, kind: u16, request: &Request, payload: u32) -> Self {
+        Self::one_of(framing, (kind, true), request, payload)
+    }
+
+    fn one_of(framing: Framing, (kind, is_last): (u16, bool), request: &Request, payload: u32) -> Self {
         let mut head = Self::new();
         let extended = framing == Framing::Extended;
         head.u32(if extended { wire::EXTENDED_REPLY_MAGIC } else { wire::STRUCTURED_REPLY_MAGIC });
-        head.u16(chunk::DONE);
+        head.u16(if is_last { chunk::DONE } else { 0 });
         head.u16(kind);
         head.u64(request.cookie);
         if extended {
@@ -230,16 +234,16 @@ impl Head {
     }
 
     /// Success of a block status; `count` runs as [`encode_runs`] writes them follow (TERMS1). Panics if replies are
-    /// simple, which cannot carry runs.
-    pub fn status(framing: Framing, request: &Request, context: u32, count: u32) -> Self {
+    /// simple, which cannot carry runs. The runs of other contexts follow in replies of their own unless it is the last.
+    pub fn status(framing: Framing, request: &Request, context: u32, count: u32, is_last: bool) -> Self {
         assert!(framing != Framing::Simple && count <= RUNS_MAX, "TERMS1");
         if framing == Framing::Extended {
-            let mut head = Self::chunk(framing, chunk::BLOCK_STATUS_EXT, request, 8 + count * 16);
+            let mut head = Self::one_of(framing, (chunk::BLOCK_STATUS_EXT, is_last), request, 8 + count * 16);
             head.u32(context);
             head.u32(count);
             return head;
         }
-        let mut head = Self::chunk(framing, chunk::BLOCK_STATUS, request, 4 + count * 8);
+        let mut head = Self::one_of(framing, (chunk::BLOCK_STATUS, is_last), request, 4 + count * 8);
         head.u32(context);
         head
     }

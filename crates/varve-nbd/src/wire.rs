@@ -46,12 +46,16 @@ pub const FLAG_FIXED_NEWSTYLE: u16 = 1;
 /// Flags of the handshake, both directions: no padding after the answer to `EXPORT_NAME`.
 pub const FLAG_NO_ZEROES: u16 = 2;
 
-/// The name of the one metadata context that is served.
+/// The name of the metadata context that says where an export holds data.
 pub const ALLOCATION_CONTEXT: &str = "base:allocation";
+/// What the name of a metadata context begins with that says which bytes were changed since a state of before; the name of that follows.
+pub const DIRTY_CONTEXT: &str = "qemu:dirty-bitmap:";
 /// State of a run of bytes: no space is allocated.
 pub const STATE_HOLE: u32 = 1;
 /// State of a run of bytes: it reads as zeros.
 pub const STATE_ZERO: u32 = 2;
+/// A run of [`DIRTY_CONTEXT`] that may have been changed.
+pub const STATE_DIRTY: u32 = 1;
 
 /// Options that a client sends.
 pub mod option {

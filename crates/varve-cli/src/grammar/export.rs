@@ -17,6 +17,9 @@ pub(crate) enum ExportVerb {
         /// Accept a TCP address that other hosts reach: whoever reaches it may use the volume, and nothing is encrypted.
         #[arg(long)]
         insecure: bool,
+        /// Clients of NBD may ask what was changed since this older snapshot of the volume, by the context qemu:dirty-bitmap:OLD.
+        #[arg(long, value_name = "OLD")]
+        since: Option<String>,
         #[command(flatten)]
         limits: LimitOptions,
         #[command(flatten)]

@@ -13,7 +13,7 @@ use varve_api::{Code, Door, Export, ExportChange, ExportCreate, ExportRemove, Fa
 /// Carries out a verb of exports.
 pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
     match verb {
-        ExportVerb::Create { volume, door, read_only, insecure, limits, access, change } => {
+        ExportVerb::Create { volume, door, read_only, insecure, since, limits, access, change } => {
             let (door, address) = match (door.nbd, door.fuse, door.vhost_user) {
                 (Some(address), ..) => (Door::Nbd, nbd_address(&address)?),
                 (_, Some(file), _) => (Door::Fuse, absolute(&file)?),
@@ -35,6 +35,7 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 mode,
                 group,
                 tls,
+                since,
                 dry_run,
             };
             session.change(calls::CreateExport(request), |made| place(made).to_owned()).await
@@ -124,7 +125,8 @@ fn access(export: &Export) -> String {
     let mode = export.access.mode.map(|mode| format!(", mode {mode}"));
     let group = export.access.group.as_ref().map(|group| format!(", group {group}"));
     let tls = export.tls.as_ref().map(|_| ", TLS".to_owned());
-    [Some(access.to_owned()), iops, bandwidth, mode, group, tls].into_iter().flatten().collect()
+    let since = export.since.as_ref().map(|since| format!(", changes since {since}"));
+    [Some(access.to_owned()), iops, bandwidth, mode, group, tls, since].into_iter().flatten().collect()
 }
 
 fn table(exports: &[Export]) -> String {

@@ -255,6 +255,8 @@ const IMPOSSIBLE: &[&str] = &[
     "export create data/a --nbd tcp:10809 --mode 0660",
     "export create data/a --nbd tcp:10809 --tls nowhere",
     "export create data/a --fuse file --tls nowhere",
+    "export create data/a --nbd unix:x.sock --since one",
+    "export create data/a@one --fuse file --since one",
     "export change data/b --tls nowhere",
     "export change e9 --iops 1",
     "export remove e9",

@@ -13,6 +13,7 @@ mod dry_runs;
 mod dumps;
 mod export_access;
 mod export_limits;
+mod export_since;
 mod export_tls;
 mod growth;
 mod harness;

@@ -5,6 +5,7 @@ use super::address::Address;
 use super::known_export::{KnownExport, Open};
 use super::limits;
 use super::server::{self, Closing, NewDoor, NotClosed, Opened};
+use super::since;
 use super::tls;
 use crate::Control;
 use crate::find::LocatedVolume;
@@ -14,6 +15,7 @@ use futures_util::future::{Either, join_all, select};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Export, ExportChange, Failure, Plan};
@@ -265,7 +267,11 @@ impl Control {
             }
             None => None,
         };
-        let new = NewDoor { name: text, aliases, address: address.clone(), access, tls, target };
+        let dirty = match &remembered.since {
+            Some(old) => Some(Arc::new(since::changed_since(self, located, name, old).await?)),
+            None => None,
+        };
+        let new = NewDoor { name: text, aliases, address: address.clone(), access, tls, dirty, target };
         let Opened { door, warning } = self.exports.server(*door).open(new).await?;
         if let Some(warning) = warning {
             self.warn(&name.to_string(), &warning);

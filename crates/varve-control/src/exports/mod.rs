@@ -13,6 +13,7 @@ pub(super) mod nbd;
 pub(super) mod portal_door;
 pub(super) mod served;
 pub(super) mod server;
+mod since;
 mod tls;
 pub(super) mod ublk;
 pub(super) mod vhost_user;

@@ -55,14 +55,14 @@ impl NbdServer {
 
     /// Adds a name to the socket at an address; a new socket listens on the volume's own shard.
     async fn open_door(&self, new: NewDoor) -> Result<Opened, Failure> {
-        let NewDoor { name, aliases, address, access, tls, target } = new;
+        let NewDoor { name, aliases, address, access, tls, dirty, target } = new;
         let Address { text, is_exposed, .. } = address;
         let place = place_with(&text, access)?;
         let socket = self
             .socket(&text)
             .unwrap_or_else(|| Rc::new(Socket { shard: target.home.clone(), address: text.clone() }));
         let (resources, is_encrypted) = (self.resources.clone(), tls.is_some());
-        let export = NewExport { name: name.clone(), aliases, place, resources, tls, target };
+        let export = NewExport { name: name.clone(), aliases, place, resources, tls, dirty, target };
         let opened = socket.shard.exports(&text).open(export).await.map_err(failures::gone)?;
         if !opened.map_err(|error| failures::listen(&text, &error))? {
             let message = format!("{name} is exported at this socket already");

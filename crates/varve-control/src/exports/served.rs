@@ -11,6 +11,7 @@ use super::address::Address;
 use super::known_export::{KnownExport, Open};
 use super::limits;
 use super::server::Closing;
+use super::since;
 use super::tls;
 use crate::Control;
 use crate::failures;
@@ -71,12 +72,12 @@ impl Control {
         tls::check_protocol(&address, request.tls.as_deref())?;
         let folder = request.tls.as_ref().map(PathBuf::from);
         self.exports.check_tls(&address, folder.as_deref())?;
-        let is_agreed = request.insecure || folder.is_some();
-        address.check_exposure(is_agreed, || AGREE_HELP.to_owned())?;
+        address.check_exposure(request.insecure || folder.is_some(), || AGREE_HELP.to_owned())?;
         address.check_folder(&self.context).await?;
         server.check(&address).await?;
-        let (iops, bandwidth) = (request.iops.as_deref(), request.bandwidth.as_deref());
-        let limits = limits::parse(iops, bandwidth, ExportLimits::default())?;
+        let limits =
+            limits::parse(request.iops.as_deref(), request.bandwidth.as_deref(), ExportLimits::default())?;
+        let since = since::since_of_new(self, &request, &located, &name).await?;
         let given = (request.mode.as_deref(), request.group.as_deref());
         let access = self.exports.access_of_new(given, &address)?;
         access::resolve(&self.context, &address, &access).await?;
@@ -102,6 +103,7 @@ impl Control {
             limits,
             access,
             tls: folder,
+            since,
         };
         let opened = self.open_export(&remembered, &name, &address, &located).await;
         let open = opened.inspect_err(|_| {
@@ -473,6 +475,7 @@ fn shown(known: &KnownExport) -> Export {
         limits: remembered.limits,
         access: remembered.access.clone(),
         tls: None,
+        since: remembered.since.as_ref().map(|since| since.name.clone()),
         state,
         reason,
         connections: 0,

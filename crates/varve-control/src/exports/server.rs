@@ -8,10 +8,11 @@
 use super::address::Address;
 use crate::failures;
 use std::rc::Rc;
+use std::sync::Arc;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::host::FileAccess;
 use varve_block::{LocalFuture, Portal};
-use varve_export::nbd::TlsServer;
+use varve_export::nbd::{DirtyBitmap, TlsServer};
 use varve_volume::DoorOf;
 use varve_volume::doors::export_target::Target;
 
@@ -42,6 +43,8 @@ pub(crate) struct NewDoor {
     pub(crate) access: FileAccess,
     /// What its clients have to begin TLS with, if they have to.
     pub(crate) tls: Option<TlsServer>,
+    /// What was changed since a state of before, if its clients may ask.
+    pub(crate) dirty: Option<Arc<DirtyBitmap>>,
     /// Where it leads.
     pub(crate) target: Target,
 }

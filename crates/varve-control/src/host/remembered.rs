@@ -44,6 +44,18 @@ pub(crate) struct RememberedExport {
     /// The folder of its TLS credentials, if clients have to begin TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tls: Option<PathBuf>,
+    /// The snapshot since which its clients may ask what was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<Since>,
+}
+
+/// A snapshot of before that an export is compared with (SINCE2 of `since.rs`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Since {
+    /// Its name without that of its volume: what clients ask for.
+    pub(crate) name: String,
+    pub(crate) store: Uuid,
+    pub(crate) number: u64,
 }
 
 impl RememberedExport {

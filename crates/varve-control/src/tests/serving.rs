@@ -308,6 +308,7 @@ fn a_file_hears_what_was_lost_before_it_was_led_to_its_volume_anew() {
             aliases: Vec::new(),
             limits: varve_api::ExportLimits::default(),
             tls: None,
+            since: None,
             access: Default::default(),
         };
         let bare = Box::new(BareFile(Arc::clone(&place)));

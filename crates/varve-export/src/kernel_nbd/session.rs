@@ -15,7 +15,7 @@ use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use varve_block::{Access, Buffer, Durability, Extent, Io, Rejected, Shape, ZeroOptions};
-use varve_nbd::server::Terms;
+use varve_nbd::server::{Contexts, Terms};
 use varve_nbd::wire::{PAYLOAD_LENGTH_MAX, command_flag};
 use varve_nbd::{BlockSizes, Command, ErrorCode, ExportFlags, Framing, Head, Request};
 
@@ -150,7 +150,13 @@ fn io(request: &Request, buffer: Buffer) -> Option<(Kind, Io)> {
 
 fn terms(shape: Shape) -> Terms {
     let block_sizes = BlockSizes { minimum: shape.block_size, ..BlockSizes::default() };
-    Terms { size: shape.size, flags: flags(shape), block_sizes, framing: Framing::Simple, allocation: false }
+    Terms {
+        size: shape.size,
+        flags: flags(shape),
+        block_sizes,
+        framing: Framing::Simple,
+        contexts: Contexts::default(),
+    }
 }
 
 fn error(refusal: Refusal) -> ErrorCode {

@@ -1,9 +1,10 @@
 //! Which exports there are, and what is counted for each.
 
-use super::Shutdown;
+use super::{DirtyBitmap, Shutdown};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use varve_block::{Access, Device, LocalFuture};
 use varve_nbd::server::{Listed, Offer};
 use varve_nbd::{BlockSizes, ExportFlags};
@@ -31,6 +32,8 @@ pub struct Export {
     /// Whether clients may assume that several connections see one device. True wherever every connection of the export leads to
     /// the same volume.
     pub multi_conn: bool,
+    /// What was changed since a state of before, if clients may ask.
+    pub dirty: Option<Arc<DirtyBitmap>>,
     /// Ends the connections of this export.
     pub shutdown: Shutdown,
     /// What its connections did.
@@ -46,6 +49,7 @@ impl Export {
             description: String::new(),
             read_only: false,
             multi_conn: true,
+            dirty: None,
             shutdown: Shutdown::new(),
             counters: Rc::default(),
         }
@@ -69,7 +73,8 @@ impl Export {
             maximum: default.maximum,
         };
         let (name, description) = (self.name.clone(), self.description.clone());
-        Offer { size: shape.size, flags, block_sizes, name, description }
+        let changed_since = self.dirty.as_ref().map(|dirty| dirty.since().to_owned());
+        Offer { size: shape.size, flags, block_sizes, name, description, changed_since }
     }
 }
 

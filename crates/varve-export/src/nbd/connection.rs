@@ -13,15 +13,15 @@ use super::receive_buffer::{Payload, ReceiveBuffer, ReceiveMemory, Taken};
 use super::send_queue::SendQueue;
 use super::shutdown::Watch;
 use super::stall::Stall;
-use super::{Door, SessionEnd};
+use super::{Door, Export, SessionEnd};
 use crate::budget::Memory;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use varve_block::{Arena, Clock, Device, LocalFuture, Stream, StreamError, Transfer};
-use varve_nbd::server::{ALLOCATION_CONTEXT_ID, Terms};
+use varve_block::{Arena, Clock, LocalFuture, Stream, StreamError, Transfer};
+use varve_nbd::server::Terms;
 use varve_nbd::transmission::{Head, encode_runs};
 use varve_nbd::{Command, ErrorCode, Request};
 
@@ -49,7 +49,7 @@ const ROUNDS_MAX: usize = 16;
 /// Serves requests until the connection ends.
 pub(super) struct Connection<'c> {
     stream: &'c Stream,
-    device: &'c Device,
+    export: &'c Export,
     arena: &'c Arena,
     clock: &'c Clock,
     counters: &'c Counters,
@@ -97,7 +97,7 @@ impl<'c> Connection<'c> {
         let memory = ReceiveMemory::new(&door.arena, &door.budget, limits.receive_bytes);
         Self {
             stream,
-            device: &export.device,
+            export,
             arena: &door.arena,
             clock: &door.clock,
             counters: &export.counters,
@@ -226,7 +226,7 @@ impl<'c> Connection<'c> {
     fn start(&mut self, request: Request, data: Option<Payload>, context: &mut Context<'_>) {
         self.turn.step(request.payload_length(self.terms.framing));
         let pace = Pace { activity: self.activity, export: identity(self.counters) };
-        let mut job = job::start(self.device, self.arena, pace, request, data);
+        let mut job = job::start(self.export, self.terms.contexts, self.arena, (pace, request), data);
         match Pin::new(&mut job).poll(context) {
             Poll::Ready((request, answer)) => self.reply(&request, answer),
             Poll::Pending => {
@@ -264,11 +264,14 @@ impl<'c> Connection<'c> {
             self.send_queue.held(cost);
             return;
         }
-        if let Answer::Runs(runs) = answer {
-            let mut encoded = Vec::new();
-            let count = encode_runs(framing, &runs, &mut encoded);
-            self.send_queue.head(&Head::status(framing, request, ALLOCATION_CONTEXT_ID, count));
-            self.send_queue.encoded(&encoded, cost);
+        if let Answer::Runs(contexts) = answer {
+            let mut cost = Some(cost);
+            for (index, (context, runs)) in contexts.iter().enumerate() {
+                let (mut encoded, is_last) = (Vec::new(), index + 1 == contexts.len());
+                let count = encode_runs(framing, runs, &mut encoded);
+                self.send_queue.head(&Head::status(framing, request, *context, count, is_last));
+                self.send_queue.encoded(&encoded, cost.take().filter(|_| is_last).unwrap_or(Memory::NONE));
+            }
             return Counters::add(&self.counters.others, 1);
         }
         self.share.give(cost);

@@ -119,7 +119,7 @@ fn chosen(stream: Stream, asked: Asked, agreement: Agreement, early: Buffer) -> 
         flags: offer.flags.with_if(has_chunks, ExportFlags::DF),
         block_sizes: offer.block_sizes,
         framing: agreement.framing,
-        allocation: agreement.allocation,
+        contexts: agreement.contexts,
     };
     let (admitted, open) =
         asked.admitted.expect("a transmission begins with the answer to who wants the export");

@@ -1,5 +1,6 @@
 //! One request on its way: the translation to the device's language, and of its answer back.
 
+use super::Export;
 use super::activity::Pace;
 use super::receive_buffer::Payload;
 use futures_util::StreamExt;
@@ -11,6 +12,7 @@ use varve_block::{
     Allocation, Arena, Buffer, Completion, Device, Durability, Extent, Io, IoError, LocalFuture, Outcome,
     ZeroOptions, yield_now,
 };
+use varve_nbd::server::{ALLOCATION_CONTEXT_ID, Contexts, DIRTY_CONTEXT_ID};
 use varve_nbd::transmission::coalesce;
 use varve_nbd::wire::{STATE_HOLE, STATE_ZERO, command_flag};
 use varve_nbd::{Command, ErrorCode, Request, Run};
@@ -34,7 +36,8 @@ pub(super) enum Answer {
     Data(Buffer),
     /// What a long read brought, in order.
     Pieces(Vec<Buffer>),
-    Runs(Vec<Run>),
+    /// The runs of each context that was agreed.
+    Runs(Vec<(u32, Vec<Run>)>),
     Failed(ErrorCode),
 }
 
@@ -94,12 +97,13 @@ pub(super) fn cost(request: &Request) -> u64 {
 
 /// Starts `request`, which passed the terms' check (NBD4); `payload` is what a write stores.
 pub(super) fn start<'d>(
-    device: &'d Device,
+    export: &'d Export,
+    contexts: Contexts,
     arena: &'d Arena,
-    pace: Pace<'d>,
-    request: Request,
+    (pace, request): (Pace<'d>, Request),
     payload: Option<Payload>,
 ) -> Job<'d> {
+    let device = &export.device;
     let extent = Extent::new(request.offset, request.length);
     let durability = if request.has(command_flag::FUA) { Durability::Durable } else { Durability::Volatile };
     let work = match request.command {
@@ -133,7 +137,7 @@ pub(super) fn start<'d>(
         Command::Cache => Work::Several(Box::pin(fetch(device, arena, extent))),
         Command::BlockStatus => {
             let only_one = request.has(command_flag::REQ_ONE);
-            Work::Several(Box::pin(status(device, extent, only_one)))
+            Work::Several(Box::pin(status(export, contexts, extent, only_one)))
         }
         Command::Flush => Work::Single(device.flush()),
         Command::Disconnect | Command::Other(_) => Work::Single(Completion::failed(IoError::Unsupported)),
@@ -256,25 +260,47 @@ async fn fetch(device: &Device, arena: &Arena, extent: Extent) -> Answer {
     Answer::Done
 }
 
-async fn status(device: &Device, extent: Extent, only_one: bool) -> Answer {
+/// The runs of all contexts, which end at the same byte.
+async fn status(export: &Export, contexts: Contexts, extent: Extent, only_one: bool) -> Answer {
+    let both = usize::from(contexts.allocation) + usize::from(contexts.dirty);
+    let runs_max = if only_one { 1 } else { STATUS_RUNS / both.max(1) };
+    let covered = |runs: &[Run]| runs.iter().map(|run| run.length).sum::<u64>();
+    let dirty = export.dirty.as_ref().filter(|_| contexts.dirty).map(|dirty| dirty.runs(extent, runs_max));
+    let mut wanted = dirty.as_deref().map_or(extent.length, covered);
+    let mut answers = Vec::new();
+    if contexts.allocation {
+        let extent = Extent::new(extent.offset, wanted);
+        match allocated(&export.device, extent, runs_max).await {
+            Ok(runs) => {
+                wanted = covered(&runs);
+                answers.push((ALLOCATION_CONTEXT_ID, runs));
+            }
+            Err(error) => return Answer::Failed(error_code(error)),
+        }
+    }
+    answers.extend(dirty.map(|runs| (DIRTY_CONTEXT_ID, coalesce(runs, wanted, only_one))));
+    Answer::Runs(answers)
+}
+
+async fn allocated(device: &Device, extent: Extent, runs_max: usize) -> Result<Vec<Run>, IoError> {
     let mut runs: Vec<Run> = Vec::new();
     let mut at = extent.offset;
     for _ in 0..STATUS_ROUNDS_MAX {
         let found = match device.status(Extent::between(at, extent.end())).await {
             Ok(found) => found,
             Err(_) if !runs.is_empty() => break,
-            Err(error) => return Answer::Failed(error_code(error)),
+            Err(error) => return Err(error),
         };
         let covered: u64 = found.iter().map(|run| run.length).sum();
         runs.extend(found.iter().map(|run| Run { length: run.length, state: state(run.allocation) }));
         runs = coalesce(runs, extent.length, false);
         at = at.saturating_add(covered).min(extent.end());
-        if covered == 0 || at == extent.end() || runs.len() > STATUS_RUNS || only_one && runs.len() > 1 {
+        if covered == 0 || at == extent.end() || runs.len() > runs_max {
             break;
         }
     }
-    runs.truncate(STATUS_RUNS);
-    Answer::Runs(coalesce(runs, extent.length, only_one))
+    runs.truncate(runs_max);
+    Ok(coalesce(runs, extent.length, false))
 }
 
 const fn state(allocation: Allocation) -> u32 {

@@ -1,6 +1,7 @@
 //! The door over connections in memory: every request, random requests against a model, and hostile clients.
 
 mod client;
+mod contexts;
 mod fairness;
 mod limits;
 mod world;

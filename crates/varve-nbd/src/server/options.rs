@@ -9,7 +9,7 @@ use crate::wire::{self, info, option, reply};
 pub(super) enum Question {
     ExportName { name: String },
     Info { go: bool, name: String, wanted: Wanted },
-    Meta { set: bool, name: String, allocation: bool },
+    Meta { set: bool, name: String, queries: Queries },
     List,
 }
 
@@ -30,6 +30,23 @@ impl Question {
             Question::Meta { set: true, .. } => option::SET_META_CONTEXT,
             Question::Meta { set: false, .. } => option::LIST_META_CONTEXT,
         })
+    }
+}
+
+/// Metadata contexts that a client names.
+#[derive(Debug)]
+pub(super) struct Queries {
+    set: bool,
+    named: Vec<String>,
+}
+
+impl Queries {
+    /// Whether `context` is meant. A list may be asked for by what names begin with up to a colon; by nothing it is that of all.
+    pub(super) fn mean(&self, context: &str) -> bool {
+        let is_meant = |query: &String| {
+            query == context || (!self.set && query.ends_with(':') && context.starts_with(query.as_str()))
+        };
+        (!self.set && self.named.is_empty()) || self.named.iter().any(is_meant)
     }
 }
 
@@ -87,14 +104,12 @@ pub(super) fn parse_meta(set: bool, data: &[u8]) -> Result<Question, Refusal> {
     let mut reader = Reader::new(data);
     let name = string(&mut reader)?;
     let count = reader.u32().ok_or(Refusal::INVALID)?;
-    // Asking for a list without saying of what asks for everything.
-    let mut allocation = !set && count == 0;
+    let mut named = Vec::new();
     for _ in 0..count {
-        let query = string(&mut reader)?;
-        allocation |= query == wire::ALLOCATION_CONTEXT || (!set && query == "base:");
+        named.push(string(&mut reader)?);
     }
     if !reader.is_empty() {
         return Err(Refusal::INVALID);
     }
-    Ok(Question::Meta { set, name, allocation })
+    Ok(Question::Meta { set, name, queries: Queries { set, named } })
 }

@@ -8,8 +8,24 @@ use crate::wire;
 pub struct Agreement {
     /// The headers.
     pub framing: Framing,
-    /// Whether block status may be asked, for [`ALLOCATION_CONTEXT_ID`].
+    /// What a block status says.
+    pub contexts: Contexts,
+}
+
+/// Metadata contexts of an export.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Contexts {
+    /// [`ALLOCATION_CONTEXT_ID`].
     pub allocation: bool,
+    /// [`DIRTY_CONTEXT_ID`](super::DIRTY_CONTEXT_ID).
+    pub dirty: bool,
+}
+
+impl Contexts {
+    /// Whether there are any, so that block status may be asked.
+    pub fn has_any(self) -> bool {
+        self.allocation || self.dirty
+    }
 }
 
 /// What the owner of a handshake does next; what was written to `output` is sent first.

@@ -1,5 +1,6 @@
 //! Which requests are in order, given what was agreed.
 
+use super::step::Contexts;
 use crate::transmission::{Framing, Request};
 use crate::wire::{BlockSizes, Command, ErrorCode, ExportFlags, PAYLOAD_LENGTH_MAX, command_flag};
 
@@ -14,8 +15,8 @@ pub struct Terms {
     pub block_sizes: BlockSizes,
     /// The headers.
     pub framing: Framing,
-    /// Whether block status may be asked.
-    pub allocation: bool,
+    /// What a block status says.
+    pub contexts: Contexts,
 }
 
 impl Terms {
@@ -43,7 +44,7 @@ impl Terms {
             Command::Trim => self.flags.has(ExportFlags::TRIM),
             Command::WriteZeroes => self.flags.has(ExportFlags::WRITE_ZEROES),
             Command::Cache => self.flags.has(ExportFlags::CACHE),
-            Command::BlockStatus => self.allocation,
+            Command::BlockStatus => self.contexts.has_any(),
             _ => true,
         }
     }
@@ -94,7 +95,13 @@ mod tests {
     fn terms(framing: Framing) -> Terms {
         let flags = ExportFlags::FLUSH.with(ExportFlags::FUA).with(ExportFlags::WRITE_ZEROES);
         let flags = flags.with(ExportFlags::TRIM).with(ExportFlags::DF);
-        Terms { size: 8 << 32, flags, block_sizes: BlockSizes::default(), framing, allocation: true }
+        Terms {
+            size: 8 << 32,
+            flags,
+            block_sizes: BlockSizes::default(),
+            framing,
+            contexts: Contexts { allocation: true, dirty: false },
+        }
     }
 
     fn request(command: Command, flags: u16, offset: u64, length: u64) -> Request {

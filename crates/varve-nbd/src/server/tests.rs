@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::client::{self, Wish, put_option};
+use crate::reader::Reader;
 use proptest::prelude::*;
 
 fn offer() -> Offer {
@@ -11,6 +12,7 @@ fn offer() -> Offer {
         block_sizes: BlockSizes::default(),
         name: "data/vm1".to_owned(),
         description: "a volume".to_owned(),
+        changed_since: None,
     }
 }
 
@@ -64,7 +66,7 @@ fn go_answers_facts_then_begins_and_leaves_the_rest() {
     put_option(option::GO, &go("data/vm1"), &mut input);
     input.extend_from_slice(b"next");
     let (output, end, left) = run(&input, usize::MAX);
-    assert_eq!(end, Step::Ready(Agreement { framing: Framing::Simple, allocation: false }));
+    assert_eq!(end, Step::Ready(Agreement { framing: Framing::Simple, contexts: Contexts::default() }));
     assert_eq!(left, 4, "SERVER2");
     let golden = [
         &b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\x01\0\0\0\0\0\x05"[..],
@@ -176,9 +178,72 @@ fn a_context_counts_only_for_the_export_it_was_chosen_for() {
         let meta = [&go(chosen)[..4 + chosen.len()], b"\0\0\0\x01\0\0\0\x0fbase:allocation"].concat();
         put_option(option::SET_META_CONTEXT, &meta, &mut input);
         put_option(option::GO, &go(begun), &mut input);
-        let agreement = Agreement { framing: Framing::Structured, allocation };
+        let contexts = Contexts { allocation, dirty: false };
+        let agreement = Agreement { framing: Framing::Structured, contexts };
         assert_eq!(run(&input, 5).1, Step::Ready(agreement));
     }
+}
+
+/// The contexts that the server names when these are asked for, each with its number, and what is agreed then.
+fn named(option: u32, changed_since: Option<&str>, queries: &[&str]) -> (Vec<(u32, String)>, Contexts) {
+    let offer = Offer { changed_since: changed_since.map(str::to_owned), ..offer() };
+    let mut handshake = Handshake::new();
+    let mut input = flags();
+    put_option(option::STRUCTURED_REPLY, &[], &mut input);
+    let mut meta = go("")[..4].to_vec();
+    meta.extend_from_slice(&u32::try_from(queries.len()).unwrap().to_be_bytes());
+    for query in queries {
+        meta.extend_from_slice(&u32::try_from(query.len()).unwrap().to_be_bytes());
+        meta.extend_from_slice(query.as_bytes());
+    }
+    put_option(option, &meta, &mut input);
+    put_option(option::GO, &go(""), &mut input);
+    let (mut output, mut at, mut names) = (Vec::new(), 0, Vec::new());
+    loop {
+        let (used, step) = handshake.feed(&input[at..], &mut output);
+        assert!(matches!(step, Step::Lookup(_)), "{step:?}");
+        at += used;
+        let before = output.len();
+        let step = handshake.answer(Some(&offer), &mut output);
+        let mut replies = Reader::new(&output[before..]);
+        while let (Some(_), Some(of), Some(kind), Some(data)) =
+            (replies.u64(), replies.u32(), replies.u32(), replies.counted())
+        {
+            if of == option && kind == reply::META_CONTEXT {
+                let id = u32::from_be_bytes(data[..4].try_into().unwrap());
+                names.push((id, String::from_utf8(data[4..].to_vec()).unwrap()));
+            }
+        }
+        if let Step::Ready(agreement) = step {
+            return (names, agreement.contexts);
+        }
+    }
+}
+
+#[test]
+fn an_export_that_says_what_was_changed_has_one_more_context() {
+    let (list, set) = (option::LIST_META_CONTEXT, option::SET_META_CONTEXT);
+    let all = [(0, "base:allocation".to_owned()), (0, "qemu:dirty-bitmap:mon".to_owned())];
+    for (queries, found) in [
+        (&[][..], &all[..]),
+        (&["base:"], &all[..1]),
+        (&["qemu:"], &all[1..]),
+        (&["qemu:dirty-bitmap:"], &all[1..]),
+        (&["qemu:dirty-bitmap:mon"], &all[1..]),
+        (&["qemu:dirty-bitmap:tue", "qemu:dirty"], &[]),
+    ] {
+        assert_eq!(named(list, Some("mon"), queries), (found.to_vec(), Contexts::default()), "{queries:?}");
+        let without: Vec<_> = found.iter().filter(|(_, name)| name.starts_with("base")).cloned().collect();
+        assert_eq!(named(list, None, queries).0, without, "{queries:?}");
+    }
+    let both = ["base:allocation", "qemu:dirty-bitmap:mon"];
+    let numbered = [(ALLOCATION_CONTEXT_ID, both[0].to_owned()), (DIRTY_CONTEXT_ID, both[1].to_owned())];
+    let (allocation, dirty) = (true, true);
+    assert_eq!(named(set, Some("mon"), &both), (numbered.to_vec(), Contexts { allocation, dirty }));
+    assert_eq!(named(set, Some("mon"), &both[1..]).1, Contexts { allocation: false, dirty });
+    let other = Contexts { allocation, dirty: false };
+    assert_eq!(named(set, Some("tue"), &both), (numbered[..1].to_vec(), other));
+    assert_eq!(named(set, Some("mon"), &["qemu:dirty-bitmap:", "base:"]), (vec![], Contexts::default()));
 }
 
 /// Our client against our server, with both directions cut as `cuts` say.
@@ -235,7 +300,8 @@ proptest! {
             (false, false) => Framing::Simple,
         };
         let allocation = allocation && framing != Framing::Simple;
-        prop_assert_eq!(server_end, Step::Ready(Agreement { framing, allocation }));
+        let contexts = Contexts { allocation, dirty: false };
+        prop_assert_eq!(server_end, Step::Ready(Agreement { framing, contexts }));
         let client::Step::Ready(connected) = client_end else {
             panic!("{client_end:?}");
         };
@@ -346,7 +412,7 @@ fn what_was_agreed_before_encryption_is_agreed_again() {
     assert_eq!(go_on(&mut handshake, &input, usize::MAX).1, Step::StartTls);
     // As if a change of the code had let a client agree on it before.
     let mut fooled = Handshake { framing: Framing::Structured, ..Handshake::encrypted() };
-    fooled.allocation_of = Some("data/vm1".to_owned());
+    fooled.chosen = Some(("data/vm1".to_owned(), Contexts { allocation: true, dirty: true }));
     assert_eq!(go_on(&mut fooled, &input, usize::MAX).1, Step::StartTls);
     for handshake in [&mut handshake, &mut fooled] {
         let mut input = Vec::new();
@@ -362,6 +428,10 @@ fn what_was_agreed_before_encryption_is_agreed_again() {
             (option::GO, reply::ACK),
         ];
         assert_eq!(kinds(&output), expected, "SERVER5");
-        assert_eq!(end, Step::Ready(Agreement { framing: Framing::Simple, allocation: false }), "SERVER5");
+        assert_eq!(
+            end,
+            Step::Ready(Agreement { framing: Framing::Simple, contexts: Contexts::default() }),
+            "SERVER5"
+        );
     }
 }

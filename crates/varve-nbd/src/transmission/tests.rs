@@ -40,7 +40,7 @@ fn replies_have_their_golden_bytes() {
         b"\x66\x8e\x33\xef\0\x01\x80\x01\x11\x22\x33\x44\x55\x66\x77\x88\0\0\0\x06\0\0\0\x05\0\0"
     );
     assert_eq!(
-        &*Head::status(Framing::Structured, &request, 1, 2),
+        &*Head::status(Framing::Structured, &request, 1, 2, true),
         b"\x66\x8e\x33\xef\0\x01\0\x05\x11\x22\x33\x44\x55\x66\x77\x88\0\0\0\x14\0\0\0\x01"
     );
     assert_eq!(
@@ -48,7 +48,7 @@ fn replies_have_their_golden_bytes() {
         b"\x6e\x8a\x27\x8c\0\x01\0\0\x11\x22\x33\x44\x55\x66\x77\x88\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\0\0"
     );
     assert_eq!(
-        &Head::status(Framing::Extended, &request, 1, 2)[16..],
+        &Head::status(Framing::Extended, &request, 1, 2, true)[16..],
         b"\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\0\x28\0\0\0\x01\0\0\0\x02"
     );
 }

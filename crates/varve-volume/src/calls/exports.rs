@@ -9,8 +9,9 @@ use crate::handle::{Answer, ShardHandle};
 use crate::world::Place;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use varve_api::Traffic;
-use varve_export::nbd::TlsServer;
+use varve_export::nbd::{DirtyBitmap, TlsServer};
 
 /// Calls that concern the exports at one address.
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub struct NewExport {
     pub resources: DoorResources,
     /// What the clients of its socket have to begin TLS with, if they have to.
     pub tls: Option<TlsServer>,
+    /// What was changed since a state of before, if clients may ask.
+    pub dirty: Option<Arc<DirtyBitmap>>,
     /// Where it leads.
     pub target: Target,
 }
@@ -40,7 +43,7 @@ impl ExportCalls<'_> {
     pub fn open(&self, export: NewExport) -> Answer<io::Result<bool>> {
         let address = self.address.clone();
         self.shard.run(async move |here: ShardContext| {
-            let NewExport { name, aliases, place, resources, tls, target } = export;
+            let NewExport { name, aliases, place, resources, tls, dirty, target } = export;
             let socket = match here.state().socket(&address) {
                 Some(socket) => socket,
                 None => {
@@ -51,7 +54,7 @@ impl ExportCalls<'_> {
                 }
             };
             let target = ReachedFrom { context: here.apart(), target };
-            Ok(socket.add(&name, aliases, Rc::new(target)))
+            Ok(socket.add(&name, aliases, Rc::new(target), dirty))
         })
     }
 

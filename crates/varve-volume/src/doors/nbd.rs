@@ -12,12 +12,13 @@ use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use varve_api::Traffic;
 use varve_block::{Device, LocalFuture, Tracker};
 use varve_export::nbd::{
-    Activity, Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
-    TlsServer,
+    Activity, Admission, Budget, Catalog, Counters, DirtyBitmap, Door, Export, Limits, Listed, SessionEnd,
+    Shutdown, TlsServer,
 };
 
 /// What the clients of all doors of the daemon share.
@@ -67,6 +68,8 @@ struct Entry {
     /// Names that it had (NBDSOCKET4).
     aliases: Vec<String>,
     target: Rc<dyn ExportTarget>,
+    /// What was changed since a state of before, if clients may ask.
+    dirty: Option<Arc<DirtyBitmap>>,
     shutdown: Shutdown,
     counters: Rc<Counters>,
 }
@@ -130,8 +133,14 @@ impl NbdSocket {
     }
 
     /// Adds an export that had the names `aliases`; `false` if there is one of this name.
-    pub fn add(&self, name: &str, aliases: Vec<String>, target: Rc<dyn ExportTarget>) -> bool {
-        let entry = Entry { aliases, target, shutdown: Shutdown::new(), counters: Rc::default() };
+    pub fn add(
+        &self,
+        name: &str,
+        aliases: Vec<String>,
+        target: Rc<dyn ExportTarget>,
+        dirty: Option<Arc<DirtyBitmap>>,
+    ) -> bool {
+        let entry = Entry { aliases, target, dirty, shutdown: Shutdown::new(), counters: Rc::default() };
         self.exports.add(name, entry)
     }
 
@@ -265,6 +274,7 @@ impl Catalog for Exports {
                 description: target.description().to_owned(),
                 read_only: target.is_read_only(),
                 multi_conn: true,
+                dirty: entry.dirty.clone(),
                 shutdown: entry.shutdown.clone(),
                 counters: Rc::clone(&entry.counters),
                 name,
@@ -302,7 +312,8 @@ mod tests {
 
     fn entry(aliases: &[&str]) -> Entry {
         let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
-        Entry { aliases, target: Rc::new(Nothing), shutdown: Shutdown::new(), counters: Rc::default() }
+        let (target, shutdown, counters) = (Rc::new(Nothing), Shutdown::new(), Rc::default());
+        Entry { aliases, target, dirty: None, shutdown, counters }
     }
 
     #[test]

@@ -140,7 +140,7 @@ proptest! {
         let request = Request { command: Command::BlockStatus, ..read(7, 0, length) };
         let mut encoded = Vec::new();
         let count = encode_runs(framing, &runs, &mut encoded);
-        let input = [&Head::status(framing, &request, 1, count)[..], &encoded].concat();
+        let input = [&Head::status(framing, &request, 1, count, true)[..], &encoded].concat();
         let (_, events) = play(&mut session(framing, &request), &input, piece).unwrap();
         prop_assert_eq!(events, [
             Event::Runs { cookie: 7, runs },

@@ -1,0 +1,78 @@
+//! Exports that say what was changed since an older snapshot: for incremental backups.
+//!
+//! Invariants:
+//! - SINCE1. Neither state changes: both are read-only snapshots of one volume.
+//! - SINCE2. The older snapshot is known by its identity: another one that has got its name is not compared with.
+
+use crate::Control;
+use crate::find::LocatedVolume;
+use crate::host::remembered::Since;
+use varve_api::{Code, Door, ExportCreate, Failure};
+use varve_block::Extent;
+use varve_export::nbd::DirtyBitmap;
+use varve_vg::names::VolumeName;
+use varve_volume::content::snapshot_facts::Target;
+
+/// The older snapshot that a new export is to be compared with, if it names one.
+pub(super) async fn since_of_new(
+    control: &Control,
+    request: &ExportCreate,
+    located: &LocatedVolume,
+    name: &VolumeName,
+) -> Result<Option<Since>, Failure> {
+    let Some(old) = request.since.clone() else { return Ok(None) };
+    if request.door != Some(Door::Nbd) {
+        return Err(Failure::new(Code::Usage, "--since is for NBD")
+            .help("--nbd unix:PATH or --nbd tcp:HOST:PORT; or leave it out"));
+    }
+    let target =
+        unchanging(control, located, &VolumeName { snapshot: Some(old.clone()), ..name.clone() }).await?;
+    let since = Since { name: old, store: target.store, number: target.number };
+    changed_since(control, located, name, &since).await?;
+    Ok(Some(since))
+}
+
+/// What was changed between an older snapshot and the one that is exported.
+pub(super) async fn changed_since(
+    control: &Control,
+    located: &LocatedVolume,
+    name: &VolumeName,
+    since: &Since,
+) -> Result<DirtyBitmap, Failure> {
+    unchanging(control, located, name).await?;
+    let old = VolumeName { snapshot: Some(since.name.clone()), ..name.clone() };
+    let target = unchanging(control, located, &old).await?;
+    if (target.store, target.number) != (since.store, since.number) {
+        let message = format!("{old} is another snapshot than the one that {name} was compared with");
+        return Err(
+            Failure::new(Code::SnapshotNotFound, message).help("varve export remove, then create it anew")
+        );
+    }
+    let diff = control.diff_snapshots(&old.to_string(), Some(&name.to_string())).await?;
+    let extents = diff.extents.iter().map(|extent| Extent::new(extent.offset, extent.length));
+    Ok(DirtyBitmap::new(since.name.clone(), extents.collect()))
+}
+
+/// The snapshot, which cannot be written (SINCE1).
+async fn unchanging(
+    control: &Control,
+    located: &LocatedVolume,
+    name: &VolumeName,
+) -> Result<Target, Failure> {
+    let own: Vec<String> = name.snapshot.iter().cloned().collect();
+    if own.is_empty() {
+        let message = format!("{name} may change: what was changed since a snapshot is said of a snapshot");
+        let help = format!("varve snap create {name}@NEW --read-only, and export that");
+        return Err(Failure::new(Code::Usage, message).help(help));
+    }
+    let found = control.facts_called(located, &own).await.pop();
+    let facts = found.ok_or_else(|| {
+        let message = format!("there is no snapshot {name}");
+        Failure::new(Code::SnapshotNotFound, message).help(format!("varve snap list {}", name.origin()))
+    })?;
+    match facts.read_only {
+        true => Ok(facts.target),
+        false => Err(Failure::new(Code::Usage, format!("{name} may change: it can be written"))
+            .help(format!("varve snap create {}@NEW --read-only", name.origin()))),
+    }
+}
