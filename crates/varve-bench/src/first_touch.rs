@@ -1,6 +1,8 @@
 //! The loads of the snapshot table: lists of places such that every write is the first to its chunk.
 
 use crate::programs::place::Noise;
+use crate::report::goal::Goal;
+use crate::results::Part;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use varve_block::{Arena, Bytes, Clock, Device, Durability, IoError};
 
@@ -8,6 +10,21 @@ use varve_block::{Arena, Bytes, Clock, Device, Durability, IoError};
 pub(crate) const CHUNK: u64 = 64 << 10;
 /// Numbers of snapshots that are measured.
 pub(crate) const COUNTS: [u32; 8] = [0, 1, 4, 8, 16, 64, 256, 1024];
+
+/// Throughput with so many dependent snapshots over that with one, at least.
+const GOALS: [(u32, Goal); 2] = [(16, Goal::AtLeast(0.98)), (1024, Goal::AtLeast(0.95))];
+
+/// Puts down one more round of all loads with so many snapshots.
+pub(crate) fn record(part: &mut Part, snapshots: u32, speeds: &[f64]) {
+    let goal = GOALS.into_iter().find(|(count, _)| part.table == "first touches" && *count == snapshots);
+    for (load, speed) in LOADS.iter().zip(speeds) {
+        let record = part.at(load.name, &snapshots.to_string(), "MiB/s");
+        if let Some((_, goal)) = goal {
+            record.over("1").goal(goal);
+        }
+        record.push(speed / f64::from(1 << 20));
+    }
+}
 
 /// A load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,7 +17,6 @@ use clap::{Parser, Subcommand};
 use options::{Medium, Options};
 use programs::answerer::Answerer;
 use report::sheet::Sheet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -145,10 +144,7 @@ fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
         tables::pools::thin_scale::measure(options, medium, sheet)?;
         tables::pools::thin::measure(options, medium, sheet)?;
     }
-    // The page has it among much else.
-    std::io::stdout()
-        .write_all(render::thin::text(sheet.results()).as_bytes())
-        .map_err(|error| error.to_string())
+    Ok(())
 }
 
 fn arrays(options: &Options, sheet: &mut Sheet) -> Result<(), String> {

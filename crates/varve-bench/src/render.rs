@@ -1,110 +1,114 @@
 //! Turns stored results into a document and pictures; measures nothing.
+//!
+//! `page.md` is the text of the document, with a line `{table}` where a table of `tables.rs` goes. What others have
+//! published is in `published.json`, in records like our own.
 
-mod arrays;
-mod bonnie;
-mod cache;
-mod cache_times;
-mod cost;
-mod distance;
-mod figures;
-mod images;
-mod layers;
-mod management;
-mod nbd;
-mod neighbour;
-mod overlay;
-mod snapshots;
+mod cells;
+mod pictures;
 mod summary;
-pub(crate) mod thin;
+mod tables;
 
-use crate::results::Results;
+use crate::machine::Machine;
+use crate::results::{Part, Results};
 use std::fs;
 use std::path::Path;
+use tables::{TABLES, Table};
 
 /// Writes the document, and the pictures into `plots` beside it.
 pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result<(), String> {
     let complain = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(plots).map_err(|error| complain(plots, error))?;
-    let pictures = [
-        nbd::pictures(results),
-        snapshots::pictures(results),
-        bonnie::pictures(results),
-        cost::pictures(results),
-        distance::pictures(results),
-        cache::pictures(results),
-        cache_times::pictures(results),
-        management::pictures(results),
-    ];
-    for (name, picture) in pictures.into_iter().flatten() {
+    let parts = with_published(results);
+    for (name, picture) in TABLES.iter().flat_map(|table| pictures::of(table, &parts)) {
         let path = plots.join(name);
         fs::write(&path, picture).map_err(|error| complain(&path, error))?;
     }
-    fs::write(document, text(results)).map_err(|error| complain(document, error))
+    fs::write(document, page(&parts)).map_err(|error| complain(document, error))
 }
 
 /// The document. Pictures are expected in `plots/`.
-fn text(results: &Results) -> String {
-    let mut text = String::from(HEAD);
-    text.push_str(&summary::text(results));
-    text.push_str(&nbd::text(results));
-    text.push_str(&arrays::text(results));
-    text.push_str(&images::text(results));
-    text.push_str(&neighbour::text(results));
-    text.push_str(&overlay::text(results));
-    text.push_str(&snapshots::text(results));
-    text.push_str(&bonnie::text(results));
-    text.push_str(&cost::text(results));
-    text.push_str(&distance::text(results));
-    text.push_str(&cache::text(results));
-    text.push_str(&cache_times::text(results));
-    text.push_str(&management::text(results));
-    text.push_str(&thin::text(results));
-    text.push_str(&layers::text(results));
-    text.push_str(TAIL);
-    text
+fn page(parts: &[Part]) -> String {
+    let mut page = String::new();
+    for line in include_str!("render/page.md").lines() {
+        let key = line.strip_prefix('{').and_then(|line| line.strip_suffix('}'));
+        let text = key.map(|key| match TABLES.iter().find(|table| table.key == key) {
+            Some(table) => tables(table, parts),
+            None => summary::text(parts),
+        });
+        page.push_str(text.as_deref().unwrap_or(line).trim_end());
+        page.push('\n');
+    }
+    page
 }
 
-const HEAD: &str = "\
-# Benchmarks
+/// The tables of one description, one for all worlds or one for each, and what they were measured on.
+fn tables(table: &Table, parts: &[Part]) -> String {
+    let parts = table.parts(parts);
+    let Some(heading) = table.heading else {
+        let notes: String = parts.iter().map(|part| note(part)).collect();
+        return if parts.is_empty() { "Not measured.".to_owned() } else { table.grid(&parts) + &notes };
+    };
+    let one = |part: &&Part| {
+        let machine = part.machine.as_ref().map_or_else(String::new, |machine| machine.line() + "; ");
+        let picture = table.plot.as_ref().map_or_else(String::new, |plot| {
+            format!("![{}](plots/{})\n\n", plot.title(part), plot.file(table, part))
+        });
+        let (description, grid) = (&part.description, table.grid(&[part]));
+        let heading = heading.replace("{}", &part.world);
+        format!("### {heading}\n\n{machine}{description}.\n\n{picture}{grid}{}", absences(part))
+    };
+    parts.iter().map(one).collect()
+}
 
-This page is written by `make bench`; do not edit it. Everybody is measured in turn, round after round, on one
-machine, and every comparison is the median of the ratios of the rounds, with the smallest and the largest in brackets.
-Absolute figures depend on the machine; ratios less so. On a machine with few cores the load generator and the server
-share them, as a virtual machine and its storage do.
+/// A line below a table: what the rows of one world were measured on.
+fn note(part: &Part) -> String {
+    let machine =
+        part.machine.as_ref().map(Machine::line).map_or_else(String::new, |line| format!("; {line}"));
+    format!("- *{}*: {}{machine}\n{}", part.world, part.description, absences(part))
+}
 
-";
+/// Who could not be measured, and why.
+fn absences(part: &Part) -> String {
+    let reason = |record: &crate::results::Record| {
+        let name = if record.column.is_empty() { &record.row } else { &record.column };
+        Some(format!("- *{name}* is absent: {}\n", record.absent.as_ref()?))
+    };
+    let reasons: std::collections::BTreeSet<_> = part.records.iter().filter_map(reason).collect();
+    reasons.into_iter().collect::<String>()
+        + if part.records.iter().any(|it| it.absent.is_some()) { "\n" } else { "" }
+}
 
-const TAIL: &str = "\
-## How to run it again
+/// What was measured, and what others have published; what both have of one world is one part.
+pub(crate) fn with_published(results: &Results) -> Vec<Part> {
+    let mut parts = results.parts.clone();
+    for part in published() {
+        match parts.iter_mut().find(|own| (&own.table, &own.world) == (&part.table, &part.world)) {
+            Some(own) => own.records.extend(part.records),
+            None => parts.push(part),
+        }
+    }
+    parts
+}
 
-```
-make bench                                        # everything, then this page
-target/release/varve-bench all --quick            # see that everything works; the figures mean nothing
-target/release/varve-bench nbd --media memory     # one part: memory, disk-direct, disk-buffered
-target/release/varve-bench nbd --only 'random'    # loads by name; the other rows stay
-target/release/varve-bench snapshots              # all of it, about a quarter of an hour
-target/release/varve-bench snapshots --only 'cache:'       # the loads of ESnap's figures, a few minutes
-target/release/varve-bench snapshots --only 'model disk'   # one part: cost, distance, cache, management, first touches
-target/release/varve-bench snapshots --only bonnie         # through ext4, as root
-target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
-target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name
-target/release/varve-bench arrays                 # mirrors and ddraid beside one raw member
-target/release/varve-bench arrays --only work     # one part: loads, unthrottled, exact (in virtual time), ratios (as well), or work (rebuild, move)
-target/release/varve-bench images                 # qcow2 beside QEMU, chains, volumes with a mapper
-target/release/varve-bench images --only chains   # one part: mappers, chains, thin, opening, peers
-target/release/varve-bench neighbour              # reads of a volume beside floods on another one
-target/release/varve-bench neighbour --only trims # floods by name; the other rows stay
-target/release/varve-bench boot                   # boots and copies on copy-on-write images; copies need root
-target/release/varve-bench boot --only copy       # one part: boot, copy
-target/release/varve-bench layers
-target/release/varve-bench render                 # this page and its pictures from docs/plots/results.json
-```
+fn published() -> Vec<Part> {
+    let published: Results = serde_json::from_str(include_str!("render/published.json")).expect("JSON");
+    published.parts
+}
 
-fio with its nbd engine is needed, and of the other servers those that are to be compared:
-`apt-get install fio nbdkit nbd-server qemu-utils qemu-system-common`; for boots
-`qemu-system-x86`. `--runs`, `--seconds`, `--dir` (a directory in
-memory) and `--disk` (a directory on a disk) change what their names say. Nothing else should run meanwhile.
-";
+/// What stands where there is no figure.
+pub(crate) fn dash() -> String {
+    "–".to_owned()
+}
+
+/// A figure with three digits that count.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        size if !size.is_finite() => dash(),
+        size if size >= 99.95 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
 
 #[cfg(test)]
 mod tests;

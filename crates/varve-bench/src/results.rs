@@ -1,21 +1,8 @@
 //! Everything that was measured, raw, as it is kept in a file: rendering needs no new measurement.
 
-mod arrays;
-mod cache_times;
-mod cost;
-mod figures;
-mod neighbour;
-mod overlay;
-
-pub(crate) use arrays::{ArrayPart, ArrayRow, ProcessorRow};
-pub(crate) use cache_times::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
-pub(crate) use cost::{CostPart, CostRow, Touch};
-pub(crate) use figures::{FigurePart, FigureRow, put_figures};
-pub(crate) use neighbour::{NeighbourPart, NeighbourRow, put_neighbour};
-pub(crate) use overlay::{OverlayPart, OverlayRow, Taken, put_overlay};
-
 use crate::machine::Machine;
-use crate::work::Work;
+use crate::report::goal::Goal;
+use crate::report::stats::{Summary, ratio};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
@@ -23,322 +10,145 @@ use std::path::Path;
 /// The whole file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
-    /// NBD servers, one part a medium.
-    pub(crate) nbd: Vec<NbdPart>,
-    /// First-touch writes under snapshots, one part a world.
-    pub(crate) snapshots: Vec<SnapshotPart>,
-    /// The loads of bonnie on a filesystem under snapshots.
-    #[serde(default)]
-    pub(crate) bonnie: Option<SnapshotPart>,
-    /// What layers cost.
-    pub(crate) layers: Option<LayerPart>,
-    /// What first touches cost a disk.
-    #[serde(default)]
-    pub(crate) costs: Option<CostPart>,
-    /// Reads of snapshots, by how many lie between them and the origin; one part a world.
-    #[serde(default)]
-    pub(crate) distances: Vec<SnapshotPart>,
-    /// The loads of ESnap's figures under each setting of the metadata cache.
-    #[serde(default)]
-    pub(crate) caches: Option<CachePart>,
-    /// The same loads in real time, one part a medium.
-    #[serde(default)]
-    pub(crate) cache_times: Vec<CacheTimes>,
-    /// Creating and removing, one part a world.
-    #[serde(default)]
-    pub(crate) management: Vec<FigurePart>,
-    /// Thin volumes beside thick ones, one part a medium.
-    #[serde(default)]
-    pub(crate) thin: Vec<ThinPart>,
-    /// Pools of many mappings, snapshots and generations, one part a world.
-    #[serde(default)]
-    pub(crate) thin_scale: Vec<FigurePart>,
-    /// Latency of a volume beside floods on another one, one part a medium.
-    #[serde(default)]
-    pub(crate) neighbours: Vec<NeighbourPart>,
-    /// Boots and copies on copy-on-write images, one part a piece of work and medium.
-    #[serde(default)]
-    pub(crate) overlays: Vec<OverlayPart>,
-    /// Arrays beside one raw member.
-    #[serde(default)]
-    pub(crate) arrays: Option<ArrayPart>,
-    /// What arrays do beside requests.
-    #[serde(default)]
-    pub(crate) array_work: Option<FigurePart>,
-    /// Images and mappers.
-    #[serde(default)]
-    pub(crate) images: Option<FigurePart>,
+    /// One part a table and world.
+    pub(crate) parts: Vec<Part>,
 }
 
-/// Thin volumes beside thick ones on one medium.
+/// Records that were measured together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ThinPart {
-    /// `memory`, `disk, direct`.
+#[serde(default)]
+pub(crate) struct Part {
+    /// The table that they are for: `nbd`, `arrays`.
+    pub(crate) table: String,
+    /// `memory`, `model disk`, `engine, memory`.
     pub(crate) world: String,
-    /// What that is, in a sentence.
+    /// What they were measured on, in a sentence.
     pub(crate) description: String,
-    /// Where it was measured.
-    pub(crate) machine: Machine,
-    /// The loads.
-    pub(crate) rows: Vec<ThinRow>,
+    /// Where it was measured; nothing if that makes no difference: time was virtual, or others published the figures.
+    pub(crate) machine: Option<Machine>,
+    /// The records, row by row.
+    pub(crate) records: Vec<Record>,
 }
 
-/// One load in one state of the thin volume.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ThinRow {
-    /// The state of the thin volume: `fresh`, `written`, `after a snapshot`.
-    pub(crate) state: String,
-    /// The load.
-    pub(crate) work: Work,
-    /// The ratio that is wanted, at least.
-    pub(crate) goal: f64,
-    /// Bytes a second on the thin volume, one a round.
-    pub(crate) thin: Vec<f64>,
-    /// Bytes a second on the thick volume, written in full and without a snapshot, one a round.
-    pub(crate) thick: Vec<f64>,
-    /// What else gives out space as it is written, behind qemu-nbd.
-    #[serde(default)]
-    pub(crate) rivals: Vec<ThinRival>,
-}
-
-/// A rival under the same load, in the same state.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ThinRival {
-    /// Its name.
-    pub(crate) name: String,
-    /// Bytes a second, one a round.
+/// One figure of one row, measured once a round.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Record {
+    /// What was measured: the load, the disk, the setting.
+    pub(crate) row: String,
+    /// Of which system, or with how many snapshots; empty in a table of single figures.
+    pub(crate) column: String,
+    /// `ms`, `MiB/s`, or `x` for a ratio.
+    pub(crate) unit: String,
+    /// What it has to keep, as a ratio to `over` if there is such; nothing if it only tells.
+    pub(crate) goal: Option<Goal>,
+    /// Other columns of the row, or other rows of the column: what it is compared with, round by round.
+    pub(crate) over: Vec<String>,
+    /// One a round.
     pub(crate) rounds: Vec<f64>,
     /// Why there are none.
     pub(crate) absent: Option<String>,
 }
 
-impl ThinRow {
-    /// One round of `name`.
-    pub(crate) fn record_rival(&mut self, name: &str, outcome: Result<f64, String>) {
-        let index = self.rivals.iter().position(|rival| rival.name == name).unwrap_or_else(|| {
-            self.rivals.push(ThinRival { name: name.to_owned(), rounds: Vec::new(), absent: None });
-            self.rivals.len() - 1
-        });
-        let rival = &mut self.rivals[index];
+impl Record {
+    /// Has it compared with another column, or another row.
+    pub(crate) fn over(&mut self, other: &str) -> &mut Self {
+        if !self.over.iter().any(|known| known == other) {
+            self.over.push(other.to_owned());
+        }
+        self
+    }
+
+    /// Sets what it has to keep.
+    pub(crate) fn goal(&mut self, goal: impl Into<Option<Goal>>) -> &mut Self {
+        self.goal = goal.into();
+        self
+    }
+
+    /// One more round.
+    pub(crate) fn push(&mut self, value: f64) {
+        self.rounds.push(value);
+    }
+
+    /// One more round, or why there is none. Nothing follows a round that failed, so that rounds of all records have the
+    /// same numbers.
+    pub(crate) fn outcome(&mut self, outcome: Result<f64, String>) {
         match outcome {
-            Ok(speed) => rival.rounds.push(speed),
-            Err(reason) => rival.absent = Some(reason),
-        }
-    }
-
-    /// The rounds of `name`.
-    pub(crate) fn rival(&self, name: &str) -> &[f64] {
-        self.rivals.iter().find(|rival| rival.name == name).map_or(&[], |rival| &rival.rounds)
-    }
-}
-
-/// NBD servers on one medium.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct NbdPart {
-    /// `memory`, `disk, direct`, `disk, buffered`.
-    pub(crate) medium: String,
-    /// Its file system.
-    pub(crate) file_system: String,
-    /// Where it was measured.
-    pub(crate) machine: Machine,
-    /// Bytes of each file.
-    pub(crate) size: u64,
-    /// Seconds of each run.
-    pub(crate) seconds: f64,
-    /// The loads.
-    pub(crate) rows: Vec<NbdRow>,
-}
-
-/// One load.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct NbdRow {
-    /// The load.
-    pub(crate) work: Work,
-    /// The figures of all contenders.
-    pub(crate) contenders: Vec<Contender>,
-}
-
-/// What a contender is to the comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Role {
-    /// Varve itself.
-    Varve,
-    /// Another server, in the like mode.
-    Peer,
-    /// The file without a server: the limit.
-    Limit,
-}
-
-/// One contender's figures under one load.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Contender {
-    /// Its name.
-    pub(crate) name: String,
-    /// What it is to the comparison.
-    pub(crate) role: Role,
-    /// One a round, in the order of the rounds.
-    pub(crate) samples: Vec<Sample>,
-    /// Why there are none.
-    pub(crate) absent: Option<String>,
-}
-
-/// One run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sample {
-    /// Requests a second.
-    pub(crate) iops: f64,
-    /// Bytes a second.
-    pub(crate) bytes_per_second: f64,
-    /// CPU seconds of the server for each GiB; zero for a limit.
-    pub(crate) server_cpu_per_gib: f64,
-    /// CPU seconds of fio for each GiB.
-    pub(crate) client_cpu_per_gib: f64,
-    /// 99th percentile of the latency in microseconds.
-    pub(crate) latency_us_p99: f64,
-}
-
-impl Contender {
-    /// Bytes a second, round by round.
-    pub(crate) fn throughput(&self) -> Vec<f64> {
-        self.samples.iter().map(|sample| sample.bytes_per_second).collect()
-    }
-
-    /// CPU seconds of the server for each GiB, round by round.
-    pub(crate) fn server_cpu(&self) -> Vec<f64> {
-        self.samples.iter().map(|sample| sample.server_cpu_per_gib).collect()
-    }
-}
-
-/// First-touch writes in one world.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct SnapshotPart {
-    /// `memory`, `disk`, `slow disk`, `model disk`.
-    pub(crate) world: String,
-    /// What that is, in a sentence.
-    pub(crate) description: String,
-    /// Whether the figures are exact (virtual time).
-    pub(crate) exact: bool,
-    /// Where it was measured.
-    pub(crate) machine: Machine,
-    /// Whether each snapshot has an exception store of its own.
-    #[serde(default)]
-    pub(crate) independent: bool,
-    /// One a load.
-    pub(crate) series: Vec<SnapshotSeries>,
-}
-
-/// One load of first-touch writes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SnapshotSeries {
-    /// `sequential 1 MiB`.
-    pub(crate) load: String,
-    /// One a number of snapshots.
-    pub(crate) points: Vec<SnapshotPoint>,
-}
-
-/// One number of snapshots.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SnapshotPoint {
-    /// How many snapshots the origin has, or how many there are from the one that is read to the origin.
-    pub(crate) snapshots: u32,
-    /// Bytes a second that the client wrote or read, one a round.
-    pub(crate) bytes_per_second: Vec<f64>,
-}
-
-impl SnapshotPart {
-    /// One more round with `snapshots` snapshots: bytes a second of each load.
-    pub(crate) fn record(&mut self, snapshots: u32, speeds: &[f64]) {
-        assert_eq!(self.series.len(), speeds.len(), "a speed for each load");
-        for (series, speed) in self.series.iter_mut().zip(speeds) {
-            series.record(snapshots, *speed);
+            _ if self.absent.is_some() => {}
+            Ok(value) => self.rounds.push(value),
+            Err(reason) => self.absent = Some(reason),
         }
     }
 }
 
-impl SnapshotSeries {
-    fn record(&mut self, snapshots: u32, speed: f64) {
-        match self.points.iter_mut().find(|point| point.snapshots == snapshots) {
-            Some(point) => point.bytes_per_second.push(speed),
-            None => self.points.push(SnapshotPoint { snapshots, bytes_per_second: vec![speed] }),
+impl Part {
+    /// A part without records, to be measured on this machine.
+    pub(crate) fn new(table: &str, world: impl Into<String>, description: impl Into<String>) -> Self {
+        let machine = Some(Machine::look());
+        Self { machine, ..Self::exact(table, world, description) }
+    }
+
+    /// A part without records, whose figures are those of every machine.
+    pub(crate) fn exact(table: &str, world: impl Into<String>, description: impl Into<String>) -> Self {
+        let (world, description) = (world.into(), description.into());
+        Self { table: table.to_owned(), world, description, ..Self::default() }
+    }
+
+    /// The figure `column` of `row`, if it is known.
+    pub(crate) fn find(&self, row: &str, column: &str) -> Option<&Record> {
+        self.records.iter().find(|record| (record.row.as_str(), record.column.as_str()) == (row, column))
+    }
+
+    /// The figure `column` of `row`, made if there was none.
+    pub(crate) fn at(&mut self, row: &str, column: &str, unit: &str) -> &mut Record {
+        let known = self
+            .records
+            .iter()
+            .position(|record| (record.row.as_str(), record.column.as_str()) == (row, column));
+        let index = known.unwrap_or_else(|| {
+            let (row, column, unit) = (row.to_owned(), column.to_owned(), unit.to_owned());
+            self.records.push(Record { row, column, unit, ..Record::default() });
+            self.records.len() - 1
+        });
+        &mut self.records[index]
+    }
+
+    /// One more round of the single figure of a row.
+    pub(crate) fn record(&mut self, row: &str, unit: &str, goal: Option<Goal>, value: f64) {
+        self.at(row, "", unit).goal(goal).push(value);
+    }
+
+    /// `record` over that of the `others` which is the hardest to beat, and its name.
+    pub(crate) fn ratio<'a>(
+        &self,
+        record: &Record,
+        others: &'a [impl AsRef<str>],
+    ) -> Option<(&'a str, Summary)> {
+        let compare = |other: &'a str| {
+            let theirs = self.find(&record.row, other).or_else(|| self.find(other, &record.column))?;
+            Some((other, ratio(&record.rounds, &theirs.rounds)?))
+        };
+        let sign = if matches!(record.goal, Some(Goal::AtMost(_))) { -1.0 } else { 1.0 };
+        let ratios = others.iter().filter_map(|other| compare(other.as_ref()));
+        ratios.min_by(|(_, one), (_, two)| (sign * one.median).total_cmp(&(sign * two.median)))
+    }
+
+    /// Prints each record that has a goal, what it shows, and whether it keeps it.
+    pub(crate) fn tell(&self) {
+        for record in &self.records {
+            let (Some(goal), Some(it)) = (record.goal, self.judged(record)) else { continue };
+            let (row, told, judged) = (&record.row, goal.told(), goal.judged(it.median, 3));
+            eprintln!("{}, {}: {row}: {:.3} ({told}: {judged})", self.table, self.world, it.median);
         }
     }
 
-    /// The rounds with `snapshots` snapshots.
-    pub(crate) fn rounds(&self, snapshots: u32) -> &[f64] {
-        let point = self.points.iter().find(|point| point.snapshots == snapshots);
-        point.map_or(&[], |point| &point.bytes_per_second)
-    }
-}
-
-/// The loads of ESnap's figures under settings of the metadata cache, exact.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CachePart {
-    /// What was run, in a sentence.
-    pub(crate) description: String,
-    /// The settings.
-    pub(crate) rows: Vec<CacheRow>,
-}
-
-/// One setting of the metadata cache.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CacheRow {
-    /// The setting: `all in memory, logged`.
-    pub(crate) setting: String,
-    /// The setting with all metadata in memory that it is judged by, if its own memory is bounded.
-    pub(crate) unbounded: Option<String>,
-    /// Bytes a second under each load, by the load's name.
-    pub(crate) loads: Vec<(String, f64)>,
-    /// Bytes of metadata written for each 64 KiB of sequential change: in the log, or in place.
-    pub(crate) log_bytes: f64,
-    /// And those of the map when it was written back.
-    pub(crate) map_bytes: f64,
-}
-
-impl CachePart {
-    /// The setting that `row` is compared with: the unbounded one that it is judged by, else the first; nothing for
-    /// the first.
-    pub(crate) fn base(&self, row: &CacheRow) -> Option<&CacheRow> {
-        let first = self.rows.first().filter(|first| first.setting != row.setting);
-        match &row.unbounded {
-            Some(name) => self.rows.iter().find(|other| other.setting == *name),
-            None => first,
+    /// What the goal of `record` is for: the figure itself, or its ratio to what it is compared with.
+    pub(crate) fn judged(&self, record: &Record) -> Option<Summary> {
+        match record.over.is_empty() {
+            true => Summary::of(&record.rounds),
+            false => self.ratio(record, &record.over).map(|(_, ratio)| ratio),
         }
     }
-}
-
-impl CacheRow {
-    /// The metadata that is judged: the map as it is written back, or if it was written with each change, all that was
-    /// written meanwhile.
-    pub(crate) fn lasting_bytes(&self) -> f64 {
-        if self.map_bytes > 0.0 { self.map_bytes } else { self.log_bytes }
-    }
-
-    /// Bytes a second under the load of this name.
-    pub(crate) fn speed(&self, load: &str) -> Option<f64> {
-        self.loads.iter().find(|(name, _)| name == load).map(|(_, speed)| *speed)
-    }
-}
-
-/// What layers cost.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LayerPart {
-    /// Where it was measured.
-    pub(crate) machine: Machine,
-    /// Nanoseconds of a request to the no-op device itself.
-    pub(crate) bare_ns: Vec<f64>,
-    /// The layers.
-    pub(crate) layers: Vec<Layer>,
-}
-
-/// One layer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Layer {
-    /// Its name.
-    pub(crate) name: String,
-    /// Nanoseconds more than without it, one a round.
-    pub(crate) added_ns: Vec<f64>,
-    /// What it may cost.
-    pub(crate) goal_ns: Option<f64>,
 }
 
 impl Results {
@@ -364,57 +174,23 @@ impl Results {
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.
-    pub(crate) fn put_thin(&mut self, mut part: ThinPart, order: &[(String, Work)]) {
-        let old = self.thin.iter().find(|old| old.world == part.world);
-        for row in old.into_iter().flat_map(|old| &old.rows) {
-            if part.rows.iter().all(|new| (&new.state, new.work) != (&row.state, row.work)) {
-                part.rows.push(row.clone());
+    /// Puts `part` where an older one of the same table and world was, or at the end. Rows that were not measured anew stay,
+    /// and each row keeps its place.
+    pub(crate) fn put(&mut self, mut part: Part) {
+        let is_like = |old: &Part| (&old.table, &old.world) == (&part.table, &part.world);
+        let Some(old) = self.parts.iter_mut().find(|old| is_like(old)) else { return self.parts.push(part) };
+        let mut records: Vec<Record> = Vec::new();
+        for record in old.records.drain(..) {
+            let is_kept = |records: &[Record]| records.iter().any(|known| known.row == record.row);
+            if !is_kept(&part.records) {
+                records.push(record);
+            } else if !is_kept(&records) {
+                records.extend(part.records.iter().filter(|new| new.row == record.row).cloned());
             }
         }
-        let place =
-            |row: &ThinRow| order.iter().position(|(state, work)| (state, work) == (&row.state, &row.work));
-        part.rows.sort_by_key(|row| place(row).unwrap_or(usize::MAX));
-        put(&mut self.thin, |old| old.world == part.world, part.clone());
-    }
-
-    /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.
-    pub(crate) fn put_nbd(&mut self, mut part: NbdPart) {
-        let Some(old) = self.nbd.iter_mut().find(|old| old.medium == part.medium) else {
-            self.nbd.push(part);
-            return;
-        };
-        for row in old.rows.drain(..) {
-            if part.rows.iter().all(|new| new.work != row.work) {
-                part.rows.push(row);
-            }
-        }
-        let order = Work::all();
-        part.rows.sort_by_key(|row| order.iter().position(|work| *work == row.work));
-        *old = part;
-    }
-
-    /// Puts `part` where an older one of the same world and kind was, or at the end.
-    pub(crate) fn put_snapshots(&mut self, part: &SnapshotPart) {
-        let is_like = |old: &SnapshotPart| (&old.world, old.independent) == (&part.world, part.independent);
-        put(&mut self.snapshots, is_like, part.clone());
-    }
-
-    /// As [`Results::put_snapshots`], for reads.
-    pub(crate) fn put_distance(&mut self, part: &SnapshotPart) {
-        put(&mut self.distances, |old| old.world == part.world, part.clone());
-    }
-
-    /// Puts the settings of the metadata cache on one medium in the place of older ones.
-    pub(crate) fn put_cache_times(&mut self, part: &CacheTimes) {
-        put(&mut self.cache_times, |old| old.world == part.world, part.clone());
-    }
-}
-
-fn put<T>(parts: &mut Vec<T>, is_like: impl Fn(&T) -> bool, part: T) {
-    match parts.iter_mut().find(|old| is_like(old)) {
-        Some(old) => *old = part,
-        None => parts.push(part),
+        part.records.retain(|new| records.iter().all(|known| known.row != new.row));
+        records.append(&mut part.records);
+        *old = Part { records, ..part };
     }
 }
 
@@ -422,64 +198,75 @@ fn put<T>(parts: &mut Vec<T>, is_like: impl Fn(&T) -> bool, part: T) {
 mod tests {
     use super::*;
 
-    fn part(medium: &str, size: u64) -> NbdPart {
-        let (file_system, machine) = ("ext4".to_owned(), Machine::default());
-        NbdPart { medium: medium.to_owned(), file_system, machine, size, seconds: 1.0, rows: Vec::new() }
+    fn part(world: &str, rows: &[(&str, f64)]) -> Part {
+        let mut part = Part::exact("table", world, "");
+        rows.iter().for_each(|(row, value)| part.record(row, "x", None, *value));
+        part
     }
 
     #[test]
-    fn a_new_measurement_replaces_the_old_one_and_nothing_else() {
+    fn rows_that_were_not_measured_anew_stay_and_each_keeps_its_place() {
         let mut results = Results::default();
-        for (medium, size) in [("memory", 1), ("disk, direct", 2), ("memory", 3)] {
-            results.put_nbd(part(medium, size));
+        for (world, rows) in [
+            ("memory", &[("a", 1.0), ("a", 2.0), ("b", 3.0)][..]),
+            ("disk", &[("a", 4.0)]),
+            ("memory", &[("c", 5.0), ("a", 6.0)]),
+        ] {
+            results.put(part(world, rows));
         }
-        let sizes: Vec<_> = results.nbd.iter().map(|part| part.size).collect();
-        assert_eq!(sizes, [3, 2]);
-    }
-
-    #[test]
-    fn loads_that_were_not_measured_anew_stay_and_the_order_is_kept() {
-        let with = |works: &[Work], size| {
-            let rows = works.iter().map(|work| NbdRow { work: *work, contenders: Vec::new() }).collect();
-            NbdPart { rows, ..part("memory", size) }
+        let rows = |part: &Part| {
+            let row = |record: &Record| (record.row.clone(), record.rounds.clone());
+            part.records.iter().map(row).collect::<Vec<_>>()
         };
-        let all = Work::all();
-        let mut results = Results::default();
-        results.put_nbd(with(&all[..3], 1));
-        results.put_nbd(with(&all[1..2], 2));
-        let works: Vec<_> = results.nbd[0].rows.iter().map(|row| row.work).collect();
-        assert_eq!((works.as_slice(), results.nbd[0].size), (&all[..3], 2));
+        let row = |row: &str, rounds: &[f64]| (row.to_owned(), rounds.to_vec());
+        assert_eq!(results.parts.len(), 2);
+        assert_eq!(rows(&results.parts[0]), [row("a", &[6.0]), row("b", &[3.0]), row("c", &[5.0])]);
+        assert_eq!(rows(&results.parts[1]), [row("a", &[4.0])]);
     }
 
     #[test]
-    fn thin_loads_that_were_not_measured_anew_stay_in_the_order_of_the_table() {
-        let order: Vec<_> = [1, 32].map(|depth| ("fresh".to_owned(), Work::random(true, 4, depth, 1))).into();
-        let row = |index: usize, speed: f64| {
-            let (state, work) = order[index].clone();
-            let (thin, thick, rivals) = (vec![speed], vec![1.0], Vec::new());
-            let mut row = ThinRow { state, work, goal: 0.6, thin, thick, rivals };
-            row.record_rival("raw file", Ok(speed));
-            row.record_rival("raw file", Ok(speed));
-            row
-        };
-        let part = |rows| ThinPart { world: "memory".to_owned(), rows, ..ThinPart::default() };
-        let mut results = Results::default();
-        results.put_thin(part(vec![row(0, 1.0), row(1, 2.0)]), &order);
-        results.put_thin(part(vec![row(0, 3.0)]), &order);
-        let speeds: Vec<_> = results.thin[0].rows.iter().map(|row| row.thin[0]).collect();
-        assert_eq!((speeds, results.thin.len()), (vec![3.0, 2.0], 1));
-        assert_eq!(results.thin[0].rows[1].rival("raw file"), [2.0, 2.0]);
+    fn a_record_is_compared_round_by_round_with_what_is_hardest_to_beat() {
+        let mut part = Part::default();
+        for round in [1.0, 2.0, 1.0] {
+            part.at("load", "ours", "k/s").over("fast").over("slow").over("absent").push(120.0 * round);
+            part.at("load", "fast", "k/s").push(100.0 * round);
+            part.at("load", "slow", "k/s").push(50.0 * round);
+            part.at("double", "fast", "k/s").over("load").push(200.0 * round);
+        }
+        let ours = part.find("load", "ours").expect("recorded").clone();
+        let (name, ratio) = part.ratio(&ours, &ours.over).expect("both were measured");
+        assert_eq!((name, ratio.lowest, ratio.median, ratio.highest), ("fast", 1.2, 1.2, 1.2));
+        let lean = Record { goal: Some(Goal::AtMost(1.0)), ..ours.clone() };
+        assert_eq!(
+            part.ratio(&lean, &lean.over).map(|(name, ratio)| (name, ratio.median)),
+            Some(("slow", 2.4))
+        );
+        assert_eq!(
+            part.judged(part.find("double", "fast").expect("recorded")).map(|it| it.median),
+            Some(2.0)
+        );
+        assert_eq!(part.judged(&Record { over: vec!["absent".to_owned()], ..ours }), None);
+        assert_eq!(part.judged(part.find("load", "slow").expect("recorded")).map(|it| it.median), Some(50.0));
     }
 
     #[test]
-    fn what_is_stored_is_loaded() {
+    fn nothing_is_recorded_behind_a_round_that_failed() {
+        let mut record = Record::default();
+        [Ok(1.0), Err("no".to_owned()), Ok(2.0)].into_iter().for_each(|outcome| record.outcome(outcome));
+        assert_eq!((record.rounds, record.absent.as_deref()), (vec![1.0], Some("no")));
+    }
+
+    #[test]
+    fn what_is_stored_is_loaded_and_nothing_is_left_beside_it() {
         let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("results.json");
-        assert!(Results::load(&path).expect("no file, no results").nbd.is_empty());
+        let path = directory.path().join("plots/results.json");
+        assert!(Results::load(&path).expect("no file, no results").parts.is_empty());
         let mut results = Results::default();
-        results.put_nbd(part("memory", 7));
+        results.put(part("memory", &[("a", 7.0)]));
         results.store(&path).expect("a file");
-        assert_eq!(Results::load(&path).expect("the file").nbd[0].size, 7);
+        let loaded = Results::load(&path).expect("the file");
+        assert_eq!(loaded.parts[0].records, results.parts[0].records);
+        assert_eq!(fs::read_dir(directory.path().join("plots")).expect("a directory").count(), 1);
         fs::write(&path, "{").expect("a file");
         assert!(Results::load(&path).is_err());
     }

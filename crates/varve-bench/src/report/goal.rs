@@ -12,9 +12,10 @@ pub(crate) enum Goal {
 }
 
 impl Goal {
-    /// Whether `value`, to three decimals, keeps it.
-    pub(crate) fn holds(self, value: f64) -> bool {
-        let value = (value * 1000.0).round() / 1000.0;
+    /// Whether `value` keeps it, rounded to so many decimals.
+    pub(crate) fn holds(self, value: f64, decimals: usize) -> bool {
+        let scale = if decimals == 2 { 100.0 } else { 1000.0 };
+        let value = (value * scale).round() / scale;
         match self {
             Goal::AtLeast(goal) => value >= goal,
             Goal::AtMost(goal) => value <= goal,
@@ -27,18 +28,13 @@ impl Goal {
         limit
     }
 
-    /// `holds`, or by how much of the goal it is missed.
-    pub(crate) fn judged(self, value: f64) -> String {
+    /// `holds`, or by how much of the goal `value`, which has so many decimals, misses it.
+    pub(crate) fn judged(self, value: f64, decimals: usize) -> String {
         let goal = self.limit();
-        match (value.is_finite(), self.holds(value)) {
-            (false, _) => crate::report::table::dash(),
+        match (value.is_finite(), self.holds(value, decimals)) {
+            (false, _) => crate::render::dash(),
             (_, true) => "holds".to_owned(),
-            (_, false) => {
-                format!(
-                    "**missed by {} %**",
-                    crate::report::table::short((value - goal).abs() / goal * 100.0)
-                )
-            }
+            _ => format!("**missed by {} %**", crate::render::short((value - goal).abs() / goal * 100.0)),
         }
     }
 
@@ -48,5 +44,28 @@ impl Goal {
             Goal::AtLeast(goal) => format!("≥ {goal}"),
             Goal::AtMost(goal) => format!("≤ {goal}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_says_by_how_much_it_is_missed() {
+        assert_eq!(Goal::AtLeast(0.98).judged(0.9796, 3), "holds");
+        assert_eq!(Goal::AtLeast(0.8).judged(0.6, 3), "**missed by 25.0 %**");
+        assert_eq!(
+            (Goal::AtMost(2.0).judged(2.0, 3), Goal::AtMost(2.0).told()),
+            ("holds".into(), "≤ 2".into())
+        );
+        assert_eq!(Goal::AtMost(2.0).judged(5.0, 3), "**missed by 150 %**");
+        assert_eq!(Goal::AtMost(2.0).judged(f64::NAN, 3), "–");
+    }
+
+    #[test]
+    fn what_is_judged_is_what_is_printed() {
+        assert_eq!([2, 3].map(|decimals| Goal::AtLeast(1.2).holds(1.199, decimals)), [true, false]);
+        assert_eq!([2, 3].map(|decimals| Goal::AtMost(1.0).holds(1.004, decimals)), [true, false]);
     }
 }

@@ -1,9 +1,7 @@
-//! Figures and what they say: medians, goals, tables and pictures.
+//! Figures and what they say: medians, goals and pictures.
 
 pub(super) mod goal;
 pub(super) mod plot;
 pub(super) mod sheet;
 pub(super) mod stats;
 pub(super) mod svg;
-pub(super) mod table;
-pub(super) mod verdict;

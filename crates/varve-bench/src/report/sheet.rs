@@ -1,6 +1,6 @@
 //! The results and the file that holds them: whatever is measured is in the file before the next thing is measured.
 
-use crate::results::Results;
+use crate::results::{Part, Results};
 use std::path::{Path, PathBuf};
 
 /// Results that are kept in a file.
@@ -15,9 +15,9 @@ impl Sheet {
         Ok(Self { results: Results::load(path)?, path: path.to_owned() })
     }
 
-    /// Makes one change and stores it.
-    pub(crate) fn keep(&mut self, change: impl FnOnce(&mut Results)) -> Result<(), String> {
-        change(&mut self.results);
+    /// Puts `part` where an older one was, and stores all.
+    pub(crate) fn keep(&mut self, part: &Part) -> Result<(), String> {
+        self.results.put(part.clone());
         self.results.store(&self.path)
     }
 
@@ -30,7 +30,6 @@ impl Sheet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::SnapshotPart;
 
     #[test]
     fn what_was_kept_is_there_without_a_last_word() {
@@ -38,12 +37,11 @@ mod tests {
         let path = directory.path().join("results.json");
         let mut sheet = Sheet::load(&path).expect("no file, no results");
         for world in ["memory", "slow disk"] {
-            let part = SnapshotPart { world: world.to_owned(), ..SnapshotPart::default() };
-            sheet.keep(|results| results.put_snapshots(&part)).expect("stored");
-            let known = Results::load(&path).expect("the file").snapshots.len();
-            assert_eq!(known, sheet.results().snapshots.len(), "nothing waits to be stored");
+            sheet.keep(&Part::exact("nbd", world, "")).expect("stored");
+            let known = Results::load(&path).expect("the file").parts.len();
+            assert_eq!(known, sheet.results().parts.len(), "nothing waits to be stored");
         }
-        assert_eq!(sheet.results().snapshots.len(), 2);
+        assert_eq!(sheet.results().parts.len(), 2);
         std::mem::forget(sheet);
         assert_eq!(
             std::fs::read_dir(directory.path()).expect("a directory").count(),

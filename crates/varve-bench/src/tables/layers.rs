@@ -4,13 +4,13 @@
 //! round.
 
 use crate::first_touch::CHUNK;
-use crate::machine::Machine;
 use crate::nothing::nothing;
 use crate::options::Options;
 use crate::programs::cpu;
 use crate::programs::place::Noise;
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
-use crate::results::{Layer, LayerPart};
+use crate::results::Part;
 use crate::tables::mirrors::array_cases::{MIRROR, ORDER_1};
 use crate::tables::mirrors::arrays::on_nothing;
 use futures_util::FutureExt;
@@ -26,10 +26,10 @@ const BLOCK: usize = 4096;
 /// Bytes of each device.
 const SIZE: u64 = 64 << 20;
 /// What a remap may cost.
-const REMAP_GOAL_NS: f64 = 50.0;
+const REMAP_GOAL_NS: Goal = Goal::AtMost(50.0);
 /// What a mirror and ddraid may add.
-const MIRROR_GOAL_NS: f64 = 300.0;
-const DDRAID_GOAL_NS: f64 = 1000.0;
+const MIRROR_GOAL_NS: Goal = Goal::AtMost(300.0);
+const DDRAID_GOAL_NS: Goal = Goal::AtMost(1000.0);
 /// Requests of one measurement.
 const REQUESTS: u64 = 200_000;
 
@@ -46,7 +46,7 @@ struct Stack {
     name: String,
     device: Device,
     verb: Verb,
-    goal_ns: Option<f64>,
+    goal_ns: Option<Goal>,
 }
 
 /// Measures all layers.
@@ -55,30 +55,24 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     let world = World::steady(1);
     let stacks = [remaps(&arena), fronts(&world)?, arrays(&world)?].concat();
     let bare = nothing(SIZE, 512);
-    let mut part = LayerPart {
-        machine: Machine::look(),
-        bare_ns: Vec::new(),
-        layers: stacks
-            .iter()
-            .map(|stack| Layer { name: stack.name.clone(), added_ns: Vec::new(), goal_ns: stack.goal_ns })
-            .collect(),
-    };
+    let mut part = Part::new("layers", "one core", format!("{} rounds", options.layer_rounds()));
     let requests = if options.is_quick() { REQUESTS / 20 } else { REQUESTS };
     for _ in 0..options.layer_rounds() {
         let read = time(&bare, Verb::Read, &arena, requests)?;
         let write = time(&bare, Verb::Write, &arena, requests)?;
-        part.bare_ns.push(read);
-        for (stack, layer) in stacks.iter().zip(&mut part.layers) {
+        part.record("the device alone, the checked door included", "ns", None, read);
+        for stack in &stacks {
             let base = if stack.verb == Verb::Read { read } else { write };
-            layer.added_ns.push(time(&stack.device, stack.verb, &arena, requests)? - base);
+            let added = time(&stack.device, stack.verb, &arena, requests)? - base;
+            part.record(&stack.name, "ns", stack.goal_ns, added);
         }
     }
-    sheet.keep(|results| results.layers = Some(part))
+    sheet.keep(&part)
 }
 
 fn remaps(arena: &Arena) -> Vec<Stack> {
     let bare = || nothing(SIZE, 512);
-    let stack = |name: &str, device: Device, goal_ns: Option<f64>| Stack {
+    let stack = |name: &str, device: Device, goal_ns: Option<Goal>| Stack {
         name: name.to_owned(),
         device,
         verb: Verb::Read,

@@ -3,7 +3,7 @@
 //! All servers run from the beginning to the end, each in front of its own fully written file. For each load
 //! all of them are warmed up, then all are measured in turn, round after round, beginning with another one each time.
 
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::cpu;
 use crate::programs::fio::{Endpoint, Job};
@@ -12,8 +12,9 @@ use crate::programs::place::Place;
 use crate::programs::server::Server;
 use crate::programs::varve::{Varve, uri};
 use crate::programs::watch::pause;
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
-use crate::results::{Contender, NbdPart, NbdRow, Role, Sample};
+use crate::results::Part;
 use crate::work::Work;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,10 +27,14 @@ const WARM_UP: Duration = Duration::from_millis(700);
 /// How long a server may take to wait for the child that served a connection.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// A contender that is measured.
+/// CPU of the server a GiB over that of the leanest like peer, at most.
+const CPU_GOAL: Goal = Goal::AtMost(1.0);
+/// Our own name in the tables.
+const VARVE: &str = "varve";
+
+/// A contender that is measured, and why it is not any more.
 struct Runner {
-    name: String,
-    role: Role,
+    name: &'static str,
     state: Result<Ready, String>,
 }
 
@@ -46,17 +51,21 @@ struct Ready {
 /// Measures one medium; each row is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
     let (_place, runners) = start(options, medium)?;
-    let mut part = NbdPart {
-        medium: medium.name().to_owned(),
-        file_system: file_system(options.directory(medium)),
-        machine: Machine::look(),
-        size: options.size(medium),
-        seconds: options.duration().as_secs_f64(),
-        rows: Vec::new(),
-    };
+    let mut speeds = Part::new("nbd", medium.name(), "");
+    speeds.description = format!(
+        "{}; files of {} MiB, {} rounds of {} s. {}{}",
+        file_system(options.directory(medium)),
+        options.size(medium) >> 20,
+        options.runs(),
+        options.duration().as_secs_f64(),
+        speeds.machine.iter().flat_map(|machine| &machine.programs).cloned().collect::<Vec<_>>().join(", "),
+        if options.is_quick() { ". **A quick run: these figures mean nothing**" } else { "" }
+    );
+    let mut cpu = Part { table: "nbd CPU".to_owned(), ..speeds.clone() };
     for work in Work::all().into_iter().filter(|work| options.wants(&work.name())) {
-        part.rows.push(measure_row(options, medium, work, &runners));
-        sheet.keep(|results| results.put_nbd(part.clone()))?;
+        measure_row(options, medium, work, &runners, [&mut speeds, &mut cpu]);
+        sheet.keep(&speeds)?;
+        sheet.keep(&cpu)?;
     }
     for runner in runners {
         if let Ok(Ready { varve: Some(varve), .. }) = runner.state {
@@ -75,14 +84,14 @@ fn start(options: &Options, medium: Medium) -> Result<(Place, Vec<Runner>), Stri
     wanted.extend(peers.iter().map(|peer| (format!("{}.disk", peer.program()), size)));
     let place = Place::new(parent, wanted.iter().map(|(_, size)| size).sum())?;
     let files = place.files(&wanted)?;
-    let mut runners = vec![runner("varve", Role::Varve, varve(options, cache, &place, &files[0], size))];
+    let mut runners = vec![Runner { name: VARVE, state: varve(options, cache, &place, &files[0], size) }];
     for (peer, file) in peers.iter().zip(&files[2..]) {
-        runners.push(runner(peer.program(), Role::Peer, start_peer(*peer, cache, &place, file, size)));
+        runners.push(Runner { name: peer.program(), state: start_peer(*peer, cache, &place, file, size) });
     }
     for (engine, name) in [("psync", "file, psync"), ("io_uring", "file, io_uring")] {
         let endpoint = Endpoint::File { path: files[1].clone(), engine, direct: cache == Cache::Direct };
         let ready = Ready { endpoint, backing: files[1].clone(), pid: None, _server: None, varve: None };
-        runners.push(runner(name, Role::Limit, Ok(ready)));
+        runners.push(Runner { name, state: Ok(ready) });
     }
     for runner in &runners {
         if let Err(reason) = &runner.state {
@@ -90,10 +99,6 @@ fn start(options: &Options, medium: Medium) -> Result<(Place, Vec<Runner>), Stri
         }
     }
     Ok((place, runners))
-}
-
-fn runner(name: &str, role: Role, state: Result<Ready, String>) -> Runner {
-    Runner { name: name.to_owned(), role, state }
 }
 
 fn varve(options: &Options, cache: Cache, place: &Place, file: &Path, size: u64) -> Result<Ready, String> {
@@ -118,44 +123,48 @@ fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {
     Job { endpoint, work: &work, size, duration: None, flush: true }.run().map(drop)
 }
 
-fn measure_row(options: &Options, medium: Medium, work: Work, runners: &[Runner]) -> NbdRow {
-    let size = options.size(medium);
-    let mut contenders: Vec<Contender> = runners
-        .iter()
-        .map(|runner| Contender {
-            name: runner.name.clone(),
-            role: runner.role,
-            samples: Vec::new(),
-            absent: runner.state.as_ref().err().cloned(),
-        })
-        .collect();
+/// Measures one load, round after round, and puts it down: throughput, and CPU of the servers.
+fn measure_row(options: &Options, medium: Medium, work: Work, runners: &[Runner], parts: [&mut Part; 2]) {
+    let (row, size, [speeds, cpu]) = (work.name(), options.size(medium), parts);
+    let unit = if work.random { "k/s" } else { "MiB/s" };
+    for runner in runners {
+        speeds.at(&row, runner.name, unit).absent = runner.state.as_ref().err().cloned();
+    }
     let warm_up = WARM_UP.min(options.duration());
     for round in 0..=options.runs() {
         for turn in 0..runners.len() {
-            let index = (turn + round) % runners.len();
-            let Ok(ready) = &runners[index].state else { continue };
-            let contender = &mut contenders[index];
-            if contender.absent.is_some() {
-                continue;
-            }
+            let Runner { name, state } = &runners[(turn + round) % runners.len()];
+            let (Ok(ready), speed) = (state, speeds.at(&row, name, unit)) else { continue };
             let duration = if round == 0 { warm_up } else { options.duration() };
             match sample(ready, &work, size, duration) {
-                Ok(sample) if round > 0 => contender.samples.push(sample),
+                _ if speed.absent.is_some() => {}
+                Ok((throughput, seconds)) if round > 0 => {
+                    speed.push(throughput);
+                    if ready.pid.is_some() {
+                        cpu.at(&row, name, "s").push(seconds);
+                    }
+                }
                 Ok(_) => {}
                 Err(reason) => {
-                    eprintln!("{}: {}: {reason}", medium.name(), contender.name);
-                    contender.samples.clear();
-                    contender.absent = Some(reason);
+                    eprintln!("{}: {name}: {reason}", medium.name());
+                    speed.rounds.clear();
+                    speed.absent = Some(reason);
                 }
             }
         }
     }
-    let row = NbdRow { work, contenders };
-    eprintln!("{}: {}", medium.name(), tell(&row));
-    row
+    for peer in Peer::like(medium.cache()) {
+        speeds.at(&row, VARVE, unit).goal(Goal::AtLeast(work.goal())).over(peer.program());
+        cpu.at(&row, VARVE, "s").goal(CPU_GOAL).over(peer.program());
+    }
+    let ours = speeds.at(&row, VARVE, unit).clone();
+    let peer = speeds.ratio(&ours, &ours.over);
+    let told = peer.map_or("no comparison".to_owned(), |(name, it)| format!("{:.2} of {name}", it.median));
+    eprintln!("{}: {row}: {told}", medium.name());
 }
 
-fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Result<Sample, String> {
+/// Thousands of requests, or MiB, a second; and CPU seconds of the server for each GiB.
+fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Result<(f64, f64), String> {
     settle(&ready.backing)?;
     let used = || ready.pid.map_or(0.0, cpu::seconds);
     let before = used();
@@ -165,26 +174,13 @@ fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Result<S
         pause(SETTLE);
     }
     let gib = measured.bytes as f64 / (1u64 << 30) as f64;
-    Ok(Sample {
-        iops: measured.iops,
-        bytes_per_second: measured.bytes_per_second,
-        server_cpu_per_gib: (used() - before) / gib,
-        client_cpu_per_gib: measured.cpu_seconds / gib,
-        latency_us_p99: measured.latency_us_p99,
-    })
+    let speed =
+        if work.random { measured.iops / 1e3 } else { measured.bytes_per_second / f64::from(1 << 20) };
+    Ok((speed, (used() - before) / gib))
 }
 
 /// Lets what an earlier run left in the page cache reach the medium, so that it does not burden the next one.
 fn settle(backing: &Path) -> Result<(), String> {
     let complain = |error: std::io::Error| format!("{}: {error}", backing.display());
     File::open(backing).map_err(complain)?.sync_all().map_err(complain)
-}
-
-/// The outcome in a line, printed while the measurement goes on.
-fn tell(row: &NbdRow) -> String {
-    let verdict = crate::report::verdict::judge(row);
-    let told = verdict.peer.map_or("no comparison".to_owned(), |peer| {
-        format!("{} of {}", crate::report::table::spread(Some(peer.ratio)), peer.name)
-    });
-    format!("{}: {told}", row.work.name())
 }

@@ -4,15 +4,16 @@
 //! In each round every flood has its turn: the neighbour reads for a while in quiet, then as long beside the flood, so that
 //! both halves of a ratio are measured next to each other.
 
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::client::Client;
 use crate::programs::place::{Noise, Place};
 use crate::programs::varve::Varve;
 use crate::programs::watch::{Watch, pause};
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::{NeighbourPart, NeighbourRow, put_neighbour};
+use crate::results::Part;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,6 +28,10 @@ const READ_BYTES: usize = 4096;
 /// For how long a flood runs before the neighbour is measured beside it.
 const RISE: Duration = Duration::from_millis(200);
 const MIB: usize = 1 << 20;
+/// What the median of the reads may be beside a flood, over that in quiet.
+const P50_GOAL: Goal = Goal::AtMost(10.0);
+/// What their 99th percentile may be.
+const P99_GOAL_MS: Goal = Goal::AtMost(20.0);
 
 /// What the other client does.
 #[derive(Clone, Copy, Debug)]
@@ -92,36 +97,22 @@ impl Bench {
 
     fn measure(self, options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
         let floods: Vec<_> = FLOODS.iter().filter(|flood| options.wants(flood.name)).collect();
-        let row = |flood: &&Flood| NeighbourRow { flood: flood.name.to_owned(), ..NeighbourRow::default() };
-        let mut part = NeighbourPart {
-            world: medium.name().to_owned(),
-            description: format!(
-                "{}, a volume of {} MiB is flooded",
-                file_system(options.directory(medium)),
-                self.size >> 20
-            ),
-            machine: Machine::look(),
-            rows: floods.iter().map(row).collect(),
-        };
-        for _ in 0..options.runs() {
-            for (flood, row) in floods.iter().zip(&mut part.rows) {
+        let directory = file_system(options.directory(medium));
+        let description = format!("{directory}, a volume of {} MiB is flooded", self.size >> 20);
+        let mut part = Part::new("neighbour", medium.name(), description);
+        for round in 0..options.runs() {
+            for flood in &floods {
                 self.fill()?;
-                row.quiet.push(read(&self.quiet, options.duration())?);
+                let quiet = read(&self.quiet, options.duration())?;
                 let (beside, rate) = self.beside(flood, options.duration())?;
-                row.beside.push(beside);
-                row.flood_per_second.push(rate);
+                part.at(flood.name, "quiet p50", "us").push(quiet.0);
+                part.at(flood.name, "p50", "us").over("quiet p50").goal(P50_GOAL).push(beside.0);
+                part.at(flood.name, "quiet p99", "ms").push(quiet.1 / 1e3);
+                part.at(flood.name, "p99", "ms").goal(P99_GOAL_MS).push(beside.1 / 1e3);
+                part.at(flood.name, "flood", "/s").push(rate);
             }
-            sheet.keep(|results| put_neighbour(&mut results.neighbours, part.clone()))?;
-        }
-        for row in &part.rows {
-            let ((p50, p99), (quiet, quiet_p99)) = (row.beside(), row.quiet());
-            eprintln!(
-                "{}: beside {}: p50 {p50:.0} us of {quiet:.0}, {:.1} x; p99 {p99:.0} us of {quiet_p99:.0}; flood {:.0}/s",
-                part.world,
-                row.flood,
-                p50 / quiet,
-                row.flood_per_second()
-            );
+            sheet.keep(&part)?;
+            eprintln!("neighbour, {}: round {} of {}", part.world, round + 1, options.runs());
         }
         self.varve.stop()
     }

@@ -82,7 +82,12 @@ impl Case {
         METADATA_SIZE_MIN + if self.checksums { SIZE / MIB * 4 * KIB } else { 0 }
     }
 
-    pub(in crate::tables) fn array_name(&self) -> String {
+    /// The array and the load.
+    pub(in crate::tables) fn name(&self) -> String {
+        format!("{}: {}", self.array_name(), self.load_name())
+    }
+
+    fn array_name(&self) -> String {
         let layout = layout_name(self.layout);
         let state = match self.state {
             State::Warm => "",

@@ -9,7 +9,7 @@ use crate::options::{Medium, Options};
 use crate::programs::mounted::{MOUNT, Mounted, is_possible, run};
 use crate::programs::place::Place;
 use crate::programs::watch::Watch;
-use crate::results::FigurePart;
+use crate::results::Part;
 use std::path::Path;
 use std::sync::Arc;
 use varve_block::{Arena, Device, MIB, Portal, accept_unaligned};
@@ -37,7 +37,7 @@ enum Volume {
 const LOADS: [&str; 3] = ["a new file is written", "it is written again", "it is read"];
 
 /// Measures all rounds.
-pub(in crate::tables) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
     if !is_possible() {
         eprintln!("files on mirrors: left out: they need root, /dev/fuse and loop devices");
         return Ok(());

@@ -4,14 +4,15 @@
 //! In each round a raw member and the array are measured one right after the other under the same load.
 
 use super::array_cases::{Case, LogUse, MIRROR, ORDER_1, ORDER_2, SIZE, State, cases, layout_name, load};
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::memory::memory;
 use crate::nothing::nothing;
 use crate::options::{Medium, Options};
 use crate::programs::cpu;
 use crate::programs::place::Place;
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
-use crate::results::{ArrayPart, ArrayRow, ProcessorRow};
+use crate::results::Part;
 use futures_util::FutureExt;
 use futures_util::future::join;
 use std::hint::black_box;
@@ -34,45 +35,24 @@ pub(in crate::tables) const MEMBER: ThrottleOptions = ThrottleOptions {
     latency: Duration::from_micros(100),
     latency_flush: Duration::from_micros(100),
 };
-/// Measures all rows on members in memory; each round is kept as soon as it is there.
+/// Measures all rows, in virtual time and in real time; each round is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    let parent = options.directory(Medium::Memory);
-    let cases = cases();
-    let row = |case: &Case| ArrayRow {
-        array: case.array_name(),
-        load: case.load_name(),
-        goal: case.goal,
-        ..ArrayRow::default()
-    };
-    let mut part = ArrayPart {
-        description: format!(
-            "members on {} behind a throttle of {} MB/s and {} us a request, arrays of {} MiB, {} rounds",
-            file_system(parent),
-            MEMBER.bandwidth / 1_000_000,
-            MEMBER.latency.as_micros(),
-            SIZE / MIB,
-            options.runs()
-        ),
-        machine: Machine::look(),
-        rows: cases.iter().map(row).collect(),
-        processor: Vec::new(),
-    };
-    for (case, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| case.is_slow) {
-        row.exact = Some(exact(case).map_err(|error| format!("{}, {}: {error}", row.array, row.load))?);
+    let mut part = Part::exact("exact arrays", "virtual time", format!("members in memory {}", members()));
+    for case in cases().iter().filter(|case| case.is_slow) {
+        let ratio = exact(case).map_err(|error| format!("{}: {error}", case.name()))?;
+        part.record(&case.name(), "x", case.goal.map(Goal::AtLeast), ratio);
     }
-    if !options.wants("loads") {
-        // Speeds in real time stay what they were, and so do the machine and the day.
-        if let Some(old) = sheet.results().arrays.clone() {
-            part = with_speeds_of(part, old);
-        }
+    sheet.keep(&part)?;
+    if ["loads", "unthrottled"].iter().any(|rows| options.wants(rows)) {
+        in_real_time(options, sheet)?;
     }
-    for (_, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| is_wanted(options, case)) {
-        (row.array_speed, row.raw_speed) = (Vec::new(), Vec::new());
-    }
-    match ["loads", "unthrottled"].iter().any(|rows| options.wants(rows)) {
-        true => in_real_time(options, &cases, &mut part, sheet),
-        false => sheet.keep(|results| results.arrays = Some(part)),
-    }
+    Ok(())
+}
+
+/// What members and arrays are like, in words.
+pub(in crate::tables) fn members() -> String {
+    let (speed, latency) = (MEMBER.bandwidth / 1_000_000, MEMBER.latency.as_micros());
+    format!("behind a throttle of {speed} MB/s and {latency} us a request, arrays of {} MiB", SIZE / MIB)
 }
 
 /// Whether the speeds of `case` are measured in real time.
@@ -81,12 +61,11 @@ fn is_wanted(options: &Options, case: &Case) -> bool {
 }
 
 /// Measures the rows that are wanted on files in memory.
-fn in_real_time(
-    options: &Options,
-    cases: &[Case],
-    part: &mut ArrayPart,
-    sheet: &mut Sheet,
-) -> Result<(), String> {
+fn in_real_time(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let directory = file_system(options.directory(Medium::Memory));
+    let description = format!("members on {directory} {}, {} rounds", members(), options.runs());
+    let mut part = Part::new("arrays", "real time", description);
+    let mut work = Part::new("processor", "one core", format!("{} rounds", options.runs()));
     let members = ORDER_2.members() as u64;
     let place = Place::new(options.directory(Medium::Memory), members * (SIZE + METADATA_SIZE_MIN))?;
     let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
@@ -98,34 +77,24 @@ fn in_real_time(
     let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() })
         .map_err(|error| error.to_string())?;
     for round in 0..options.runs() {
-        for (case, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| is_wanted(options, case)) {
-            let (case, files) = (*case, files.clone());
+        for case in cases().into_iter().filter(|case| is_wanted(options, case)) {
+            let (name, files) = (case.name(), files.clone());
             let speeds = shards.handle(0).run_and_wait(move |context| speeds(context, files, case));
-            let (array, raw) = speeds
-                .map_err(|error| error.to_string())?
-                .map_err(|error| format!("{}, {}: {error}", row.array, row.load))?;
-            row.array_speed.push(array);
-            row.raw_speed.push(raw);
+            let (array, raw) =
+                speeds.map_err(|error| error.to_string())?.map_err(|error| format!("{name}: {error}"))?;
+            part.at(&name, "member", "MiB/s").push(raw / MIB as f64);
+            let record = part.at(&name, "array", "MiB/s").over("member");
+            record.goal(case.goal.map(Goal::AtLeast)).push(array / MIB as f64);
         }
+        sheet.keep(&part)?;
         if options.wants("loads") {
-            processor(&mut part.processor, options.is_quick())?;
+            processor(&mut work, options.is_quick())?;
+            sheet.keep(&work)?;
         }
-        sheet.keep(|results| results.arrays = Some(part.clone()))?;
         eprintln!("arrays: round {} of {}", round + 1, options.runs());
     }
     shards.stop();
     Ok(())
-}
-
-/// `part` with the speeds in real time that `old` has.
-fn with_speeds_of(part: ArrayPart, mut old: ArrayPart) -> ArrayPart {
-    let rows = part.rows.into_iter().map(|row| {
-        match old.rows.iter_mut().find(|old| (&old.array, &old.load) == (&row.array, &row.load)) {
-            Some(old) => ArrayRow { exact: row.exact, goal: row.goal, ..std::mem::take(old) },
-            None => row,
-        }
-    });
-    ArrayPart { rows: rows.collect(), ..old }
 }
 
 /// Bytes a second of the array and of one raw member.
@@ -242,17 +211,12 @@ async fn fill(array: &Rc<Array>, arena: &Arena, length: u64) -> Result<(), Strin
 }
 
 /// What a GiB of writes costs the processor: of a copy in memory, of raw members that do nothing, and of arrays of such.
-pub(in crate::tables) fn processor(rows: &mut Vec<ProcessorRow>, is_quick: bool) -> Result<(), String> {
+fn processor(part: &mut Part, is_quick: bool) -> Result<(), String> {
     let world = World::steady(1);
     let arena = world.arena();
     let requests: u64 = if is_quick { 16 } else { 512 };
-    let mut note = |name: &str, seconds: f64| {
-        let seconds = seconds * 1024.0 / requests as f64;
-        match rows.iter_mut().find(|row| row.name == name) {
-            Some(row) => row.seconds.push(seconds),
-            None => rows.push(ProcessorRow { name: name.to_owned(), seconds: vec![seconds] }),
-        }
-    };
+    let mut note =
+        |name: &str, seconds: f64| part.record(name, "ms", None, seconds * 1e3 * 1024.0 / requests as f64);
     let data = arena.take_zeroed(1 << 20).freeze();
     let mut copy = arena.take(1 << 20);
     let start = cpu::thread_seconds();
@@ -300,10 +264,10 @@ mod tests {
 
     #[test]
     fn the_processor_is_measured_for_each_layout() {
-        let mut rows = Vec::new();
-        processor(&mut rows, true).expect("nothing is waited for");
-        processor(&mut rows, true).expect("nothing is waited for");
-        let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        let mut part = Part::default();
+        processor(&mut part, true).expect("nothing is waited for");
+        processor(&mut part, true).expect("nothing is waited for");
+        let names: Vec<&str> = part.records.iter().map(|record| record.row.as_str()).collect();
         assert_eq!(
             names,
             [
@@ -316,6 +280,7 @@ mod tests {
                 "ddraid 4+1, checksums",
             ]
         );
-        assert!(rows.iter().all(|row| row.seconds.len() == 2 && row.seconds.iter().all(|it| *it > 0.0)));
+        let mut rounds = part.records.iter().map(|record| &record.rounds);
+        assert!(rounds.all(|rounds| rounds.len() == 2 && rounds.iter().all(|it| *it > 0.0)));
     }
 }

@@ -1,7 +1,7 @@
 //! Disks that begin as copies of one image, or over it: made anew for each run, so that whatever is written there is written
 //! for the first time.
 
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::cpu::Meter;
 use crate::programs::mounted::run;
@@ -10,8 +10,8 @@ use crate::programs::place::Place;
 use crate::programs::server::Server;
 use crate::programs::varve::{Varve, uri};
 use crate::programs::watch::Watch;
-use crate::report::verdict::Goal;
-use crate::results::{OverlayPart, OverlayRow, Taken};
+use crate::report::goal::Goal;
+use crate::results::Part;
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,34 +84,44 @@ impl Disk {
         }
     }
 
-    /// A row for it; `goal` is that of our own.
-    fn row(self, goal: f64) -> OverlayRow {
-        OverlayRow {
-            disk: self.name().to_owned(),
-            raw: self.raw().map(|raw| raw.name().to_owned()),
-            goal: (self.raw() == Some(Disk::Linear)).then_some(goal),
-            ..OverlayRow::default()
+    /// Puts down one more round, or why there is none; `goal` is how many times the seconds of a raw disk one of ours may take.
+    pub(crate) fn record(self, part: &mut Part, goal: f64, outcome: &Result<Taken, String>) {
+        let figures: [Figure; 3] = [
+            ("time", "s", |taken| taken.seconds),
+            ("CPU", "ms", |taken| taken.server_cpu_seconds * 1e3),
+            ("requests", "requests", |taken| taken.requests as f64),
+        ];
+        for (column, unit, figure) in figures {
+            let record = part.at(self.name(), column, unit);
+            if let Some(raw) = self.raw() {
+                record.over(raw.name());
+            }
+            record.outcome(outcome.clone().map(figure));
         }
+        let is_ours = self.raw() == Some(Disk::Linear);
+        part.at(self.name(), "time", "s").goal(is_ours.then_some(Goal::AtMost(goal)));
     }
 }
 
+/// A column, its unit, and its part of what a run took.
+type Figure = (&'static str, &'static str, fn(Taken) -> f64);
+
+/// What one run took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// From the beginning to the end.
+    pub(crate) seconds: f64,
+    /// For which the server's threads ran.
+    pub(crate) server_cpu_seconds: f64,
+    /// Reads, writes and flushes that reached the server, or left the guest.
+    pub(crate) requests: u64,
+}
+
 /// A part without figures.
-pub(crate) fn part(
-    work: &str,
-    about: &str,
-    goal: impl Fn(Disk) -> f64,
-    disks: &[Disk],
-    medium: Medium,
-    options: &Options,
-) -> OverlayPart {
-    let directory = file_system(options.directory(medium));
-    OverlayPart {
-        work: work.to_owned(),
-        world: medium.name().to_owned(),
-        description: format!("{about}; on {directory}, {} rounds", options.runs()),
-        machine: Machine::look(),
-        rows: disks.iter().map(|disk| disk.row(goal(*disk))).collect(),
-    }
+pub(crate) fn part(work: &str, about: &str, options: &Options) -> Part {
+    let directory = file_system(options.directory(MEDIUM));
+    let description = format!("{about}; on {directory}, {} rounds", options.runs());
+    Part::new("overlays", format!("{work}: {}", MEDIUM.name()), description)
 }
 
 /// The image, what was made of it, and the daemon.
@@ -245,19 +255,9 @@ pub(crate) fn timed(pids: &[u32], work: impl FnOnce() -> Result<u64, String>) ->
     Ok(Taken { seconds, server_cpu_seconds: meters.iter().map(Meter::seconds).sum(), requests })
 }
 
-/// Tells how many times the time of a raw disk each took, beside its goal.
-pub(crate) fn tell(part: &OverlayPart) {
-    for row in part.rows.iter().filter(|row| row.goal.is_some()) {
-        let ratio = part.ratio(row, |taken| taken.seconds).map_or(f64::NAN, |ratio| ratio.median);
-        let goal = row.goal.map(Goal::AtMost);
-        let judged = goal.map(|goal| format!(" ({}: {})", goal.told(), goal.judged(ratio)));
-        eprintln!("{}: {}: {ratio:.3} x raw{}", part.work, row.disk, judged.unwrap_or_default());
-    }
-}
-
 /// Each disk once, in an order that begins with another one in each round.
-pub(crate) fn turns(disks: &[Disk], round: usize) -> impl Iterator<Item = (usize, Disk)> {
-    (0..disks.len()).map(move |turn| (turn + round) % disks.len()).map(|index| (index, disks[index]))
+pub(crate) fn turns(disks: &[Disk], round: usize) -> impl Iterator<Item = Disk> {
+    (0..disks.len()).map(move |turn| disks[(turn + round) % disks.len()])
 }
 
 #[cfg(test)]
@@ -267,8 +267,9 @@ mod tests {
     #[test]
     fn every_disk_has_a_turn_in_each_round_and_another_one_begins() {
         let disks = [Disk::Linear, Disk::ThinOverRaw, Disk::QemuRaw];
-        let order = |round| turns(&disks, round).map(|(index, _)| index).collect::<Vec<_>>();
-        assert_eq!([order(0), order(1), order(3)], [[0, 1, 2], [1, 2, 0], [0, 1, 2]]);
+        let order = |round| turns(&disks, round).collect::<Vec<_>>();
+        let [one, two, three] = disks;
+        assert_eq!([order(0), order(1), order(3)], [[one, two, three], [two, three, one], [one, two, three]]);
     }
 
     #[test]
@@ -279,8 +280,24 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_have_a_goal() {
-        let goals = [Disk::Linear, Disk::ThinOverQcow2, Disk::QemuOverlay].map(|disk| disk.row(1.02).goal);
-        assert_eq!(goals, [None, Some(1.02), None]);
+    fn each_is_compared_with_its_own_raw_disk_and_only_our_own_have_a_goal() {
+        let mut part = Part::default();
+        for (disk, seconds) in [
+            (Disk::Linear, 10.0),
+            (Disk::QemuRaw, 20.0),
+            (Disk::ThinOverQcow2, 11.0),
+            (Disk::QemuOverlay, 24.0),
+        ] {
+            disk.record(&mut part, 1.02, &Ok(Taken { seconds, server_cpu_seconds: 0.5, requests: 7 }));
+        }
+        let judged = |disk: Disk| {
+            let record = part.find(disk.name(), "time").expect("recorded");
+            (record.goal, part.judged(record).expect("compared").median)
+        };
+        assert_eq!(judged(Disk::ThinOverQcow2), (Some(Goal::AtMost(1.02)), 1.1));
+        assert_eq!((judged(Disk::QemuOverlay), judged(Disk::Linear)), ((None, 1.2), (None, 10.0)));
+        Disk::Linear.record(&mut part, 1.02, &Err("no".to_owned()));
+        let absent = part.records.iter().filter(|it| it.absent.is_some());
+        assert_eq!(absent.map(|it| it.row.as_str()).collect::<Vec<_>>(), [Disk::Linear.name(); 3]);
     }
 }

@@ -4,8 +4,7 @@
 use crate::options::Options;
 use crate::programs::varve::uri;
 use crate::report::sheet::Sheet;
-use crate::results::{Taken, put_overlay};
-use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, VOLUME, part, tell, timed, turns};
+use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, Taken, VOLUME, part, timed, turns};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -40,21 +39,16 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     let bench = Bench::start(options, MEDIUM, IMAGE_BYTES, make)?;
     let about = "QEMU with software emulation, Debian's cloud kernel, over NBD: keys are made, and the files of all packages \
                  verified";
-    let mut part = part("First boot", about, |_| GOAL, &DISKS, MEDIUM, options);
+    let mut part = part("First boot", about, options);
     for round in 0..options.runs() {
-        for (index, disk) in turns(&DISKS, round) {
+        for disk in turns(&DISKS, round) {
             let outcome = boot_from(&bench, disk);
-            let row = &mut part.rows[index];
-            row.record(outcome);
-            match (&row.absent, row.rounds.last()) {
-                (Some(reason), _) => eprintln!("boot: {}: {reason}", row.disk),
-                (None, Some(taken)) => eprintln!("boot: {}: {:.2} s", row.disk, taken.seconds),
-                (None, None) => {}
-            }
+            eprintln!("boot: {}: {outcome:.2?}", disk.name());
+            disk.record(&mut part, GOAL, &outcome);
         }
-        sheet.keep(|results| put_overlay(&mut results.overlays, part.clone()))?;
+        sheet.keep(&part)?;
     }
-    tell(&part);
+    part.tell();
     bench.varve.stop()
 }
 

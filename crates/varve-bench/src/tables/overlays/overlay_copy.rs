@@ -5,8 +5,8 @@ use crate::options::Options;
 use crate::programs::mounted::{Loop, MOUNT, is_possible, run};
 use crate::programs::place::Noise;
 use crate::report::sheet::Sheet;
-use crate::results::{OverlayPart, Taken, put_overlay};
-use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, VOLUME, part, tell, timed, turns};
+use crate::results::Part;
+use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, Taken, VOLUME, part, timed, turns};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -54,42 +54,27 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     };
     let cold = "to a new file of a volume that was just made";
     let warm = "again to the same blocks";
-    let mut parts = [
-        part("Copy, cold", &about(cold), cold_goal, &DISKS, MEDIUM, options),
-        part("Copy, warm", &about(warm), warm_goal, &DISKS, MEDIUM, options),
-    ];
+    let mut parts = [part("Copy, cold", &about(cold), options), part("Copy, warm", &about(warm), options)];
     let mut data = vec![0; COPY_BYTES];
     Noise(20_060_509).fill(&mut data);
     for round in 0..options.runs() {
-        for (index, disk) in turns(&DISKS, round) {
+        for disk in turns(&DISKS, round) {
             let outcome = bench.make(disk).and_then(|()| {
                 let copied = copy_twice(&bench, &data);
                 bench.remove(disk).and(copied)
             });
-            record(&mut parts, index, outcome);
+            eprintln!("copy: {}: {outcome:.3?}", disk.name());
+            let (cold, warm) = outcome.map_or_else(
+                |reason| (Err(reason.clone()), Err(reason)),
+                |(cold, warm)| (Ok(cold), Ok(warm)),
+            );
+            disk.record(&mut parts[0], cold_goal(disk), &cold);
+            disk.record(&mut parts[1], warm_goal(disk), &warm);
         }
-        for part in &parts {
-            sheet.keep(|results| put_overlay(&mut results.overlays, part.clone()))?;
-        }
+        parts.iter().try_for_each(|part| sheet.keep(part))?;
     }
-    parts.iter().for_each(tell);
+    parts.iter().for_each(Part::tell);
     bench.varve.stop()
-}
-
-fn record([cold, warm]: &mut [OverlayPart; 2], index: usize, outcome: Result<(Taken, Taken), String>) {
-    match outcome {
-        Ok((first, second)) => {
-            let disk = &cold.rows[index].disk;
-            eprintln!("copy: {disk}: {:.3} s cold, {:.3} s warm", first.seconds, second.seconds);
-            cold.rows[index].record(Ok(first));
-            warm.rows[index].record(Ok(second));
-        }
-        Err(reason) => {
-            eprintln!("copy: {}: {reason}", cold.rows[index].disk);
-            cold.rows[index].record(Err(reason.clone()));
-            warm.rows[index].record(Err(reason));
-        }
-    }
 }
 
 /// An ext4 of which nothing is made later.

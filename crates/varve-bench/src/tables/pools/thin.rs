@@ -4,13 +4,14 @@
 //! other way round in every second round. For fresh space the thin volume is made anew each time; after a snapshot every
 //! write is the first to what it covers.
 
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::fio::{Endpoint, Job};
 use crate::programs::place::Place;
 use crate::programs::varve::{Varve, uri};
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
-use crate::results::{ThinPart, ThinRow};
+use crate::results::Part;
 use crate::tables::pools::thin_rivals::{Rival, Rivals, State};
 use crate::work::Work;
 
@@ -20,6 +21,7 @@ const GROUP_OVERHEAD: u64 = 16 << 20;
 const POOL: &str = "pool";
 /// Turns in a round of what leaves the volume as it is.
 const TURNS: usize = 3;
+const MIB: f64 = (1 << 20) as f64;
 
 /// All rows: state, load and the ratio that is wanted.
 fn rows() -> Vec<(State, Work, f64)> {
@@ -39,11 +41,6 @@ fn rows() -> Vec<(State, Work, f64)> {
     rows
 }
 
-/// States and loads in their order in the table.
-fn order() -> Vec<(String, Work)> {
-    rows().into_iter().map(|(state, work, _)| (state.name().to_owned(), work)).collect()
-}
-
 /// Measures one medium; each row is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
     let name = format!("volumes: {}", medium.name());
@@ -57,31 +54,27 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     let bench = Bench::new(options, medium)?;
     let mut part = bench.empty_part(options);
     for (state, work, goal) in rows {
-        let state_name = state.name().to_owned();
-        let mut row = ThinRow {
-            state: state_name,
-            work,
-            goal,
-            thin: Vec::new(),
-            thick: Vec::new(),
-            rivals: Vec::new(),
-        };
+        let row = format!("{}, {}", work.name(), state.name());
         for round in 0..=options.runs() {
             let pairs = bench.round(state, &work, round)?;
             for (thin, thick) in pairs.into_iter().filter(|_| round > 0) {
-                row.thin.push(thin);
-                row.thick.push(thick);
+                part.at(&row, "thick", "MiB/s").push(thick / MIB);
+                part.at(&row, "thin", "MiB/s").over("thick").goal(Goal::AtLeast(goal)).push(thin / MIB);
             }
         }
         for round in 0..options.runs() {
             for turn in 0..Rival::ALL.len() {
                 let rival = Rival::ALL[(turn + round) % Rival::ALL.len()];
-                row.record_rival(rival.name(), bench.rival_round(rival, state, &work));
+                let speed = bench.rival_round(rival, state, &work).map(|speed| speed / MIB);
+                let record = part.at(&row, rival.name(), "MiB/s");
+                if rival != Rival::Raw {
+                    record.over(Rival::Raw.name());
+                }
+                record.outcome(speed);
             }
         }
-        eprintln!("thin volumes, {}: {}, {}", medium.name(), row.work.name(), row.state);
-        part.rows.push(row);
-        sheet.keep(|results| results.put_thin(part.clone(), &order()))?;
+        eprintln!("thin volumes, {}: {row}", medium.name());
+        sheet.keep(&part)?;
     }
     bench.varve.stop()
 }
@@ -112,20 +105,16 @@ impl Bench {
         Ok(Self { medium, region, varve, thick, rivals, place })
     }
 
-    fn empty_part(&self, options: &Options) -> ThinPart {
-        ThinPart {
-            world: self.medium.name().to_owned(),
-            description: format!(
-                "the daemon over NBD on {}, {}, {} MiB a run ({} of small requests one by one), {} rounds, of {TURNS} turns where the volume stays as it is",
-                file_system(self.place.path()),
-                if self.medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
-                self.region >> 20,
-                self.region >> 22,
-                options.runs()
-            ),
-            machine: Machine::look(),
-            rows: Vec::new(),
-        }
+    fn empty_part(&self, options: &Options) -> Part {
+        let description = format!(
+            "the daemon over NBD on {}, {}, {} MiB a run ({} of small requests one by one), {} rounds, of {TURNS} turns where the volume stays as it is",
+            file_system(self.place.path()),
+            if self.medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
+            self.region >> 20,
+            self.region >> 22,
+            options.runs()
+        );
+        Part::new("thin", self.medium.name(), description)
     }
 
     /// Bytes a second at `endpoint`.

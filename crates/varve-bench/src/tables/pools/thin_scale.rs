@@ -11,7 +11,7 @@ use crate::programs::place::{Noise, Place};
 use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::{FigurePart, put_figures};
+use crate::results::Part;
 use crate::tables::snapshot::management::{REGION, around, in_background, open, write_until};
 use crate::tables::snapshot::stage::Surroundings;
 use std::cell::Cell;
@@ -55,14 +55,14 @@ const PART: u64 = 4 * KIB;
 const DEPTH: usize = 8;
 
 /// How a part is measured.
-type Run = fn(&mut Part<'_>) -> Result<(), String>;
+type Run = fn(&mut Measurement<'_>) -> Result<(), String>;
 
 /// One part of the measurement on one medium.
-struct Part<'a> {
+struct Measurement<'a> {
     options: &'a Options,
     medium: Medium,
     shards: Shards,
-    figures: FigurePart,
+    figures: Part,
 }
 
 /// Measures what is wanted on one medium; each part is kept as soon as it is there.
@@ -79,19 +79,19 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
         }
         let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
         let figures = empty_part(options, medium);
-        let mut part = Part { options, medium, shards, figures };
+        let mut part = Measurement { options, medium, shards, figures };
         let watch = crate::programs::watch::Watch::start();
         run(&mut part)?;
         part.shards.stop();
         eprintln!("{name}: {:.0} s", watch.seconds());
-        let figures = part.figures;
-        sheet.keep(|results| put_figures(&mut results.thin_scale, figures))?;
+        sheet.keep(&part.figures)?;
     }
     Ok(())
 }
 
-fn empty_part(options: &Options, medium: Medium) -> FigurePart {
-    FigurePart::empty(
+fn empty_part(options: &Options, medium: Medium) -> Part {
+    Part::new(
+        "pools",
         format!("engine, {}", medium.name()),
         format!(
             "the engine on {}; snapshots are created while each ms 4 KiB are written",
@@ -157,7 +157,7 @@ struct Large {
     peak_mib: f64,
 }
 
-fn mappings(part: &mut Part<'_>) -> Result<(), String> {
+fn mappings(part: &mut Measurement<'_>) -> Result<(), String> {
     let share = if part.options.is_quick() { 200 } else { 1 };
     let rounds = part.options.runs();
     let size = 4 * PART * MAPPINGS / share + GIB;
@@ -261,7 +261,7 @@ async fn remove(pool: &Rc<Pool>, id: u64, around: &Surroundings) -> Result<f64, 
     Ok(around.clock.now().since(began).as_secs_f64() * 1e3)
 }
 
-fn snapshots(part: &mut Part<'_>) -> Result<(), String> {
+fn snapshots(part: &mut Measurement<'_>) -> Result<(), String> {
     let size = 8 * REGION + GIB;
     let count = if part.options.is_quick() { 2 * SAMPLE } else { SNAPSHOTS };
     let place = Place::new(part.options.directory(part.medium), size)?;
@@ -306,7 +306,7 @@ async fn create_many(
     Ok((created, writes))
 }
 
-fn depth(part: &mut Part<'_>) -> Result<(), String> {
+fn depth(part: &mut Measurement<'_>) -> Result<(), String> {
     let deepest = if part.options.is_quick() { 32 } else { DEPTHS[3] };
     let rounds = part.options.runs();
     let size = 8 * REGION + GIB / 4;

@@ -3,8 +3,8 @@
 use super::image_files::{CLUSTER, files_of, shards};
 use crate::options::{Medium, Options};
 use crate::programs::place::{Noise, Place};
-use crate::report::verdict::Goal;
-use crate::results::FigurePart;
+use crate::report::goal::Goal;
+use crate::results::Part;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SIZE: u64 = 64 * MIB;
 const GOAL: Goal = Goal::AtLeast(0.9);
 
 /// Reads of chains of overlays, of which each has its share of the clusters.
-pub(in crate::tables) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
     let place = Place::new(options.directory(Medium::Memory), 4 * SIZE)?;
     let depths: &[usize] = if options.is_quick() { &[1, 30] } else { &[1, 30, 300] };
     let shards = shards()?;

@@ -9,8 +9,8 @@ use crate::programs::peers::{Cache, Peer};
 use crate::programs::place::Place;
 use crate::programs::server::Server;
 use crate::programs::varve::uri;
-use crate::report::verdict::Goal;
-use crate::results::FigurePart;
+use crate::report::goal::Goal;
+use crate::results::Part;
 use crate::work::Work;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const COLD: Duration = Duration::from_millis(200);
 const WARM: Duration = Duration::from_millis(400);
 
 /// Measures all loads, cold and warm, round by round.
-pub(in crate::tables) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
     let place = Place::new(options.directory(Medium::Memory), 4 * size(options))?;
     let files = copies(options, &place)?;
     let (read, write) = (false, true);

@@ -6,8 +6,8 @@ use crate::options::{Medium, Options};
 use crate::programs::fio::{Endpoint, Job};
 use crate::programs::place::Place;
 use crate::programs::varve::{Varve, uri};
-use crate::report::verdict::Goal;
-use crate::results::FigurePart;
+use crate::report::goal::Goal;
+use crate::results::Part;
 use crate::work::Work;
 use std::time::Duration;
 use varve_block::MIB;
@@ -27,7 +27,7 @@ const POOL: &str = "pool";
 const DURATION: Duration = Duration::from_millis(700);
 
 /// Measures both, one right after the other, in turn the one and the other first.
-pub(in crate::tables) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
     let group = POOL_BYTES + GROUP_OVERHEAD;
     let place = Place::new(options.directory(Medium::Memory), 3 * SIZE + group)?;
     let raw = place.file("raw", SIZE)?;

@@ -5,10 +5,9 @@ use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::place::{Noise, Place};
 use crate::programs::watch::Watch;
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
-use crate::report::stats::median;
-use crate::report::verdict::Goal;
-use crate::results::{FigurePart, FigureRow};
+use crate::results::Part;
 use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use varve_os::ShardContext;
 use varve_target::qcow2::{Image, ImageDevice, NewImage, Options as ImageOptions, create};
 
 /// One part of the measurement.
-type Step = fn(&Options, &mut FigurePart) -> Result<(), String>;
+type Step = fn(&Options, &mut Part) -> Result<(), String>;
 
 /// Measures all of it; each part is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
@@ -36,24 +35,16 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         ("peers", super::image_peers::measure),
     ];
     for (name, step) in steps.into_iter().filter(|(name, _)| options.wants(name)) {
-        let mut part = FigurePart::empty("memory", description.as_str());
+        let mut part = Part::new("images", "memory", description.as_str());
         step(options, &mut part).map_err(|error| format!("{name}: {error}"))?;
-        part.rows.iter().for_each(|row| eprintln!("images: {name}: {}", told(row)));
-        part.keep_rows_of(sheet.results().images.as_ref());
-        sheet.keep(|results| results.images = Some(part))?;
+        part.tell();
+        sheet.keep(&part)?;
     }
     Ok(())
 }
 
-/// The figure and what it has to keep.
-fn told(row: &FigureRow) -> String {
-    let value = median(&row.rounds);
-    let goal = row.goal.map(|goal| format!(" ({}: {})", goal.told(), goal.judged(value)));
-    format!("{}: {value:.3} {}{}", row.name, row.unit, goal.unwrap_or_default())
-}
-
 /// An image of 1 TiB with 10 GiB of clusters at random places, of which each has a block of data.
-fn opening(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+fn opening(options: &Options, part: &mut Part) -> Result<(), String> {
     let virtual_size: u64 = 1 << 40;
     let clusters: u64 = if options.is_quick() { 1000 } else { (10 << 30) / CLUSTER };
     let place = Place::new(options.directory(Medium::Memory), 2 << 30)?;
@@ -103,23 +94,4 @@ fn resident() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::verdict::Goal;
-
-    #[test]
-    fn a_figure_tells_its_goal_and_whether_that_holds() {
-        let row = |goal| FigureRow {
-            name: "reads".to_owned(),
-            unit: "x".to_owned(),
-            goal,
-            rounds: vec![0.8, 1.0, 0.9],
-        };
-        assert_eq!(told(&row(None)), "reads: 0.900 x");
-        assert_eq!(told(&row(Some(Goal::AtLeast(0.9)))), "reads: 0.900 x (≥ 0.9: holds)");
-        assert!(told(&row(Some(Goal::AtLeast(1.0)))).contains("missed by"));
-    }
 }

@@ -5,8 +5,8 @@ use crate::options::{Medium, Options};
 use crate::programs::answerer::{Answerer, MESSAGE};
 use crate::programs::place::Place;
 use crate::programs::watch::Watch;
-use crate::report::verdict::Goal;
-use crate::results::FigurePart;
+use crate::report::goal::Goal;
+use crate::results::Part;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const WARM_GOAL: Goal = Goal::AtLeast(0.97);
 const MISS_GOAL: Goal = Goal::AtMost(1.3);
 
 /// Measures both.
-pub(in crate::tables) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
     let place = Place::new(options.directory(Medium::Memory), 2 * SIZE)?;
     let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
     let open = |name: &str| {

@@ -5,18 +5,18 @@
 //! nothing since, and only so every write is the first since the newest snapshot.
 
 use crate::bonnie::{LOADS, speeds};
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::mounted::{MOUNT, Mounted, is_possible};
 use crate::programs::place::Place;
 use crate::programs::varve::Varve;
 use crate::report::sheet::Sheet;
-use crate::results::{SnapshotPart, SnapshotPoint, SnapshotSeries};
+use crate::results::Part;
 use std::fs;
 use std::path::Path;
 
 /// Numbers of snapshots, those of the table of 2006.
-pub(crate) const COUNTS: [u32; 5] = [0, 1, 2, 4, 8];
+const COUNTS: [u32; 5] = [0, 1, 2, 4, 8];
 
 /// Runs all rounds; each is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
@@ -30,28 +30,22 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     let place = Place::new(options.directory(medium), 3 * volume_bytes)?;
     let file = place.file("disk", 3 * volume_bytes)?;
     let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
-    let point = |snapshots: &u32| SnapshotPoint { snapshots: *snapshots, bytes_per_second: Vec::new() };
-    let empty =
-        |load: &&str| SnapshotSeries { load: (*load).to_owned(), points: COUNTS.iter().map(point).collect() };
-    let mut part = SnapshotPart {
-        world: medium.name().to_owned(),
-        description: format!(
-            "ext4 on a loop device on a volume that is served over FUSE, on {}, a file of {} MiB, {} rounds",
-            file_system(options.directory(medium)),
-            file_bytes >> 20,
-            options.runs()
-        ),
-        exact: false,
-        machine: Machine::look(),
-        independent: false,
-        series: LOADS.iter().map(empty).collect(),
-    };
+    let description = format!(
+        "ext4 on a loop device on a volume that is served over FUSE, on {}, a file of {} MiB, {} rounds",
+        file_system(options.directory(medium)),
+        file_bytes >> 20,
+        options.runs()
+    );
+    let mut part = Part::new("bonnie", medium.name(), description);
     for round in 0..options.runs() {
         for turn in 0..COUNTS.len() {
             let snapshots = COUNTS[(turn + round) % COUNTS.len()];
-            part.record(snapshots, &turn_with(&varve, place.path(), snapshots, file_bytes, volume_bytes)?);
+            let speeds = turn_with(&varve, place.path(), snapshots, file_bytes, volume_bytes)?;
+            for (load, speed) in LOADS.iter().zip(speeds) {
+                part.at(load, &snapshots.to_string(), "MiB/s").push(speed / f64::from(1 << 20));
+            }
         }
-        sheet.keep(|results| results.bonnie = Some(part.clone()))?;
+        sheet.keep(&part)?;
         eprintln!("bonnie: round {} of {}", round + 1, options.runs());
     }
     varve.stop()

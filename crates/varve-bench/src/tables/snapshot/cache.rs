@@ -6,8 +6,9 @@
 use crate::first_touch::{CHUNK, read_places};
 use crate::options::Options;
 use crate::programs::place::Noise;
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
-use crate::results::{CachePart, CacheRow};
+use crate::results::Part;
 use crate::tables::snapshot::stage::{Plan, Stores, Surroundings, Volume, store_for};
 use std::rc::Rc;
 use varve_block::{Device, GIB, KIB, MIB};
@@ -31,20 +32,12 @@ pub(crate) const FIVE_INDEPENDENT: &str = "9: sequential write, 5 independent";
 pub(crate) const FIVE_DEPENDENT: &str = "9: sequential write, 5 dependent";
 /// Figure 9, the third bar.
 pub(crate) const ONE: &str = "9: sequential write, 1";
-/// All loads, in the order of the table.
-pub(crate) const LOADS: [&str; 8] = [
-    ORIGIN_SEQUENTIAL,
-    SNAPSHOT_SEQUENTIAL,
-    ORIGIN_RANDOM,
-    SNAPSHOT_RANDOM,
-    SNAPSHOT_SKEWED,
-    FIVE_INDEPENDENT,
-    FIVE_DEPENDENT,
-    ONE,
-];
 /// The loads for which a bounded cache has a goal.
-pub(crate) const SEQUENTIAL: [&str; 4] =
-    [ORIGIN_SEQUENTIAL, SNAPSHOT_SEQUENTIAL, FIVE_INDEPENDENT, FIVE_DEPENDENT];
+const SEQUENTIAL: [&str; 4] = [ORIGIN_SEQUENTIAL, SNAPSHOT_SEQUENTIAL, FIVE_INDEPENDENT, FIVE_DEPENDENT];
+/// Throughput of sequential work with a bounded metadata cache over that with all in memory, at least.
+pub(in crate::tables) const GOAL: Goal = Goal::AtLeast(0.90);
+/// Bytes of metadata for each 64 KiB of sequential change, at most.
+const METADATA_GOAL: Goal = Goal::AtMost(10.0);
 
 /// Bytes of metadata in memory for each GiB of the origin, as in the paper.
 const BUDGET_A_GIB: u64 = 8 * KIB;
@@ -64,7 +57,7 @@ pub(in crate::tables) struct Sizes {
 pub(in crate::tables) struct Setting {
     /// Its name in the tables.
     pub(in crate::tables) name: String,
-    /// The name of the one that it is judged by.
+    /// The name of the one with all metadata in memory that it is judged by, if its own memory is bounded.
     pub(in crate::tables) unbounded: Option<String>,
     /// How stores work.
     pub(in crate::tables) options: StoreOptions,
@@ -102,12 +95,14 @@ pub(crate) fn measure_model(options: &Options, sheet: &mut Sheet) -> Result<(), 
         sizes.sequential_mib,
         sizes.random
     );
-    let mut part = CachePart { description, rows: Vec::new() };
-    for setting in settings(sizes) {
-        let row = row(setting, sizes)?;
-        eprintln!("metadata cache: {}", row.setting);
-        part.rows.push(row);
-        sheet.keep(|results| results.caches = Some(part.clone()))?;
+    let mut speeds = Part::exact("cache", "model disk", description.as_str());
+    let mut metadata = Part::exact("metadata", "model disk", description);
+    let settings = settings(sizes);
+    for setting in &settings {
+        record(setting, &settings[0].name, sizes, &mut speeds, &mut metadata)?;
+        eprintln!("metadata cache: {}", setting.name);
+        sheet.keep(&speeds)?;
+        sheet.keep(&metadata)?;
     }
     Ok(())
 }
@@ -154,12 +149,25 @@ impl Bench {
     }
 }
 
-fn row(setting: Setting, sizes: Sizes) -> Result<CacheRow, String> {
-    let Setting { name: setting, unbounded, options } = setting;
+/// Puts down a setting. One whose memory is bounded is compared with that which it is judged by, and another with the `first`.
+fn record(
+    setting: &Setting,
+    first: &str,
+    sizes: Sizes,
+    speeds: &mut Part,
+    metadata: &mut Part,
+) -> Result<(), String> {
+    let (name, options) = (&setting.name, setting.options);
+    let base = setting.unbounded.as_deref().or(Some(first)).filter(|base| base != name);
+    let goal =
+        |load: &'static str| setting.unbounded.as_ref().filter(|_| SEQUENTIAL.contains(&load)).map(|_| GOAL);
     let sequential = Load::sequential_1m(sizes.sequential_mib);
     let random = Load::random_4k(CHUNK, sizes.random);
-    let mut row = CacheRow { setting, unbounded, loads: Vec::new(), log_bytes: 0.0, map_bytes: 0.0 };
-    let mut push = |name: &str, speed: f64| row.loads.push((name.to_owned(), speed));
+    let mut push = |load: &'static str, speed: f64| {
+        let record = speeds.at(name, load, "MiB/s").goal(goal(load));
+        record.over = base.map(str::to_owned).into_iter().collect();
+        record.push(speed / MIB as f64);
+    };
 
     let bench = Bench::new(options, sizes, Stores::Shared, 1)?;
     let before = bench.written();
@@ -188,8 +196,16 @@ fn row(setting: Setting, sizes: Sizes) -> Result<CacheRow, String> {
         let load = Load { count: sizes.sequential_mib / 4, ..sequential };
         push(name, bench.run(&bench.volume.front, &load, 7)?);
     }
-    (row.log_bytes, row.map_bytes) = (log_bytes, map_bytes);
-    Ok(row)
+    // What stays is judged: the map as it is written back, or all that was written meanwhile if it was written with each change.
+    let is_logged = map_bytes > 0.0;
+    if is_logged {
+        metadata.at(name, "the map, written back", "bytes").goal(METADATA_GOAL).push(map_bytes);
+    }
+    let log = metadata.at(name, "the log, or the map with each change", "bytes");
+    log.goal((!is_logged).then_some(METADATA_GOAL)).push(log_bytes);
+    let both = (map_bytes + log_bytes) * (GIB / CHUNK / KIB) as f64;
+    metadata.at(name, "both, for each GiB changed", "KiB").push(both);
+    Ok(())
 }
 
 /// Closes the store and opens it again, which writes the map back; returns the bytes that were written.
@@ -218,21 +234,31 @@ mod tests {
 
     const SMALL: Sizes = Sizes { origin: GIB, sequential_mib: 8, random: 64 };
 
+    fn recorded(setting: &Setting) -> (Part, Part) {
+        let (mut speeds, mut metadata) = (Part::default(), Part::default());
+        record(setting, "all in memory, logged", SMALL, &mut speeds, &mut metadata).expect("measured");
+        (speeds, metadata)
+    }
+
     #[test]
     fn every_setting_has_every_load_and_repeats() {
-        for (setting, same) in settings(SMALL).into_iter().zip(settings(SMALL)) {
-            let (one, two) = (row(setting, SMALL).expect("measured"), row(same, SMALL).expect("measured"));
-            let names: Vec<&str> = one.loads.iter().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(names, LOADS, "{}", one.setting);
-            assert_eq!(one.loads, two.loads, "exact figures repeat: {}", one.setting);
-            assert!(one.log_bytes > 0.0 && one.log_bytes < 4096.0, "{}", one.log_bytes);
+        for setting in settings(SMALL) {
+            let ((one, metadata), (two, _)) = (recorded(&setting), recorded(&setting));
+            assert_eq!(
+                (one.records.len(), &one.records),
+                (8, &two.records),
+                "exact figures repeat: {}",
+                setting.name
+            );
+            let log = metadata.find(&setting.name, "the log, or the map with each change").expect("measured");
+            assert!(log.rounds[0] > 0.0 && log.rounds[0] < 4096.0, "{log:?}");
         }
     }
 
     #[test]
     fn five_dependent_snapshots_are_better_than_five_independent_ones() {
-        let row = row(settings(SMALL).remove(0), SMALL).expect("measured");
-        let speed = |load| row.speed(load).expect("measured");
+        let (speeds, _) = recorded(&settings(SMALL)[0]);
+        let speed = |load| speeds.find("all in memory, logged", load).expect("measured").rounds[0];
         assert!(speed(FIVE_DEPENDENT) > 2.0 * speed(FIVE_INDEPENDENT));
         assert!(speed(FIVE_DEPENDENT) > 0.95 * speed(ONE));
     }

@@ -4,15 +4,15 @@
 //! What the model disk shows exactly is what settings cost a disk; here it is what they cost everything else.
 
 use crate::first_touch::{CHUNK, Load, read_places, write_places};
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::peers::Cache;
 use crate::programs::place::{Noise, Place};
 use crate::report::sheet::Sheet;
-use crate::results::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
+use crate::results::Part;
 use crate::tables::snapshot::cache::{
-    FIVE_DEPENDENT, ORIGIN_RANDOM, ORIGIN_SEQUENTIAL, SNAPSHOT_RANDOM, SNAPSHOT_SEQUENTIAL, Setting, Sizes,
-    settings,
+    FIVE_DEPENDENT, GOAL, ORIGIN_RANDOM, ORIGIN_SEQUENTIAL, SNAPSHOT_RANDOM, SNAPSHOT_SEQUENTIAL, Setting,
+    Sizes, settings,
 };
 use crate::tables::snapshot::stage::{Plan, Stores, Surroundings, Volume, store_for};
 use std::collections::BTreeSet;
@@ -21,25 +21,16 @@ use varve_block::{Device, GIB, KIB, MIB};
 use varve_os::{CacheMode, DiskFile, DiskOptions, Shards, ShardsConfig};
 use varve_target::snapshot::StoreOptions;
 
+/// The setting without any snapshot.
+const NO_SNAPSHOT: &str = "no snapshot";
 /// The origin is read while it has a snapshot.
-pub(crate) const ORIGIN_SEQUENTIAL_READ: &str = "origin, sequential read";
+const ORIGIN_SEQUENTIAL_READ: &str = "origin, sequential read";
 /// What was written at random is read at random.
-pub(crate) const ORIGIN_RANDOM_READ: &str = "origin, random read";
+const ORIGIN_RANDOM_READ: &str = "origin, random read";
 /// The snapshot is read where the origin was written.
-pub(crate) const SNAPSHOT_TOUCHED: &str = "snapshot, random read of what was written";
-/// All loads, in the order of the table.
-pub(crate) const LOADS: [&str; 8] = [
-    ORIGIN_SEQUENTIAL,
-    SNAPSHOT_SEQUENTIAL,
-    ORIGIN_SEQUENTIAL_READ,
-    FIVE_DEPENDENT,
-    ORIGIN_RANDOM,
-    SNAPSHOT_RANDOM,
-    SNAPSHOT_TOUCHED,
-    ORIGIN_RANDOM_READ,
-];
+const SNAPSHOT_TOUCHED: &str = "snapshot, random read of what was written";
 /// The loads for which a bounded cache has a goal.
-pub(crate) const SEQUENTIAL: [&str; 4] =
+const SEQUENTIAL: [&str; 4] =
     [ORIGIN_SEQUENTIAL, SNAPSHOT_SEQUENTIAL, ORIGIN_SEQUENTIAL_READ, FIVE_DEPENDENT];
 
 /// Bytes of a random request, and how many are on their way.
@@ -138,20 +129,26 @@ impl Case {
         Ok(speeds)
     }
 
+    /// Puts down a round of a setting.
+    fn record(&self, part: &mut Part, contender: &Contender, speeds: &[(&str, f64)]) {
+        let base = contender.base.as_deref();
+        for (load, speed) in speeds {
+            let is_judged = base.is_some_and(|base| base != NO_SNAPSHOT) && SEQUENTIAL.contains(load);
+            let record = part.at(&contender.name, load, "MiB/s").goal(is_judged.then_some(GOAL));
+            record.over = base.map(str::to_owned).into_iter().collect();
+            record.push(speed / MIB as f64);
+        }
+    }
+
     /// All settings in turn, round after round. Round 0 warms up and does not count.
-    async fn all_rounds(
-        self,
-        around: Surroundings,
-        rounds: usize,
-        mut part: CacheTimes,
-    ) -> Result<CacheTimes, String> {
+    async fn all_rounds(self, around: Surroundings, rounds: usize, mut part: Part) -> Result<Part, String> {
         let count = self.contenders.len();
         for round in 0..=rounds {
             for turn in 0..count {
                 let contender = &self.contenders[(turn + round) % count];
                 let speeds = self.speeds(&around, contender).await?;
                 if round > 0 {
-                    part.record(&contender.name, &speeds);
+                    self.record(&mut part, contender, &speeds);
                 }
             }
         }
@@ -189,24 +186,16 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
         (false, _) => Sizes { origin: 24 * GIB, sequential_mib: 32, random: 256 },
     };
     let (case, parent) = (Case::new(sizes), options.directory(medium));
-    let part = CacheTimes {
-        world: medium.name().to_owned(),
-        description: format!(
-            "the engine on {}, an origin of {} GiB in chunks of 64 KiB, 8 KiB of metadata in memory for each of them; {} MiB \
-             in sequence, 1 MiB a request; {} requests of 4 KiB at random, {DEPTH} at a time; {} rounds",
-            file_system(parent),
-            sizes.origin / GIB,
-            sizes.sequential_mib,
-            sizes.random,
-            options.runs()
-        ),
-        machine: Machine::look(),
-        rows: case
-            .contenders
-            .iter()
-            .map(|contender| CacheTimesRow::empty(&contender.name, contender.base.as_deref()))
-            .collect(),
-    };
+    let description = format!(
+        "the engine on {}, an origin of {} GiB in chunks of 64 KiB, 8 KiB of metadata in memory for each of them; {} MiB \
+         in sequence, 1 MiB a request; {} requests of 4 KiB at random, {DEPTH} at a time; {} rounds",
+        file_system(parent),
+        sizes.origin / GIB,
+        sizes.sequential_mib,
+        sizes.random,
+        options.runs()
+    );
+    let part = Part::new("cache in real time", medium.name(), description);
     let used = 4 * case.sequential() + 4 * sizes.random * CHUNK;
     let place = Place::new(parent, used)?;
     let path = place.sparse("disk", case.disk(), std::slice::from_ref(&(0..case.sequential())))?;
@@ -224,7 +213,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     });
     shards.stop();
     let part = outcome.map_err(|error| error.to_string())??;
-    sheet.keep(|results| results.put_cache_times(&part))
+    sheet.keep(&part)
 }
 
 #[cfg(test)]
@@ -237,25 +226,26 @@ mod tests {
     #[test]
     fn every_setting_has_every_load_and_something_to_be_compared_with() {
         let case = Case { contenders: contenders(SMALL).into_iter().take(3).collect(), ..Case::new(SMALL) };
-        let rows = case.contenders.iter();
-        let rows = rows.map(|one| CacheTimesRow::empty(&one.name, one.base.as_deref())).collect();
-        let part = CacheTimes { rows, ..CacheTimes::default() };
         let world = World::steady(1);
         let disk = ModelDisk::new(case.disk()).device(&world);
         let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
-        let part = world.run(case.all_rounds(around, 2, part)).expect("measured");
-        for row in &part.rows {
-            for load in LOADS {
-                assert_eq!(row.rounds(load).map(<[f64]>::len), Some(2), "{}: {load}", row.setting);
-                assert_eq!(part.ratio(row, load).is_some(), row.base.is_some(), "{}: {load}", row.setting);
-            }
+        let contenders = case.contenders.clone();
+        let part = world.run(case.all_rounds(around, 2, Part::default())).expect("measured");
+        assert_eq!(part.records.len(), 3 * 8);
+        for record in &part.records {
+            let base = contenders.iter().find(|one| one.name == record.row).and_then(|one| one.base.clone());
+            assert_eq!((record.rounds.len(), &record.over), (2, &Vec::from_iter(base)), "{record:?}");
+            assert!(part.judged(record).is_some(), "{record:?}");
+            let is_judged = record.row == contenders[2].name && SEQUENTIAL.contains(&record.column.as_str());
+            assert_eq!(record.goal.is_some(), is_judged, "{record:?}");
         }
-        assert_eq!(part.rows[0].setting, NO_SNAPSHOT);
-        assert!(part.rows[2].is_bounded() && !part.rows[1].is_bounded());
-        let first_touches = part.ratio(&part.rows[1], ORIGIN_SEQUENTIAL).expect("measured").median;
+        let ratio = |load| {
+            let record = part.find(&contenders[1].name, load).expect("measured");
+            part.judged(record).expect("compared").median
+        };
+        let first_touches = ratio(ORIGIN_SEQUENTIAL);
         assert!((0.2..0.5).contains(&first_touches), "a snapshot costs copies: {first_touches}");
-        let reads = part.ratio(&part.rows[1], ORIGIN_RANDOM_READ).expect("measured").median;
-        assert!(reads > 0.99, "and the origin's reads nothing: {reads}");
+        assert!(ratio(ORIGIN_RANDOM_READ) > 0.99, "and the origin's reads nothing");
     }
 
     #[test]

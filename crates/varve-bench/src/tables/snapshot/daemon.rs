@@ -4,14 +4,14 @@
 //! written between them. In each round every volume gets one more snapshot, which makes every write the first to its
 //! chunk again, and loses the newest of before; then each load runs over a region of its own.
 
-use crate::first_touch::{CHUNK, COUNTS, LOADS, Load};
-use crate::machine::{Machine, file_system};
+use crate::first_touch::{CHUNK, COUNTS, LOADS, Load, record};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::client::Client;
 use crate::programs::place::Place;
 use crate::programs::varve::Varve;
 use crate::report::sheet::Sheet;
-use crate::results::SnapshotPart;
+use crate::results::Part;
 use crate::tables::snapshot::stage::MARGIN;
 
 /// Writes a volume in full before its first snapshot.
@@ -78,20 +78,13 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
         subjects.push(Subject::make(&varve, size, snapshots)?);
         eprintln!("first touches, {}: {snapshots} snapshots are there", medium.name());
     }
-    let mut part = SnapshotPart {
-        world: medium.name().to_owned(),
-        description: format!(
-            "the daemon over NBD on {}, {}, {} MiB a load, {} rounds",
-            file_system(parent),
-            if medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
-            region >> 20,
-            rounds
-        ),
-        exact: false,
-        machine: Machine::look(),
-        independent: false,
-        series: LOADS.iter().map(|load| super::super::empty_series(load, &COUNTS)).collect(),
-    };
+    let description = format!(
+        "the daemon over NBD on {}, {}, {} MiB a load, {rounds} rounds",
+        file_system(parent),
+        if medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
+        region >> 20
+    );
+    let mut part = Part::new("first touches", medium.name(), description);
     for round in 0..=rounds {
         for turn in 0..subjects.len() {
             let index = (turn + round) % subjects.len();
@@ -99,11 +92,11 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
             subject.renew(&varve)?;
             let speeds = subject.speeds(region)?;
             if round > 0 {
-                part.record(subject.snapshots, &speeds);
+                record(&mut part, subject.snapshots, &speeds);
             }
         }
         if round > 0 {
-            sheet.keep(|results| results.put_snapshots(&part))?;
+            sheet.keep(&part)?;
         }
         eprintln!("first touches, {}: round {round} of {rounds}", medium.name());
     }

@@ -4,11 +4,12 @@
 //! would have to ask every snapshot on the way. Between the snapshots other places were written.
 
 use crate::first_touch::Load;
-use crate::machine::{Machine, file_system};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::place::Place;
+use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
-use crate::results::SnapshotPart;
+use crate::results::Part;
 use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, Volume, store_for};
 use std::rc::Rc;
 use varve_block::{Device, MIB};
@@ -29,6 +30,27 @@ pub(crate) const LOADS: [Load; 4] = [
 /// Overwrites everything.
 const OVERWRITE: Load = Load { name: "overwrite", block: 1 << 20, depth: 8, random: false };
 
+/// Throughput of reads of the oldest over that of the newest, at least.
+const GOAL: Goal = Goal::AtLeast(0.95);
+/// The column of the newest snapshot.
+const NEWEST: &str = "the newest";
+
+/// The column of a distance.
+fn column(distance: u32) -> String {
+    if distance == DISTANCES[0] { NEWEST.to_owned() } else { format!("{distance} away") }
+}
+
+/// Puts down one more round of all loads at `distance`.
+fn record(part: &mut Part, distance: u32, speeds: &[f64]) {
+    for (load, speed) in LOADS.iter().zip(speeds) {
+        let record = part.at(load.name, &column(distance), "MiB/s");
+        if distance == DISTANCES[DISTANCES.len() - 1] {
+            record.over(NEWEST).goal(GOAL);
+        }
+        record.push(speed / MIB as f64);
+    }
+}
+
 /// What is measured where.
 #[derive(Clone, Copy)]
 struct Case {
@@ -44,12 +66,6 @@ impl Case {
         let origin = self.region + MARGIN;
         let (stores, options) = (Stores::Shared, StoreOptions::default());
         Plan { origin, store: store_for(origin), stores, snapshots, options }
-    }
-
-    fn empty_part(&self, world: &str, exact: bool, description: String) -> SnapshotPart {
-        let series = LOADS.iter().map(|load| super::super::empty_series(load, self.distances)).collect();
-        let (world, machine) = (world.to_owned(), Machine::look());
-        SnapshotPart { world, description, exact, machine, independent: false, series }
     }
 
     async fn build(self, around: &Surroundings) -> Result<Volume, String> {
@@ -81,20 +97,20 @@ fn view(volume: &Volume, distance: u32) -> Result<Device, String> {
 /// On the model disk, in virtual time.
 pub(crate) fn measure_model(sheet: &mut Sheet) -> Result<(), String> {
     let part = model(Case { region: 32 * MIB, distances: &DISTANCES, passes: 1 })?;
-    sheet.keep(|results| results.put_distance(&part))
+    sheet.keep(&part)
 }
 
-fn model(case: Case) -> Result<SnapshotPart, String> {
+fn model(case: Case) -> Result<Part, String> {
     let description =
         format!("the engine in the simulator on the model disk, {} MiB a load", case.region / MIB);
-    let mut part = case.empty_part("model disk", true, description);
+    let mut part = Part::exact("distance", "model disk", description);
     let world = World::steady(1);
     let disk = ModelDisk::new(case.plan().disk()).device(&world);
     let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
     world.run(async {
         let volume = case.build(&around).await?;
         for distance in case.distances {
-            part.record(*distance, &case.speeds(&around, &view(&volume, *distance)?).await?);
+            record(&mut part, *distance, &case.speeds(&around, &view(&volume, *distance)?).await?);
         }
         Ok::<(), String>(())
     })?;
@@ -112,7 +128,7 @@ pub(crate) fn measure_memory(options: &Options, sheet: &mut Sheet) -> Result<(),
         region / MIB,
         options.runs()
     );
-    let empty = case.empty_part("memory", false, description);
+    let empty = Part::new("distance", "memory", description);
     let place = Place::new(parent, case.plan().disk())?;
     let path = place.file("disk", case.plan().disk())?;
     let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
@@ -125,23 +141,18 @@ pub(crate) fn measure_memory(options: &Options, sheet: &mut Sheet) -> Result<(),
     });
     shards.stop();
     let part = outcome.map_err(|error| error.to_string())??;
-    sheet.keep(|results| results.put_distance(&part))
+    sheet.keep(&part)
 }
 
 /// Round 0 warms up and does not count.
-async fn all_rounds(
-    case: Case,
-    around: Surroundings,
-    rounds: usize,
-    mut part: SnapshotPart,
-) -> Result<SnapshotPart, String> {
+async fn all_rounds(case: Case, around: Surroundings, rounds: usize, mut part: Part) -> Result<Part, String> {
     let volume = case.build(&around).await?;
     for round in 0..=rounds {
         for turn in 0..case.distances.len() {
             let distance = case.distances[(turn + round) % case.distances.len()];
             let speeds = case.speeds(&around, &view(&volume, distance)?).await?;
             if round > 0 {
-                part.record(distance, &speeds);
+                record(&mut part, distance, &speeds);
             }
         }
     }
@@ -151,14 +162,14 @@ async fn all_rounds(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::verdict::snapshot_ratio;
 
     #[test]
     fn distance_costs_nothing_on_the_model_disk() {
         let part = model(Case { region: 2 * MIB, distances: &[1, 64], passes: 1 }).expect("measured");
-        for series in &part.series {
-            let ratio = snapshot_ratio(series, 64, 1).expect("both were measured").median;
-            assert!((ratio - 1.0).abs() < 0.01, "{}: {ratio}", series.load);
+        for load in LOADS {
+            let far = part.find(load.name, &column(64)).expect("it was measured");
+            let ratio = part.ratio(far, &[NEWEST]).expect("both were measured").1.median;
+            assert!((ratio - 1.0).abs() < 0.01, "{}: {ratio}", load.name);
         }
     }
 

@@ -1,12 +1,12 @@
 //! First touches where no daemon can be: the engine itself on a disk made slow, and on the model disk of the
 //! simulator, whose figures are exact; with one exception store for all snapshots, and with one for each.
 
-use crate::first_touch::{COUNTS, LOADS};
-use crate::machine::{Machine, file_system};
+use crate::first_touch::{COUNTS, LOADS, record};
+use crate::machine::file_system;
 use crate::options::{Medium, Options};
 use crate::programs::place::Place;
 use crate::report::sheet::Sheet;
-use crate::results::SnapshotPart;
+use crate::results::Part;
 use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, store_for};
 use std::time::Duration;
 use varve_block::{Device, MIB, Switch};
@@ -49,11 +49,12 @@ impl Case {
         self.plan(most).disk()
     }
 
-    fn empty_part(&self, world: &str, exact: bool, description: String) -> SnapshotPart {
-        let independent = self.stores == Stores::OneEach;
-        let series = LOADS.iter().map(|load| super::super::empty_series(load, self.counts)).collect();
-        let machine = Machine::look();
-        SnapshotPart { world: world.to_owned(), description, exact, machine, independent, series }
+    /// The table of its figures, and their world.
+    fn names(&self, world: &str) -> (&'static str, String) {
+        match self.stores {
+            Stores::OneEach => ("independent first touches", format!("{world}, independent")),
+            _ => ("first touches", world.to_owned()),
+        }
     }
 
     /// Bytes a second of each load with that many snapshots. The volume is built on the fast disk; what `slow` makes
@@ -85,23 +86,24 @@ pub(crate) fn measure_model(sheet: &mut Sheet) -> Result<(), String> {
         Case { stores: Stores::OneEach, region: 4 * MIB, counts: &INDEPENDENT_COUNTS },
     ] {
         let part = model(case)?;
-        sheet.keep(|results| results.put_snapshots(&part))?;
+        sheet.keep(&part)?;
     }
     Ok(())
 }
 
-fn model(case: Case) -> Result<SnapshotPart, String> {
+fn model(case: Case) -> Result<Part, String> {
     let description = format!(
-        "the engine in the simulator on a disk that serves one request at a time, 2 ms for each 64 KiB or part of \
+        "exact, in virtual time: the engine in the simulator on a disk that serves one request at a time, 2 ms for each 64 KiB or part of \
          them, {} MiB a load",
         case.region / MIB
     );
-    let mut part = case.empty_part("model disk", true, description);
+    let (table, world) = case.names("model disk");
+    let mut part = Part::exact(table, world, description);
     for count in case.counts {
         let world = World::steady(1);
         let disk = ModelDisk::new(case.disk()).device(&world);
         let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
-        part.record(*count, &world.run(case.speeds(around, *count, |disk| disk))?);
+        record(&mut part, *count, &world.run(case.speeds(around, *count, |disk| disk))?);
     }
     Ok(part)
 }
@@ -130,7 +132,8 @@ fn slow(options: &Options, case: Case, sheet: &mut Sheet) -> Result<(), String> 
         case.region / MIB,
         options.runs()
     );
-    let mut part = case.empty_part("slow disk", false, description);
+    let (table, world) = case.names("slow disk");
+    let mut part = Part::new(table, world, description);
     let place = Place::new(parent, case.disk())?;
     let path = place.file("disk", case.disk())?;
     let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
@@ -146,9 +149,9 @@ fn slow(options: &Options, case: Case, sheet: &mut Sheet) -> Result<(), String> 
                 let slow = |disk| Device::new(Throttled::new(disk, clock.clone(), SLOW));
                 case.speeds(Surroundings { disk, arena, clock: clock.clone() }, count, slow).await
             });
-            part.record(count, &outcome.map_err(|error| error.to_string())??);
+            record(&mut part, count, &outcome.map_err(|error| error.to_string())??);
         }
-        sheet.keep(|results| results.put_snapshots(&part))?;
+        sheet.keep(&part)?;
         eprintln!("first touches, slow disk: round {} of {}", round + 1, options.runs());
     }
     shards.stop();
@@ -158,7 +161,11 @@ fn slow(options: &Options, case: Case, sheet: &mut Sheet) -> Result<(), String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::verdict::snapshot_ratio;
+
+    fn ratio(part: &Part, load: &str, snapshots: &str, base: &str) -> f64 {
+        let record = part.find(load, snapshots).expect("it was measured");
+        part.ratio(record, &[base]).expect("both were measured").1.median
+    }
 
     /// The figures of the model disk are exact, so the promise can be asserted: what one snapshot costs, any number
     /// of dependent ones does.
@@ -166,21 +173,22 @@ mod tests {
     fn many_snapshots_cost_what_one_costs_on_the_model_disk() {
         let case = Case { counts: &[0, 1, 64], ..Case::dependent(4 * MIB) };
         let (part, again) = (model(case).expect("measured"), model(case).expect("measured"));
-        for (series, same) in part.series.iter().zip(&again.series) {
-            assert_eq!(series.rounds(64), same.rounds(64), "{}: exact figures repeat", series.load);
-            let ratio = snapshot_ratio(series, 64, 1).expect("both were measured").median;
-            assert!(ratio >= 0.98, "{}: {ratio}", series.load);
-            let price = snapshot_ratio(series, 1, 0).expect("both were measured").median;
-            assert!(price < 1.0, "{}: a copy is not free: {price}", series.load);
+        assert_eq!(part.records, again.records, "exact figures repeat");
+        for load in LOADS {
+            let ratio = ratio(&part, load.name, "64", "1");
+            assert!(ratio >= 0.98, "{}: {ratio}", load.name);
+            let price = self::ratio(&part, load.name, "1", "0");
+            assert!(price < 1.0, "{}: a copy is not free: {price}", load.name);
         }
     }
 
     #[test]
     fn independent_snapshots_cost_a_copy_each() {
         let case = Case { stores: Stores::OneEach, region: MIB, counts: &[1, 4] };
-        for series in model(case).expect("measured").series {
-            let ratio = snapshot_ratio(&series, 4, 1).expect("both were measured").median;
-            assert!(ratio < 0.6, "{}: {ratio}", series.load);
+        let part = model(case).expect("measured");
+        for load in LOADS {
+            let ratio = ratio(&part, load.name, "4", "1");
+            assert!(ratio < 0.6, "{}: {ratio}", load.name);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::programs::watch::{Watch, pause};
 use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::{FigurePart, put_figures};
+use crate::results::Part;
 use crate::tables::snapshot::management::{ALONE, PERIOD, REGION};
 use crate::tables::snapshot::management_daemon::{BLOCK, beside_writes};
 
@@ -30,7 +30,8 @@ const VOLUME: &str = "listed";
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let count = if options.is_quick() { SNAPSHOTS / 20 } else { SNAPSHOTS };
     let (parent, size) = (options.directory(Medium::Memory), 16 * REGION);
-    let mut part = FigurePart::empty(
+    let mut part = Part::new(
+        "pools",
         "daemon, memory",
         format!(
             "the daemon on {}, while each {} ms 4 KiB are written over NBD to a random place of {} MiB, their latency \
@@ -78,7 +79,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
             None,
             percentile(&lists, 0.5),
         );
-        sheet.keep(|results| put_figures(&mut results.thin_scale, part.clone()))?;
+        sheet.keep(&part)?;
         eprintln!("lists, memory: round {} of {}", round + 1, options.runs());
     }
     drop(client);

@@ -9,7 +9,7 @@ use crate::programs::place::{Noise, Place};
 use crate::report::goal::Goal;
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::{FigurePart, put_figures};
+use crate::results::Part;
 use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, Volume, create, store_for};
 use futures_channel::oneshot;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -56,7 +56,8 @@ const REST_FACTOR: u32 = 9;
 /// Measures one medium; each round is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
     let parent = options.directory(medium);
-    let mut part = FigurePart::empty(
+    let mut part = Part::new(
+        "management",
         format!("engine, {}", medium.name()),
         format!(
             "the engine on {}, while each {} ms 4 KiB are written to a random place of {} MiB, their latency counted \
@@ -131,7 +132,7 @@ fn creating(
     options: &Options,
     medium: Medium,
     shards: &Shards,
-    part: &mut FigurePart,
+    part: &mut Part,
     sheet: &mut Sheet,
 ) -> Result<(), String> {
     let plan = |snapshots| {
@@ -163,7 +164,7 @@ fn creating(
             );
             part.record(&name("origin writes meanwhile, p99"), "ms", None, percentile(&writes, 0.99) / 1e3);
         }
-        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
+        sheet.keep(part)?;
         eprintln!("management, {}: round {} of {}", part.world, round + 1, options.runs());
     }
     Ok(())
@@ -227,7 +228,7 @@ fn deleting(
     options: &Options,
     medium: Medium,
     shards: &Shards,
-    part: &mut FigurePart,
+    part: &mut Part,
     sheet: &mut Sheet,
 ) -> Result<(), String> {
     let (plan, entries) = deletion_plan(options);
@@ -253,7 +254,7 @@ fn deleting(
     for deletion in outcome.map_err(|error| error.to_string())?? {
         deletion.record(part, entries);
     }
-    sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
+    sheet.keep(part)?;
     eprintln!("management, {}: deletions", part.world);
     Ok(())
 }
@@ -289,7 +290,7 @@ pub(in crate::tables) struct Deletion {
 
 impl Deletion {
     /// Puts it down as one more round, of a snapshot with `entries` entries.
-    pub(in crate::tables) fn record(&self, part: &mut FigurePart, entries: u64) {
+    pub(in crate::tables) fn record(&self, part: &mut Part, entries: u64) {
         let told =
             if entries >= 1 << 20 { format!("{} M", entries >> 20) } else { format!("{} k", entries >> 10) };
         let (alone, beside) = (percentile(&self.alone, 0.99), percentile(&self.beside, 0.99));

@@ -9,7 +9,7 @@ use crate::programs::varve::Varve;
 use crate::programs::watch::{Watch, pause};
 use crate::report::sheet::Sheet;
 use crate::report::stats::percentile;
-use crate::results::{FigurePart, put_figures};
+use crate::results::Part;
 use crate::tables::snapshot::daemon::Subject;
 use crate::tables::snapshot::management::{
     ALONE, CREATE_GOAL_MS, Deletion, ENTRIES, PERIOD, REGION, REMOVE_GOAL_MS,
@@ -35,8 +35,9 @@ struct Round {
     writes: Vec<f64>,
 }
 
-fn empty_part(options: &Options, medium: Medium) -> FigurePart {
-    FigurePart::empty(
+fn empty_part(options: &Options, medium: Medium) -> Part {
+    Part::new(
+        "management",
         format!("daemon, {}", medium.name()),
         format!(
             "the daemon on {}, asked over its socket, while each {} ms 4 KiB are written over NBD to a random place of \
@@ -74,7 +75,7 @@ pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> 
             };
             record(part, &beside, &measured);
         }
-        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
+        sheet.keep(part)?;
         eprintln!("management, {}: round {} of {}", part.world, round + 1, options.runs());
     }
     drop(subjects);
@@ -109,7 +110,7 @@ pub(crate) fn changing(options: &Options, sheet: &mut Sheet) -> Result<(), Strin
         })?;
         let name = "snap change --read-write or --read-only, of 16 snapshots";
         part.record(&format!("{name}, median"), "ms", None, percentile(&changes, 0.5));
-        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
+        sheet.keep(part)?;
     }
     drop(subject);
     varve.stop()
@@ -140,7 +141,7 @@ pub(crate) fn deleting(options: &Options, sheet: &mut Sheet) -> Result<(), Strin
     for round in 0..options.runs() {
         let snapshot = format!("s{}", options.runs() - round);
         delete(&varve, &mut client, &snapshot)?.record(part, entries);
-        sheet.keep(|results| put_figures(&mut results.management, part.clone()))?;
+        sheet.keep(part)?;
         eprintln!("management, {}: deletion {} of {}", part.world, round + 1, options.runs());
     }
     drop(client);
@@ -177,7 +178,7 @@ pub(in crate::tables) fn beside_writes<T>(
     })
 }
 
-fn record(part: &mut FigurePart, beside: &str, round: &Round) {
+fn record(part: &mut Part, beside: &str, round: &Round) {
     let name = |what: &str| format!("{what}, {beside}");
     let created = |share| percentile(&round.created, share);
     part.record(&name("snap create, median"), "ms", Some(CREATE_GOAL_MS), created(0.5));
