@@ -1,7 +1,7 @@
 //! Turns stored results into a document and pictures; measures nothing.
 //!
-//! `page.md` is the text of the document, with a line `{table}` where a table of `tables.rs` goes. What others have
-//! published is in `published.json`, in records like our own.
+//! `page.md` is the text of the document, and describes each table where it goes (`tables.rs`). What others have published is in
+//! `published.json`, in records like our own.
 
 mod cells;
 mod pictures;
@@ -12,14 +12,18 @@ use crate::machine::Machine;
 use crate::results::{Part, Results};
 use std::fs;
 use std::path::Path;
-use tables::{TABLES, Table};
+use tables::Table;
 
 /// Writes the document, and the pictures into `plots` beside it.
 pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result<(), String> {
     let complain = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(plots).map_err(|error| complain(plots, error))?;
     let parts = with_published(results);
-    for (name, picture) in TABLES.iter().flat_map(|table| pictures::of(table, &parts)) {
+    for (name, picture) in Table::page()
+        .iter()
+        .filter_map(|(_, table)| table.as_ref())
+        .flat_map(|table| pictures::of(table, &parts))
+    {
         let path = plots.join(name);
         fs::write(&path, picture).map_err(|error| complain(&path, error))?;
     }
@@ -28,23 +32,22 @@ pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result
 
 /// The document. Pictures are expected in `plots/`.
 fn page(parts: &[Part]) -> String {
-    let mut page = String::new();
-    for line in include_str!("render/page.md").lines() {
-        let key = line.strip_prefix('{').and_then(|line| line.strip_suffix('}'));
-        let text = key.map(|key| match TABLES.iter().find(|table| table.key == key) {
-            Some(table) => tables(table, parts),
-            None => summary::text(parts),
-        });
-        page.push_str(text.as_deref().unwrap_or(line).trim_end());
-        page.push('\n');
+    let (description, mut page) = (Table::page(), String::new());
+    for (text, table) in &description {
+        page.push_str(text);
+        if let Some(table) = table {
+            page.push_str(tables(table, parts).trim_end());
+            page.push('\n');
+        }
     }
-    page
+    let all = description.iter().filter_map(|(_, table)| table.as_ref());
+    page.replace("{summary}", summary::text(all, parts).trim_end())
 }
 
 /// The tables of one description, one for all worlds or one for each, and what they were measured on.
 fn tables(table: &Table, parts: &[Part]) -> String {
     let parts = table.parts(parts);
-    let Some(heading) = table.heading else {
+    let Some(heading) = &table.heading else {
         let notes: String = parts.iter().map(|part| note(part)).collect();
         return if parts.is_empty() { "Not measured.".to_owned() } else { table.grid(&parts) + &notes };
     };

@@ -1,22 +1,15 @@
 //! The cells of a table, from its description and the records.
 
-use super::tables::{Show, Table};
+use super::tables::{Column, Show, Table};
 use super::{dash, short};
 use crate::report::stats::{Summary, median};
 use crate::results::{Part, Record};
 
-/// A column as it is printed: its head, the column of the records, and what of it is shown.
-struct Column<'a> {
-    head: &'a str,
-    of: &'a str,
-    show: Show,
-}
-
 impl Table {
     /// Those of `all` that it shows.
     pub(super) fn parts<'a>(&self, all: &'a [Part]) -> Vec<&'a Part> {
-        let names = if self.of.is_empty() { std::slice::from_ref(&self.key) } else { self.of };
-        all.iter().filter(|part| names.contains(&part.table.as_str())).collect()
+        let names = if self.of.is_empty() { std::slice::from_ref(&self.key) } else { &self.of };
+        all.iter().filter(|part| names.contains(&part.table)).collect()
     }
 
     /// What a row is called; its world comes first if the table has several.
@@ -28,8 +21,9 @@ impl Table {
     /// The rows of `parts` as Markdown, with an empty line after them.
     pub(super) fn grid(&self, parts: &[&Part]) -> String {
         let columns = self.columns(parts);
-        let heads = columns.iter().map(|column| column.head.to_owned());
-        let mut text = line([self.head.to_owned()].into_iter().chain(heads));
+        let heads = columns.iter().map(|column| column.head.clone());
+        let mut text =
+            line([self.head.clone().unwrap_or_else(|| "what".to_owned())].into_iter().chain(heads));
         text.push_str(&line(["---"].into_iter().chain(columns.iter().map(|_| "--:")).map(str::to_owned)));
         for part in parts {
             for row in rows(part) {
@@ -42,48 +36,49 @@ impl Table {
         text + "\n"
     }
 
-    fn columns<'a>(&'a self, parts: &[&'a Part]) -> Vec<Column<'a>> {
+    /// The columns as they are printed.
+    fn columns(&self, parts: &[&Part]) -> Vec<Column> {
         let known = column_names(parts);
-        let is_named = |name: &str| self.columns.iter().any(|(_, of, _)| *of == name);
+        let named = |name: &str, show, to: &[&String]| {
+            let to = to.iter().map(ToString::to_string).collect();
+            Column { head: name.to_owned(), of: name.to_owned(), show, to }
+        };
         let mut columns = Vec::new();
-        for (head, of, show) in self.columns {
-            match show {
-                Show::Others => {
-                    let others = known.iter().filter(|name| !is_named(name));
-                    columns.extend(others.map(|name| Column { head: name, of: name, show: *show }));
-                }
-                Show::From => {
-                    columns.push(Column { head, of, show: Show::Value });
-                    let (others, show) = (
-                        known.iter().skip_while(|name| *name != of).skip(1),
-                        Show::To(std::slice::from_ref(of)),
-                    );
-                    columns.extend(others.map(|name| Column { head: name, of: name, show }));
-                }
-                _ => columns.push(Column { head, of, show: *show }),
+        for column in &self.columns {
+            if column.show == Show::Others {
+                let others = known.iter().filter(|name| self.columns.iter().all(|it| it.of != **name));
+                columns.extend(others.map(|name| named(name, Show::Others, &[])));
+                continue;
+            }
+            columns.push(column.clone());
+            if column.show == Show::From {
+                let others = known.iter().skip_while(|name| **name != column.of).skip(1);
+                columns.extend(others.map(|name| named(name, Show::Ratio, &[&column.of])));
             }
         }
         columns
     }
 
-    fn cell(&self, part: &Part, row: &str, column: &Column<'_>) -> String {
+    fn cell(&self, part: &Part, row: &str, column: &Column) -> String {
         if matches!(column.show, Show::Goal | Show::Verdict) {
             return self.goals(part, row, column);
         }
-        let Some(record) = part.find(row, column.of) else { return dash() };
+        let Some(record) = part.find(row, &column.of) else { return dash() };
         match column.show {
             Show::Spread => {
                 Summary::of(&record.rounds).filter(|_| record.rounds.len() > 1).map_or_else(dash, ends)
             }
-            Show::To(others) => self.spread(record, part.ratio(record, others).map(|(_, ratio)| ratio)),
-            Show::Ratio => self.spread(record, part.ratio(record, &record.over).map(|(_, ratio)| ratio)),
+            Show::Ratio => {
+                let others = if column.to.is_empty() { &record.over } else { &column.to };
+                self.spread(record, part.ratio(record, others).map(|(_, ratio)| ratio))
+            }
             Show::Others if !record.over.is_empty() => self.spread(record, part.judged(record)),
             _ => value(record),
         }
     }
 
     /// The goal of a record, or of each of the row; or whether it is kept.
-    fn goals(&self, part: &Part, row: &str, column: &Column<'_>) -> String {
+    fn goals(&self, part: &Part, row: &str, column: &Column) -> String {
         let is_meant = |it: &&Record| it.row == row && (column.of == "*" || it.column == column.of);
         let records: Vec<_> = part.records.iter().filter(is_meant).filter(|it| it.goal.is_some()).collect();
         let told = records.iter().filter_map(|record| {
@@ -92,8 +87,8 @@ impl Table {
             let name = if records.len() > 1 { format!("{}: ", record.column) } else { String::new() };
             Some(match column.show {
                 Show::Goal => format!("{name}{} {unit}", goal.told()).trim_end().to_owned(),
-                _ if goal.holds(value, self.decimals) => "holds".to_owned(),
-                _ => name + &goal.judged(value, self.decimals),
+                _ if goal.holds(value, self.decimals()) => "holds".to_owned(),
+                _ => name + &goal.judged(value, self.decimals()),
             })
         });
         let told: Vec<String> = told.collect();
@@ -105,7 +100,7 @@ impl Table {
     /// `1.23 (1.10 to 1.30)`; without brackets if there was one round.
     fn spread(&self, record: &Record, summary: Option<Summary>) -> String {
         let Some(Summary { median, lowest, highest }) = summary else { return dash() };
-        let told = |value: f64| format!("{value:.*}", self.decimals);
+        let told = |value: f64| format!("{value:.*}", self.decimals());
         match record.rounds.len() {
             1 => told(median),
             _ => format!("{} ({} to {})", told(median), told(lowest), told(highest)),

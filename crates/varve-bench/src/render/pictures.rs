@@ -1,7 +1,7 @@
 //! The pictures of the tables that have some.
 
 use super::cells::column_names;
-use super::tables::{Kind, Plot, Table};
+use super::tables::{Plot, Table};
 use crate::report::plot::{Bar, Curve, bars, curves};
 use crate::report::stats::{Summary, median};
 use crate::results::{Part, Record};
@@ -13,7 +13,7 @@ const OTHER_COLOURS: [&str; 3] = ["#64707d", "#c7602f", "#a32f2f"];
 /// File names and content of the pictures: one, or one for each world that has a table of its own.
 pub(super) fn of(table: &Table, parts: &[Part]) -> Vec<(String, String)> {
     let (Some(plot), parts) = (&table.plot, table.parts(parts)) else { return Vec::new() };
-    let groups: Vec<&[&Part]> = match table.heading {
+    let groups: Vec<&[&Part]> = match &table.heading {
         Some(_) => parts.chunks(1).collect(),
         None => parts.chunks(parts.len().max(1)).collect(),
     };
@@ -24,7 +24,7 @@ impl Plot {
     /// The name of its file.
     pub(super) fn file(&self, table: &Table, part: &Part) -> String {
         let world = format!("-{}", part.world.replace(", ", "-"));
-        format!("{}{}.svg", self.file, table.heading.map_or("", |_| &world))
+        format!("{}{}.svg", self.file, table.heading.as_ref().map_or("", |_| &world))
     }
 
     /// What stands above it.
@@ -34,43 +34,43 @@ impl Plot {
 
     fn picture(&self, table: &Table, parts: &[&Part]) -> String {
         let title = self.title(parts[0]);
-        if let Kind::Curves(base) = self.kind {
-            let names = column_names(parts).into_iter().skip_while(|name| *name != base);
+        if let Some(base) = &self.curves_from {
+            let names = column_names(parts).into_iter().skip_while(|name| name != base);
             let places: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
-            return curves(&title, self.note, &places, &self.curves(parts, base));
+            return curves(&title, &self.note, &places, &self.curves(parts, base));
         }
         let mut rows = Vec::new();
         let names = column_names(parts);
         for column in &names {
             for part in parts {
-                let drawn = part.records.iter().filter(|it| it.column == *column && (self.drawn)(it));
+                let drawn = part.records.iter().filter(|it| it.column == *column && self.records.takes(it));
                 rows.extend(drawn.filter_map(|record| {
                     let label = table.label(part, &record.row, parts);
                     let is_one = parts
                         .iter()
                         .flat_map(|part| &part.records)
-                        .all(|it| !(self.drawn)(it) || it.column == *column);
+                        .all(|it| !self.records.takes(it) || it.column == *column);
                     let label = if is_one { label } else { format!("{column}: {label}") };
                     Some(Bar { label, ..self.bar(table, part, record)? })
                 }));
             }
         }
-        bars(&title, self.note, self.others, &rows)
+        bars(&title, &self.note, self.others.as_deref(), &rows)
     }
 
     fn bar(&self, table: &Table, part: &Part, record: &Record) -> Option<Bar> {
         let (it, goal) = (part.judged(record)?, record.goal);
-        let whole = if matches!(self.kind, Kind::Shares) { goal?.limit() } else { 1.0 };
+        let whole = if self.shares { goal?.limit() } else { 1.0 };
         let Summary { median, lowest, highest } = it;
         let ratio = Summary { median: median / whole, lowest: lowest / whole, highest: highest / whole };
-        let goal = goal.map(|goal| (goal.limit() / whole, goal.holds(median, table.decimals)));
+        let goal = goal.map(|goal| (goal.limit() / whole, goal.holds(median, table.decimals())));
         Some(Bar { label: String::new(), ratio, goal, others: self.standings(part, record) })
     }
 
     /// Where others stand: what `record` is compared with, beside the hardest of them; or the column of another.
     fn standings(&self, part: &Part, record: &Record) -> Vec<f64> {
         let find = |name: &str| part.find(&record.row, name);
-        match (part.ratio(record, &record.over), self.others) {
+        match (part.ratio(record, &record.over), &self.others) {
             (Some((hardest, _)), _) if record.over.len() > 1 => {
                 let stand = |name: &String| Some(part.ratio(find(name)?, &[hardest])?.1.median);
                 record.over.iter().filter_map(stand).collect()
@@ -89,7 +89,7 @@ impl Plot {
         let mut curves = Vec::new();
         for part in parts {
             let bases: Vec<_> =
-                part.records.iter().filter(|it| it.column == base && (self.drawn)(it)).collect();
+                part.records.iter().filter(|it| it.column == base && self.records.takes(it)).collect();
             for first in &bases {
                 let records = part.records.iter().filter(|it| it.row == first.row);
                 let point = |record: &Record| {

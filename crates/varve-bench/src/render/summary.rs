@@ -1,32 +1,31 @@
 //! What holds and what misses, before any table.
 
 use super::dash;
-use super::tables::{TABLES, Table};
-use crate::results::{Part, Record};
+use super::tables::{SummaryGoal, Table};
+use crate::results::Part;
 
 /// A row for each goal in each world.
-pub(super) fn text(parts: &[Part]) -> String {
+pub(super) fn text<'a>(tables: impl Iterator<Item = &'a Table>, parts: &[Part]) -> String {
     let mut text = "| goal | where | holds | misses |\n| --- | --: | --: | --: |\n".to_owned();
-    for table in TABLES {
+    for table in tables {
         for part in table.parts(parts) {
-            let lines = table.goals.iter().filter_map(|(goal, is_meant)| line(table, goal, part, *is_meant));
-            text.extend(lines);
+            text.extend(table.goals.iter().filter_map(|goal| line(table, goal, part)));
         }
     }
     text
 }
 
-fn line(table: &Table, goal: &str, part: &Part, is_meant: fn(&Record) -> bool) -> Option<String> {
-    let judged = part.records.iter().filter(|record| is_meant(record));
+fn line(table: &Table, SummaryGoal { goal, records }: &SummaryGoal, part: &Part) -> Option<String> {
+    let judged = part.records.iter().filter(|record| records.takes(record));
     let judged = judged.filter_map(|record| Some((record, record.goal?, part.judged(record)?.median)));
     let judged: Vec<_> = judged.collect();
-    let missed = judged.iter().filter(|(_, goal, value)| !goal.holds(*value, table.decimals));
+    let missed = judged.iter().filter(|(_, goal, value)| !goal.holds(*value, table.decimals()));
     let told = missed.map(|(record, _, value)| {
         let is_alone = judged.iter().filter(|(other, ..)| other.row == record.row).count() == 1;
         let column = if is_alone { String::new() } else { format!(", {}", record.column) };
         let other = part.ratio(record, &record.over).filter(|_| record.over.len() > 1);
         let other = other.map_or_else(String::new, |(name, _)| format!(" of {name}"));
-        format!("{}{column}: {value:.*}{other}", record.row, table.decimals)
+        format!("{}{column}: {value:.*}{other}", record.row, table.decimals())
     });
     let (told, all): (Vec<String>, _) = (told.collect(), judged.len());
     let misses = if told.is_empty() { dash() } else { told.join("<br>") };
