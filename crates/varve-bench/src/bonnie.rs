@@ -1,12 +1,10 @@
 //! The six loads of bonnie on a file: bytes one by one and in blocks, written, rewritten and read, and seeks.
 
+use crate::prelude::*;
 use crate::programs::mounted::run;
-use crate::programs::place::Noise;
-use crate::programs::watch::Watch;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Result as IoResult, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 /// Names of the loads, in the order in which they run.
 pub(crate) const LOADS: [&str; 6] =
@@ -17,13 +15,13 @@ const BLOCK: usize = 8 << 10;
 
 /// Runs all loads on a file of `size` bytes in `directory`, which is removed then; bytes a second of each, `seeks` blocks of
 /// the last. What was written is on the disk when a load ends, and what is read comes from there.
-pub(crate) fn speeds(directory: &Path, size: u64, seeks: u64) -> Result<[f64; 6], String> {
+pub(crate) fn speeds(directory: &Path, size: u64, seeks: u64) -> Outcome<[f64; 6]> {
     let path = directory.join("bonnie");
     let timed = |bytes: u64, load: &dyn Fn(&Path) -> IoResult<()>| {
         forget(&path)?;
         let watch = Watch::start();
-        load(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok::<f64, String>(bytes as f64 / watch.seconds())
+        load(&path).of(path.display())?;
+        Ok::<f64, Failed>(bytes as f64 / watch.seconds())
     };
     let speeds = [
         timed(size, &|path| write_bytes(path, size))?,
@@ -33,12 +31,12 @@ pub(crate) fn speeds(directory: &Path, size: u64, seeks: u64) -> Result<[f64; 6]
         timed(size, &|path| read_blocks(path, size))?,
         timed(seeks * BLOCK as u64, &|path| seek(path, size, seeks))?,
     ];
-    fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    fs::remove_file(&path).of(path.display())?;
     Ok(speeds)
 }
 
 /// Has the system forget the content of a file that it has in memory; what is in none needs no forgetting.
-fn forget(path: &Path) -> Result<(), String> {
+fn forget(path: &Path) -> Outcome<()> {
     if !path.exists() {
         return Ok(());
     }

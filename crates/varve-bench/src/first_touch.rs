@@ -1,10 +1,8 @@
 //! The loads of the snapshot table: lists of places such that every write is the first to its chunk.
 
-use crate::programs::place::Noise;
-use crate::report::goal::Goal;
-use crate::results::Part;
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use varve_block::{Arena, Bytes, Clock, Device, Durability, IoError};
+use crate::prelude::*;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use varve_block::{Bytes, IoError};
 
 /// Bytes of a chunk, the unit in which snapshots keep old content.
 pub(crate) const CHUNK: u64 = 64 << 10;
@@ -71,7 +69,7 @@ impl Load {
         clock: &Clock,
         start: u64,
         length: u64,
-    ) -> Result<f64, IoError> {
+    ) -> Outcome<f64> {
         write_places(device, (arena, clock), &self.places(start, length), self.block, self.depth).await
     }
 
@@ -83,7 +81,7 @@ impl Load {
         start: u64,
         length: u64,
         passes: usize,
-    ) -> Result<f64, IoError> {
+    ) -> Outcome<f64> {
         let places = self.places(start, length).repeat(passes);
         read_places(device, around, &places, self.block, self.depth).await
     }
@@ -96,7 +94,7 @@ pub(crate) async fn write_places(
     places: &[u64],
     block: usize,
     depth: usize,
-) -> Result<f64, IoError> {
+) -> Outcome<f64> {
     let mut data = arena.take(block);
     Noise(1).fill(&mut data);
     let data = data.freeze();
@@ -113,18 +111,9 @@ pub(crate) async fn write_all(
     data: &Bytes,
     places: impl Iterator<Item = u64>,
     depth: usize,
-) -> Result<(), IoError> {
-    let mut flying = FuturesUnordered::new();
-    for place in places {
-        if flying.len() == depth {
-            flying.next().await.transpose()?;
-        }
-        flying.push(device.write(place, data.clone(), Durability::Volatile));
-    }
-    while let Some(outcome) = flying.next().await {
-        outcome?;
-    }
-    Ok(())
+) -> Outcome<()> {
+    let write = |place| device.write(place, data.clone(), Durability::Volatile);
+    each(places.map(write), depth).await
 }
 
 /// Reads `block` bytes at each of `places`, `depth` at a time; says how many bytes a second that made.
@@ -134,20 +123,18 @@ pub(crate) async fn read_places(
     places: &[u64],
     block: usize,
     depth: usize,
-) -> Result<f64, IoError> {
+) -> Outcome<f64> {
     let began = clock.now();
-    let mut flying = FuturesUnordered::new();
-    for place in places {
-        if flying.len() == depth {
-            flying.next().await.transpose()?;
-        }
-        flying.push(device.read(*place, arena.take(block)));
-    }
-    while let Some(outcome) = flying.next().await {
-        outcome?;
-    }
-    let seconds = clock.now().since(began).as_secs_f64();
-    Ok((places.len() * block) as f64 / seconds)
+    each(places.iter().map(|place| device.read(*place, arena.take(block))), depth).await?;
+    Ok((places.len() * block) as f64 / clock.now().since(began).as_secs_f64())
+}
+
+/// Waits for all of `requests`, which are made when fewer than `depth` others are on their way.
+pub(crate) async fn each<T>(
+    requests: impl Iterator<Item = impl Future<Output = Result<T, IoError>>>,
+    depth: usize,
+) -> Outcome<()> {
+    Ok(stream::iter(requests).buffer_unordered(depth).try_for_each(async |_| Ok(())).await?)
 }
 
 #[cfg(test)]

@@ -85,6 +85,12 @@ pub(crate) fn file_system(directory: &Path) -> String {
         .map_or_else(|| "unknown".to_owned(), |(_, text)| text)
 }
 
+/// MiB of memory of this process by the name that the kernel has for it: `VmRSS` is what it has, `VmHWM` the most that it had.
+pub(crate) fn memory_mib(name: &str) -> f64 {
+    let status = read("/proc/self/status");
+    field(&status, name).trim_end_matches(" kB").parse().map_or(f64::NAN, |kib: f64| kib / 1024.0)
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

@@ -1,11 +1,13 @@
 //! Tables that others have published, measured again, and ones of our own; beside the peers.
 
 mod bonnie;
+mod failed;
 mod first_touch;
 mod machine;
 mod memory;
 mod nothing;
 mod options;
+mod prelude;
 mod programs;
 mod render;
 mod report;
@@ -13,160 +15,155 @@ mod results;
 mod tables;
 mod work;
 
-use clap::{Parser, Subcommand};
-use options::{Medium, Options};
+use clap::Parser;
+use prelude::*;
 use programs::answerer::Answerer;
-use report::sheet::Sheet;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tables::mirrors::{array_work, arrays};
+use tables::overlays::{overlay_boot, overlay_copy};
+use tables::pools::{thin, thin_scale};
+use tables::qcow2::images;
+use tables::snapshot::{
+    bonnie as bonnie_table, cache, cache_times, cost, daemon, distance, engine, listing, management,
+    management_daemon,
+};
+use tables::{layers, nbd, neighbour};
 
 /// Measures Varve beside other servers and writes down what came out.
 #[derive(Parser)]
 #[command(name = "varve-bench", version)]
 struct CommandLine {
-    #[command(subcommand)]
-    verb: Verb,
+    #[arg(value_enum)]
+    what: What,
+    #[command(flatten)]
+    options: Options,
     /// Where the figures are kept; what is not measured anew stays [default: docs/plots/results.json, or of a quick
     /// run target/quick/plots/results.json].
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Where the page goes; its pictures go to `plots/` beside it [default: docs/benchmarks.md, or of a quick run
     /// target/quick/benchmarks.md].
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }
 
-#[derive(Subcommand)]
-enum Verb {
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum What {
     /// NBD servers beside each other.
-    Nbd(Options),
+    Nbd,
     /// Snapshots: what they cost, from near and far, with little memory, while they come and go.
-    Snapshots(Options),
+    Snapshots,
     /// What each layer costs.
-    Layers(Options),
+    Layers,
     /// Thin volumes beside thick ones and beside qcow2 and reflinked files; pools at their limits.
-    Thin(Options),
+    Thin,
     /// Mirrors and ddraid beside one raw member.
-    Arrays(Options),
+    Arrays,
     /// What a client's flood of requests does to the latency of another volume of its shard.
-    Neighbour(Options),
+    Neighbour,
     /// qcow2 images beside QEMU's servers, chains of them, and volumes whose mapping a program decides.
-    Images(Options),
-    /// The other side of a measurement.
-    #[command(hide = true, subcommand)]
-    Answer(Answerer),
+    Images,
     /// Boots of a virtual machine, and copies to a filesystem, on copy-on-write images.
-    Boot(Options),
+    Boot,
     /// All of them, and the page.
-    All(Options),
+    All,
     /// Only the page and its pictures, from the figures.
     Render,
 }
 
-fn main() -> ExitCode {
-    match run(&CommandLine::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("error: {message}");
-            ExitCode::FAILURE
-        }
-    }
-}
+/// A part of what is measured: its name, where `{}` is the medium; the media on which it is measured, none if it needs none; and how.
+type Step = (What, &'static str, &'static [Medium], fn(&Options, Medium, &mut Sheet) -> Outcome<()>);
 
-impl Verb {
-    fn is_quick(&self) -> bool {
-        match self {
-            Verb::Nbd(options)
-            | Verb::Snapshots(options)
-            | Verb::Layers(options)
-            | Verb::Thin(options)
-            | Verb::Arrays(options)
-            | Verb::Neighbour(options)
-            | Verb::Images(options)
-            | Verb::Boot(options)
-            | Verb::All(options) => options.is_quick(),
-            Verb::Render | Verb::Answer(_) => false,
-        }
-    }
+const MEMORY: &[Medium] = &[Medium::Memory];
+const DISK: &[Medium] = &[Medium::DiskDirect];
+const BOTH: &[Medium] = &[Medium::Memory, Medium::DiskDirect];
+const ALL: &[Medium] = &[Medium::Memory, Medium::DiskDirect, Medium::DiskBuffered];
+
+/// All parts, in the order in which they are measured: what is exact and short comes first. One without a name sees for itself
+/// which of its loads are wanted.
+const STEPS: [Step; 24] = [
+    (What::Layers, "", &[], layers::measure),
+    (What::Snapshots, "cost: model disk", &[], cost::measure),
+    (What::Snapshots, "first touches: model disk", &[], engine::measure_model),
+    (What::Snapshots, "distance: model disk", &[], distance::measure_model),
+    (What::Snapshots, "cache: model disk", &[], cache::measure),
+    (What::Snapshots, "distance: memory", MEMORY, distance::measure_memory),
+    (What::Snapshots, "cache: {}", BOTH, cache_times::measure),
+    (What::Snapshots, "management: engine, {}", BOTH, management::measure),
+    (What::Snapshots, "management: daemon, {}", BOTH, management_daemon::creating),
+    (What::Snapshots, "changes: daemon", MEMORY, management_daemon::changing),
+    (What::Snapshots, "deletions: daemon", MEMORY, management_daemon::deleting),
+    (What::Snapshots, "first touches: slow disk", MEMORY, engine::measure_slow),
+    (What::Snapshots, "first touches: daemon, {}", BOTH, daemon::measure),
+    (What::Snapshots, "bonnie", DISK, bonnie_table::measure),
+    (What::Thin, "lists", MEMORY, listing::measure),
+    (What::Thin, "", BOTH, thin_scale::measure),
+    (What::Thin, "", BOTH, thin::measure),
+    (What::Arrays, "work, ratios, files", &[], array_work::measure),
+    (What::Arrays, "exact, loads, unthrottled", &[], arrays::measure),
+    (What::Images, "", &[], images::measure),
+    (What::Neighbour, "", BOTH, neighbour::measure),
+    (What::Boot, "boot", MEMORY, overlay_boot::measure),
+    (What::Boot, "copy", MEMORY, overlay_copy::measure),
+    (What::Nbd, "", ALL, nbd::measure),
+];
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1).peekable();
+    let outcome = match words.peek().is_some_and(|word| word == "answer") {
+        true => Answerer::parse_from(words).run(),
+        false => run(&CommandLine::parse()),
+    };
+    let Err(Failed(message)) = outcome else { return ExitCode::SUCCESS };
+    eprintln!("error: {message}");
+    ExitCode::FAILURE
 }
 
 impl CommandLine {
     /// Where the figures are kept and where the page goes: those of a quick run mean nothing and replace no others.
     fn paths(&self) -> (PathBuf, PathBuf) {
-        let parent = Path::new(if self.verb.is_quick() { "target/quick" } else { "docs" });
+        let parent = Path::new(if self.options.is_quick() { "target/quick" } else { "docs" });
         let json = || parent.join("plots/results.json");
         let page = || parent.join("benchmarks.md");
         (self.json.clone().unwrap_or_else(json), self.page.clone().unwrap_or_else(page))
     }
 }
 
-fn run(command: &CommandLine) -> Result<(), String> {
-    if let Verb::Answer(answerer) = &command.verb {
-        return answerer.run();
-    }
+fn run(command: &CommandLine) -> Outcome<()> {
     let (json, page) = command.paths();
     let mut sheet = Sheet::load(&json)?;
-    let measured = measure(&command.verb, &mut sheet);
+    let mut failed = Vec::new();
+    // A part that fails keeps none of the others from being measured.
+    for (name, medium, measure) in wanted(command.what, &command.options) {
+        let watch = Watch::start();
+        if let Err(Failed(reason)) = measure(&command.options, medium, &mut sheet).of(&name) {
+            eprintln!("{reason}");
+            failed.push(reason);
+        }
+        eprintln!("{name}: {:.0} s", watch.seconds());
+    }
     let parent = page.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
     // What was measured before something failed is worth a page, too.
-    render::render(sheet.results(), &page, &parent.join("plots")).and(measured)
+    render::render(sheet.results(), &page, &parent.join("plots"))?;
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ").into()) }
 }
 
-fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
-    match verb {
-        Verb::Nbd(options) => nbd(options, sheet),
-        Verb::Snapshots(options) => tables::snapshot::snapshots::measure(options, sheet),
-        Verb::Layers(options) => tables::layers::measure(options, sheet),
-        Verb::Thin(options) => thin(options, sheet),
-        Verb::Arrays(options) => arrays(options, sheet),
-        Verb::Neighbour(options) => tables::neighbour::measure(options, sheet),
-        Verb::Boot(options) => boot(options, sheet),
-        Verb::All(options) => {
-            tables::layers::measure(options, sheet)?;
-            tables::snapshot::snapshots::measure(options, sheet)?;
-            thin(options, sheet)?;
-            arrays(options, sheet)?;
-            tables::qcow2::images::measure(options, sheet)?;
-            tables::neighbour::measure(options, sheet)?;
-            boot(options, sheet)?;
-            nbd(options, sheet)
+type Wanted = (String, Medium, fn(&Options, Medium, &mut Sheet) -> Outcome<()>);
+
+/// The parts that are asked for, on each medium that is.
+fn wanted(what: What, options: &Options) -> Vec<Wanted> {
+    let mut wanted = Vec::new();
+    for (of, name, media, measure) in STEPS.into_iter().filter(|(of, ..)| [*of, What::All].contains(&what)) {
+        for medium in if media.is_empty() { MEMORY } else { media } {
+            let step = name.replace("{}", medium.name());
+            if (media.is_empty() || options.has(*medium)) && (name.is_empty() || options.wants(&step)) {
+                let step = if name.is_empty() { format!("{of:?}, {}", medium.name()) } else { step };
+                wanted.push((step, *medium, measure));
+            }
         }
-        Verb::Images(options) => tables::qcow2::images::measure(options, sheet),
-        Verb::Render | Verb::Answer(_) => Ok(()),
     }
-}
-
-fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    if options.has(Medium::Memory) && options.wants("lists") {
-        tables::snapshot::listing::measure(options, sheet)?;
-    }
-    for medium in [Medium::Memory, Medium::DiskDirect] {
-        tables::pools::thin_scale::measure(options, medium, sheet)?;
-        tables::pools::thin::measure(options, medium, sheet)?;
-    }
-    Ok(())
-}
-
-fn arrays(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    if ["work", "ratios", "files"].iter().any(|part| options.wants(part)) {
-        tables::mirrors::array_work::measure(options, sheet)?;
-    }
-    if ["exact", "loads", "unthrottled"].iter().any(|part| options.wants(part)) {
-        tables::mirrors::arrays::measure(options, sheet)
-    } else {
-        Ok(())
-    }
-}
-
-fn boot(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    if options.wants("boot") {
-        tables::overlays::overlay_boot::measure(options, sheet)?;
-    }
-    if options.wants("copy") { tables::overlays::overlay_copy::measure(options, sheet) } else { Ok(()) }
-}
-
-fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    options.media().into_iter().try_for_each(|medium| tables::nbd::measure(options, medium, sheet))
+    wanted
 }
 
 #[cfg(test)]
@@ -187,5 +184,28 @@ mod tests {
         );
         assert_eq!(paths("varve-bench layers --quick --json a --page b"), "a b");
         assert_eq!(paths("varve-bench render"), "docs/plots/results.json docs/benchmarks.md");
+    }
+
+    #[test]
+    fn every_part_can_be_asked_for_apart_from_the_others() {
+        let names = |words: &str| {
+            let command = CommandLine::try_parse_from(words.split(' ')).expect("a command");
+            let steps = wanted(command.what, &command.options).into_iter();
+            steps.map(|(name, ..)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("varve-bench nbd"), ["Nbd, memory", "Nbd, disk, direct", "Nbd, disk, buffered"]);
+        assert_eq!(names("varve-bench nbd --media disk-direct"), ["Nbd, disk, direct"]);
+        assert_eq!(
+            names("varve-bench snapshots --only cache --media memory"),
+            ["cache: model disk", "cache: memory"]
+        );
+        assert_eq!(names("varve-bench arrays --only files"), ["work, ratios, files"]);
+        assert!(names("varve-bench render").is_empty());
+        let all = names("varve-bench snapshots");
+        assert!(all.len() > 15, "{all:?}");
+        for name in &all {
+            assert_eq!(all.iter().filter(|other| other.contains(name)).count(), 1, "{name}");
+        }
+        assert!(names("varve-bench all").len() > all.len());
     }
 }

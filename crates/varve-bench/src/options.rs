@@ -122,12 +122,6 @@ impl Options {
         if self.quick { 8 << 20 } else { 64 << 20 }
     }
 
-    /// The media of the first table.
-    pub(crate) fn media(&self) -> Vec<Medium> {
-        let all = [Medium::Memory, Medium::DiskDirect, Medium::DiskBuffered];
-        all.into_iter().filter(|medium| self.has(*medium)).collect()
-    }
-
     /// Whether `medium` is wanted.
     pub(crate) fn has(&self, medium: Medium) -> bool {
         self.media.is_empty() || self.media.contains(&medium)

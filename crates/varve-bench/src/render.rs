@@ -8,6 +8,7 @@ mod pictures;
 mod summary;
 mod tables;
 
+use crate::failed::{Of, Outcome};
 use crate::machine::Machine;
 use crate::results::{Part, Results};
 use std::fs;
@@ -15,9 +16,8 @@ use std::path::Path;
 use tables::Table;
 
 /// Writes the document, and the pictures into `plots` beside it.
-pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result<(), String> {
-    let complain = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all(plots).map_err(|error| complain(plots, error))?;
+pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Outcome<()> {
+    fs::create_dir_all(plots).of(plots.display())?;
     let parts = with_published(results);
     for (name, picture) in Table::page()
         .iter()
@@ -25,9 +25,9 @@ pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result
         .flat_map(|table| pictures::of(table, &parts))
     {
         let path = plots.join(name);
-        fs::write(&path, picture).map_err(|error| complain(&path, error))?;
+        fs::write(&path, picture).of(path.display())?;
     }
-    fs::write(document, page(&parts)).map_err(|error| complain(document, error))
+    fs::write(document, page(&parts)).of(document.display())
 }
 
 /// The document. Pictures are expected in `plots/`.

@@ -1,5 +1,6 @@
 //! Everything that was measured, raw, as it is kept in a file: rendering needs no new measurement.
 
+use crate::failed::{Failed, Of, Outcome};
 use crate::machine::Machine;
 use crate::report::goal::Goal;
 use crate::report::stats::{Summary, ratio};
@@ -72,11 +73,11 @@ impl Record {
 
     /// One more round, or why there is none. Nothing follows a round that failed, so that rounds of all records have the
     /// same numbers.
-    pub(crate) fn outcome(&mut self, outcome: Result<f64, String>) {
+    pub(crate) fn outcome(&mut self, outcome: Outcome<f64>) {
         match outcome {
             _ if self.absent.is_some() => {}
             Ok(value) => self.rounds.push(value),
-            Err(reason) => self.absent = Some(reason),
+            Err(Failed(reason)) => self.absent = Some(reason),
         }
     }
 }
@@ -114,8 +115,19 @@ impl Part {
     }
 
     /// One more round of the single figure of a row.
-    pub(crate) fn record(&mut self, row: &str, unit: &str, goal: Option<Goal>, value: f64) {
-        self.at(row, "", unit).goal(goal).push(value);
+    pub(crate) fn record(
+        &mut self,
+        row: impl AsRef<str>,
+        unit: &str,
+        goal: impl Into<Option<Goal>>,
+        value: f64,
+    ) {
+        self.at(row.as_ref(), "", unit).goal(goal).push(value);
+    }
+
+    /// As [`Part::record`], of a figure that only tells.
+    pub(crate) fn note(&mut self, row: impl AsRef<str>, unit: &str, value: f64) {
+        self.record(row, unit, None, value);
     }
 
     /// `record` over that of the `others` which is the hardest to beat, and its name.
@@ -153,17 +165,17 @@ impl Part {
 
 impl Results {
     /// From a file; empty if there is none.
-    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+    pub(crate) fn load(path: &Path) -> Outcome<Self> {
         if !path.exists() {
             return Ok(Self::default());
         }
-        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        serde_json::from_str(&text).map_err(|error| format!("{} is no result file: {error}", path.display()))
+        let text = fs::read_to_string(path).of(path.display())?;
+        serde_json::from_str(&text).of(format!("{} is no result file", path.display()))
     }
 
     /// Into a file.
-    pub(crate) fn store(&self, path: &Path) -> Result<(), String> {
-        let mut text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
+    pub(crate) fn store(&self, path: &Path) -> Outcome<()> {
+        let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
         // Beside it first: a process that is killed while writing has lost nothing.
         let beside = path.with_extension("new");
@@ -171,7 +183,7 @@ impl Results {
             .map_or(Ok(()), fs::create_dir_all)
             .and_then(|()| fs::write(&beside, text))
             .and_then(|()| fs::rename(&beside, path))
-            .map_err(|error| format!("{}: {error}", path.display()))
+            .of(path.display())
     }
 
     /// Puts `part` where an older one of the same table and world was, or at the end. Rows that were not measured anew stay,
@@ -252,7 +264,7 @@ mod tests {
     #[test]
     fn nothing_is_recorded_behind_a_round_that_failed() {
         let mut record = Record::default();
-        [Ok(1.0), Err("no".to_owned()), Ok(2.0)].into_iter().for_each(|outcome| record.outcome(outcome));
+        [Ok(1.0), Err("no".into()), Ok(2.0)].into_iter().for_each(|outcome| record.outcome(outcome));
         assert_eq!((record.rounds, record.absent.as_deref()), (vec![1.0], Some("no")));
     }
 

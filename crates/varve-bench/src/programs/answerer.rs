@@ -1,16 +1,14 @@
 //! The other side of a socket, in a process of its own: a mapper, an echo server, and the door in front of an image. The
 //! benchmark starts itself again with a hidden word for that.
 
-use clap::Subcommand;
+use crate::prelude::*;
+use clap::Parser;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use varve_block::{Access, LocalFuture};
 use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_mapper::wire::{Extent, Hello, Intent, Place, Welcome};
 use varve_mapper::{Mapper, Session, serve};
-use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 use varve_target::qcow2::{Image, ImageDevice, Options};
 
 use crate::programs::server::Server;
@@ -21,7 +19,7 @@ pub(crate) const MESSAGE: usize = 64;
 const READY: &str = "ready";
 
 /// What answers.
-#[derive(Subcommand, Clone, Debug)]
+#[derive(Parser, Clone, Debug)]
 pub(crate) enum Answerer {
     /// A mapper whose volume is the device that it was given, asked for each range anew.
     Mapper {
@@ -44,17 +42,17 @@ pub(crate) enum Answerer {
 
 impl Answerer {
     /// Answers until its process is ended.
-    pub(crate) fn run(&self) -> Result<(), String> {
+    pub(crate) fn run(&self) -> Outcome<()> {
         match self {
-            Answerer::Mapper { socket } => map(socket).map_err(|error| error.to_string()),
-            Answerer::Echo { socket } => echo(socket).map_err(|error| error.to_string()),
+            Answerer::Mapper { socket } => map(socket).map_err(Failed::from),
+            Answerer::Echo { socket } => echo(socket).map_err(Failed::from),
             Answerer::Image { file, socket } => serve_image(file, socket),
         }
     }
 
     /// Starts this program as such an answerer, and waits until it listens at `socket`; what it says goes to a log beside that.
-    pub(crate) fn start(words: &[&str], socket: &Path) -> Result<Server, String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    pub(crate) fn start(words: &[&str], socket: &Path) -> Outcome<Server> {
+        let program = std::env::current_exe()?;
         let arguments: Vec<String> = ["answer"].iter().chain(words).map(|word| (*word).to_owned()).collect();
         let mut server = Server::start(&program, &arguments, &socket.with_extension("log"))?;
         server.wait_for_socket(socket)?;
@@ -108,20 +106,16 @@ impl Catalog for Alone {
     }
 }
 
-fn serve_image(file: &Path, socket: &Path) -> Result<(), String> {
-    let complain = |error: String| format!("{}: {error}", file.display());
-    let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let disk = DiskFile::open(file, options).map_err(|error| complain(error.to_string()))?;
-    let config = ShardsConfig { count: 1, ..ShardsConfig::default() };
-    let shards = Shards::start(&config).map_err(|error| complain(error.to_string()))?;
+fn serve_image(file: &Path, socket: &Path) -> Outcome<()> {
+    let disk = open(file, Medium::Memory)?;
+    let shard = Shard::start()?;
     let socket = socket.to_owned();
-    let ended = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+    shard.run(async move |context: ShardContext| {
         let (arena, clock) = (context.arena(), context.clock());
         let options = Options { access: Access::ReadWrite, ..Options::default() };
         let image = Image::open(context.disk(&disk), arena.clone(), options).await;
-        let image = Rc::new(image.map_err(|error| error.to_string())?);
-        let device =
-            varve_block::accept_unaligned(varve_block::Device::new(ImageDevice::new(image)), arena.clone());
+        let image = Rc::new(image?);
+        let device = varve_block::accept_unaligned(Device::new(ImageDevice::new(image)), arena.clone());
         let door = Door {
             catalog: Rc::new(Alone(Export::new("image", device))),
             limits: Limits::default(),
@@ -133,11 +127,10 @@ fn serve_image(file: &Path, socket: &Path) -> Result<(), String> {
             clock,
             shutdown: Shutdown::new(),
         };
-        let listener =
-            context.listen_unix(&socket, varve_os::FileAccess::OWNER).map_err(|error| error.to_string())?;
+        let listener = context.listen_unix(&socket, varve_os::FileAccess::OWNER)?;
         println!("{READY}");
         loop {
-            let stream = context.adopt(listener.accept().await.map_err(|error| error.to_string())?);
+            let stream = context.adopt(listener.accept().await?);
             let door = door.clone();
             context.spawner().spawn(async move {
                 if let Err(end) = door.serve(stream).await {
@@ -145,6 +138,5 @@ fn serve_image(file: &Path, socket: &Path) -> Result<(), String> {
                 }
             });
         }
-    });
-    ended.map_err(|error| error.to_string())?
+    })
 }

@@ -2,16 +2,13 @@
 //! single requests beside a flood, and floods.
 
 use crate::first_touch::Load;
-use crate::programs::place::Noise;
-use crate::programs::watch::Watch;
+use crate::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use varve_nbd::client::{Event, Handshake, Session, Step, Wish};
 use varve_nbd::{Command, Request};
 
@@ -29,7 +26,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// Connects to the export that is alone behind `socket`.
-    pub(crate) fn connect(socket: &Path) -> Result<Self, String> {
+    pub(crate) fn connect(socket: &Path) -> Outcome<Self> {
         let complain = |error: std::io::Error| format!("{}: {error}", socket.display());
         let mut stream = UnixStream::connect(socket).map_err(complain)?;
         let wish = Wish {
@@ -47,7 +44,7 @@ impl Client {
             stream.write_all(&output).map_err(complain)?;
             match step {
                 Step::Ready(connected) => break connected,
-                Step::Failed(error) => return Err(error.to_string()),
+                Step::Failed(error) => return Err(error.into()),
                 Step::More => receive(&mut stream, &mut input)?,
             }
         };
@@ -57,35 +54,35 @@ impl Client {
         Ok(Self { stream, session, input, next_cookie: 1, noise, scratch: vec![0; 256 << 10] })
     }
 
-    fn submit(&mut self, command: Command, offset: u64, length: usize) -> Result<(), String> {
+    fn submit(&mut self, command: Command, offset: u64, length: usize) -> Outcome<()> {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
         let request = Request { flags: 0, command, cookie, offset, length: length as u64 };
         let head = self.session.submit(&request).map_err(|error| format!("{error:?}"))?;
         let data = if command == Command::Write { &self.noise[..length] } else { &[] };
         let message = [&head[..], data].concat();
-        self.stream.write_all(&message).map_err(|error| format!("sending: {error}"))
+        self.stream.write_all(&message).of("sending")
     }
 
     /// Waits until one more request is answered, and says which.
-    fn wait(&mut self) -> Result<u64, String> {
+    fn wait(&mut self) -> Outcome<u64> {
         loop {
-            let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
+            let (used, event) = self.session.feed(&self.input)?;
             self.input.drain(..used);
             match event {
                 Event::Done { cookie, result } => {
-                    let failed = |error| format!("a request failed: {error:?}");
-                    return result.map(|()| cookie).map_err(failed);
+                    result.map_err(|error| format!("a request failed: {error:?}"))?;
+                    return Ok(cookie);
                 }
                 Event::More(_) => receive(&mut self.stream, &mut self.input)?,
                 Event::Data { length, .. } => self.skip(length)?,
-                other => return Err(format!("an unexpected reply: {other:?}")),
+                other => return Err(format!("an unexpected reply: {other:?}").into()),
             }
         }
     }
 
     /// Takes `length` bytes of a read and forgets them.
-    fn skip(&mut self, length: u64) -> Result<(), String> {
+    fn skip(&mut self, length: u64) -> Outcome<()> {
         let mut left = usize::try_from(length).expect("a read's length is an index");
         loop {
             let there = left.min(self.input.len());
@@ -96,9 +93,9 @@ impl Client {
             }
             if left >= self.scratch.len() {
                 match self.stream.read(&mut self.scratch) {
-                    Ok(0) => return Err("the server closed the connection".to_owned()),
+                    Ok(0) => return Err("the server closed the connection".into()),
                     Ok(count) => left -= count,
-                    Err(error) => return Err(format!("receiving: {error}")),
+                    Err(error) => return Err(format!("receiving: {error}").into()),
                 }
             } else {
                 receive(&mut self.stream, &mut self.input)?;
@@ -113,7 +110,7 @@ impl Client {
         mut places: impl Iterator<Item = u64>,
         length: usize,
         duration: Duration,
-    ) -> Result<Vec<f64>, String> {
+    ) -> Outcome<Vec<f64>> {
         let (mut latencies, watch) = (Vec::new(), Watch::start());
         while watch.elapsed() < duration {
             let start = Watch::start();
@@ -131,7 +128,7 @@ impl Client {
         (command, length, depth): (Command, usize, usize),
         mut places: impl Iterator<Item = u64>,
         stop: &AtomicBool,
-    ) -> Result<u64, String> {
+    ) -> Outcome<u64> {
         let data = if command == Command::Write { vec![0x5a; length] } else { Vec::new() };
         let (mut flying, mut done, mut message) = (0, 0, Vec::new());
         loop {
@@ -162,16 +159,16 @@ impl Client {
         }
     }
 
-    fn send(&mut self, message: &[u8]) -> Result<(), String> {
-        self.stream.write_all(message).map_err(|error| format!("sending: {error}"))
+    fn send(&mut self, message: &[u8]) -> Outcome<()> {
+        self.stream.write_all(message).of("sending")
     }
 
     /// Waits for at least one answer, takes all that have come, and says how many they are.
-    fn take_answers(&mut self) -> Result<usize, String> {
+    fn take_answers(&mut self) -> Outcome<usize> {
         self.wait()?;
         let mut answered = 1;
         loop {
-            let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
+            let (used, event) = self.session.feed(&self.input)?;
             self.input.drain(..used);
             match event {
                 Event::Done { result, .. } => {
@@ -185,7 +182,7 @@ impl Client {
     }
 
     /// Writes `load` at `start` and flushes; says how many bytes a second that made.
-    pub(crate) fn write(&mut self, load: &Load, start: u64, length: u64) -> Result<f64, String> {
+    pub(crate) fn write(&mut self, load: &Load, start: u64, length: u64) -> Outcome<f64> {
         let places = load.places(start, length);
         let watch = Watch::start();
         for (index, offset) in places.iter().enumerate() {
@@ -208,7 +205,7 @@ impl Client {
         places: impl Iterator<Item = u64>,
         length: usize,
         depth: usize,
-    ) -> Result<(), String> {
+    ) -> Outcome<()> {
         let mut flying = 0;
         for place in places {
             if flying == depth {
@@ -222,14 +219,14 @@ impl Client {
     }
 
     /// Makes all that was written durable.
-    pub(crate) fn flush(&mut self) -> Result<(), String> {
+    pub(crate) fn flush(&mut self) -> Outcome<()> {
         self.submit(Command::Flush, 0, 0)?;
         self.wait().map(drop)
     }
 
     /// Waits until one more request is answered, but no longer than `patience`; says which.
-    fn wait_a_while(&mut self, patience: Duration) -> Result<Option<u64>, String> {
-        let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
+    fn wait_a_while(&mut self, patience: Duration) -> Outcome<Option<u64>> {
+        let (used, event) = self.session.feed(&self.input)?;
         self.input.drain(..used);
         match event {
             Event::Done { cookie, result } => {
@@ -237,14 +234,14 @@ impl Client {
                 return Ok(Some(cookie));
             }
             Event::More(_) => {}
-            other => return Err(format!("an unexpected reply: {other:?}")),
+            other => return Err(format!("an unexpected reply: {other:?}").into()),
         }
         let timeout = Timespec::try_from(patience).map_err(|_| "patience without end")?;
         let mut streams = [PollFd::new(&self.stream, PollFlags::IN)];
         match poll(&mut streams, Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
             Ok(_) => receive(&mut self.stream, &mut self.input).map(|()| None),
-            Err(error) => Err(format!("waiting: {error}")),
+            Err(error) => Err(format!("waiting: {error}").into()),
         }
     }
 
@@ -256,7 +253,7 @@ impl Client {
         period: Duration,
         length: u64,
         stop: &AtomicBool,
-    ) -> Result<Vec<f64>, String> {
+    ) -> Outcome<Vec<f64>> {
         let (mut places, mut latencies, mut flying) = (Noise(20_060_810), Vec::new(), HashMap::new());
         let (watch, mut due) = (Watch::start(), Duration::ZERO);
         loop {
@@ -282,15 +279,15 @@ impl Client {
 /// Most writes that wait for an answer: less than the sockets hold, so that neither side waits for the other to read.
 const FLYING_MAX: usize = 16;
 
-fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), String> {
+fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> Outcome<()> {
     let mut space = [0; 16 << 10];
     match stream.read(&mut space) {
-        Ok(0) => Err("the server closed the connection".to_owned()),
+        Ok(0) => Err("the server closed the connection".into()),
         Ok(count) => {
             input.extend_from_slice(&space[..count]);
             Ok(())
         }
-        Err(error) => Err(format!("receiving: {error}")),
+        Err(error) => Err(format!("receiving: {error}").into()),
     }
 }
 
@@ -316,13 +313,13 @@ mod tests {
         let file = place.file("disk", 1 << 20).expect("a file");
         let _server = match Peer::Nbdkit.start(Cache::Buffered, &file, place.path()) {
             Ok((server, _)) => server,
-            Err(reason) => return assert_eq!(reason, "not installed"),
+            Err(reason) => return assert_eq!(reason.0, "not installed"),
         };
         let mut client = Client::connect(&place.path().join("nbdkit.sock")).expect("a connection");
         let (stop, watch) = (AtomicBool::new(false), Watch::start());
         let latencies = std::thread::scope(|scope| {
             let writer = scope.spawn(|| client.write_until(4096, Duration::from_millis(2), 1 << 20, &stop));
-            crate::programs::watch::pause(Duration::from_millis(100));
+            pause(Duration::from_millis(100));
             stop.store(true, Ordering::Relaxed);
             writer.join().expect("no panic").expect("written")
         });
@@ -340,7 +337,7 @@ mod tests {
         let before = std::fs::read(&file).expect("a file");
         let server = match Peer::Nbdkit.start(Cache::Buffered, &file, place.path()) {
             Ok((server, _)) => server,
-            Err(reason) => return assert_eq!(reason, "not installed"),
+            Err(reason) => return assert_eq!(reason.0, "not installed"),
         };
         let mut client = Client::connect(&place.path().join("nbdkit.sock")).expect("a connection");
         let (start, length) = (1 << 20, 4 << 20);

@@ -1,10 +1,9 @@
 //! Runs fio and reads what it measured.
 
+use crate::prelude::*;
 use crate::work::Work;
 use serde::Deserialize;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// What fio is pointed at.
 #[derive(Clone, Debug)]
@@ -49,10 +48,6 @@ pub(crate) struct Measured {
     pub(crate) bytes_per_second: f64,
     /// Bytes moved.
     pub(crate) bytes: u64,
-    /// CPU seconds of fio.
-    pub(crate) cpu_seconds: f64,
-    /// 99 of 100 requests took no longer, in microseconds; the worst connection's.
-    pub(crate) latency_us_p99: f64,
 }
 
 impl Job<'_> {
@@ -93,18 +88,20 @@ impl Job<'_> {
         arguments
     }
 
+    /// Writes all of an endpoint once and flushes, so that nothing is measured on holes.
+    pub(crate) fn fill(endpoint: &Endpoint, size: u64) -> Outcome<()> {
+        let work = Work::sequential(true, 1024, 8, 1);
+        Job { endpoint, work: &work, size, duration: None, flush: true }.run().map(drop)
+    }
+
     /// Runs fio to its end.
-    pub(crate) fn run(&self) -> Result<Measured, String> {
-        let output = Command::new("fio")
-            .args(self.arguments())
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| format!("fio: {error}"))?;
+    pub(crate) fn run(&self) -> Outcome<Measured> {
+        let output = Command::new("fio").args(self.arguments()).stdin(Stdio::null()).output().of("fio")?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
             let said = text.split('{').next().unwrap_or("");
             let complaint = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("fio failed: {} {}", complaint.trim(), said.trim()));
+            return Err(format!("fio failed: {} {}", complaint.trim(), said.trim()).into());
         }
         parse(&text, self.work.write)
     }
@@ -120,12 +117,6 @@ struct JobReport {
     error: i64,
     read: Direction,
     write: Direction,
-    /// Milliseconds.
-    job_runtime: f64,
-    /// Percent.
-    usr_cpu: f64,
-    /// Percent.
-    sys_cpu: f64,
 }
 
 #[derive(Deserialize)]
@@ -133,35 +124,23 @@ struct Direction {
     io_bytes: u64,
     bw_bytes: f64,
     iops: f64,
-    clat_ns: Latency,
-}
-
-#[derive(Deserialize)]
-struct Latency {
-    percentile: Option<std::collections::BTreeMap<String, f64>>,
 }
 
 /// Reads fio's report; anything it says before the report is skipped.
-fn parse(text: &str, write: bool) -> Result<Measured, String> {
+fn parse(text: &str, write: bool) -> Outcome<Measured> {
     let start = text.find("{\n").ok_or_else(|| format!("fio reported nothing: {text}"))?;
-    let report: Report =
-        serde_json::from_str(&text[start..]).map_err(|error| format!("fio's report: {error}"))?;
-    let mut sum =
-        Measured { iops: 0.0, bytes_per_second: 0.0, bytes: 0, cpu_seconds: 0.0, latency_us_p99: 0.0 };
+    let report: Report = serde_json::from_str(&text[start..]).of("fio's report")?;
+    let mut sum = Measured { iops: 0.0, bytes_per_second: 0.0, bytes: 0 };
     for job in &report.jobs {
         if job.error != 0 {
-            return Err(format!("fio reports error {}", job.error));
+            return Err(format!("fio reports error {}", job.error).into());
         }
         let direction = if write { &job.write } else { &job.read };
         sum.iops += direction.iops;
         sum.bytes_per_second += direction.bw_bytes;
         sum.bytes += direction.io_bytes;
-        sum.cpu_seconds += job.job_runtime / 1e3 * (job.usr_cpu + job.sys_cpu) / 100.0;
-        let percentiles = direction.clat_ns.percentile.as_ref();
-        let p99 = percentiles.and_then(|percentiles| percentiles.get("99.000000")).copied().unwrap_or(0.0);
-        sum.latency_us_p99 = sum.latency_us_p99.max(p99 / 1e3);
     }
-    if sum.bytes == 0 { Err("fio moved no data".to_owned()) } else { Ok(sum) }
+    if sum.bytes == 0 { Err("fio moved no data".into()) } else { Ok(sum) }
 }
 
 #[cfg(test)]
@@ -187,15 +166,13 @@ mod tests {
     fn connections_are_added_up() {
         let measured = parse(REPORT, false).expect("a report");
         assert_eq!((measured.iops, measured.bytes_per_second, measured.bytes), (10.0, 300.0, 12288));
-        assert!((measured.cpu_seconds - 1.0).abs() < 1e-9);
-        assert!((measured.latency_us_p99 - 4.0).abs() < 1e-9);
     }
 
     #[test]
     fn no_data_an_error_and_no_report_are_failures() {
-        assert!(parse(REPORT, true).expect_err("nothing written").contains("no data"));
+        assert!(parse(REPORT, true).expect_err("nothing written").0.contains("no data"));
         let failed = REPORT.replacen("\"error\": 0", "\"error\": 5", 1);
-        assert!(parse(&failed, false).expect_err("failed").contains("error 5"));
+        assert!(parse(&failed, false).expect_err("failed").0.contains("error 5"));
         assert!(parse("fio: no such engine", false).is_err());
     }
 

@@ -10,5 +10,6 @@ pub(super) mod peers;
 pub(super) mod place;
 pub(super) mod relay;
 pub(super) mod server;
+pub(super) mod shard;
 pub(super) mod varve;
 pub(super) mod watch;

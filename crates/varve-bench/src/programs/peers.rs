@@ -1,9 +1,9 @@
 //! The other NBD servers: how each is started in front of one file, and for which cache modes it is a like peer.
 
+use crate::prelude::*;
 use crate::programs::fio::Endpoint;
 use crate::programs::server::Server;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Whether a server goes through the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,12 +52,7 @@ impl Peer {
     }
 
     /// Starts it in front of `file`; its socket and log go to `directory`.
-    pub(crate) fn start(
-        self,
-        cache: Cache,
-        file: &Path,
-        directory: &Path,
-    ) -> Result<(Server, Endpoint), String> {
+    pub(crate) fn start(self, cache: Cache, file: &Path, directory: &Path) -> Outcome<(Server, Endpoint)> {
         self.start_in(cache, file, "raw", directory)
     }
 
@@ -68,7 +63,7 @@ impl Peer {
         file: &Path,
         format: &str,
         directory: &Path,
-    ) -> Result<(Server, Endpoint), String> {
+    ) -> Outcome<(Server, Endpoint)> {
         let program = find(self.program()).ok_or("not installed")?;
         let socket = directory.join(format!("{}.sock", self.program()));
         let log = directory.join(format!("{}.log", self.program()));
@@ -89,7 +84,7 @@ impl Peer {
         format: &str,
         socket: &Path,
         directory: &Path,
-    ) -> Result<Vec<String>, String> {
+    ) -> Outcome<Vec<String>> {
         let (file, socket) = (file.display(), socket.display());
         let direct = cache == Cache::Direct;
         let text = match self {
@@ -99,7 +94,7 @@ impl Peer {
                 let content = format!(
                     "[generic]\nunixsock = {socket}\nallowlist = true\n[{EXPORT}]\nexportname = {file}\nflush = true\n"
                 );
-                fs::write(&configuration, content).map_err(|error| format!("its configuration: {error}"))?;
+                fs::write(&configuration, content).of("its configuration")?;
                 format!("-C {} -p {}", configuration.display(), directory.join(PID_FILE).display())
             }
             Peer::QemuNbd => {

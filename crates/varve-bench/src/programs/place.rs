@@ -6,11 +6,11 @@
 //! - PLACE2. A process that uses a directory holds the lock on the file `owner` in it; so a directory whose lock is free was left
 //!   behind, and may be removed.
 
+use crate::prelude::*;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// How the directories' names begin.
@@ -33,18 +33,20 @@ pub(crate) struct Place {
 
 impl Place {
     /// Under `parent`, which must have room for `need` bytes.
-    pub(crate) fn new(parent: &Path, need: u64) -> Result<Self, String> {
+    pub(crate) fn new(parent: &Path, need: u64) -> Outcome<Self> {
         let shown = parent.display();
         if parent.to_string_lossy().contains(|letter: char| letter.is_whitespace() || letter == ',') {
-            return Err(format!("{shown}: some of the servers cannot be given a path with blanks or commas"));
+            return Err(
+                format!("{shown}: some of the servers cannot be given a path with blanks or commas").into()
+            );
         }
         remove_leftovers(parent);
-        let room = rustix::fs::statvfs(parent).map_err(|error| format!("{shown}: {error}"))?;
+        let room = rustix::fs::statvfs(parent).of(&shown)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
         if free < need {
-            return Err(format!("{shown}: {} MiB are free, {} MiB are needed", free >> 20, need >> 20));
+            return Err(format!("{shown}: {} MiB are free, {} MiB are needed", free >> 20, need >> 20).into());
         }
-        Self::made_in(parent).map_err(|error| format!("{shown}: {error}"))
+        Self::made_in(parent).of(&shown)
     }
 
     fn made_in(parent: &Path) -> std::io::Result<Self> {
@@ -65,13 +67,13 @@ impl Place {
     }
 
     /// A new file of `size` bytes of noise, all of it on the medium.
-    pub(crate) fn file(&self, name: &str, size: u64) -> Result<PathBuf, String> {
+    pub(crate) fn file(&self, name: &str, size: u64) -> Outcome<PathBuf> {
         let mut paths = self.files(&[(name.to_owned(), size)])?;
         Ok(paths.remove(0))
     }
 
     /// A new file of `size` bytes that has noise in `filled` and holes elsewhere.
-    pub(crate) fn sparse(&self, name: &str, size: u64, filled: &[Range<u64>]) -> Result<PathBuf, String> {
+    pub(crate) fn sparse(&self, name: &str, size: u64, filled: &[Range<u64>]) -> Outcome<PathBuf> {
         let path = self.path().join(name);
         let complain = |error: std::io::Error| complain(&path, &error);
         let file = File::create(&path).map_err(complain)?;
@@ -88,7 +90,7 @@ impl Place {
 
     /// New files of noise, by name and size. They are filled in turns, so that none of them gets the better memory,
     /// or the better place on a disk, than the others.
-    pub(crate) fn files(&self, wanted: &[(String, u64)]) -> Result<Vec<PathBuf>, String> {
+    pub(crate) fn files(&self, wanted: &[(String, u64)]) -> Outcome<Vec<PathBuf>> {
         let paths: Vec<PathBuf> = wanted.iter().map(|(name, _)| self.path().join(name)).collect();
         let mut fillings = Vec::new();
         for (path, (_, size)) in paths.iter().zip(wanted) {
@@ -262,17 +264,14 @@ mod tests {
         std::mem::forget(place);
         assert!(path.exists());
         drop(stdin);
-        assert!(
-            crate::programs::watch::wait_until(std::time::Duration::from_secs(10), || !path.exists()),
-            "PLACE1"
-        );
+        assert!(crate::programs::watch::wait_until(Duration::from_secs(10), || !path.exists()), "PLACE1");
     }
 
     #[test]
     fn a_full_medium_and_an_unusable_name_are_refused() {
         let parent = tempfile::tempdir().expect("a directory");
-        assert!(Place::new(parent.path(), u64::MAX).err().expect("no room").contains("are needed"));
-        assert!(Place::new(Path::new("/tmp/a b"), 1).err().expect("a blank").contains("blanks"));
+        assert!(Place::new(parent.path(), u64::MAX).err().expect("no room").0.contains("are needed"));
+        assert!(Place::new(Path::new("/tmp/a b"), 1).err().expect("a blank").0.contains("blanks"));
     }
 
     #[test]

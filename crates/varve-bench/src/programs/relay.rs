@@ -1,18 +1,17 @@
 //! A load of one processor that has nothing to do with Varve: two threads that compute in turn and pass a byte to each
 //! other, as a client and a server do that wait for one another.
 
-use crate::programs::watch::Watch;
+use crate::prelude::*;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// How long each computes before it passes the byte on: about as long as a list of a thousand snapshots takes.
 pub(crate) const TURN: Duration = Duration::from_micros(1500);
 
 /// Does `work` while the two threads run.
-pub(crate) fn beside_relay<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    let (one, two) = UnixStream::pair().map_err(|error| error.to_string())?;
+pub(crate) fn beside_relay<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let (one, two) = UnixStream::pair()?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| relay(one, true, &stop));
@@ -48,6 +47,6 @@ mod tests {
     #[test]
     fn both_threads_end_with_the_work() {
         assert_eq!(beside_relay(|| Ok(1)), Ok(1));
-        assert_eq!(beside_relay(|| Err::<(), _>("failed".to_owned())), Err("failed".to_owned()));
+        assert_eq!(beside_relay(|| Err::<(), _>(Failed::from("failed"))), Err("failed".into()));
     }
 }

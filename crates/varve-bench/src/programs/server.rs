@@ -1,12 +1,11 @@
 //! A server process under measurement: started, waited for, and ended whatever happens.
 
+use crate::prelude::*;
 use crate::programs::watch::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// How long a server may take to listen.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -24,7 +23,7 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `program`; what it says goes to `log`. Where `setpriv` is installed the server also dies if the
     /// benchmark is killed.
-    pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self, String> {
+    pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> Outcome<Self> {
         let complain = |error: std::io::Error| format!("{}: {error}", program.display());
         let mut command = if Path::new("/usr/bin/setpriv").exists() {
             let mut command = Command::new("/usr/bin/setpriv");
@@ -45,35 +44,35 @@ impl Server {
     }
 
     /// For a server that goes into the background: takes the number of its process from `file`.
-    pub(crate) fn follow(&mut self, file: &Path) -> Result<(), String> {
+    pub(crate) fn follow(&mut self, file: &Path) -> Outcome<()> {
         let mut number = None;
         let came = wait_until(START_LIMIT, || {
             number = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
             number.is_some()
         });
         self.follower = number.and_then(Pid::from_raw);
-        if came { Ok(()) } else { Err(format!("did not start: {}", self.last_words())) }
+        if came { Ok(()) } else { Err(format!("did not start: {}", self.last_words()).into()) }
     }
 
     /// Waits until something listens on `socket`.
-    pub(crate) fn wait_for_socket(&mut self, socket: &Path) -> Result<(), String> {
+    pub(crate) fn wait_for_socket(&mut self, socket: &Path) -> Outcome<()> {
         self.wait_for(|| UnixStream::connect(socket).is_ok())
     }
 
     /// Waits until the server has said `word` on a line of its own.
-    pub(crate) fn wait_for_word(&mut self, word: &str) -> Result<(), String> {
+    pub(crate) fn wait_for_word(&mut self, word: &str) -> Outcome<()> {
         let log = self.log.clone();
         self.wait_for(|| fs::read_to_string(&log).unwrap_or_default().lines().any(|line| line.trim() == word))
     }
 
-    fn wait_for(&mut self, mut ready: impl FnMut() -> bool) -> Result<(), String> {
+    fn wait_for(&mut self, mut ready: impl FnMut() -> bool) -> Outcome<()> {
         let mut ended = false;
         let Self { child, follower, .. } = self;
         let came = wait_until(START_LIMIT, || {
             ended = follower.is_none() && matches!(child.try_wait(), Ok(Some(_)));
             ended || ready()
         });
-        if came && !ended { Ok(()) } else { Err(format!("did not start: {}", self.last_words())) }
+        if came && !ended { Ok(()) } else { Err(format!("did not start: {}", self.last_words()).into()) }
     }
 
     /// The last line of what it said.
@@ -89,7 +88,7 @@ impl Server {
     }
 
     /// Asks it to end and waits for that; kills it if it does not.
-    pub(crate) fn stop(mut self) -> Result<(), String> {
+    pub(crate) fn stop(mut self) -> Outcome<()> {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // If it has ended already there is nothing to ask.
             let _ = kill_process(pid, Signal::TERM);
@@ -98,7 +97,7 @@ impl Server {
         if wait_until(STOP_LIMIT, || matches!(child.try_wait(), Ok(Some(_)))) {
             return Ok(());
         }
-        Err(format!("did not end on SIGTERM within {} s", STOP_LIMIT.as_secs()))
+        Err(format!("did not end on SIGTERM within {} s", STOP_LIMIT.as_secs()).into())
     }
 }
 
@@ -147,6 +146,6 @@ mod tests {
         assert!(!process.exists());
         let mut dead = Server::start(shell, &script("echo no luck; exit 1"), &log).expect("a shell");
         let message = dead.wait_for_socket(&directory.path().join("none")).expect_err("it ended");
-        assert!(message.contains("no luck"), "{message}");
+        assert!(message.0.contains("no luck"), "{message:?}");
     }
 }

@@ -41,3 +41,19 @@ pub(crate) fn wait_until(limit: Duration, mut ready: impl FnMut() -> bool) -> bo
     }
     true
 }
+
+/// Each of `items` once, in an order that begins with another one in each round.
+pub(crate) fn turns<T: Copy>(items: &[T], round: usize) -> impl Iterator<Item = T> {
+    (0..items.len()).map(move |turn| items[(turn + round) % items.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_turn_in_each_round_and_another_one_begins() {
+        let order = |round| turns(&[1, 2, 3], round).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(3)], [[1, 2, 3], [2, 3, 1], [1, 2, 3]]);
+    }
+}

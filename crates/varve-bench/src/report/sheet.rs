@@ -1,5 +1,6 @@
 //! The results and the file that holds them: whatever is measured is in the file before the next thing is measured.
 
+use crate::failed::Outcome;
 use crate::results::{Part, Results};
 use std::path::{Path, PathBuf};
 
@@ -11,12 +12,13 @@ pub(crate) struct Sheet {
 
 impl Sheet {
     /// What `path` holds; nothing yet if there is no such file.
-    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+    pub(crate) fn load(path: &Path) -> Outcome<Self> {
         Ok(Self { results: Results::load(path)?, path: path.to_owned() })
     }
 
     /// Puts `part` where an older one was, and stores all.
-    pub(crate) fn keep(&mut self, part: &Part) -> Result<(), String> {
+    pub(crate) fn keep(&mut self, part: &Part) -> Outcome<()> {
+        eprintln!("{}, {}: {} figures", part.table, part.world, part.records.len());
         self.results.put(part.clone());
         self.results.store(&self.path)
     }

@@ -5,17 +5,13 @@
 
 use crate::first_touch::CHUNK;
 use crate::nothing::nothing;
-use crate::options::Options;
+use crate::prelude::*;
 use crate::programs::cpu;
-use crate::programs::place::Noise;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
 use crate::tables::mirrors::array_cases::{MIRROR, ORDER_1};
 use crate::tables::mirrors::arrays::on_nothing;
 use futures_util::FutureExt;
 use std::hint::black_box;
-use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, ZeroOptions, accept_unaligned};
+use varve_block::{Bytes, Io, Switch, ZeroOptions, accept_unaligned};
 use varve_sim::{ModelDisk, World};
 use varve_target::array::ReadPolicy;
 use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreError, StoreOptions, Uuid};
@@ -50,7 +46,7 @@ struct Stack {
 }
 
 /// Measures all layers.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let arena = Arena::heap(64 << 20);
     let world = World::steady(1);
     let stacks = [remaps(&arena), fronts(&world)?, arrays(&world)?].concat();
@@ -60,7 +56,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     for _ in 0..options.layer_rounds() {
         let read = time(&bare, Verb::Read, &arena, requests)?;
         let write = time(&bare, Verb::Write, &arena, requests)?;
-        part.record("the device alone, the checked door included", "ns", None, read);
+        part.note("the device alone, the checked door included", "ns", read);
         for stack in &stacks {
             let base = if stack.verb == Verb::Read { read } else { write };
             let added = time(&stack.device, stack.verb, &arena, requests)? - base;
@@ -93,7 +89,7 @@ fn remaps(arena: &Arena) -> Vec<Stack> {
 }
 
 /// The origin's front of an exception store, by what it has to look up.
-fn fronts(world: &World) -> Result<Vec<Stack>, String> {
+fn fronts(world: &World) -> Outcome<Vec<Stack>> {
     let mut fronts = Vec::new();
     for (name, snapshots, verb) in [
         ("snapshot front, read, 16 snapshots", 16, Verb::Read),
@@ -101,14 +97,14 @@ fn fronts(world: &World) -> Result<Vec<Stack>, String> {
         ("snapshot front, write to a preserved chunk, 1 snapshot", 1, Verb::Write),
         ("snapshot front, write to a preserved chunk, 16 snapshots", 16, Verb::Write),
     ] {
-        let device = world.run(front(world, snapshots)).map_err(|error| format!("{name}: {error}"))?;
+        let device = world.run(front(world, snapshots)).of(name)?;
         fronts.push(Stack { name: name.to_owned(), device, verb, goal_ns: None });
     }
     Ok(fronts)
 }
 
 /// Arrays whose regions are warm.
-fn arrays(world: &World) -> Result<Vec<Stack>, String> {
+fn arrays(world: &World) -> Outcome<Vec<Stack>> {
     let mut stacks = Vec::new();
     for (name, layout, verb, goal_ns) in [
         ("mirror of 2, read", MIRROR, Verb::Read, MIRROR_GOAL_NS),
@@ -116,8 +112,7 @@ fn arrays(world: &World) -> Result<Vec<Stack>, String> {
         ("ddraid 2+1, read of a block", ORDER_1, Verb::Read, DDRAID_GOAL_NS),
         ("ddraid 2+1, write of a block", ORDER_1, Verb::Write, DDRAID_GOAL_NS),
     ] {
-        let device =
-            on_nothing(world, layout, ReadPolicy::Data, false).map_err(|error| format!("{name}: {error}"))?;
+        let device = on_nothing(world, layout, ReadPolicy::Data, false).of(name)?;
         stacks.push(Stack { name: name.to_owned(), device, verb, goal_ns: Some(goal_ns) });
     }
     Ok(stacks)
@@ -145,7 +140,7 @@ async fn front(world: &World, snapshots: u32) -> Result<Device, StoreError> {
 }
 
 /// Nanoseconds of one request.
-fn time(device: &Device, verb: Verb, arena: &Arena, requests: u64) -> Result<f64, String> {
+fn time(device: &Device, verb: Verb, arena: &Arena, requests: u64) -> Outcome<f64> {
     let mut buffer = arena.take(BLOCK);
     let data: Bytes = arena.take_zeroed(BLOCK).freeze();
     let blocks = device.shape().size / BLOCK as u64;
@@ -161,7 +156,7 @@ fn time(device: &Device, verb: Verb, arena: &Arena, requests: u64) -> Result<f64
             Verb::Write => Io::Write { offset, data: data.clone(), durability: Durability::Volatile },
         };
         let outcome = black_box(device.submit(io)).now_or_never().ok_or("a layer waits for nothing")?;
-        let outcome = outcome.map_err(|error| format!("a request failed: {error}"))?;
+        let outcome = outcome.of("a request failed")?;
         if verb == Verb::Read {
             buffer = outcome;
         }

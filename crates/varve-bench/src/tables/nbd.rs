@@ -3,22 +3,14 @@
 //! All servers run from the beginning to the end, each in front of its own fully written file. For each load
 //! all of them are warmed up, then all are measured in turn, round after round, beginning with another one each time.
 
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::cpu;
 use crate::programs::fio::{Endpoint, Job};
 use crate::programs::peers::{Cache, Peer};
-use crate::programs::place::Place;
 use crate::programs::server::Server;
 use crate::programs::varve::{Varve, uri};
-use crate::programs::watch::pause;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
 use crate::work::Work;
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// What a physical volume needs beside its volumes: the label, the metadata and a part of an extent.
 const GROUP_OVERHEAD: u64 = 16 << 20;
@@ -35,7 +27,7 @@ const VARVE: &str = "varve";
 /// A contender that is measured, and why it is not any more.
 struct Runner {
     name: &'static str,
-    state: Result<Ready, String>,
+    state: Outcome<Ready>,
 }
 
 /// A contender that can be measured.
@@ -49,7 +41,7 @@ struct Ready {
 }
 
 /// Measures one medium; each row is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let (_place, runners) = start(options, medium)?;
     let mut speeds = Part::new("nbd", medium.name(), "");
     speeds.description = format!(
@@ -76,7 +68,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
 }
 
 /// Starts all contenders in front of files that were filled in turns, in a place that lasts as long as they do.
-fn start(options: &Options, medium: Medium) -> Result<(Place, Vec<Runner>), String> {
+fn start(options: &Options, medium: Medium) -> Outcome<(Place, Vec<Runner>)> {
     let (parent, size) = (options.directory(medium), options.size(medium));
     let cache = medium.cache();
     let peers = Peer::like(cache);
@@ -94,33 +86,27 @@ fn start(options: &Options, medium: Medium) -> Result<(Place, Vec<Runner>), Stri
         runners.push(Runner { name, state: Ok(ready) });
     }
     for runner in &runners {
-        if let Err(reason) = &runner.state {
+        if let Err(Failed(reason)) = &runner.state {
             eprintln!("{}: {}: {reason}", medium.name(), runner.name);
         }
     }
     Ok((place, runners))
 }
 
-fn varve(options: &Options, cache: Cache, place: &Place, file: &Path, size: u64) -> Result<Ready, String> {
+fn varve(options: &Options, cache: Cache, place: &Place, file: &Path, size: u64) -> Outcome<Ready> {
     let varve = Varve::start(&options.varve(), place.path(), file, cache)?;
     varve.create_volume("volume", size)?;
     let endpoint = Endpoint::Nbd { uri: uri(&varve.export("volume")?) };
-    fill(&endpoint, size)?;
+    Job::fill(&endpoint, size)?;
     let backing = file.to_owned();
     Ok(Ready { endpoint, backing, pid: Some(varve.pid()), _server: None, varve: Some(varve) })
 }
 
-fn start_peer(peer: Peer, cache: Cache, place: &Place, file: &Path, size: u64) -> Result<Ready, String> {
+fn start_peer(peer: Peer, cache: Cache, place: &Place, file: &Path, size: u64) -> Outcome<Ready> {
     let (server, endpoint) = peer.start(cache, file, place.path())?;
-    fill(&endpoint, size)?;
+    Job::fill(&endpoint, size)?;
     let pid = Some(server.pid());
     Ok(Ready { endpoint, backing: file.to_owned(), pid, _server: Some(server), varve: None })
-}
-
-/// Writes everything once through the door, so that no contender is measured on holes.
-fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {
-    let work = Work::sequential(true, 1024, 8, 1);
-    Job { endpoint, work: &work, size, duration: None, flush: true }.run().map(drop)
 }
 
 /// Measures one load, round after round, and puts it down: throughput, and CPU of the servers.
@@ -128,7 +114,8 @@ fn measure_row(options: &Options, medium: Medium, work: Work, runners: &[Runner]
     let (row, size, [speeds, cpu]) = (work.name(), options.size(medium), parts);
     let unit = if work.random { "k/s" } else { "MiB/s" };
     for runner in runners {
-        speeds.at(&row, runner.name, unit).absent = runner.state.as_ref().err().cloned();
+        speeds.at(&row, runner.name, unit).absent =
+            runner.state.as_ref().err().map(|failed| failed.0.clone());
     }
     let warm_up = WARM_UP.min(options.duration());
     for round in 0..=options.runs() {
@@ -145,7 +132,7 @@ fn measure_row(options: &Options, medium: Medium, work: Work, runners: &[Runner]
                     }
                 }
                 Ok(_) => {}
-                Err(reason) => {
+                Err(Failed(reason)) => {
                     eprintln!("{}: {name}: {reason}", medium.name());
                     speed.rounds.clear();
                     speed.absent = Some(reason);
@@ -164,7 +151,7 @@ fn measure_row(options: &Options, medium: Medium, work: Work, runners: &[Runner]
 }
 
 /// Thousands of requests, or MiB, a second; and CPU seconds of the server for each GiB.
-fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Result<(f64, f64), String> {
+fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Outcome<(f64, f64)> {
     settle(&ready.backing)?;
     let used = || ready.pid.map_or(0.0, cpu::seconds);
     let before = used();
@@ -180,7 +167,6 @@ fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Result<(
 }
 
 /// Lets what an earlier run left in the page cache reach the medium, so that it does not burden the next one.
-fn settle(backing: &Path) -> Result<(), String> {
-    let complain = |error: std::io::Error| format!("{}: {error}", backing.display());
-    File::open(backing).map_err(complain)?.sync_all().map_err(complain)
+fn settle(backing: &Path) -> Outcome<()> {
+    File::open(backing).and_then(|file| file.sync_all()).of(backing.display())
 }

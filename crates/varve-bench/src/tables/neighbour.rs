@@ -4,19 +4,10 @@
 //! In each round every flood has its turn: the neighbour reads for a while in quiet, then as long beside the flood, so that
 //! both halves of a ratio are measured next to each other.
 
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::client::Client;
-use crate::programs::place::{Noise, Place};
 use crate::programs::varve::Varve;
-use crate::programs::watch::{Watch, pause};
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::report::stats::percentile;
-use crate::results::Part;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use varve_nbd::Command;
 
 /// What a physical volume needs beside its volumes.
@@ -55,13 +46,9 @@ const FLOODS: [Flood; 9] = [
     Flood { name: "flushes QD128", command: Command::Flush, length: Some(0), depth: 128 },
 ];
 
-/// Measures memory and a disk; each row is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    let media = [Medium::Memory, Medium::DiskDirect];
-    media.into_iter().filter(|medium| options.has(*medium)).try_for_each(|medium| {
-        let bench = Bench::start(options, medium)?;
-        bench.measure(options, medium, sheet)
-    })
+/// Measures one medium; each round is kept as soon as it is there.
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
+    Bench::start(options, medium)?.measure(options, medium, sheet)
 }
 
 struct Bench {
@@ -74,7 +61,7 @@ struct Bench {
 
 impl Bench {
     /// One shard, so that both volumes are on it.
-    fn start(options: &Options, medium: Medium) -> Result<Self, String> {
+    fn start(options: &Options, medium: Medium) -> Outcome<Self> {
         let size = options.size(medium).min(1 << 30);
         let all = size + NEIGHBOUR_BYTES + GROUP_OVERHEAD;
         let place = Place::new(options.directory(medium), all)?;
@@ -89,18 +76,18 @@ impl Bench {
     }
 
     /// Writes the volume that is to be flooded in full, so that there is something to read and to trim.
-    fn fill(&self) -> Result<(), String> {
+    fn fill(&self) -> Outcome<()> {
         let mut client = Client::connect(&self.flooded)?;
         client.write_places((0..self.size).step_by(MIB), MIB, 4)?;
         client.flush()
     }
 
-    fn measure(self, options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+    fn measure(self, options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
         let floods: Vec<_> = FLOODS.iter().filter(|flood| options.wants(flood.name)).collect();
         let directory = file_system(options.directory(medium));
         let description = format!("{directory}, a volume of {} MiB is flooded", self.size >> 20);
         let mut part = Part::new("neighbour", medium.name(), description);
-        for round in 0..options.runs() {
+        for _ in 0..options.runs() {
             for flood in &floods {
                 self.fill()?;
                 let quiet = read(&self.quiet, options.duration())?;
@@ -112,14 +99,13 @@ impl Bench {
                 part.at(flood.name, "flood", "/s").push(rate);
             }
             sheet.keep(&part)?;
-            eprintln!("neighbour, {}: round {} of {}", part.world, round + 1, options.runs());
         }
         self.varve.stop()
     }
 
     /// Median and 99th percentile of the neighbour's reads beside `flood`, and how many of its requests were answered a
     /// second.
-    fn beside(&self, flood: &Flood, duration: Duration) -> Result<((f64, f64), f64), String> {
+    fn beside(&self, flood: &Flood, duration: Duration) -> Outcome<((f64, f64), f64)> {
         let length = flood.length.unwrap_or(usize::try_from(self.size).expect("a volume of this test"));
         let slots = (self.size / length.max(4096) as u64).max(1);
         let mut noise = Noise(20_060_810);
@@ -137,13 +123,13 @@ impl Bench {
             let beside = read(&self.quiet, duration);
             stop.store(true, Ordering::Relaxed);
             let rate = flooding.join().map_err(|_| "the flood panicked")?;
-            Ok((beside?, rate.map_err(|error| format!("{}: {error}", flood.name))?))
+            Ok((beside?, rate.of(flood.name)?))
         })
     }
 }
 
 /// Median and 99th percentile, in microseconds, of small reads for `duration`, one after the other.
-fn read(socket: &Path, duration: Duration) -> Result<(f64, f64), String> {
+fn read(socket: &Path, duration: Duration) -> Outcome<(f64, f64)> {
     let mut noise = Noise(7);
     let places = std::iter::repeat_with(move || {
         noise.next() % (NEIGHBOUR_BYTES / READ_BYTES as u64) * READ_BYTES as u64

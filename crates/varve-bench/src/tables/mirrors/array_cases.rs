@@ -1,7 +1,6 @@
 //! The rows of the table of arrays.
 
-use std::time::Duration;
-use varve_block::{KIB, MIB};
+use crate::prelude::*;
 use varve_sim::{Direction, Load, Order};
 use varve_target::array::{ArrayLayout, METADATA_SIZE_MIN, ReadPolicy};
 

@@ -4,17 +4,10 @@
 use super::array_cases::{Case, MIRROR, SIZE, load};
 use super::array_ratios::{VOLUME, VOLUME_GOAL, thin_volume};
 use super::arrays::{build, throttled};
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::mounted::{MOUNT, Mounted, is_possible, run};
-use crate::programs::place::Place;
-use crate::programs::watch::Watch;
-use crate::results::Part;
-use std::path::Path;
-use std::sync::Arc;
-use varve_block::{Arena, Device, MIB, Portal, accept_unaligned};
+use varve_block::{Portal, accept_unaligned};
 use varve_export::fuse::{FuseDoor, FuseOptions};
-use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 use varve_sim::{Direction, Order};
 use varve_target::Linear;
 use varve_target::array::{METADATA_SIZE_MIN, ReadPolicy};
@@ -37,7 +30,7 @@ enum Volume {
 const LOADS: [&str; 3] = ["a new file is written", "it is written again", "it is read"];
 
 /// Measures all rounds.
-pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Outcome<()> {
     if !is_possible() {
         eprintln!("files on mirrors: left out: they need root, /dev/fuse and loop devices");
         return Ok(());
@@ -45,44 +38,32 @@ pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(
     let parent = options.directory(Medium::Memory);
     let length = SIZE + METADATA_SIZE_MIN;
     let place = Place::new(parent, 2 * length)?;
-    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let open = |number: u32| {
-        let path = place.file(&format!("member{number}"), length)?;
-        DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
-    };
-    let disks = (0..2).map(open).collect::<Result<Vec<_>, String>>()?;
-    let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() })
-        .map_err(|error| error.to_string())?;
-    for round in 0..options.runs() {
-        let speeds = |volume| turn(&shards, &disks, place.path(), volume);
+    let member = |number: u32| open(&place.file(&format!("member{number}"), length)?, Medium::Memory);
+    let disks = (0..2).map(member).collect::<Outcome<Vec<_>>>()?;
+    let shard = Shard::start()?;
+    for _ in 0..options.runs() {
+        let speeds = |volume| turn(&shard, &disks, place.path(), volume);
         let plain = speeds(Volume::Plain)?;
         for (volume, name) in
             [(Volume::Mirrored, "volume on a mirror of 2"), (Volume::Thin, "thin volume on a mirror of 2")]
         {
             for ((load, speed), plain) in LOADS.iter().zip(speeds(volume)?).zip(plain) {
                 let name = format!("ext4 on a {name}, {load}: over one on a disk");
-                part.record(&name, "x", Some(VOLUME_GOAL), speed / plain);
+                part.record(&name, "x", VOLUME_GOAL, speed / plain);
             }
         }
-        eprintln!("files on mirrors, on {}: round {} of {}", file_system(parent), round + 1, options.runs());
     }
-    shards.stop();
     Ok(())
 }
 
 /// Bytes a second of all loads, on a new file system on a new volume.
-fn turn(
-    shards: &Shards,
-    disks: &[Arc<DiskFile>],
-    directory: &Path,
-    volume: Volume,
-) -> Result<[f64; 3], String> {
+fn turn(shard: &Shard, disks: &[Arc<DiskFile>], directory: &Path, volume: Volume) -> Outcome<[f64; 3]> {
     let disks = disks.to_vec();
-    let made = shards.handle(0).run_and_wait(async move |context| made(context, disks, volume).await);
-    let (portal, arena) = made.map_err(|error| error.to_string())??;
+    let made = shard.run(async move |context| made(context, disks, volume).await);
+    let (portal, arena) = made?;
     let image = directory.join("fuse");
     let door = FuseDoor::open(portal, arena, &image, &FuseOptions::default());
-    let door = door.map_err(|error| error.to_string())?;
+    let door = door?;
     let mkfs = ["mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
     let mounted = Mounted::new(&image, &directory.join(MOUNT), &mkfs, true)?;
     let file = mounted.path.join("file");
@@ -93,7 +74,7 @@ fn turn(
     let timed = |words: &[&str]| {
         let watch = Watch::start();
         run("dd", &[words, &["bs=1M", &count, "status=none"]].concat())?;
-        Ok::<f64, String>(FILE as f64 / watch.seconds())
+        Ok::<f64, Failed>(FILE as f64 / watch.seconds())
     };
     let speeds = [timed(&write)?, timed(&write)?, timed(&read)?];
     drop(mounted);
@@ -102,11 +83,7 @@ fn turn(
 }
 
 /// The way to a new volume, and memory for its requests.
-async fn made(
-    context: ShardContext,
-    disks: Vec<Arc<DiskFile>>,
-    volume: Volume,
-) -> Result<(Portal, Arena), String> {
+async fn made(context: ShardContext, disks: Vec<Arc<DiskFile>>, volume: Volume) -> Outcome<(Portal, Arena)> {
     let (clock, arena) = (context.clock(), context.arena());
     let disks: Vec<Device> = disks.iter().map(|disk| context.disk(disk)).collect();
     let slow: Vec<Device> = disks.iter().map(|disk| throttled(disk, &clock)).collect();

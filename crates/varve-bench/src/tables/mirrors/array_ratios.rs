@@ -4,10 +4,8 @@
 use super::array_cases::{Case, LogUse, MIRROR, ORDER_1, ORDER_2, SIZE, State, layout_name, load};
 use super::arrays::{build, exact, throttled};
 use crate::memory::memory;
-use crate::report::goal::Goal;
-use crate::results::Part;
+use crate::prelude::*;
 use futures_util::future::join_all;
-use varve_block::{Arena, Clock, Device, Durability, KIB, MIB};
 use varve_sim::{Direction, Load, Order, Random, World, measure as run};
 use varve_target::array::{ArrayLayout, METADATA_SIZE_MIN, ReadPolicy};
 use varve_target::thin::{NewVolume, Pool, PoolFormat, PoolOptions, Uuid};
@@ -26,11 +24,11 @@ const BURSTS: u64 = 64;
 pub(in crate::tables) const VOLUME: u64 = 64 * MIB;
 
 /// Measures all of them.
-pub(in crate::tables) fn measure(part: &mut Part) -> Result<(), String> {
+pub(in crate::tables) fn measure(part: &mut Part) -> Outcome<()> {
     let mut ratio = |name: &str, goal: Goal, case: &Case, other: &Case| {
         let value = exact(case)? / exact(other)?;
-        part.record(name, "x", Some(goal), value);
-        Ok::<_, String>(())
+        part.record(name, "x", goal, value);
+        Ok::<_, Failed>(())
     };
     for kib in [4, 16, 64, 256, 1024] {
         let writes = load(Direction::Write, Order::Sequential, kib);
@@ -57,7 +55,7 @@ pub(in crate::tables) fn measure(part: &mut Part) -> Result<(), String> {
 }
 
 /// Writes that are flushed, on ddraid with checksums and without: a flush writes the pages of checksums of what it covers, too.
-fn flushes(part: &mut Part) -> Result<(), String> {
+fn flushes(part: &mut Part) -> Outcome<()> {
     let at_random = |kib| load(Direction::Write, Order::Random { unit: kib * KIB }, kib);
     let in_sequence = |kib| load(Direction::Write, Order::Sequential, kib);
     for (writes, bursts) in [
@@ -74,14 +72,14 @@ fn flushes(part: &mut Part) -> Result<(), String> {
             let writes = writes.trim_end_matches(&format!(" QD{}", case.load.depth));
             let name =
                 format!("{array}, {writes}, a flush after every {burst}: with checksums, over without");
-            part.record(&name, "x", None, with / without);
+            part.note(&name, "x", with / without);
         }
     }
     Ok(())
 }
 
 /// Writes a second of the array of `case`, with a flush after each `burst` of writes at once.
-fn flushed(case: &Case, burst: u64) -> Result<f64, String> {
+fn flushed(case: &Case, burst: u64) -> Outcome<f64> {
     let world = World::steady(1);
     let (clock, arena) = (world.clock(), world.arena());
     let plain: Vec<Device> =
@@ -92,9 +90,9 @@ fn flushed(case: &Case, burst: u64) -> Result<f64, String> {
     world.run(async {
         let array = build(case, &plain, &slow, &arena, &clock).await?;
         let device = array.device();
-        let data = arena.take_zeroed(usize::try_from(length).map_err(|error| error.to_string())?).freeze();
+        let data = arena.take_zeroed(usize::try_from(length)?).freeze();
         let bursts = (SIZE / length / burst).min(BURSTS);
-        device.flush().await.map_err(|error| error.to_string())?; // What was written before is no part of it.
+        device.flush().await?; // What was written before is no part of it.
         let begun = clock.now();
         for number in 0..bursts {
             let places = (0..burst).map(|write| match order {
@@ -102,28 +100,24 @@ fn flushed(case: &Case, burst: u64) -> Result<f64, String> {
                 Order::Random { .. } => random.below(SIZE / length) * length,
             });
             let writes = places.map(|place| device.write(place, data.clone(), Durability::Volatile));
-            join_all(writes)
-                .await
-                .into_iter()
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|error| error.to_string())?;
-            device.flush().await.map_err(|error| error.to_string())?;
+            join_all(writes).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+            device.flush().await?;
         }
         let time = clock.now().since(begun);
-        array.close().await.map_err(|error| error.to_string())?;
+        array.close().await?;
         Ok((bursts * burst) as f64 / time.as_secs_f64())
     })
 }
 
 /// Loads of a plain volume on one disk, of one on a mirror, and of a thin volume whose pool is on a mirror.
-fn volumes(part: &mut Part) -> Result<(), String> {
+fn volumes(part: &mut Part) -> Outcome<()> {
     for (name, load) in volume_loads() {
         let plain = speed(&load, async |device, _, _| Ok(device), None)?;
         let mirrored = speed(&load, async |device, _, _| Ok(device), Some(MIRROR))?;
         part.record(
-            &format!("volume on a mirror of 2, {name}: over one on a disk"),
+            format!("volume on a mirror of 2, {name}: over one on a disk"),
             "x",
-            Some(VOLUME_GOAL),
+            VOLUME_GOAL,
             mirrored / plain,
         );
         for is_written in [false, true] {
@@ -134,9 +128,9 @@ fn volumes(part: &mut Part) -> Result<(), String> {
             let thin = speed(&load, thin, Some(MIRROR))?;
             let space = if is_written { "written before" } else { "fresh space" };
             part.record(
-                &format!("thin volume on a mirror of 2, {name}, {space}: over a volume on a disk"),
+                format!("thin volume on a mirror of 2, {name}, {space}: over a volume on a disk"),
                 "x",
-                Some(VOLUME_GOAL),
+                VOLUME_GOAL,
                 thin / plain,
             );
         }
@@ -159,9 +153,9 @@ fn volume_loads() -> Vec<(String, Load)> {
 /// Bytes a second of `load` on what `volume` makes of a throttled disk, or of an array of such.
 fn speed(
     load: &Load,
-    volume: impl AsyncFn(Device, Clock, Arena) -> Result<Device, String>,
+    volume: impl AsyncFn(Device, Clock, Arena) -> Outcome<Device>,
     layout: Option<ArrayLayout>,
-) -> Result<f64, String> {
+) -> Outcome<f64> {
     let world = World::steady(1);
     let (clock, arena) = (world.clock(), world.arena());
     world.run(async {
@@ -178,7 +172,7 @@ fn speed(
         let device = array.as_ref().map_or_else(|| slow[0].clone(), |array| array.device());
         let device = volume(device, clock.clone(), arena.clone()).await?;
         let measured = run(&device, &clock, &arena, load, &mut Random::new(7)).await;
-        Ok(measured.map_err(|error| error.to_string())?.bytes_per_second())
+        Ok(measured?.bytes_per_second())
     })
 }
 
@@ -188,19 +182,14 @@ pub(in crate::tables) async fn thin_volume(
     clock: Clock,
     arena: Arena,
     is_written: bool,
-) -> Result<Device, String> {
-    let said = |error: varve_target::thin::PoolError| error.to_string();
-    Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7))).await.map_err(said)?;
-    let pool =
-        Pool::open(device, arena.clone(), clock.clone(), PoolOptions::default()).await.map_err(said)?;
-    let id = pool
-        .create(&NewVolume { name: "thin".to_owned(), bytes: VOLUME, origin: None })
-        .await
-        .map_err(said)?;
-    let volume = pool.volume(id).map_err(said)?;
+) -> Outcome<Device> {
+    Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7))).await?;
+    let pool = Pool::open(device, arena.clone(), clock.clone(), PoolOptions::default()).await?;
+    let id = pool.create(&NewVolume { name: "thin".to_owned(), bytes: VOLUME, origin: None }).await?;
+    let volume = pool.volume(id)?;
     if is_written {
         let all = Load { count: VOLUME / MIB, ..load(Direction::Write, Order::Sequential, 1024) };
-        run(&volume, &clock, &arena, &all, &mut Random::new(7)).await.map_err(|error| error.to_string())?;
+        run(&volume, &clock, &arena, &all, &mut Random::new(7)).await?;
     }
     Ok(volume)
 }

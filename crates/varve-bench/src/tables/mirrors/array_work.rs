@@ -6,18 +6,10 @@ use super::array_cases::{Case, MIRROR, ORDER_1, SIZE, layout_name, load};
 use super::arrays::{MEMBER, build, members, throttled};
 use super::{array_files, array_ratios};
 use crate::memory::memory;
-use crate::options::Options;
-use crate::programs::watch::Watch;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::report::stats::percentile;
-use crate::results::Part;
+use crate::prelude::*;
 use futures_util::future::{join, join_all};
 use std::fs::File;
 use std::io::IoSlice;
-use std::rc::Rc;
-use std::time::Duration;
-use varve_block::{Clock, Device, Durability, Extent, KIB, MIB};
 use varve_sim::{Direction, Order, Random, World};
 use varve_target::Linear;
 use varve_target::array::{Array, ArrayLayout, METADATA_SIZE_MIN, Member, MemberState, ReadPolicy, Uuid};
@@ -37,24 +29,24 @@ const REQUESTS: u64 = 6000;
 const BATCH: u64 = 8 * MIB;
 
 /// Measures all of it.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let mut part = Part::exact("array work", "virtual time", format!("members in memory {}", members()));
     for layout in [MIRROR, ORDER_1] {
         let name = layout_name(layout);
         let share = rebuild_share(layout)?;
         part.record(
-            &format!("{name}, rebuild of a member, idle, share of its bandwidth"),
+            format!("{name}, rebuild of a member, idle, share of its bandwidth"),
             "x",
-            Some(IDLE_GOAL),
+            IDLE_GOAL,
             share,
         );
         for client in clients(layout) {
             let (quiet, beside) = (p99(&client, false)?, p99(&client, true)?);
-            part.record(&format!("{}: p99 alone", client.name), "us", None, quiet);
+            part.note(format!("{}: p99 alone", client.name), "us", quiet);
             part.record(
-                &format!("{}: p99 during a rebuild, over that", client.name),
+                format!("{}: p99 during a rebuild, over that", client.name),
                 "x",
-                Some(BESIDE_GOAL),
+                BESIDE_GOAL,
                 beside / quiet,
             );
         }
@@ -63,14 +55,14 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     part.record(
         "pv move of a run between two disks, idle, share of a disk's bandwidth",
         "x",
-        Some(IDLE_GOAL),
+        IDLE_GOAL,
         share,
     );
     for layout in [MIRROR, ORDER_1] {
         let (share, rate) = moved(Some(layout))?;
         let name = format!("conversion of a linear volume to a {}", layout_name(layout));
-        part.record(&format!("{name}, share of a disk's bandwidth"), "x", Some(IDLE_GOAL), share);
-        part.record(&name, "MiB/s", None, rate / MIB as f64);
+        part.record(format!("{name}, share of a disk's bandwidth"), "x", IDLE_GOAL, share);
+        part.note(&name, "MiB/s", rate / MIB as f64);
     }
     array_ratios::measure(&mut part)?;
     sheet.keep(&part)?;
@@ -93,7 +85,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(layout: ArrayLayout) -> Result<Self, String> {
+    fn new(layout: ArrayLayout) -> Outcome<Self> {
         let world = World::steady(1);
         let case = Case::new(layout, ReadPolicy::Data, load(Direction::Read, Order::Sequential, 1024), 0.0);
         let size = SIZE + case.metadata_size();
@@ -106,9 +98,9 @@ impl Bed {
     }
 
     /// A new disk takes the place of a member that is away.
-    async fn attach(&self, place: usize) -> Result<(), String> {
+    async fn attach(&self, place: usize) -> Outcome<()> {
         let member = Member { id: Uuid::from_u128(99), device: self.disks.last().cloned() };
-        self.array.attach(place, member).await.map_err(|error| error.to_string())
+        self.array.attach(place, member).await.map_err(Failed::from)
     }
 
     async fn rebuilt(&self) {
@@ -119,17 +111,17 @@ impl Bed {
 }
 
 /// Bytes of a member a second of its rebuild, over its bandwidth.
-fn rebuild_share(layout: ArrayLayout) -> Result<f64, String> {
+fn rebuild_share(layout: ArrayLayout) -> Outcome<f64> {
     let bed = Bed::new(layout)?;
     let clock = bed.world.clock();
     let work = async {
-        bed.array.fail_member(0).await.map_err(|error| error.to_string())?;
+        bed.array.fail_member(0).await?;
         bed.attach(0).await?;
         let start = clock.now();
         bed.rebuilt().await;
         let time = clock.now().since(start);
-        bed.array.close().await.map_err(|error| error.to_string())?;
-        Ok::<_, String>(layout.on_members(Extent::new(0, SIZE)).length as f64 / time.as_secs_f64())
+        bed.array.close().await?;
+        Ok::<_, Failed>(layout.on_members(Extent::new(0, SIZE)).length as f64 / time.as_secs_f64())
     };
     let (rate, ()) = bed.world.run(async { join(work, bed.array.background()).await });
     Ok(rate? / MEMBER.bandwidth as f64)
@@ -177,7 +169,7 @@ fn clients(layout: ArrayLayout) -> Vec<Client> {
 }
 
 /// The 99th percentile in microseconds of a client's requests, which come at random moments.
-fn p99(client: &Client, beside_rebuild: bool) -> Result<f64, String> {
+fn p99(client: &Client, beside_rebuild: bool) -> Outcome<f64> {
     let bed = Bed::new(client.layout)?;
     let (clock, arena) = (bed.world.clock(), bed.world.arena());
     let (interval, direction) = (client.interval, client.direction);
@@ -194,7 +186,7 @@ fn p99(client: &Client, beside_rebuild: bool) -> Result<f64, String> {
         .collect();
     let work = async {
         if beside_rebuild || client.is_away {
-            bed.array.fail_member(client.place).await.map_err(|error| error.to_string())?;
+            bed.array.fail_member(client.place).await?;
         }
         if beside_rebuild {
             bed.attach(client.place).await?;
@@ -215,18 +207,18 @@ fn p99(client: &Client, beside_rebuild: bool) -> Result<f64, String> {
         };
         let outcomes = join_all(times.into_iter().map(request)).await;
         let is_rebuilding = bed.array.status().members.iter().any(|it| it.state == MemberState::CatchingUp);
-        bed.array.close().await.map_err(|error| error.to_string())?;
+        bed.array.close().await?;
         if is_rebuilding != beside_rebuild {
-            return Err("the rebuild ended before the load".to_owned());
+            return Err("the rebuild ended before the load".into());
         }
-        outcomes.into_iter().collect::<Result<Vec<f64>, _>>().map_err(|error| error.to_string())
+        outcomes.into_iter().collect::<Result<Vec<f64>, _>>().map_err(Failed::from)
     };
     let (latencies, ()) = bed.world.run(async { join(work, bed.array.background()).await });
     Ok(percentile(&latencies?, 0.99))
 }
 
 /// The share of a disk's bandwidth, and the bytes a second, with which a linear run goes to another disk, or to an array.
-fn moved(layout: Option<ArrayLayout>) -> Result<(f64, f64), String> {
+fn moved(layout: Option<ArrayLayout>) -> Outcome<(f64, f64)> {
     let world = World::steady(1);
     let (clock, arena): (Clock, _) = (world.clock(), world.arena());
     let size = SIZE + METADATA_SIZE_MIN;
@@ -238,9 +230,9 @@ fn moved(layout: Option<ArrayLayout>) -> Result<(f64, f64), String> {
         for (_, piece) in Extent::new(0, SIZE).pieces(MIB) {
             plain.write(piece.offset, block.clone(), Durability::Volatile).await?;
         }
-        Ok::<_, varve_block::IoError>(())
+        Ok::<_, Failed>(())
     };
-    world.run(fill).map_err(|error| error.to_string())?;
+    world.run(fill)?;
     let old = throttled(&plain, &clock);
     let bed = layout.map(|layout| {
         let case = Case::new(layout, ReadPolicy::Data, load(Direction::Read, Order::Sequential, 1024), 0.0);
@@ -262,7 +254,7 @@ fn moved(layout: Option<ArrayLayout>) -> Result<(f64, f64), String> {
             moved.copy(&arena, BATCH).await.map_err(|error| format!("{error:?}"))?;
         }
         moved.prepare().await.map_err(|error| format!("{error:?}"))?;
-        Ok::<_, String>(SIZE as f64 / clock.now().since(start).as_secs_f64())
+        Ok::<_, Failed>(SIZE as f64 / clock.now().since(start).as_secs_f64())
     };
     let rate = world.run(copy)?;
     Ok((rate / MEMBER.bandwidth as f64, rate))
@@ -270,9 +262,9 @@ fn moved(layout: Option<ArrayLayout>) -> Result<(f64, f64), String> {
 
 /// A write of 1 MiB to the first of two members, of which it has every second fragment: from where the fragments lie, and copied
 /// together first.
-fn vectors(options: &Options, part: &mut Part) -> Result<(), String> {
+fn vectors(options: &Options, part: &mut Part) -> Outcome<()> {
     let complain = |error: std::io::Error| format!("a file in memory: {error}");
-    let file = tempfile::tempfile_in(options.directory(crate::options::Medium::Memory)).map_err(complain)?;
+    let file = tempfile::tempfile_in(options.directory(Medium::Memory)).map_err(complain)?;
     let data = vec![0x5a_u8; 1 << 20];
     let count: u32 = if options.is_quick() { 20 } else { 400 };
     for fragment in [2_usize, 32] {
@@ -287,20 +279,20 @@ fn vectors(options: &Options, part: &mut Part) -> Result<(), String> {
             write_all(&file, &[IoSlice::new(&copy)])
         })?;
         let name = format!("a member's half of 1 MiB in fragments of {fragment} KiB");
-        part.record(&format!("{name}, copied together and written"), "us", None, copied);
-        part.record(&format!("{name}, written from where they lie, over that"), "x", None, vectored / copied);
+        part.note(format!("{name}, copied together and written"), "us", copied);
+        part.note(format!("{name}, written from where they lie, over that"), "x", vectored / copied);
     }
     Ok(())
 }
 
-fn write_all(file: &File, slices: &[IoSlice<'_>]) -> Result<(), String> {
+fn write_all(file: &File, slices: &[IoSlice<'_>]) -> Outcome<()> {
     let length: usize = slices.iter().map(|slice| slice.len()).sum();
-    let written = rustix::io::pwritev(file, slices, 0).map_err(|error| error.to_string())?;
-    if written == length { Ok(()) } else { Err(format!("{written} of {length} bytes were written")) }
+    let written = rustix::io::pwritev(file, slices, 0)?;
+    if written == length { Ok(()) } else { Err(format!("{written} of {length} bytes were written").into()) }
 }
 
 /// Microseconds of one of `count` calls.
-fn timed(count: u32, mut call: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+fn timed(count: u32, mut call: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
     call()?;
     let watch = Watch::start();
     (0..count).try_for_each(|_| call())?;

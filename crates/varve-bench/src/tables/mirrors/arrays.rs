@@ -4,25 +4,14 @@
 //! In each round a raw member and the array are measured one right after the other under the same load.
 
 use super::array_cases::{Case, LogUse, MIRROR, ORDER_1, ORDER_2, SIZE, State, cases, layout_name, load};
-use crate::machine::file_system;
 use crate::memory::memory;
 use crate::nothing::nothing;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::cpu;
-use crate::programs::place::Place;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
 use futures_util::FutureExt;
 use futures_util::future::join;
 use std::hint::black_box;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
-use varve_block::{Arena, Clock, Device, Durability, Extent, KIB, MIB};
-use varve_os::{
-    CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig, ThrottleOptions, Throttled,
-};
+use varve_os::{ThrottleOptions, Throttled};
 use varve_sim::{Direction, ModelDisk, Order, Random, World, measure as run};
 use varve_target::Linear;
 use varve_target::array::{
@@ -36,11 +25,11 @@ pub(in crate::tables) const MEMBER: ThrottleOptions = ThrottleOptions {
     latency_flush: Duration::from_micros(100),
 };
 /// Measures all rows, in virtual time and in real time; each round is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let mut part = Part::exact("exact arrays", "virtual time", format!("members in memory {}", members()));
     for case in cases().iter().filter(|case| case.is_slow) {
-        let ratio = exact(case).map_err(|error| format!("{}: {error}", case.name()))?;
-        part.record(&case.name(), "x", case.goal.map(Goal::AtLeast), ratio);
+        let ratio = exact(case).of(case.name())?;
+        part.record(case.name(), "x", case.goal.map(Goal::AtLeast), ratio);
     }
     sheet.keep(&part)?;
     if ["loads", "unthrottled"].iter().any(|rows| options.wants(rows)) {
@@ -61,27 +50,22 @@ fn is_wanted(options: &Options, case: &Case) -> bool {
 }
 
 /// Measures the rows that are wanted on files in memory.
-fn in_real_time(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+fn in_real_time(options: &Options, sheet: &mut Sheet) -> Outcome<()> {
     let directory = file_system(options.directory(Medium::Memory));
     let description = format!("members on {directory} {}, {} rounds", members(), options.runs());
     let mut part = Part::new("arrays", "real time", description);
     let mut work = Part::new("processor", "one core", format!("{} rounds", options.runs()));
     let members = ORDER_2.members() as u64;
     let place = Place::new(options.directory(Medium::Memory), members * (SIZE + METADATA_SIZE_MIN))?;
-    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let open = |member: u64| {
-        let path = place.file(&format!("member{member}"), SIZE + METADATA_SIZE_MIN)?;
-        DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
+    let member = |member: u64| {
+        open(&place.file(&format!("member{member}"), SIZE + METADATA_SIZE_MIN)?, Medium::Memory)
     };
-    let files = (0..members).map(open).collect::<Result<Vec<_>, String>>()?;
-    let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() })
-        .map_err(|error| error.to_string())?;
-    for round in 0..options.runs() {
+    let files = (0..members).map(member).collect::<Outcome<Vec<_>>>()?;
+    let shard = Shard::start()?;
+    for _ in 0..options.runs() {
         for case in cases().into_iter().filter(|case| is_wanted(options, case)) {
             let (name, files) = (case.name(), files.clone());
-            let speeds = shards.handle(0).run_and_wait(move |context| speeds(context, files, case));
-            let (array, raw) =
-                speeds.map_err(|error| error.to_string())?.map_err(|error| format!("{name}: {error}"))?;
+            let (array, raw) = shard.run(move |context| speeds(context, files, case)).of(&name)?;
             part.at(&name, "member", "MiB/s").push(raw / MIB as f64);
             let record = part.at(&name, "array", "MiB/s").over("member");
             record.goal(case.goal.map(Goal::AtLeast)).push(array / MIB as f64);
@@ -91,20 +75,18 @@ fn in_real_time(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
             processor(&mut work, options.is_quick())?;
             sheet.keep(&work)?;
         }
-        eprintln!("arrays: round {} of {}", round + 1, options.runs());
     }
-    shards.stop();
     Ok(())
 }
 
 /// Bytes a second of the array and of one raw member.
-async fn speeds(context: ShardContext, files: Vec<Arc<DiskFile>>, case: Case) -> Result<(f64, f64), String> {
+async fn speeds(context: ShardContext, files: Vec<Arc<DiskFile>>, case: Case) -> Outcome<(f64, f64)> {
     let plain: Vec<Device> = files.iter().map(|file| context.disk(file)).collect();
     measure_case(&plain, &context.clock(), &context.arena(), &case).await
 }
 
 /// As [`speeds`], as a ratio and in virtual time: the throttle is all that takes any.
-pub(in crate::tables) fn exact(case: &Case) -> Result<f64, String> {
+pub(in crate::tables) fn exact(case: &Case) -> Outcome<f64> {
     let world = World::steady(1);
     let size = SIZE + case.metadata_size();
     let devices = case.layout.members() + usize::from(case.log_disk);
@@ -113,12 +95,7 @@ pub(in crate::tables) fn exact(case: &Case) -> Result<f64, String> {
     Ok(array / raw)
 }
 
-async fn measure_case(
-    plain: &[Device],
-    clock: &Clock,
-    arena: &Arena,
-    case: &Case,
-) -> Result<(f64, f64), String> {
+async fn measure_case(plain: &[Device], clock: &Clock, arena: &Arena, case: &Case) -> Outcome<(f64, f64)> {
     let slow = |disk: &Device| if case.is_slow { throttled(disk, clock) } else { disk.clone() };
     let slow: Vec<Device> = plain.iter().map(slow).collect();
     let member = Device::new(Linear::new(vec![(SIZE, slow[0].clone(), METADATA_SIZE_MIN)]));
@@ -153,7 +130,7 @@ pub(in crate::tables) async fn build(
     slow: &[Device],
     arena: &Arena,
     clock: &Clock,
-) -> Result<Rc<Array>, String> {
+) -> Outcome<Rc<Array>> {
     let layout = case.layout;
     // Records of the array that was there before are not this one's.
     let id = Uuid::from_u128(u128::from(clock.now().0) << 64);
@@ -177,21 +154,20 @@ pub(in crate::tables) async fn build(
         let device = devices.get(layout.members()).filter(|_| case.log_disk)?;
         Some(Member { id: Uuid::from_u128(100), device: Some(device.clone()) })
     };
-    Array::create(&spec, &members(plain), arena).await.map_err(|error| error.to_string())?;
+    Array::create(&spec, &members(plain), arena).await?;
     if case.state != State::Cold {
-        let array =
-            Array::open(spec, members(plain), options.clone()).await.map_err(|error| error.to_string())?;
+        let array = Array::open(spec, members(plain), options.clone()).await?;
         fill(&array, arena, MIB).await?;
-        array.close().await.map_err(|error| error.to_string())?;
+        array.close().await?;
     }
     options.log_disk = log_disk(slow);
-    let array = Array::open(spec, members(slow), options).await.map_err(|error| error.to_string())?;
+    let array = Array::open(spec, members(slow), options).await?;
     if case.state == State::Degraded {
-        array.fail_member(0).await.map_err(|error| error.to_string())?;
+        array.fail_member(0).await?;
     }
     if case.state == State::WithoutParity {
         let parity = layout.members() - 1;
-        array.fail_member(parity).await.map_err(|error| error.to_string())?;
+        array.fail_member(parity).await?;
     }
     if matches!(case.state, State::Warm | State::WithoutParity) && case.load.direction != Direction::Read {
         fill(&array, arena, 64 * KIB).await?;
@@ -200,23 +176,22 @@ pub(in crate::tables) async fn build(
 }
 
 /// Writes the first `length` bytes of each region.
-async fn fill(array: &Rc<Array>, arena: &Arena, length: u64) -> Result<(), String> {
+async fn fill(array: &Rc<Array>, arena: &Arena, length: u64) -> Outcome<()> {
     let device = array.device();
-    let block = arena.take_zeroed(usize::try_from(length).map_err(|error| error.to_string())?).freeze();
+    let block = arena.take_zeroed(usize::try_from(length)?).freeze();
     for (_, piece) in Extent::new(0, SIZE).pieces(MIB) {
         let written = device.write(piece.offset, block.clone(), Durability::Volatile).await;
-        written.map_err(|error| error.to_string())?;
+        written?;
     }
     Ok(())
 }
 
 /// What a GiB of writes costs the processor: of a copy in memory, of raw members that do nothing, and of arrays of such.
-fn processor(part: &mut Part, is_quick: bool) -> Result<(), String> {
+fn processor(part: &mut Part, is_quick: bool) -> Outcome<()> {
     let world = World::steady(1);
     let arena = world.arena();
     let requests: u64 = if is_quick { 16 } else { 512 };
-    let mut note =
-        |name: &str, seconds: f64| part.record(name, "ms", None, seconds * 1e3 * 1024.0 / requests as f64);
+    let mut note = |name: &str, seconds: f64| part.note(name, "ms", seconds * 1e3 * 1024.0 / requests as f64);
     let data = arena.take_zeroed(1 << 20).freeze();
     let mut copy = arena.take(1 << 20);
     let start = cpu::thread_seconds();
@@ -230,7 +205,7 @@ fn processor(part: &mut Part, is_quick: bool) -> Result<(), String> {
             let written = device.write(request % (SIZE / MIB) * MIB, data.clone(), Durability::Volatile);
             let written =
                 black_box(written).now_or_never().ok_or("a member that does nothing is waited for")?;
-            written.map_err(|error| error.to_string())?;
+            written?;
         }
         note(
             &format!("{}{}", layout_name(layout), if checksums { ", checksums" } else { "" }),
@@ -246,7 +221,7 @@ pub(in crate::tables) fn on_nothing(
     layout: ArrayLayout,
     policy: ReadPolicy,
     checksums: bool,
-) -> Result<Device, String> {
+) -> Outcome<Device> {
     let load = load(Direction::Write, Order::Sequential, 1024);
     let case = Case { checksums, ..Case::new(layout, policy, load, 0.0) };
     let size = case.metadata_size();

@@ -1,20 +1,14 @@
 //! Disks that begin as copies of one image, or over it: made anew for each run, so that whatever is written there is written
 //! for the first time.
 
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::cpu::Meter;
 use crate::programs::mounted::run;
 use crate::programs::peers::{Cache, Peer};
-use crate::programs::place::Place;
 use crate::programs::server::Server;
 use crate::programs::varve::{Varve, uri};
-use crate::programs::watch::Watch;
-use crate::report::goal::Goal;
-use crate::results::Part;
 use std::cell::RefCell;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Where all is: in memory, since the noise of a disk is far above what is asked for.
 pub(crate) const MEDIUM: Medium = Medium::Memory;
@@ -85,7 +79,7 @@ impl Disk {
     }
 
     /// Puts down one more round, or why there is none; `goal` is how many times the seconds of a raw disk one of ours may take.
-    pub(crate) fn record(self, part: &mut Part, goal: f64, outcome: &Result<Taken, String>) {
+    pub(crate) fn record(self, part: &mut Part, goal: f64, outcome: &Outcome<Taken>) {
         let figures: [Figure; 3] = [
             ("time", "s", |taken| taken.seconds),
             ("CPU", "ms", |taken| taken.server_cpu_seconds * 1e3),
@@ -142,13 +136,13 @@ impl Bench {
         options: &Options,
         medium: Medium,
         size: u64,
-        make: impl FnOnce(&Path) -> Result<(), String>,
-    ) -> Result<Self, String> {
+        make: impl FnOnce(&Path) -> Outcome<()>,
+    ) -> Outcome<Self> {
         let group = size + POOL_BYTES + GROUP_OVERHEAD;
         let place = Place::new(options.directory(medium), group + 4 * size)?;
         let image = place.path().join("image");
         make(&image)?;
-        let size = fs::metadata(&image).map_err(|error| format!("the image: {error}"))?.len();
+        let size = fs::metadata(&image).of("the image")?.len();
         let file = place.file("disk", group)?;
         // Images are reached as the daemon's disks are by default, and back each other.
         let alike = if medium.cache() == Cache::Buffered { "buffered" } else { "direct" };
@@ -167,7 +161,7 @@ impl Bench {
     }
 
     /// Makes the volume, as one of ours, anew; nothing exports it.
-    pub(crate) fn make(&self, disk: Disk) -> Result<(), String> {
+    pub(crate) fn make(&self, disk: Disk) -> Outcome<()> {
         let volume = format!("bench/{VOLUME}");
         let create =
             |words: &[&str]| self.varve.call(&[&["lv", "create", &volume], words].concat()).map(drop);
@@ -195,7 +189,7 @@ impl Bench {
     }
 
     /// Removes what [`Bench::make`] made, together with its export, if there is one.
-    pub(crate) fn remove(&self, disk: Disk) -> Result<(), String> {
+    pub(crate) fn remove(&self, disk: Disk) -> Outcome<()> {
         if matches!(disk, Disk::ThinOverRaw | Disk::ThinOverQcow2) {
             return self.varve.remove_thin(VOLUME, POOL);
         }
@@ -205,9 +199,9 @@ impl Bench {
     }
 
     /// Starts varve-cowd for the image at `overlay`; its socket.
-    fn start_cowd(&self, overlay: &str, options: &[&str]) -> Result<String, String> {
+    fn start_cowd(&self, overlay: &str, options: &[&str]) -> Outcome<String> {
         if !self.cowd.exists() {
-            return Err(format!("{} is not built", self.cowd.display()));
+            return Err(format!("{} is not built", self.cowd.display()).into());
         }
         let socket = self.path("cowd.sock");
         let words = [&[overlay, "--socket", &socket], options].concat();
@@ -225,19 +219,19 @@ impl Bench {
     }
 
     /// A qcow2 image over the image, in place of the last one.
-    fn make_overlay(&self) -> Result<String, String> {
+    fn make_overlay(&self) -> Outcome<String> {
         let overlay = self.path("overlay.qcow2");
         run("qemu-img", &["create", "-q", "-f", "qcow2", "-b", &self.path("image"), "-F", "raw", &overlay])?;
         Ok(overlay)
     }
 
     /// One of qemu's own; its address.
-    pub(crate) fn serve_by_qemu(&self, disk: Disk) -> Result<(Server, String), String> {
+    pub(crate) fn serve_by_qemu(&self, disk: Disk) -> Outcome<(Server, String)> {
         let (file, format) = match disk {
             Disk::QemuOverlay => (self.make_overlay()?, "qcow2"),
             _ => {
                 let copy = self.path("copy");
-                fs::copy(&self.image, &copy).map_err(|error| format!("{copy}: {error}"))?;
+                fs::copy(&self.image, &copy).of(&copy)?;
                 (copy, "raw")
             }
         };
@@ -247,7 +241,7 @@ impl Bench {
 }
 
 /// Times `work`, which says how many requests it made, on the servers `pids`.
-pub(crate) fn timed(pids: &[u32], work: impl FnOnce() -> Result<u64, String>) -> Result<Taken, String> {
+pub(crate) fn timed(pids: &[u32], work: impl FnOnce() -> Outcome<u64>) -> Outcome<Taken> {
     let meters: Vec<Meter> = pids.iter().map(|pid| Meter::start(*pid)).collect();
     let watch = Watch::start();
     let requests = work()?;
@@ -255,22 +249,9 @@ pub(crate) fn timed(pids: &[u32], work: impl FnOnce() -> Result<u64, String>) ->
     Ok(Taken { seconds, server_cpu_seconds: meters.iter().map(Meter::seconds).sum(), requests })
 }
 
-/// Each disk once, in an order that begins with another one in each round.
-pub(crate) fn turns(disks: &[Disk], round: usize) -> impl Iterator<Item = Disk> {
-    (0..disks.len()).map(move |turn| disks[(turn + round) % disks.len()])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_disk_has_a_turn_in_each_round_and_another_one_begins() {
-        let disks = [Disk::Linear, Disk::ThinOverRaw, Disk::QemuRaw];
-        let order = |round| turns(&disks, round).collect::<Vec<_>>();
-        let [one, two, three] = disks;
-        assert_eq!([order(0), order(1), order(3)], [[one, two, three], [two, three, one], [one, two, three]]);
-    }
 
     #[test]
     fn each_way_of_mapping_is_asked_for_once() {
@@ -296,7 +277,7 @@ mod tests {
         };
         assert_eq!(judged(Disk::ThinOverQcow2), (Some(Goal::AtMost(1.02)), 1.1));
         assert_eq!((judged(Disk::QemuOverlay), judged(Disk::Linear)), ((None, 1.2), (None, 10.0)));
-        Disk::Linear.record(&mut part, 1.02, &Err("no".to_owned()));
+        Disk::Linear.record(&mut part, 1.02, &Err("no".into()));
         let absent = part.records.iter().filter(|it| it.absent.is_some());
         assert_eq!(absent.map(|it| it.row.as_str()).collect::<Vec<_>>(), [Disk::Linear.name(); 3]);
     }

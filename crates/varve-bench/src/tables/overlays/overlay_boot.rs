@@ -1,13 +1,11 @@
 //! The boot table of 2006 again: a virtual machine boots for the first time from a raw volume and from copy-on-write overlays,
 //! over NBD, and makes its keys. `tests/vm/vm` is the machine.
 
-use crate::options::Options;
+use crate::prelude::*;
 use crate::programs::varve::uri;
-use crate::report::sheet::Sheet;
-use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, Taken, VOLUME, part, timed, turns};
+use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, Taken, VOLUME, part, timed};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The machine, from the root of the tree.
@@ -24,11 +22,8 @@ const DISKS: [Disk; 6] =
     [Disk::Linear, Disk::ThinOverRaw, Disk::ThinOverQcow2, Disk::Image, Disk::QemuRaw, Disk::QemuOverlay];
 
 /// Boots in memory; each round is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    if !options.has(MEDIUM) {
-        return Ok(());
-    }
-    if let Err(reason) = vm(&["prepare"]) {
+pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
+    if let Err(Failed(reason)) = vm(&["prepare"]) {
         eprintln!("boot: left out: {reason}");
         return Ok(());
     }
@@ -52,7 +47,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     bench.varve.stop()
 }
 
-fn boot_from(bench: &Bench, disk: Disk) -> Result<Taken, String> {
+fn boot_from(bench: &Bench, disk: Disk) -> Outcome<Taken> {
     if matches!(disk, Disk::QemuRaw | Disk::QemuOverlay) {
         let (server, uri) = bench.serve_by_qemu(disk)?;
         let taken = boot(bench, server.pid(), &uri);
@@ -67,13 +62,13 @@ fn boot_from(bench: &Bench, disk: Disk) -> Result<Taken, String> {
 }
 
 /// One boot from `uri`: the time until the last line of the console, and the requests of the guest.
-fn boot(bench: &Bench, pid: u32, uri: &str) -> Result<Taken, String> {
+fn boot(bench: &Bench, pid: u32, uri: &str) -> Outcome<Taken> {
     let report = bench.place.path().join("report.json");
     let told = report.to_string_lossy();
     let mut seconds = f64::NAN;
     let taken = timed(&[pid], || {
         vm(&["boot", "--disk", uri, "--append", KEYS, "--report", &told])?;
-        let text = fs::read_to_string(&report).map_err(|error| format!("{told}: {error}"))?;
+        let text = fs::read_to_string(&report).of(&told)?;
         let (took, requests) = read_report(&text).ok_or_else(|| format!("{told}: {text}"))?;
         seconds = took;
         Ok(requests)
@@ -90,19 +85,19 @@ fn read_report(text: &str) -> Option<(f64, u64)> {
 }
 
 /// Runs the script of the machine; its last lines are the error.
-fn vm(words: &[&str]) -> Result<(), String> {
+fn vm(words: &[&str]) -> Outcome<()> {
     let output = Command::new(MACHINE)
         .args(words)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("{MACHINE}, which is found from the root of the tree: {error}"))?;
+        .of(format!("{MACHINE}, which is found from the root of the tree"))?;
     if output.status.success() {
         return Ok(());
     }
     let all = [output.stdout, output.stderr].concat();
     let all = String::from_utf8_lossy(&all);
     let lines: Vec<&str> = all.lines().collect();
-    Err(lines[lines.len().saturating_sub(ERROR_LINES)..].join("; "))
+    Err(lines[lines.len().saturating_sub(ERROR_LINES)..].join("; ").into())
 }
 
 #[cfg(test)]

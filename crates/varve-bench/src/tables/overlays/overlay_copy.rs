@@ -1,16 +1,12 @@
 //! The copy table of 2006 again: a filesystem on a loop device on a volume that is served over FUSE is mounted, gets 20 MB, and
 //! is unmounted.
 
-use crate::options::Options;
+use crate::prelude::*;
 use crate::programs::mounted::{Loop, MOUNT, is_possible, run};
-use crate::programs::place::Noise;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
-use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, Taken, VOLUME, part, timed, turns};
+use crate::tables::overlays::overlay::{Bench, Disk, MEDIUM, Taken, VOLUME, part, timed};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
 
 /// Bytes that are copied.
 const COPY_BYTES: usize = 20_000_000;
@@ -37,10 +33,7 @@ fn warm_goal(disk: Disk) -> f64 {
 }
 
 /// Copies in memory; each round is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    if !options.has(MEDIUM) {
-        return Ok(());
-    }
+pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     if !is_possible() {
         eprintln!("copy: left out: it needs root, /dev/fuse and loop devices");
         return Ok(());
@@ -78,19 +71,19 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
 }
 
 /// An ext4 of which nothing is made later.
-fn make_image(path: &Path) -> Result<(), String> {
+fn make_image(path: &Path) -> Outcome<()> {
     let file = File::create(path).and_then(|file| file.set_len(IMAGE_BYTES));
-    file.map_err(|error| format!("{}: {error}", path.display()))?;
+    file.of(path.display())?;
     let at_once = "lazy_itable_init=0,lazy_journal_init=0";
     run("mkfs.ext4", &["-q", "-F", "-E", at_once, &path.to_string_lossy()])
 }
 
 /// Cold, and warm.
-fn copy_twice(bench: &Bench, data: &[u8]) -> Result<(Taken, Taken), String> {
+fn copy_twice(bench: &Bench, data: &[u8]) -> Outcome<(Taken, Taken)> {
     let (image, mounted) = (bench.place.path().join("fuse"), bench.place.path().join(MOUNT));
     let volume = format!("bench/{VOLUME}");
     bench.varve.call(&["export", "create", &volume, "--fuse", &image.to_string_lossy()])?;
-    fs::create_dir_all(&mounted).map_err(|error| format!("{}: {error}", mounted.display()))?;
+    fs::create_dir_all(&mounted).of(mounted.display())?;
     let attached = Loop::attach(&image, true)?;
     let copy = || {
         let before = requests(bench)?;
@@ -100,22 +93,22 @@ fn copy_twice(bench: &Bench, data: &[u8]) -> Result<(Taken, Taken), String> {
             run("umount", &[&mounted.to_string_lossy()]).and(written)?;
             Ok(0)
         })?;
-        Ok::<Taken, String>(Taken { requests: requests(bench)? - before, ..taken })
+        Ok::<Taken, Failed>(Taken { requests: requests(bench)? - before, ..taken })
     };
     Ok((copy()?, copy()?))
 }
 
 /// What is there already is written again where it is.
-fn write(path: &Path, data: &[u8]) -> Result<(), String> {
+fn write(path: &Path, data: &[u8]) -> Outcome<()> {
     let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let written = open.and_then(|mut file| file.write_all(data));
-    written.map_err(|error| format!("{}: {error}", path.display()))
+    written.of(path.display())
 }
 
 /// Reads, writes and flushes that the export has had.
-fn requests(bench: &Bench) -> Result<u64, String> {
+fn requests(bench: &Bench) -> Outcome<u64> {
     let exports = bench.varve.call(&["export", "list"])?;
-    sum_of_traffic(&exports).ok_or_else(|| format!("no traffic in {exports}"))
+    Ok(sum_of_traffic(&exports).ok_or_else(|| format!("no traffic in {exports}"))?)
 }
 
 fn sum_of_traffic(exports: &Value) -> Option<u64> {

@@ -4,14 +4,9 @@
 //! other way round in every second round. For fresh space the thin volume is made anew each time; after a snapshot every
 //! write is the first to what it covers.
 
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::fio::{Endpoint, Job};
-use crate::programs::place::Place;
 use crate::programs::varve::{Varve, uri};
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
 use crate::tables::pools::thin_rivals::{Rival, Rivals, State};
 use crate::work::Work;
 
@@ -42,13 +37,13 @@ fn rows() -> Vec<(State, Work, f64)> {
 }
 
 /// Measures one medium; each row is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let name = format!("volumes: {}", medium.name());
     let wanted = |state: State, work: &Work| {
         options.wants(&name) || options.wants(&format!("{}, {}", work.name(), state.name()))
     };
     let rows: Vec<_> = rows().into_iter().filter(|(state, work, _)| wanted(*state, work)).collect();
-    if rows.is_empty() || !options.has(medium) {
+    if rows.is_empty() {
         return Ok(());
     }
     let bench = Bench::new(options, medium)?;
@@ -91,7 +86,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(options: &Options, medium: Medium) -> Result<Self, String> {
+    fn new(options: &Options, medium: Medium) -> Outcome<Self> {
         let (parent, region) = (options.directory(medium), 4 * options.region());
         let disk = 6 * region + 4 * GROUP_OVERHEAD;
         let place = Place::new(parent, disk + Rivals::need(region))?;
@@ -100,7 +95,7 @@ impl Bench {
         varve.create_volume("thick", region)?;
         varve.create_pool(POOL, 4 * region + GROUP_OVERHEAD)?;
         let thick = Endpoint::Nbd { uri: uri(&varve.export("thick")?) };
-        fill(&thick, region)?;
+        Job::fill(&thick, region)?;
         let rivals = Rivals::new(&place, medium, region)?;
         Ok(Self { medium, region, varve, thick, rivals, place })
     }
@@ -118,7 +113,7 @@ impl Bench {
     }
 
     /// Bytes a second at `endpoint`.
-    fn run(&self, endpoint: &Endpoint, work: &Work) -> Result<f64, String> {
+    fn run(&self, endpoint: &Endpoint, work: &Work) -> Outcome<f64> {
         // Small requests one by one take long: less of the region is enough.
         let is_slow = work.block_kib < 1024 && work.depth == 1;
         let size = if is_slow { self.region / 4 } else { self.region };
@@ -126,12 +121,12 @@ impl Bench {
     }
 
     /// Bytes a second on a thin volume and on the thick one, as often as the state of the thin one stays what it is.
-    fn round(&self, state: State, work: &Work, round: usize) -> Result<Vec<(f64, f64)>, String> {
+    fn round(&self, state: State, work: &Work, round: usize) -> Outcome<Vec<(f64, f64)>> {
         let varve = &self.varve;
         varve.create_thin("thin", POOL, self.region)?;
         let thin = Endpoint::Nbd { uri: uri(&varve.export("thin")?) };
         if state != State::Fresh {
-            fill(&thin, self.region)?;
+            Job::fill(&thin, self.region)?;
         }
         if state == State::Snapshot {
             varve.create_snapshot("thin", "before")?;
@@ -155,15 +150,11 @@ impl Bench {
     }
 
     /// Bytes a second of a rival.
-    fn rival_round(&self, rival: Rival, state: State, work: &Work) -> Result<f64, String> {
-        let (server, endpoint) = self.rivals.start(rival, state, |endpoint| fill(endpoint, self.region))?;
+    fn rival_round(&self, rival: Rival, state: State, work: &Work) -> Outcome<f64> {
+        let (server, endpoint) =
+            self.rivals.start(rival, state, |endpoint| Job::fill(endpoint, self.region))?;
         let speed = self.run(&endpoint, work)?;
         server.stop()?;
         Ok(speed)
     }
-}
-
-fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {
-    let work = Work::sequential(true, 1024, 8, 1);
-    Job { endpoint, work: &work, size, duration: None, flush: true }.run().map(drop)
 }

@@ -1,14 +1,12 @@
 //! What else gives out space as it is written and shares it after a snapshot: qcow2, and a reflinked file on XFS; both
 //! behind qemu-nbd, and beside them a raw file written in full, which is to them what the linear volume is to ours.
 
-use crate::options::Medium;
+use crate::prelude::*;
 use crate::programs::fio::Endpoint;
 use crate::programs::mounted::{MOUNT, Mounted, run};
 use crate::programs::peers::{Cache, Peer};
-use crate::programs::place::Place;
 use crate::programs::server::Server;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
 
 /// In which state the thin volume is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +66,7 @@ pub(crate) struct Rivals {
     region: u64,
     raw: PathBuf,
     /// Where XFS is mounted, or why it is not.
-    xfs: Result<Mounted, String>,
+    xfs: Outcome<Mounted>,
 }
 
 impl Rivals {
@@ -78,11 +76,11 @@ impl Rivals {
     }
 
     /// Makes the files that stay.
-    pub(crate) fn new(place: &Place, medium: Medium, region: u64) -> Result<Self, String> {
+    pub(crate) fn new(place: &Place, medium: Medium, region: u64) -> Outcome<Self> {
         let raw = place.file("raw", region)?;
         let image = place.file("xfs.image", 3 * region + XFS_OVERHEAD)?;
         let xfs = Mounted::new(&image, &place.path().join(MOUNT), &MKFS, medium.cache() == Cache::Direct);
-        if let Err(reason) = &xfs {
+        if let Err(Failed(reason)) = &xfs {
             eprintln!("thin volumes, {}: no reflinked files: {reason}", medium.name());
         }
         Ok(Self { directory: place.path().to_owned(), cache: medium.cache(), region, raw, xfs })
@@ -93,8 +91,8 @@ impl Rivals {
         &self,
         rival: Rival,
         state: State,
-        fill: impl Fn(&Endpoint) -> Result<(), String>,
-    ) -> Result<(Server, Endpoint), String> {
+        fill: impl Fn(&Endpoint) -> Outcome<()>,
+    ) -> Outcome<(Server, Endpoint)> {
         let file = match rival {
             Rival::Raw => return self.serve(&self.raw, "raw"),
             Rival::Qcow2 => self.directory.join("file.qcow2"),
@@ -113,7 +111,7 @@ impl Rivals {
     }
 
     /// A file that holds nothing and takes nothing, in place of the last one; its format.
-    fn make_empty(&self, rival: Rival, file: &Path) -> Result<&'static str, String> {
+    fn make_empty(&self, rival: Rival, file: &Path) -> Outcome<&'static str> {
         let complain = |error: std::io::Error| format!("{}: {error}", file.display());
         for old in [file.to_owned(), copy_of(file)] {
             if old.exists() {
@@ -129,7 +127,7 @@ impl Rivals {
         Ok("raw")
     }
 
-    fn serve(&self, file: &Path, format: &str) -> Result<(Server, Endpoint), String> {
+    fn serve(&self, file: &Path, format: &str) -> Outcome<(Server, Endpoint)> {
         Peer::QemuNbd.start_in(self.cache, file, format, &self.directory)
     }
 }
@@ -138,7 +136,7 @@ fn copy_of(file: &Path) -> PathBuf {
     file.with_extension("snapshot")
 }
 
-fn take_snapshot(rival: Rival, file: &Path) -> Result<(), String> {
+fn take_snapshot(rival: Rival, file: &Path) -> Outcome<()> {
     let (name, copy) = (file.to_string_lossy(), copy_of(file));
     match rival {
         Rival::Qcow2 => run("qemu-img", &["snapshot", "-c", "before", &name]),

@@ -5,23 +5,12 @@
 //! they write does not count and is left out below the pool: the metadata is what is measured, and is all there.
 
 use crate::first_touch::{read_places, write_all};
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
-use crate::programs::place::{Noise, Place};
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::report::stats::percentile;
-use crate::results::Part;
-use crate::tables::snapshot::management::{REGION, around, in_background, open, write_until};
-use crate::tables::snapshot::stage::Surroundings;
+use crate::machine::memory_mib;
+use crate::prelude::*;
+use crate::tables::snapshot::management::{REGION, in_background, write_until};
 use std::cell::Cell;
-use std::fs;
-use std::rc::Rc;
-use std::time::Duration;
-use varve_block::{Device, GIB, KIB};
-use varve_os::{ShardContext, Shards, ShardsConfig};
 use varve_sim::LeaveOutZeros;
-use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Uuid};
+use varve_target::thin::{NewVolume, Pool, PoolFormat, PoolOptions, Uuid};
 
 /// Mappings of the large pool.
 const MAPPINGS: u64 = 10_000_000;
@@ -55,34 +44,28 @@ const PART: u64 = 4 * KIB;
 const DEPTH: usize = 8;
 
 /// How a part is measured.
-type Run = fn(&mut Measurement<'_>) -> Result<(), String>;
+type Run = fn(&mut Measurement<'_>) -> Outcome<()>;
 
 /// One part of the measurement on one medium.
 struct Measurement<'a> {
     options: &'a Options,
     medium: Medium,
-    shards: Shards,
     figures: Part,
 }
 
 /// Measures what is wanted on one medium; each part is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let parts: [(&str, Run); 3] = [("mappings", mappings), ("snapshots", snapshots), ("depth", depth)];
-    if !options.has(medium) {
-        return Ok(());
-    }
     for (what, run) in parts {
         let name = format!("scale: {what}, {}", medium.name());
         // The ten million are handled in memory alone: what is measured is the work, and it takes a while.
         if !options.wants(&name) || (what == "mappings" && medium != Medium::Memory) {
             continue;
         }
-        let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
         let figures = empty_part(options, medium);
-        let mut part = Measurement { options, medium, shards, figures };
-        let watch = crate::programs::watch::Watch::start();
+        let mut part = Measurement { options, medium, figures };
+        let watch = Watch::start();
         run(&mut part)?;
-        part.shards.stop();
         eprintln!("{name}: {:.0} s", watch.seconds());
         sheet.keep(&part.figures)?;
     }
@@ -100,24 +83,20 @@ fn empty_part(options: &Options, medium: Medium) -> Part {
     )
 }
 
-fn said(error: PoolError) -> String {
-    error.to_string()
-}
-
-async fn fresh_pool(around: &Surroundings) -> Result<Rc<Pool>, String> {
+async fn fresh_pool(around: &Surroundings) -> Outcome<Rc<Pool>> {
     let format = PoolFormat::new(Uuid::from_u128(20_060_810 << 64));
-    Pool::format(&around.disk, &around.arena, format).await.map_err(said)?;
+    Pool::format(&around.disk, &around.arena, format).await?;
     open_pool(around).await
 }
 
-async fn open_pool(around: &Surroundings) -> Result<Rc<Pool>, String> {
+async fn open_pool(around: &Surroundings) -> Outcome<Rc<Pool>> {
     let (arena, clock) = (around.arena.clone(), around.clock.clone());
-    Pool::open(around.disk.clone(), arena, clock, PoolOptions::default()).await.map_err(said)
+    Ok(Pool::open(around.disk.clone(), arena, clock, PoolOptions::default()).await?)
 }
 
-async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> Result<(u64, Device), String> {
-    let id = pool.create(&NewVolume { name: name.to_owned(), bytes, origin: None }).await.map_err(said)?;
-    Ok((id, pool.volume(id).map_err(said)?))
+async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> Outcome<(u64, Device)> {
+    let id = pool.create(&NewVolume { name: name.to_owned(), bytes, origin: None }).await?;
+    Ok((id, pool.volume(id)?))
 }
 
 /// Writes 4 KiB of zeros, which are data here, to each of `places`.
@@ -125,10 +104,10 @@ async fn write_places(
     device: &Device,
     around: &Surroundings,
     places: impl Iterator<Item = u64>,
-) -> Result<f64, String> {
-    let data = around.arena.take_zeroed(usize::try_from(PART).expect("it is small")).freeze();
+) -> Outcome<f64> {
+    let data = around.arena.take_zeroed(PART as usize).freeze();
     let began = around.clock.now();
-    write_all(device, &data, places, DEPTH).await.map_err(|error| error.to_string())?;
+    write_all(device, &data, places, DEPTH).await?;
     Ok(around.clock.now().since(began).as_secs_f64())
 }
 
@@ -137,147 +116,109 @@ fn scattered(first: u64, count: u64) -> impl Iterator<Item = u64> {
     (first..first + count).map(|number| number * 2 * PART)
 }
 
-/// The most memory that this process has had resident, in MiB.
-fn peak_mib() -> f64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    kib.map_or(f64::NAN, |kib| kib / 1024.0)
-}
-
-/// What was seen of the large pool.
-#[derive(Default)]
-struct Large {
-    made_us: f64,
-    clean_ms: Vec<f64>,
-    logged_ms: f64,
-    cache_share: f64,
-    removed_ms: f64,
-    removed_cloned_ms: f64,
-    peak_mib: f64,
-}
-
-fn mappings(part: &mut Measurement<'_>) -> Result<(), String> {
+fn mappings(part: &mut Measurement<'_>) -> Outcome<()> {
     let share = if part.options.is_quick() { 200 } else { 1 };
-    let rounds = part.options.runs();
+    let (rounds, mut figures) = (part.options.runs(), std::mem::take(&mut part.figures));
     let size = 4 * PART * MAPPINGS / share + GIB;
     let place = Place::new(part.options.directory(part.medium), 2 * GIB / share)?;
     let file = open(&place.sparse("disk", size, &[])?, part.medium)?;
-    let outcome = part.shards.handle(0).run_and_wait(move |context| async move {
-        let mut around = around(&context, &file);
+    part.figures = Shard::start()?.run(move |context| async move {
+        let mut around = Surroundings::of(&context, &file);
         around.disk = Device::new(LeaveOutZeros(around.disk));
-        large(&around, share, rounds).await
-    });
-    let large = outcome.map_err(|error| error.to_string())??;
+        large(&around, share, rounds, &mut figures).await?;
+        Ok(figures)
+    })?;
+    Ok(())
+}
+
+/// Puts down what is seen of the large pool.
+async fn large(around: &Surroundings, share: u64, rounds: usize, figures: &mut Part) -> Outcome<()> {
     let told = |count: u64| match count / share {
         count if count >= 1_000_000 => format!("{} M", count / 1_000_000),
         count => format!("{} k", count / 1000),
     };
-    let all = told(MAPPINGS);
-    let figures = &mut part.figures;
-    for clean in large.clean_ms {
-        figures.record(&format!("activate, {all} mappings"), "ms", Some(ACTIVATE_GOAL_MS), clean);
-    }
-    let logged = format!("activate, {all} mappings, {} of them only in the log", told(MAPPINGS_LOGGED));
-    figures.record(&logged, "ms", Some(ACTIVATE_GOAL_MS), large.logged_ms);
-    figures.record(
-        &format!("nodes in memory over the cache's budget, {all} mappings read at random"),
-        "x",
-        Some(Goal::AtMost(1.0)),
-        large.cache_share,
-    );
-    figures.record(
-        &format!("remove a million of {all} mappings"),
-        "ms",
-        Some(REMOVE_GOAL_MS),
-        large.removed_ms,
-    );
-    let cloned = format!("remove a million of {} mappings, cloned once", told(MAPPINGS_CLONED));
-    figures.record(&cloned, "ms", Some(REMOVE_GOAL_MS), large.removed_cloned_ms);
-    let peak = "resident memory of the whole process at its peak, buffers and cache included";
-    figures.record(peak, "MiB", Some(PEAK_GOAL_MIB), large.peak_mib);
-    figures.record("a write of 4 KiB that makes a mapping", "us", None, large.made_us);
-    Ok(())
-}
-
-async fn large(around: &Surroundings, share: u64, rounds: usize) -> Result<Large, String> {
-    let mut seen = Large::default();
-    let (count, logged) = (MAPPINGS / share, MAPPINGS_LOGGED / share);
+    let (all, count, logged) = (told(MAPPINGS), MAPPINGS / share, MAPPINGS_LOGGED / share);
     let ms = |since| around.clock.now().since(since).as_secs_f64() * 1e3;
     let pool = fresh_pool(around).await?;
     let (id, device) = volume(&pool, "large", 2 * PART * (count + logged)).await?;
-    seen.made_us = write_places(&device, around, scattered(0, count)).await? * 1e6 / count as f64;
-    pool.checkpoint().await.map_err(said)?;
+    let made_us = write_places(&device, around, scattered(0, count)).await? * 1e6 / count as f64;
+    pool.checkpoint().await?;
     drop((device, pool));
     for _ in 0..rounds {
         let began = around.clock.now();
         let pool = open_pool(around).await?;
         read_one(&pool, id, around).await?;
-        seen.clean_ms.push(ms(began));
+        figures.record(format!("activate, {all} mappings"), "ms", ACTIVATE_GOAL_MS, ms(began));
     }
     let pool = open_pool(around).await?;
-    let device = pool.volume(id).map_err(said)?;
+    let device = pool.volume(id)?;
     write_places(&device, around, scattered(count, logged)).await?;
-    pool.commit().await.map_err(said)?;
+    pool.commit().await?;
     drop((device, pool)); // no checkpoint: as if the process had been killed
     let began = around.clock.now();
     let pool = open_pool(around).await?;
     read_one(&pool, id, around).await?;
-    seen.logged_ms = ms(began);
-    pool.checkpoint().await.map_err(said)?;
-    let device = pool.volume(id).map_err(said)?;
+    let name = format!("activate, {all} mappings, {} of them only in the log", told(MAPPINGS_LOGGED));
+    figures.record(name, "ms", ACTIVATE_GOAL_MS, ms(began));
+    pool.checkpoint().await?;
+    let device = pool.volume(id)?;
     let mut noise = Noise(7);
     let places: Vec<u64> = (0..count / 100).map(|_| noise.next() % count * 2 * PART).collect();
-    let part = usize::try_from(PART).expect("it is small");
-    let read = read_places(&device, (&around.arena, &around.clock), &places, part, DEPTH).await;
-    read.map_err(|error| error.to_string())?;
+    read_places(&device, (&around.arena, &around.clock), &places, PART as usize, DEPTH).await?;
     let budget = PoolOptions::default().cache_bytes / PART;
-    seen.cache_share = pool.cache_use().nodes as f64 / budget as f64;
+    let cached = pool.cache_use().nodes as f64 / budget as f64;
+    let name = format!("nodes in memory over the cache's budget, {all} mappings read at random");
+    figures.record(name, "x", Goal::AtMost(1.0), cached);
     drop(device);
-    seen.removed_ms = remove(&pool, id, around).await? / ((count + logged) as f64 / 1e6);
+    let removed = remove(&pool, id, around).await? / ((count + logged) as f64 / 1e6);
+    figures.record(format!("remove a million of {all} mappings"), "ms", REMOVE_GOAL_MS, removed);
     let count = MAPPINGS_CLONED / share;
     let (id, device) = volume(&pool, "cloned", 2 * PART * count).await?;
     write_places(&device, around, scattered(0, count)).await?;
-    let clone = pool.snapshot(id, "clone", true).await.map_err(said)?;
+    let clone = pool.snapshot(id, "clone", true).await?;
     remove(&pool, clone, around).await?;
     drop(device);
-    seen.removed_cloned_ms = remove(&pool, id, around).await? / (count as f64 / 1e6);
-    seen.peak_mib = peak_mib();
-    Ok(seen)
+    let removed = remove(&pool, id, around).await? / (count as f64 / 1e6);
+    let name = format!("remove a million of {} mappings, cloned once", told(MAPPINGS_CLONED));
+    figures.record(name, "ms", REMOVE_GOAL_MS, removed);
+    let peak = "resident memory of the whole process at its peak, buffers and cache included";
+    figures.record(peak, "MiB", PEAK_GOAL_MIB, memory_mib("VmHWM"));
+    figures.note("a write of 4 KiB that makes a mapping", "us", made_us);
+    Ok(())
 }
 
-async fn read_one(pool: &Rc<Pool>, id: u64, around: &Surroundings) -> Result<(), String> {
-    let device = pool.volume(id).map_err(said)?;
-    let buffer = around.arena.take(usize::try_from(PART).expect("it is small"));
-    device.read(0, buffer).await.map(drop).map_err(|error| error.to_string())
+async fn read_one(pool: &Rc<Pool>, id: u64, around: &Surroundings) -> Outcome<()> {
+    let device = pool.volume(id)?;
+    let buffer = around.arena.take(PART as usize);
+    device.read(0, buffer).await.map(drop).map_err(Failed::from)
 }
 
 /// Removes a volume until its space is free; milliseconds.
-async fn remove(pool: &Rc<Pool>, id: u64, around: &Surroundings) -> Result<f64, String> {
+async fn remove(pool: &Rc<Pool>, id: u64, around: &Surroundings) -> Outcome<f64> {
     let began = around.clock.now();
-    pool.remove(id).await.map_err(said)?;
-    while pool.remove_some(64).await.map_err(said)?.volumes > 0 {}
-    pool.checkpoint().await.map_err(said)?;
+    pool.remove(id).await?;
+    while pool.remove_some(64).await?.volumes > 0 {}
+    pool.checkpoint().await?;
     Ok(around.clock.now().since(began).as_secs_f64() * 1e3)
 }
 
-fn snapshots(part: &mut Measurement<'_>) -> Result<(), String> {
+fn snapshots(part: &mut Measurement<'_>) -> Outcome<()> {
     let size = 8 * REGION + GIB;
     let count = if part.options.is_quick() { 2 * SAMPLE } else { SNAPSHOTS };
     let place = Place::new(part.options.directory(part.medium), size)?;
     let file = open(&place.file("disk", size)?, part.medium)?;
-    let outcome = part.shards.handle(0).run_and_wait(move |context| async move {
-        let around = around(&context, &file);
+    let outcome = Shard::start()?.run(move |context| async move {
+        let around = Surroundings::of(&context, &file);
         create_many(&context, &around, count).await
     });
-    let (created, writes) = outcome.map_err(|error| error.to_string())??;
+    let (created, writes) = outcome?;
     let figures = &mut part.figures;
     let (first, last) = (&created[..SAMPLE], &created[count - SAMPLE..]);
     let name = |what: &str| format!("snap create, median, {what}");
-    figures.record(&name("few others"), "ms", Some(CREATE_GOAL_MS), percentile(first, 0.5));
-    figures.record(&name(&format!("{count} others")), "ms", Some(CREATE_GOAL_MS), percentile(last, 0.5));
-    figures.record("snap create, slowest", "ms", None, percentile(&created, 1.0));
-    figures.record("writes meanwhile, p99", "ms", None, percentile(&writes, 0.99) / 1e3);
+    figures.record(name("few others"), "ms", CREATE_GOAL_MS, percentile(first, 0.5));
+    figures.record(name(&format!("{count} others")), "ms", CREATE_GOAL_MS, percentile(last, 0.5));
+    figures.note("snap create, slowest", "ms", percentile(&created, 1.0));
+    figures.note("writes meanwhile, p99", "ms", percentile(&writes, 0.99) / 1e3);
     Ok(())
 }
 
@@ -286,7 +227,7 @@ async fn create_many(
     context: &ShardContext,
     around: &Surroundings,
     count: usize,
-) -> Result<(Vec<f64>, Vec<f64>), String> {
+) -> Outcome<(Vec<f64>, Vec<f64>)> {
     let pool = fresh_pool(around).await?;
     let (id, device) = volume(&pool, "written", REGION).await?;
     write_places(&device, around, (0..REGION / PART).map(|part| part * PART)).await?;
@@ -296,39 +237,39 @@ async fn create_many(
         for number in 0..count {
             around.clock.sleep(PAUSE).await;
             let began = around.clock.now();
-            pool.snapshot(id, &format!("s{number}"), true).await.map_err(said)?;
+            pool.snapshot(id, &format!("s{number}"), true).await?;
             created.push(around.clock.now().since(began).as_secs_f64() * 1e3);
         }
-        Ok::<_, String>(created)
+        Ok::<_, Failed>(created)
     });
-    let writes = write_until(&device, around, &stop).await.map_err(|error| error.to_string())?;
+    let writes = write_until(&device, around, &stop).await?;
     let created = work.await.map_err(|_| "the work was dropped")??;
     Ok((created, writes))
 }
 
-fn depth(part: &mut Measurement<'_>) -> Result<(), String> {
+fn depth(part: &mut Measurement<'_>) -> Outcome<()> {
     let deepest = if part.options.is_quick() { 32 } else { DEPTHS[3] };
     let rounds = part.options.runs();
     let size = 8 * REGION + GIB / 4;
     let place = Place::new(part.options.directory(part.medium), size)?;
     let file = open(&place.file("disk", size)?, part.medium)?;
-    let outcome = part.shards.handle(0).run_and_wait(move |context| async move {
-        let around = around(&context, &file);
+    let outcome = Shard::start()?.run(move |context| async move {
+        let around = Surroundings::of(&context, &file);
         nest(&around, deepest, rounds).await
     });
-    let seen = outcome.map_err(|error| error.to_string())??;
+    let seen = outcome?;
     for (depth, rounds) in DEPTHS.into_iter().zip(seen).skip(1) {
         for (read, write) in rounds {
             let name = |what: &str| format!("{what} {depth} snapshots deep, over 1 deep");
-            part.figures.record(&name("random reads of 4 KiB"), "x", Some(DEPTH_GOAL), read);
-            part.figures.record(&name("random overwrites of 4 KiB"), "x", Some(DEPTH_GOAL), write);
+            part.figures.record(name("random reads of 4 KiB"), "x", DEPTH_GOAL, read);
+            part.figures.record(name("random overwrites of 4 KiB"), "x", DEPTH_GOAL, write);
         }
     }
     Ok(())
 }
 
 /// A snapshot of a snapshot and so on. For each depth and round: time of reads and of overwrites over that at depth 1.
-async fn nest(around: &Surroundings, deepest: u64, rounds: usize) -> Result<Vec<Vec<(f64, f64)>>, String> {
+async fn nest(around: &Surroundings, deepest: u64, rounds: usize) -> Outcome<Vec<Vec<(f64, f64)>>> {
     let pool = fresh_pool(around).await?;
     let (mut id, device) = volume(&pool, "origin", REGION).await?;
     let mut order: Vec<u64> = (0..REGION / PART).map(|part| part * PART).collect();
@@ -337,8 +278,8 @@ async fn nest(around: &Surroundings, deepest: u64, rounds: usize) -> Result<Vec<
     let passes = order.repeat(PASSES);
     let mut fronts = Vec::new();
     for number in 1..=deepest {
-        id = pool.snapshot(id, &format!("n{number}"), false).await.map_err(said)?;
-        let front = pool.volume(id).map_err(said)?;
+        id = pool.snapshot(id, &format!("n{number}"), false).await?;
+        let front = pool.volume(id)?;
         write_places(&front, around, [number * 61 % 1024 * 16 * PART].into_iter()).await?;
         if DEPTHS.contains(&number) {
             fronts.push(front);
@@ -348,7 +289,7 @@ async fn nest(around: &Surroundings, deepest: u64, rounds: usize) -> Result<Vec<
         // Steady: what a snapshot shares is the volume's own afterwards.
         write_places(front, around, order.iter().copied()).await?;
     }
-    pool.checkpoint().await.map_err(said)?;
+    pool.checkpoint().await?;
     let mut seen = vec![Vec::new(); fronts.len()];
     for round in 0..=rounds {
         let mut times = vec![(0.0, 0.0); fronts.len()];
@@ -365,9 +306,9 @@ async fn nest(around: &Surroundings, deepest: u64, rounds: usize) -> Result<Vec<
 }
 
 /// Seconds that reads and overwrites of everything, in random order, take.
-async fn work_on(front: &Device, around: &Surroundings, order: &[u64]) -> Result<(f64, f64), String> {
-    let part = usize::try_from(PART).expect("it is small");
+async fn work_on(front: &Device, around: &Surroundings, order: &[u64]) -> Outcome<(f64, f64)> {
+    let part = PART as usize;
     let speed = read_places(front, (&around.arena, &around.clock), order, part, DEPTH).await;
-    let read = (order.len() as u64 * PART) as f64 / speed.map_err(|error| error.to_string())?;
+    let read = (order.len() as u64 * PART) as f64 / speed?;
     Ok((read, write_places(front, around, order.iter().copied()).await?))
 }

@@ -1,20 +1,15 @@
 //! Varve's door in front of a qcow2 image beside QEMU's servers, each in front of its own copy.
 
 use super::image_files::size;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::answerer::Answerer;
 use crate::programs::fio::{Endpoint, Job};
 use crate::programs::mounted::run as run_program;
 use crate::programs::peers::{Cache, Peer};
-use crate::programs::place::Place;
 use crate::programs::server::Server;
 use crate::programs::varve::uri;
-use crate::report::goal::Goal;
-use crate::results::Part;
 use crate::work::Work;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Ours over the better of QEMU's servers, at least.
 const GOAL: Goal = Goal::AtLeast(1.2);
@@ -24,7 +19,7 @@ const COLD: Duration = Duration::from_millis(200);
 const WARM: Duration = Duration::from_millis(400);
 
 /// Measures all loads, cold and warm, round by round.
-pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Outcome<()> {
     let place = Place::new(options.directory(Medium::Memory), 4 * size(options))?;
     let files = copies(options, &place)?;
     let (read, write) = (false, true);
@@ -44,16 +39,15 @@ pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(
             for (temperature, tables) in ["cold", "warm"].into_iter().enumerate() {
                 let [ours, nbd, daemon] = speeds.map(|of| of[temperature]);
                 let name = format!("qcow2, {}, tables {tables}, over the better of QEMU's", work.name());
-                part.record(&name, "x", Some(GOAL), ours / nbd.max(daemon));
+                part.record(&name, "x", GOAL, ours / nbd.max(daemon));
             }
         }
-        eprintln!("images, peers: round {} of {}", round + 1, options.runs());
     }
     Ok(())
 }
 
 /// One image for each server.
-fn copies(options: &Options, place: &Place) -> Result<[(&'static str, PathBuf); 3], String> {
+fn copies(options: &Options, place: &Place) -> Outcome<[(&'static str, PathBuf); 3]> {
     let raw = place.file("raw", size(options))?;
     let files = ["varve", "qemu-nbd", "qemu-storage-daemon"]
         .map(|name| (name, place.path().join(format!("{name}.qcow2"))));
@@ -61,7 +55,7 @@ fn copies(options: &Options, place: &Place) -> Result<[(&'static str, PathBuf); 
         let (from, to) = (raw.to_string_lossy(), file.to_string_lossy());
         run_program("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &from, &to])?;
     }
-    fs::remove_file(&raw).map_err(|error| error.to_string())?;
+    fs::remove_file(&raw)?;
     Ok(files)
 }
 
@@ -72,7 +66,7 @@ fn cold_and_warm(
     name: &str,
     file: &Path,
     directory: &Path,
-) -> Result<[f64; 2], String> {
+) -> Outcome<[f64; 2]> {
     let (server, endpoint) = serve(name, file, directory)?;
     let size = size(options);
     let go = |duration| Job { endpoint: &endpoint, work, size, duration: Some(duration), flush: false }.run();
@@ -82,7 +76,7 @@ fn cold_and_warm(
     Ok([cold, warm])
 }
 
-fn serve(name: &str, file: &Path, directory: &Path) -> Result<(Server, Endpoint), String> {
+fn serve(name: &str, file: &Path, directory: &Path) -> Outcome<(Server, Endpoint)> {
     let peer = match name {
         "qemu-nbd" => Peer::QemuNbd,
         "qemu-storage-daemon" => Peer::QemuStorageDaemon,

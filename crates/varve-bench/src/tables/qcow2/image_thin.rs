@@ -1,17 +1,11 @@
 //! A thin volume over a chain of qcow2 images beside one over the same bytes as a raw image, through the daemon.
 
 use super::image_chains::fill;
-use super::image_files::{files_of, shards};
-use crate::options::{Medium, Options};
+use super::image_files::files_of;
+use crate::prelude::*;
 use crate::programs::fio::{Endpoint, Job};
-use crate::programs::place::Place;
 use crate::programs::varve::{Varve, uri};
-use crate::report::goal::Goal;
-use crate::results::Part;
 use crate::work::Work;
-use std::time::Duration;
-use varve_block::MIB;
-use varve_os::ShardContext;
 
 /// Reads over the chain over those over the raw image, at least.
 const GOAL: Goal = Goal::AtLeast(0.95);
@@ -27,17 +21,15 @@ const POOL: &str = "pool";
 const DURATION: Duration = Duration::from_millis(700);
 
 /// Measures both, one right after the other, in turn the one and the other first.
-pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Outcome<()> {
     let group = POOL_BYTES + GROUP_OVERHEAD;
     let place = Place::new(options.directory(Medium::Memory), 3 * SIZE + group)?;
     let raw = place.file("raw", SIZE)?;
     let files = files_of(place.path(), "layer", LAYERS, SIZE)?;
     let top = files.last().ok_or("a chain has an image")?.0.clone();
-    let shards = shards()?;
-    let filled =
-        shards.handle(0).run_and_wait(async move |context: ShardContext| fill(&context, &files, SIZE).await);
-    filled.map_err(|error| error.to_string())??;
-    shards.stop();
+    let shard = Shard::start()?;
+    let filled = shard.run(async move |context: ShardContext| fill(&context, &files, SIZE).await);
+    filled?;
     let disk = place.file("disk", group)?;
     let cache = Medium::Memory.cache();
     let folder = place.path().to_string_lossy();
@@ -71,7 +63,7 @@ pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(
                 "thin volume over a chain of {LAYERS} qcow2 images, {}, over that of one over a raw image",
                 work.name()
             );
-            part.record(&name, "x", Some(GOAL), speeds[0] / speeds[1]);
+            part.record(&name, "x", GOAL, speeds[0] / speeds[1]);
         }
     }
     varve.stop()

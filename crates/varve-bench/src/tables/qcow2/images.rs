@@ -1,25 +1,16 @@
 //! qcow2 images: beside QEMU's servers on the same image, in chains, below thin volumes, and opened when they are large.
 
-use super::image_files::{CLUSTER, shards, size, sparse};
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
-use crate::programs::place::{Noise, Place};
-use crate::programs::watch::Watch;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
-use std::fs;
-use std::rc::Rc;
-use std::sync::Arc;
-use varve_block::{Access, Device, Durability};
-use varve_os::ShardContext;
+use super::image_files::{CLUSTER, size, sparse};
+use crate::machine::memory_mib;
+use crate::prelude::*;
+use varve_block::Access;
 use varve_target::qcow2::{Image, ImageDevice, NewImage, Options as ImageOptions, create};
 
 /// One part of the measurement.
-type Step = fn(&Options, &mut Part) -> Result<(), String>;
+type Step = fn(&Options, &mut Part) -> Outcome<()>;
 
 /// Measures all of it; each part is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let parent = options.directory(Medium::Memory);
     let description = format!(
         "files on {}, buffered; images of {} MiB with clusters of 64 KiB, written in full; {} rounds",
@@ -36,7 +27,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     ];
     for (name, step) in steps.into_iter().filter(|(name, _)| options.wants(name)) {
         let mut part = Part::new("images", "memory", description.as_str());
-        step(options, &mut part).map_err(|error| format!("{name}: {error}"))?;
+        step(options, &mut part).of(name)?;
         part.tell();
         sheet.keep(&part)?;
     }
@@ -44,15 +35,15 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
 }
 
 /// An image of 1 TiB with 10 GiB of clusters at random places, of which each has a block of data.
-fn opening(options: &Options, part: &mut Part) -> Result<(), String> {
+fn opening(options: &Options, part: &mut Part) -> Outcome<()> {
     let virtual_size: u64 = 1 << 40;
     let clusters: u64 = if options.is_quick() { 1000 } else { (10 << 30) / CLUSTER };
     let place = Place::new(options.directory(Medium::Memory), 2 << 30)?;
-    let room = NewImage::new(virtual_size).room().map_err(|error| error.to_string())?;
+    let room = NewImage::new(virtual_size).room()?;
     let file = sparse(&place.path().join("large"), room)?;
-    let shards = shards()?;
+    let shard = Shard::start()?;
     let made = Arc::clone(&file);
-    let outcome = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+    let outcome = shard.run(async move |context: ShardContext| {
         let (disk, arena) = (context.disk(&made), context.arena());
         let failed = |error: varve_target::qcow2::OpenError| error.to_string();
         let end = create(disk.clone(), arena.clone(), &NewImage::new(virtual_size)).await.map_err(failed)?;
@@ -65,33 +56,25 @@ fn opening(options: &Options, part: &mut Part) -> Result<(), String> {
         for _ in 0..clusters {
             let at = noise.next() % (virtual_size / CLUSTER) * CLUSTER;
             let written = device.write(at, data.clone(), Durability::Volatile).await;
-            written.map_err(|error| error.to_string())?;
+            written?;
         }
-        image.close().await.map_err(|error| error.to_string())
+        image.close().await.map_err(Failed::from)
     });
-    outcome.map_err(|error| error.to_string())??;
+    outcome?;
     for _ in 0..options.runs() {
         let file = Arc::clone(&file);
-        let opened = shards.handle(0).run_and_wait(async move |context: ShardContext| {
-            let (disk, before) = (context.disk(&file), resident());
+        let opened = shard.run(async move |context: ShardContext| {
+            let (disk, before) = (context.disk(&file), memory_mib("VmRSS"));
             let watch = Watch::start();
             let options = ImageOptions { access: Access::ReadWrite, ..ImageOptions::default() };
             let image = Image::open(disk, context.arena(), options).await;
-            let (ms, after) = (watch.seconds() * 1e3, resident());
-            image.map(|_| (ms, (after - before).max(0.0))).map_err(|error| error.to_string())
+            let (ms, after) = (watch.seconds() * 1e3, memory_mib("VmRSS"));
+            image.map(|_| (ms, (after - before).max(0.0))).map_err(Failed::from)
         });
-        let (ms, mib) = opened.map_err(|error| error.to_string())??;
+        let (ms, mib) = opened?;
         let what = "an image of 1 TiB with 10 GiB at random places";
-        part.record(&format!("opening {what} to write"), "ms", Some(Goal::AtMost(50.0)), ms);
-        part.record(&format!("memory that {what} takes when opened"), "MiB", Some(Goal::AtMost(32.0)), mib);
+        part.record(format!("opening {what} to write"), "ms", Goal::AtMost(50.0), ms);
+        part.record(format!("memory that {what} takes when opened"), "MiB", Goal::AtMost(32.0), mib);
     }
-    shards.stop();
     Ok(())
-}
-
-/// MiB of this process in memory.
-fn resident() -> f64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or(f64::NAN) / 1024.0
 }

@@ -1,18 +1,10 @@
 //! Volumes whose mapping a program decides: requests of ranges that are known beside a linear volume, and questions beside a round
 //! trip of two processes.
 
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::answerer::{Answerer, MESSAGE};
-use crate::programs::place::Place;
-use crate::programs::watch::Watch;
-use crate::report::goal::Goal;
-use crate::results::Part;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
-use varve_block::{Arena, Device, KIB, LocalFuture, MIB, Stream, Transfer};
-use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
+use varve_block::{LocalFuture, Stream, Transfer};
 use varve_sim::{Direction, Load, Order, Random, measure as run};
 use varve_target::Linear;
 use varve_target::delegate::{Connector, Delegate, DelegateOptions, Link, LinkError, Received};
@@ -29,32 +21,24 @@ const WARM_GOAL: Goal = Goal::AtLeast(0.97);
 const MISS_GOAL: Goal = Goal::AtMost(1.3);
 
 /// Measures both.
-pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Result<(), String> {
+pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Outcome<()> {
     let place = Place::new(options.directory(Medium::Memory), 2 * SIZE)?;
-    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let open = |name: &str| {
-        let path = place.file(name, SIZE)?;
-        DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
-    };
-    let file = open("disk")?;
+    let file = open(&place.file("disk", SIZE)?, Medium::Memory)?;
     let echo = place.path().join("echo.sock");
     let _echo = Answerer::start(&["echo", &echo.to_string_lossy()], &echo)?;
-    let config = ShardsConfig { count: 1, ..ShardsConfig::default() };
-    let shards = Shards::start(&config).map_err(|error| error.to_string())?;
+    let shard = Shard::start()?;
     let questions: u64 = if options.is_quick() { 200 } else { 8000 };
     for number in 0..options.runs() {
         // A mapper serves one engine, and the last round's keeps its connection.
         let mapper = place.path().join(format!("mapper{number}.sock"));
         let _mapper = Answerer::start(&["mapper", &mapper.to_string_lossy()], &mapper)?;
         let (file, mapper, echo) = (Arc::clone(&file), mapper.clone(), echo.clone());
-        let round = shards.handle(0).run_and_wait(async move |context: ShardContext| {
-            round(&context, &file, &mapper, &echo, questions).await
-        });
-        for (name, unit, goal, value) in round.map_err(|error| error.to_string())?? {
+        let round = shard
+            .run(async move |context: ShardContext| round(&context, &file, &mapper, &echo, questions).await);
+        for (name, unit, goal, value) in round? {
             part.record(&name, unit, goal, value);
         }
     }
-    shards.stop();
     Ok(())
 }
 
@@ -67,7 +51,7 @@ async fn round(
     mapper: &Path,
     echo: &Path,
     questions: u64,
-) -> Result<Vec<Figure>, String> {
+) -> Outcome<Vec<Figure>> {
     let (clock, arena) = (context.clock(), context.arena());
     let disk = context.disk(file);
     let linear = Device::new(Linear::new(vec![(SIZE, disk.clone(), 0)]));
@@ -82,7 +66,7 @@ async fn round(
         "a read of 4 KiB of a linear volume after a round trip, beyond one after another, over a round trip";
     figures.push((name.to_owned(), "x", None, cold / trip));
     // One answer for all of it.
-    device.read(0, arena.take(4096)).await.map_err(|error| error.to_string())?;
+    device.read(0, arena.take(4096)).await?;
     warm(&device, &arena).await?;
     for depth in [1, 32] {
         for direction in [Direction::Read, Direction::Write] {
@@ -96,7 +80,7 @@ async fn round(
                     let index = (turn + slice as usize) % 2;
                     let device = [&device, &linear][index];
                     let measured = run(device, &clock, &arena, &load, &mut Random::new(slice + 7)).await;
-                    times[index] += 1.0 / measured.map_err(|error| error.to_string())?.bytes_per_second();
+                    times[index] += 1.0 / measured?.bytes_per_second();
                 }
             }
             let verb = if direction == Direction::Read { "reads" } else { "writes" };
@@ -125,13 +109,13 @@ fn delegated(context: &ShardContext, disk: Device, socket: &Path) -> Delegate {
 }
 
 /// Has every range of the volume known, in long runs.
-async fn warm(device: &Device, arena: &Arena) -> Result<(), String> {
+async fn warm(device: &Device, arena: &Arena) -> Outcome<()> {
     let piece = MIB as usize;
     for at in (0..SIZE).step_by(piece) {
-        let buffer = device.read(at, arena.take(piece)).await.map_err(|error| error.to_string())?;
+        let buffer = device.read(at, arena.take(piece)).await?;
         let data = buffer.freeze();
-        let written = device.write(at, data, varve_block::Durability::Volatile).await;
-        written.map_err(|error| error.to_string())?;
+        let written = device.write(at, data, Durability::Volatile).await;
+        written?;
     }
     Ok(())
 }
@@ -152,9 +136,9 @@ async fn questions_of(
     echo: &Path,
     devices: [&Device; 2],
     count: u64,
-) -> Result<Questions, String> {
+) -> Outcome<Questions> {
     let arena = context.arena();
-    let echo = context.connect_unix(echo).await.map_err(|error| error.to_string())?;
+    let echo = context.connect_unix(echo).await?;
     for device in devices {
         // The connection, and the first touch of memory.
         read(device, &arena, SIZE - BLOCK).await?;
@@ -188,13 +172,13 @@ async fn questions_of(
     })
 }
 
-async fn read(device: &Device, arena: &Arena, at: u64) -> Result<(), String> {
+async fn read(device: &Device, arena: &Arena, at: u64) -> Outcome<()> {
     let read = device.read(at, arena.take(BLOCK as usize)).await;
-    read.map(drop).map_err(|error| error.to_string())
+    read.map(drop).map_err(Failed::from)
 }
 
 /// Seconds until so many messages have come back, one after the other.
-async fn round_trips(stream: &Stream, arena: &Arena, count: u64) -> Result<f64, String> {
+async fn round_trips(stream: &Stream, arena: &Arena, count: u64) -> Outcome<f64> {
     let message = arena.take_zeroed(MESSAGE).freeze();
     let mut buffer = arena.take(MESSAGE);
     let watch = Watch::start();

@@ -5,31 +5,23 @@
 //! nothing since, and only so every write is the first since the newest snapshot.
 
 use crate::bonnie::{LOADS, speeds};
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::mounted::{MOUNT, Mounted, is_possible};
-use crate::programs::place::Place;
 use crate::programs::varve::Varve;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
 use std::fs;
-use std::path::Path;
 
 /// Numbers of snapshots, those of the table of 2006.
 const COUNTS: [u32; 5] = [0, 1, 2, 4, 8];
 
 /// Runs all rounds; each is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    let medium = Medium::DiskDirect;
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
     if !is_possible() {
         eprintln!("bonnie: left out: it needs root, /dev/fuse and loop devices");
         return Ok(());
     }
     let file_bytes: u64 = if options.is_quick() { 8 << 20 } else { 128 << 20 };
     let volume_bytes = 3 * file_bytes + (64 << 20);
-    let place = Place::new(options.directory(medium), 3 * volume_bytes)?;
-    let file = place.file("disk", 3 * volume_bytes)?;
-    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+    let varve = Varve::on(options, medium, 3 * volume_bytes)?;
     let description = format!(
         "ext4 on a loop device on a volume that is served over FUSE, on {}, a file of {} MiB, {} rounds",
         file_system(options.directory(medium)),
@@ -40,13 +32,12 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     for round in 0..options.runs() {
         for turn in 0..COUNTS.len() {
             let snapshots = COUNTS[(turn + round) % COUNTS.len()];
-            let speeds = turn_with(&varve, place.path(), snapshots, file_bytes, volume_bytes)?;
+            let speeds = turn_with(&varve, varve.directory(), snapshots, file_bytes, volume_bytes)?;
             for (load, speed) in LOADS.iter().zip(speeds) {
                 part.at(load, &snapshots.to_string(), "MiB/s").push(speed / f64::from(1 << 20));
             }
         }
         sheet.keep(&part)?;
-        eprintln!("bonnie: round {} of {}", round + 1, options.runs());
     }
     varve.stop()
 }
@@ -58,7 +49,7 @@ fn turn_with(
     snapshots: u32,
     file_bytes: u64,
     volume_bytes: u64,
-) -> Result<[f64; 6], String> {
+) -> Outcome<[f64; 6]> {
     varve.create_volume("bonnie", volume_bytes)?;
     let image = directory.join("fuse");
     varve.call(&["export", "create", "bench/bonnie", "--fuse", &image.to_string_lossy()])?;
@@ -66,7 +57,7 @@ fn turn_with(
         Mounted::new(&image, &directory.join(MOUNT), &["mkfs.ext4", "-q", "-E", "nodiscard"], true)?;
     for snapshot in 0..snapshots {
         let path = mounted.path.join(format!("before-{snapshot}"));
-        fs::write(&path, "a little between two snapshots").map_err(|error| error.to_string())?;
+        fs::write(&path, "a little between two snapshots")?;
         crate::programs::mounted::run("sync", &["--file-system", &path.to_string_lossy()])?;
         varve.create_snapshot("bonnie", &format!("s{snapshot}"))?;
     }
@@ -77,7 +68,7 @@ fn turn_with(
 }
 
 /// Removes the volume.
-fn remove(varve: &Varve, snapshots: u32) -> Result<(), String> {
+fn remove(varve: &Varve, snapshots: u32) -> Outcome<()> {
     varve.end_export("bonnie")?;
     if snapshots > 0 {
         let all = format!("bench/bonnie@s0..@s{}", snapshots - 1);

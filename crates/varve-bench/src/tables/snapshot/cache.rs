@@ -4,15 +4,9 @@
 //! chunks have 64 KiB and the budget is 8 KiB for each GiB of the origin.
 
 use crate::first_touch::{CHUNK, read_places};
-use crate::options::Options;
-use crate::programs::place::Noise;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
-use crate::tables::snapshot::stage::{Plan, Stores, Surroundings, Volume, store_for};
-use std::rc::Rc;
-use varve_block::{Device, GIB, KIB, MIB};
-use varve_sim::{Load, ModelDisk, Random, World, measure};
+use crate::prelude::*;
+use crate::tables::snapshot::stage::{Plan, Stores, Volume, store_for};
+use varve_sim::{Load, ModelDisk, Random, World, measure as run};
 use varve_target::pdata::CachePolicy;
 use varve_target::snapshot::{MetadataOrder, StoreOptions};
 
@@ -82,7 +76,7 @@ pub(in crate::tables) fn settings(sizes: Sizes) -> Vec<Setting> {
 }
 
 /// Measures all settings; each row is kept as soon as it is there.
-pub(crate) fn measure_model(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let sizes = if options.is_quick() {
         Sizes { origin: 24 * GIB, sequential_mib: 32, random: 1024 }
     } else {
@@ -116,31 +110,31 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(options: StoreOptions, sizes: Sizes, stores: Stores, snapshots: u32) -> Result<Self, String> {
+    fn new(options: StoreOptions, sizes: Sizes, stores: Stores, snapshots: u32) -> Outcome<Self> {
         let store = store_for(2 * sizes.sequential_mib * MIB + 2 * CHUNK * sizes.random);
         let plan = Plan { origin: sizes.origin, store, stores, snapshots, options };
         let (world, disk) = (World::steady(1), ModelDisk::new(plan.disk()));
-        let around = Surroundings { disk: disk.device(&world), arena: world.arena(), clock: world.clock() };
+        let around = Surroundings::simulated(&world, &disk);
         let volume = world.run(plan.build(&around))?;
         Ok(Self { world, disk, plan, volume })
     }
 
-    fn snapshot(&self) -> Result<Device, String> {
+    fn snapshot(&self) -> Outcome<Device> {
         let store = Rc::clone(&self.volume.stores[0]);
-        store.snapshot(self.volume.ids[0]).map_err(|error| error.to_string())
+        store.snapshot(self.volume.ids[0]).map_err(Failed::from)
     }
 
     /// Bytes a second of `load` on `device`.
-    fn run(&self, device: &Device, load: &Load, seed: u64) -> Result<f64, String> {
+    fn run(&self, device: &Device, load: &Load, seed: u64) -> Outcome<f64> {
         let mut random = Random::new(seed);
         let (clock, arena) = (self.world.clock(), self.world.arena());
         let measured = self.world.run(async {
             let began = clock.now();
-            let measured = measure(device, &clock, &arena, load, &mut random).await?;
+            let measured = run(device, &clock, &arena, load, &mut random).await?;
             device.flush().await?;
-            Ok::<_, varve_block::IoError>((measured.bytes, clock.now().since(began)))
+            Ok::<_, Failed>((measured.bytes, clock.now().since(began)))
         });
-        let (bytes, time) = measured.map_err(|error| error.to_string())?;
+        let (bytes, time) = measured?;
         Ok(bytes as f64 / time.as_secs_f64())
     }
 
@@ -156,7 +150,7 @@ fn record(
     sizes: Sizes,
     speeds: &mut Part,
     metadata: &mut Part,
-) -> Result<(), String> {
+) -> Outcome<()> {
     let (name, options) = (&setting.name, setting.options);
     let base = setting.unbounded.as_deref().or(Some(first)).filter(|base| base != name);
     let goal =
@@ -184,7 +178,7 @@ fn record(
     let (arena, clock) = (bench.world.arena(), bench.world.clock());
     let (places, view) = (skewed(sizes), bench.snapshot()?);
     let read = bench.world.run(read_places(&view, (&arena, &clock), &places, 4 << 10, 8));
-    push(SNAPSHOT_SKEWED, read.map_err(|error| error.to_string())?);
+    push(SNAPSHOT_SKEWED, read?);
     drop((view, bench));
 
     for (name, stores, snapshots) in [
@@ -209,11 +203,11 @@ fn record(
 }
 
 /// Closes the store and opens it again, which writes the map back; returns the bytes that were written.
-fn write_back(bench: Bench) -> Result<u64, String> {
+fn write_back(bench: Bench) -> Outcome<u64> {
     let before = bench.written();
     let Bench { world, disk, plan, volume } = bench;
     drop(volume);
-    let around = Surroundings { disk: disk.device(&world), arena: world.arena(), clock: world.clock() };
+    let around = Surroundings::simulated(&world, &disk);
     world.run(plan.open(&around, 0)).map(drop)?;
     Ok(disk.counters().bytes_written - before)
 }

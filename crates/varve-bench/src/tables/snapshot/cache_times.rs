@@ -4,21 +4,13 @@
 //! What the model disk shows exactly is what settings cost a disk; here it is what they cost everything else.
 
 use crate::first_touch::{CHUNK, Load, read_places, write_places};
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
-use crate::programs::peers::Cache;
-use crate::programs::place::{Noise, Place};
-use crate::report::sheet::Sheet;
-use crate::results::Part;
+use crate::prelude::*;
 use crate::tables::snapshot::cache::{
     FIVE_DEPENDENT, GOAL, ORIGIN_RANDOM, ORIGIN_SEQUENTIAL, SNAPSHOT_RANDOM, SNAPSHOT_SEQUENTIAL, Setting,
     Sizes, settings,
 };
-use crate::tables::snapshot::stage::{Plan, Stores, Surroundings, Volume, store_for};
+use crate::tables::snapshot::stage::{Plan, Stores, Volume, store_for};
 use std::collections::BTreeSet;
-use std::rc::Rc;
-use varve_block::{Device, GIB, KIB, MIB};
-use varve_os::{CacheMode, DiskFile, DiskOptions, Shards, ShardsConfig};
 use varve_target::snapshot::StoreOptions;
 
 /// The setting without any snapshot.
@@ -98,21 +90,21 @@ impl Case {
         &self,
         around: &Surroundings,
         contender: &Contender,
-    ) -> Result<Vec<(&'static str, f64)>, String> {
+    ) -> Outcome<Vec<(&'static str, f64)>> {
         let (mut speeds, ways) = (Vec::new(), (&around.arena, &around.clock));
-        let failed = |error: varve_block::IoError| format!("{}: {error}", contender.name);
         let volume = self.plan(contender, 1).build(around).await?;
         let whole = self.sequential();
-        let speed = IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole).await.map_err(failed)?;
+        let speed = IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole).await.of(&contender.name)?;
         speeds.push((ORIGIN_SEQUENTIAL, speed));
         for (load, device) in
             [(SNAPSHOT_SEQUENTIAL, view(&volume)?), (ORIGIN_SEQUENTIAL_READ, volume.front.clone())]
         {
-            speeds.push((load, IN_SEQUENCE.read(&device, ways, 0, whole, PASSES).await.map_err(failed)?));
+            speeds.push((load, IN_SEQUENCE.read(&device, ways, 0, whole, PASSES).await.of(&contender.name)?));
         }
         drop(volume);
         let volume = self.plan(contender, 1).build(around).await?;
-        let speed = write_places(&volume.front, ways, &self.written, BLOCK, DEPTH).await.map_err(failed)?;
+        let speed =
+            write_places(&volume.front, ways, &self.written, BLOCK, DEPTH).await.of(&contender.name)?;
         speeds.push((ORIGIN_RANDOM, speed));
         for (load, device, places) in [
             (SNAPSHOT_RANDOM, view(&volume)?, &self.others),
@@ -120,11 +112,12 @@ impl Case {
             (ORIGIN_RANDOM_READ, volume.front.clone(), &self.written),
         ] {
             let places = places.repeat(PASSES);
-            speeds.push((load, read_places(&device, ways, &places, BLOCK, DEPTH).await.map_err(failed)?));
+            speeds.push((load, read_places(&device, ways, &places, BLOCK, DEPTH).await.of(&contender.name)?));
         }
         drop(volume);
         let volume = self.plan(contender, 5).build(around).await?;
-        let speed = IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole / 2).await.map_err(failed)?;
+        let speed =
+            IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole / 2).await.of(&contender.name)?;
         speeds.push((FIVE_DEPENDENT, speed));
         Ok(speeds)
     }
@@ -141,11 +134,9 @@ impl Case {
     }
 
     /// All settings in turn, round after round. Round 0 warms up and does not count.
-    async fn all_rounds(self, around: Surroundings, rounds: usize, mut part: Part) -> Result<Part, String> {
-        let count = self.contenders.len();
+    async fn all_rounds(self, around: Surroundings, rounds: usize, mut part: Part) -> Outcome<Part> {
         for round in 0..=rounds {
-            for turn in 0..count {
-                let contender = &self.contenders[(turn + round) % count];
+            for contender in turns(&self.contenders.iter().collect::<Vec<_>>(), round) {
                 let speeds = self.speeds(&around, contender).await?;
                 if round > 0 {
                     self.record(&mut part, contender, &speeds);
@@ -157,9 +148,9 @@ impl Case {
 }
 
 /// The snapshot, or the volume itself if it has none.
-fn view(volume: &Volume) -> Result<Device, String> {
+fn view(volume: &Volume) -> Outcome<Device> {
     match (volume.stores.first(), volume.ids.first()) {
-        (Some(store), Some(id)) => Rc::clone(store).snapshot(*id).map_err(|error| error.to_string()),
+        (Some(store), Some(id)) => Rc::clone(store).snapshot(*id).map_err(Failed::from),
         _ => Ok(volume.front.clone()),
     }
 }
@@ -179,7 +170,7 @@ fn scattered(sizes: Sizes, seed: u64) -> Vec<u64> {
 }
 
 /// Measures one medium.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let sizes = match (options.is_quick(), medium) {
         (true, _) => Sizes { origin: 24 * GIB, sequential_mib: 8, random: 256 },
         (false, Medium::Memory) => Sizes { origin: 24 * GIB, sequential_mib: 128, random: 4096 },
@@ -199,21 +190,13 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     let used = 4 * case.sequential() + 4 * sizes.random * CHUNK;
     let place = Place::new(parent, used)?;
     let path = place.sparse("disk", case.disk(), std::slice::from_ref(&(0..case.sequential())))?;
-    let cache = match medium.cache() {
-        Cache::Buffered => CacheMode::Buffered,
-        Cache::Direct => CacheMode::Direct,
-    };
-    let disk_options = DiskOptions { cache, ..DiskOptions::default() };
-    let file = DiskFile::open(&path, disk_options).map_err(|error| error.to_string())?;
-    let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
+    let file = open(&path, medium)?;
+    let shard = Shard::start()?;
     let rounds = options.runs();
-    let outcome = shards.handle(0).run_and_wait(move |context| async move {
-        let (disk, arena, clock) = (context.disk(&file), context.arena(), context.clock());
-        case.all_rounds(Surroundings { disk, arena, clock }, rounds, part).await
+    let part = shard.run(move |context| async move {
+        case.all_rounds(Surroundings::of(&context, &file), rounds, part).await
     });
-    shards.stop();
-    let part = outcome.map_err(|error| error.to_string())??;
-    sheet.keep(&part)
+    sheet.keep(&part?)
 }
 
 #[cfg(test)]
@@ -227,8 +210,7 @@ mod tests {
     fn every_setting_has_every_load_and_something_to_be_compared_with() {
         let case = Case { contenders: contenders(SMALL).into_iter().take(3).collect(), ..Case::new(SMALL) };
         let world = World::steady(1);
-        let disk = ModelDisk::new(case.disk()).device(&world);
-        let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
+        let around = Surroundings::simulated(&world, &ModelDisk::new(case.disk()));
         let contenders = case.contenders.clone();
         let part = world.run(case.all_rounds(around, 2, Part::default())).expect("measured");
         assert_eq!(part.records.len(), 3 * 8);

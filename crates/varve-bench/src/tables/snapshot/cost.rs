@@ -1,13 +1,9 @@
 //! What a first touch costs the model disk, counted in requests, flushes and bytes: exact.
 
 use crate::first_touch::COUNTS;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
-use crate::tables::snapshot::stage::{Plan, Stores, Surroundings, Volume, store_for};
-use std::rc::Rc;
-use varve_block::{Device, KIB, MIB};
-use varve_sim::{Amplification, CostMeter, Load, Measured, ModelDisk, Random, World, measure};
+use crate::prelude::*;
+use crate::tables::snapshot::stage::{Plan, Stores, Volume, store_for};
+use varve_sim::{Amplification, CostMeter, Load, Measured, ModelDisk, Random, World, measure as run};
 use varve_target::snapshot::StoreOptions;
 
 /// Bytes of the origin.
@@ -42,43 +38,43 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(stores: Stores, snapshots: u32) -> Result<Self, String> {
+    fn new(stores: Stores, snapshots: u32) -> Outcome<Self> {
         let options = StoreOptions::default();
         let plan = Plan { origin: ORIGIN, store: store_for(2 * ORIGIN), stores, snapshots, options };
         let (world, disk) = (World::steady(1), ModelDisk::new(plan.disk()));
-        let around = Surroundings { disk: disk.device(&world), arena: world.arena(), clock: world.clock() };
+        let around = Surroundings::simulated(&world, &disk);
         let volume = world.run(plan.build(&around))?;
         Ok(Self { world, disk, volume })
     }
 
-    fn run(&self, load: &Load) -> Result<(Measured, Amplification), String> {
+    fn run(&self, load: &Load) -> Outcome<(Measured, Amplification)> {
         self.run_on(&self.volume.front, load)
     }
 
     /// A snapshot, made writable.
-    fn snapshot(&self, id: u64) -> Result<Device, String> {
+    fn snapshot(&self, id: u64) -> Outcome<Device> {
         let store = &self.volume.stores[0];
         let writable = self.world.run(store.set_flags(id, false, false));
-        writable.and_then(|()| Rc::clone(store).snapshot(id)).map_err(|error| error.to_string())
+        writable.and_then(|()| Rc::clone(store).snapshot(id)).map_err(Failed::from)
     }
 
-    fn run_on(&self, device: &Device, load: &Load) -> Result<(Measured, Amplification), String> {
+    fn run_on(&self, device: &Device, load: &Load) -> Outcome<(Measured, Amplification)> {
         let mut random = Random::new(7);
         let meter = CostMeter::start(&self.disk);
         let (clock, arena) = (self.world.clock(), self.world.arena());
-        let measured = self.world.run(measure(device, &clock, &arena, load, &mut random));
-        let measured = measured.map_err(|error| error.to_string())?;
+        let measured = self.world.run(run(device, &clock, &arena, load, &mut random));
+        let measured = measured?;
         Ok((measured, meter.cost(&self.disk, &measured)))
     }
 }
 
 /// Counts all of it.
-pub(crate) fn measure_model(sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(_: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let part = count(&loads(), &COUNTS[1..], &INDEPENDENT_COUNTS)?;
     sheet.keep(&part)
 }
 
-fn count(loads: &[(&str, Load, Goal)], dependent: &[u32], independent: &[u32]) -> Result<Part, String> {
+fn count(loads: &[(&str, Load, Goal)], dependent: &[u32], independent: &[u32]) -> Outcome<Part> {
     let description = format!(
         "the engine in the simulator on the model disk, origin and exception stores on the one disk, chunks of 64 KiB, \
          {} MiB in sequence or {} chunks at random",

@@ -5,13 +5,9 @@
 //! chunk again, and loses the newest of before; then each load runs over a region of its own.
 
 use crate::first_touch::{CHUNK, COUNTS, LOADS, Load, record};
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::client::Client;
-use crate::programs::place::Place;
 use crate::programs::varve::Varve;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
 use crate::tables::snapshot::stage::MARGIN;
 
 /// Writes a volume in full before its first snapshot.
@@ -30,7 +26,7 @@ pub(in crate::tables) struct Subject {
 
 impl Subject {
     /// Makes the volume and its snapshots.
-    pub(in crate::tables) fn make(varve: &Varve, size: u64, snapshots: u32) -> Result<Self, String> {
+    pub(in crate::tables) fn make(varve: &Varve, size: u64, snapshots: u32) -> Outcome<Self> {
         let name = format!("origin{snapshots}");
         varve.create_volume(&name, size)?;
         let mut client = Client::connect(&varve.export(&name)?)?;
@@ -44,7 +40,7 @@ impl Subject {
     }
 
     /// Makes every write the first to its chunk again, with as many snapshots as before.
-    fn renew(&mut self, varve: &Varve) -> Result<(), String> {
+    fn renew(&mut self, varve: &Varve) -> Outcome<()> {
         if self.snapshots == 0 {
             return Ok(());
         }
@@ -56,7 +52,7 @@ impl Subject {
     }
 
     /// Bytes a second of each load.
-    fn speeds(&mut self, region: u64) -> Result<Vec<f64>, String> {
+    fn speeds(&mut self, region: u64) -> Outcome<Vec<f64>> {
         let one = |(index, load)| self.client.write(load, index as u64 * region, region);
         LOADS.iter().enumerate().map(one).collect()
     }
@@ -64,15 +60,13 @@ impl Subject {
 
 /// Measures one medium; each round is kept as soon as it is there. Round 0 lets the exception stores grow to the
 /// size that they need, and does not count.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let parent = options.directory(medium);
     let (region, rounds) = (options.region(), options.touch_rounds(medium));
     let size = region * LOADS.len() as u64 + MARGIN;
     // The volume, what its two newest snapshots keep, and room for the store to grow in steps.
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
-    let place = Place::new(parent, disk)?;
-    let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+    let varve = Varve::on(options, medium, disk)?;
     let mut subjects = Vec::new();
     for snapshots in COUNTS {
         subjects.push(Subject::make(&varve, size, snapshots)?);
@@ -98,7 +92,6 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
         if round > 0 {
             sheet.keep(&part)?;
         }
-        eprintln!("first touches, {}: round {round} of {rounds}", medium.name());
     }
     drop(subjects);
     varve.stop()

@@ -4,16 +4,8 @@
 //! would have to ask every snapshot on the way. Between the snapshots other places were written.
 
 use crate::first_touch::Load;
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
-use crate::programs::place::Place;
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
-use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, Volume, store_for};
-use std::rc::Rc;
-use varve_block::{Device, MIB};
-use varve_os::{CacheMode, DiskFile, DiskOptions, Shards, ShardsConfig};
+use crate::prelude::*;
+use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Volume, store_for};
 use varve_sim::{ModelDisk, World};
 use varve_target::snapshot::StoreOptions;
 
@@ -68,57 +60,56 @@ impl Case {
         Plan { origin, store: store_for(origin), stores, snapshots, options }
     }
 
-    async fn build(self, around: &Surroundings) -> Result<Volume, String> {
+    async fn build(self, around: &Surroundings) -> Outcome<Volume> {
         let volume = self.plan().build(around).await?;
         let (arena, clock) = (&around.arena, &around.clock);
         let written = OVERWRITE.write(&volume.front, arena, clock, 0, self.region).await;
-        written.map_err(|error| error.to_string())?;
+        written?;
         Ok(volume)
     }
 
     /// Bytes a second of each load at `distance`.
-    async fn speeds(self, around: &Surroundings, view: &Device) -> Result<Vec<f64>, String> {
+    async fn speeds(self, around: &Surroundings, view: &Device) -> Outcome<Vec<f64>> {
         let mut speeds = Vec::new();
         for load in LOADS {
             let passes = if load.block < 64 << 10 { self.passes } else { self.passes.div_ceil(4) };
             let speed = load.read(view, (&around.arena, &around.clock), 0, self.region, passes).await;
-            speeds.push(speed.map_err(|error| format!("{}: {error}", load.name))?);
+            speeds.push(speed.of(load.name)?);
         }
         Ok(speeds)
     }
 }
 
-fn view(volume: &Volume, distance: u32) -> Result<Device, String> {
+fn view(volume: &Volume, distance: u32) -> Outcome<Device> {
     let index = volume.ids.len() - usize::try_from(distance).expect("it is small");
     let store = Rc::clone(&volume.stores[0]);
-    store.snapshot(volume.ids[index]).map_err(|error| error.to_string())
+    store.snapshot(volume.ids[index]).map_err(Failed::from)
 }
 
 /// On the model disk, in virtual time.
-pub(crate) fn measure_model(sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure_model(_: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let part = model(Case { region: 32 * MIB, distances: &DISTANCES, passes: 1 })?;
     sheet.keep(&part)
 }
 
-fn model(case: Case) -> Result<Part, String> {
+fn model(case: Case) -> Outcome<Part> {
     let description =
         format!("the engine in the simulator on the model disk, {} MiB a load", case.region / MIB);
     let mut part = Part::exact("distance", "model disk", description);
     let world = World::steady(1);
-    let disk = ModelDisk::new(case.plan().disk()).device(&world);
-    let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
+    let around = Surroundings::simulated(&world, &ModelDisk::new(case.plan().disk()));
     world.run(async {
         let volume = case.build(&around).await?;
         for distance in case.distances {
             record(&mut part, *distance, &case.speeds(&around, &view(&volume, *distance)?).await?);
         }
-        Ok::<(), String>(())
+        Ok::<(), Failed>(())
     })?;
     Ok(part)
 }
 
 /// On a file in memory, where looking up is most of the cost.
-pub(crate) fn measure_memory(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure_memory(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let (region, passes) = if options.is_quick() { (8 * MIB, 1) } else { (64 * MIB, 128) };
     let case = Case { region, distances: &DISTANCES, passes };
     let parent = options.directory(Medium::Memory);
@@ -131,25 +122,20 @@ pub(crate) fn measure_memory(options: &Options, sheet: &mut Sheet) -> Result<(),
     let empty = Part::new("distance", "memory", description);
     let place = Place::new(parent, case.plan().disk())?;
     let path = place.file("disk", case.plan().disk())?;
-    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let file = DiskFile::open(&path, disk_options).map_err(|error| error.to_string())?;
-    let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
+    let file = open(&path, Medium::Memory)?;
+    let shard = Shard::start()?;
     let rounds = options.runs();
-    let outcome = shards.handle(0).run_and_wait(move |context| async move {
-        let (disk, arena, clock) = (context.disk(&file), context.arena(), context.clock());
-        all_rounds(case, Surroundings { disk, arena, clock }, rounds, empty).await
+    let part = shard.run(move |context| async move {
+        all_rounds(case, Surroundings::of(&context, &file), rounds, empty).await
     });
-    shards.stop();
-    let part = outcome.map_err(|error| error.to_string())??;
-    sheet.keep(&part)
+    sheet.keep(&part?)
 }
 
 /// Round 0 warms up and does not count.
-async fn all_rounds(case: Case, around: Surroundings, rounds: usize, mut part: Part) -> Result<Part, String> {
+async fn all_rounds(case: Case, around: Surroundings, rounds: usize, mut part: Part) -> Outcome<Part> {
     let volume = case.build(&around).await?;
     for round in 0..=rounds {
-        for turn in 0..case.distances.len() {
-            let distance = case.distances[(turn + round) % case.distances.len()];
+        for distance in turns(case.distances, round) {
             let speeds = case.speeds(&around, &view(&volume, distance)?).await?;
             if round > 0 {
                 record(&mut part, distance, &speeds);
@@ -177,8 +163,7 @@ mod tests {
     fn what_is_read_afar_is_what_was_there_before_the_overwrite() {
         let case = Case { region: MIB, distances: &[1, 8], passes: 1 };
         let world = World::steady(1);
-        let disk = ModelDisk::new(case.plan().disk()).device(&world);
-        let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
+        let around = Surroundings::simulated(&world, &ModelDisk::new(case.plan().disk()));
         world.run(async {
             let volume = case.build(&around).await.expect("built");
             for distance in [1, 8] {

@@ -2,15 +2,10 @@
 //! simulator, whose figures are exact; with one exception store for all snapshots, and with one for each.
 
 use crate::first_touch::{COUNTS, LOADS, record};
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
-use crate::programs::place::Place;
-use crate::report::sheet::Sheet;
-use crate::results::Part;
-use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, store_for};
-use std::time::Duration;
-use varve_block::{Device, MIB, Switch};
-use varve_os::{CacheMode, DiskFile, DiskOptions, Shards, ShardsConfig, ThrottleOptions, Throttled};
+use crate::prelude::*;
+use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, store_for};
+use varve_block::Switch;
+use varve_os::{ThrottleOptions, Throttled};
 use varve_sim::{ModelDisk, World};
 use varve_target::snapshot::StoreOptions;
 
@@ -64,7 +59,7 @@ impl Case {
         around: Surroundings,
         snapshots: u32,
         slow: impl FnOnce(Device) -> Device,
-    ) -> Result<Vec<f64>, String> {
+    ) -> Outcome<Vec<f64>> {
         let switch = Switch::new(around.disk.clone());
         let around = Surroundings { disk: switch.device(), ..around };
         let volume = self.plan(snapshots).build(&around).await?;
@@ -73,14 +68,14 @@ impl Case {
         for (index, load) in LOADS.iter().enumerate() {
             let start = index as u64 * self.region;
             let speed = load.write(&volume.front, &around.arena, &around.clock, start, self.region).await;
-            speeds.push(speed.map_err(|error| format!("{}: {error}", load.name))?);
+            speeds.push(speed.of(load.name)?);
         }
         Ok(speeds)
     }
 }
 
 /// On the model disk, in virtual time.
-pub(crate) fn measure_model(sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure_model(_: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     for case in [
         Case::dependent(16 * MIB),
         Case { stores: Stores::OneEach, region: 4 * MIB, counts: &INDEPENDENT_COUNTS },
@@ -91,7 +86,7 @@ pub(crate) fn measure_model(sheet: &mut Sheet) -> Result<(), String> {
     Ok(())
 }
 
-fn model(case: Case) -> Result<Part, String> {
+fn model(case: Case) -> Outcome<Part> {
     let description = format!(
         "exact, in virtual time: the engine in the simulator on a disk that serves one request at a time, 2 ms for each 64 KiB or part of \
          them, {} MiB a load",
@@ -101,15 +96,14 @@ fn model(case: Case) -> Result<Part, String> {
     let mut part = Part::exact(table, world, description);
     for count in case.counts {
         let world = World::steady(1);
-        let disk = ModelDisk::new(case.disk()).device(&world);
-        let around = Surroundings { disk, arena: world.arena(), clock: world.clock() };
+        let around = Surroundings::simulated(&world, &ModelDisk::new(case.disk()));
         record(&mut part, *count, &world.run(case.speeds(around, *count, |disk| disk))?);
     }
     Ok(part)
 }
 
 /// On a throttled file in memory, in real time; each round is kept as soon as it is there.
-pub(crate) fn measure_slow(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure_slow(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let region = |mib: u64| if options.is_quick() { MIB } else { mib * MIB };
     let few = region(2);
     for case in [
@@ -121,7 +115,7 @@ pub(crate) fn measure_slow(options: &Options, sheet: &mut Sheet) -> Result<(), S
     Ok(())
 }
 
-fn slow(options: &Options, case: Case, sheet: &mut Sheet) -> Result<(), String> {
+fn slow(options: &Options, case: Case, sheet: &mut Sheet) -> Outcome<()> {
     let parent = options.directory(Medium::Memory);
     let description = format!(
         "the engine on {} behind a throttle: {} MiB/s, {} ms a request, {} ms a flush, {} MiB a load, {} rounds",
@@ -136,25 +130,20 @@ fn slow(options: &Options, case: Case, sheet: &mut Sheet) -> Result<(), String> 
     let mut part = Part::new(table, world, description);
     let place = Place::new(parent, case.disk())?;
     let path = place.file("disk", case.disk())?;
-    let disk_options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    let file = DiskFile::open(&path, disk_options).map_err(|error| error.to_string())?;
-    let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
+    let file = open(&path, Medium::Memory)?;
+    let shard = Shard::start()?;
     for round in 0..options.runs() {
-        for turn in 0..case.counts.len() {
-            let count = case.counts[(turn + round) % case.counts.len()];
+        for count in turns(case.counts, round) {
             let file = file.clone();
-            let outcome = shards.handle(0).run_and_wait(move |context| async move {
-                let clock = context.clock();
-                let (disk, arena) = (context.disk(&file), context.arena());
-                let slow = |disk| Device::new(Throttled::new(disk, clock.clone(), SLOW));
-                case.speeds(Surroundings { disk, arena, clock: clock.clone() }, count, slow).await
+            let speeds = shard.run(move |context| async move {
+                let around = Surroundings::of(&context, &file);
+                let clock = around.clock.clone();
+                case.speeds(around, count, |disk| Device::new(Throttled::new(disk, clock, SLOW))).await
             });
-            record(&mut part, count, &outcome.map_err(|error| error.to_string())??);
+            record(&mut part, count, &speeds?);
         }
         sheet.keep(&part)?;
-        eprintln!("first touches, slow disk: round {} of {}", round + 1, options.runs());
     }
-    shards.stop();
     Ok(())
 }
 

@@ -1,33 +1,22 @@
 //! Creating and removing snapshots while the origin is written to, by the engine itself.
 
-use crate::first_touch::CHUNK;
-use crate::machine::file_system;
+use crate::first_touch::{CHUNK, each};
 use crate::nothing::nothing;
-use crate::options::{Medium, Options};
-use crate::programs::peers::Cache;
-use crate::programs::place::{Noise, Place};
-use crate::report::goal::Goal;
-use crate::report::sheet::Sheet;
-use crate::report::stats::percentile;
-use crate::results::Part;
-use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Surroundings, Volume, create, store_for};
+use crate::prelude::*;
+use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Volume, create, store_for};
 use futures_channel::oneshot;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::cell::Cell;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
-use varve_block::{Device, Durability, Extent, GIB, IoError, KIB, MIB, Moment, ZeroOptions};
-use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
+use varve_block::{Moment, ZeroOptions};
 use varve_target::Linear;
 use varve_target::snapshot::{SnapshotStore, StoreOptions};
 
 /// What creating may take, in ms.
-pub(crate) const CREATE_GOAL_MS: Goal = Goal::AtMost(2.0);
+const CREATE_GOAL_MS: Goal = Goal::AtMost(2.0);
 /// What a removal may take until it returns, in ms.
-pub(crate) const REMOVE_GOAL_MS: Goal = Goal::AtMost(10.0);
+const REMOVE_GOAL_MS: Goal = Goal::AtMost(10.0);
 /// The 99th percentile of writes while a removal works, over that without one.
-pub(crate) const DELETE_GOAL: Goal = Goal::AtMost(1.5);
+const DELETE_GOAL: Goal = Goal::AtMost(1.5);
 /// Numbers of snapshots beside which one is created and removed.
 const COUNTS: [u32; 2] = [0, 1024];
 /// Snapshots created and removed in a round.
@@ -54,7 +43,7 @@ const REST_MIN: Duration = Duration::from_micros(200);
 const REST_FACTOR: u32 = 9;
 
 /// Measures one medium; each round is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
     let parent = options.directory(medium);
     let mut part = Part::new(
         "management",
@@ -68,23 +57,8 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
             options.runs()
         ),
     );
-    let shards = Shards::start(&ShardsConfig::default()).map_err(|error| error.to_string())?;
-    creating(options, medium, &shards, &mut part, sheet)?;
-    deleting(options, medium, &shards, &mut part, sheet)?;
-    shards.stop();
-    Ok(())
-}
-
-pub(in crate::tables) fn open(path: &std::path::Path, medium: Medium) -> Result<Arc<DiskFile>, String> {
-    let cache = match medium.cache() {
-        Cache::Buffered => CacheMode::Buffered,
-        Cache::Direct => CacheMode::Direct,
-    };
-    DiskFile::open(path, DiskOptions { cache, ..DiskOptions::default() }).map_err(|error| error.to_string())
-}
-
-pub(in crate::tables) fn around(context: &ShardContext, file: &Arc<DiskFile>) -> Surroundings {
-    Surroundings { disk: context.disk(file), arena: context.arena(), clock: context.clock() }
+    creating(options, medium, &mut part, sheet)?;
+    deleting(options, medium, &mut part, sheet)
 }
 
 /// Writes to random places of the first [`REGION`] bytes of `device`, one each [`PERIOD`], until `stop` says so;
@@ -94,7 +68,7 @@ pub(in crate::tables) async fn write_until(
     device: &Device,
     around: &Surroundings,
     stop: &Cell<bool>,
-) -> Result<Vec<f64>, IoError> {
+) -> Outcome<Vec<f64>> {
     let mut noise = Noise(20_060_810);
     let mut data = around.arena.take(usize::try_from(BLOCK).expect("it is small"));
     noise.fill(&mut data);
@@ -105,7 +79,7 @@ pub(in crate::tables) async fn write_until(
             return Ok(None);
         }
         device.write(place, data.clone(), Durability::Volatile).await?;
-        Ok::<_, IoError>(Some(around.clock.now().since(due).as_secs_f64() * 1e6))
+        Ok::<_, Failed>(Some(around.clock.now().since(due).as_secs_f64() * 1e6))
     };
     let (mut flying, mut latencies) = (FuturesUnordered::new(), Vec::new());
     let mut due = around.clock.now();
@@ -122,19 +96,29 @@ pub(in crate::tables) async fn write_until(
 }
 
 /// What one round of creating and removing took: milliseconds, and microseconds of writes.
-struct Round {
-    created: Vec<f64>,
-    removed: Vec<f64>,
-    writes: Vec<f64>,
+pub(in crate::tables) struct Round {
+    pub(in crate::tables) created: Vec<f64>,
+    pub(in crate::tables) removed: Vec<f64>,
+    pub(in crate::tables) writes: Vec<f64>,
 }
 
-fn creating(
-    options: &Options,
-    medium: Medium,
-    shards: &Shards,
-    part: &mut Part,
-    sheet: &mut Sheet,
-) -> Result<(), String> {
+impl Round {
+    /// Puts it down, as one of a volume with so many snapshots `beside`.
+    pub(in crate::tables) fn record(&self, part: &mut Part, beside: &str) {
+        let (created, name) = (|share| percentile(&self.created, share), |what| format!("{what}, {beside}"));
+        part.record(name("snap create, median"), "ms", CREATE_GOAL_MS, created(0.5));
+        part.note(name("snap create, slowest"), "ms", created(1.0));
+        part.record(
+            name("snap remove returns, slowest"),
+            "ms",
+            REMOVE_GOAL_MS,
+            percentile(&self.removed, 1.0),
+        );
+        part.note(name("origin writes meanwhile, p99"), "ms", percentile(&self.writes, 0.99) / 1e3);
+    }
+}
+
+fn creating(options: &Options, medium: Medium, part: &mut Part, sheet: &mut Sheet) -> Outcome<()> {
     let plan = |snapshots| {
         let origin = REGION + MARGIN;
         let (stores, options) = (Stores::Shared, StoreOptions::default());
@@ -142,39 +126,24 @@ fn creating(
     };
     let place = Place::new(options.directory(medium), plan(0).disk())?;
     let file = open(&place.file("disk", plan(0).disk())?, medium)?;
+    let shard = Shard::start()?;
     for round in 0..options.runs() {
-        for turn in 0..COUNTS.len() {
-            let count = COUNTS[(turn + round) % COUNTS.len()];
+        for count in turns(&COUNTS, round) {
             let file = Arc::clone(&file);
-            let outcome = shards.handle(0).run_and_wait(move |context| async move {
-                let around = around(&context, &file);
+            let round = shard.run(move |context| async move {
+                let around = Surroundings::of(&context, &file);
                 let volume = plan(count).build(&around).await?;
                 create_and_remove(&context, &around, &volume).await
             });
-            let Round { created, removed, writes } = outcome.map_err(|error| error.to_string())??;
             let beside = if count == 0 { "no snapshot".to_owned() } else { format!("{count} snapshots") };
-            let name = |what: &str| format!("{what}, {beside}");
-            part.record(&name("snap create, median"), "ms", Some(CREATE_GOAL_MS), percentile(&created, 0.5));
-            part.record(&name("snap create, slowest"), "ms", None, percentile(&created, 1.0));
-            part.record(
-                &name("snap remove returns, slowest"),
-                "ms",
-                Some(REMOVE_GOAL_MS),
-                percentile(&removed, 1.0),
-            );
-            part.record(&name("origin writes meanwhile, p99"), "ms", None, percentile(&writes, 0.99) / 1e3);
+            round?.record(part, &beside);
         }
         sheet.keep(part)?;
-        eprintln!("management, {}: round {} of {}", part.world, round + 1, options.runs());
     }
     Ok(())
 }
 
-async fn create_and_remove(
-    context: &ShardContext,
-    around: &Surroundings,
-    volume: &Volume,
-) -> Result<Round, String> {
+async fn create_and_remove(context: &ShardContext, around: &Surroundings, volume: &Volume) -> Outcome<Round> {
     let stop = Rc::new(Cell::new(false));
     let store = Rc::clone(&volume.stores[0]);
     let work = in_background(context, Rc::clone(&stop), around.clone(), async move |around| {
@@ -187,13 +156,13 @@ async fn create_and_remove(
             created.push(ms(began));
             around.clock.sleep(PAUSE).await;
             let began = around.clock.now();
-            store.begin_removal(id).await.map_err(|error| error.to_string())?;
+            store.begin_removal(id).await?;
             removed.push(ms(began));
             reclaim(&store, &around).await?;
         }
-        Ok::<_, String>((created, removed))
+        Ok::<_, Failed>((created, removed))
     });
-    let writes = write_until(&volume.front, around, &stop).await.map_err(|error| error.to_string())?;
+    let writes = write_until(&volume.front, around, &stop).await?;
     let (created, removed) = work.await.map_err(|_| "the work was dropped")??;
     Ok(Round { created, removed, writes })
 }
@@ -224,20 +193,14 @@ fn deletion_plan(options: &Options) -> (Plan, u64) {
     (Plan { origin, store, stores: Stores::Shared, snapshots, options: StoreOptions::default() }, entries)
 }
 
-fn deleting(
-    options: &Options,
-    medium: Medium,
-    shards: &Shards,
-    part: &mut Part,
-    sheet: &mut Sheet,
-) -> Result<(), String> {
+fn deleting(options: &Options, medium: Medium, part: &mut Part, sheet: &mut Sheet) -> Outcome<()> {
     let (plan, entries) = deletion_plan(options);
     let place = Place::new(options.directory(medium), plan.store + REGION)?;
     let path = place.file("disk", plan.store + REGION)?;
-    let (file, shard) = (open(&path, medium)?, shards.handle(0));
+    let file = open(&path, medium)?;
     let rounds = options.runs();
-    let outcome = shard.run_and_wait(move |context| async move {
-        let mut around = around(&context, &file);
+    let outcome = Shard::start()?.run(move |context| async move {
+        let mut around = Surroundings::of(&context, &file);
         // Of the origin only what the load writes to is on the disk.
         let (disk, rest) = (around.disk.clone(), plan.origin - REGION);
         let segments =
@@ -249,35 +212,24 @@ fn deleting(
         for id in volume.ids.iter().rev().take(rounds) {
             deletions.push(delete(&context, &around, &volume, *id).await?);
         }
-        Ok::<_, String>(deletions)
+        Ok::<_, Failed>(deletions)
     });
-    for deletion in outcome.map_err(|error| error.to_string())?? {
+    for deletion in outcome? {
         deletion.record(part, entries);
     }
-    sheet.keep(part)?;
-    eprintln!("management, {}: deletions", part.world);
-    Ok(())
+    sheet.keep(part)
 }
 
 /// Makes an entry of each of `entries` chunks behind the region of the load, and preserves that region.
-async fn preserve(front: &Device, around: &Surroundings, entries: u64) -> Result<(), String> {
-    let mut flying = FuturesUnordered::new();
+async fn preserve(front: &Device, around: &Surroundings, entries: u64) -> Outcome<()> {
     let mut data = around.arena.take(64 << 10);
     Noise(1).fill(&mut data);
     let data = data.freeze();
     for at in (0..REGION).step_by(64 << 10) {
-        front.write(at, data.clone(), Durability::Volatile).await.map_err(|error| error.to_string())?;
+        front.write(at, data.clone(), Durability::Volatile).await?;
     }
-    for entry in 0..entries {
-        if flying.len() == 64 {
-            flying.next().await.transpose().map_err(|error: IoError| error.to_string())?;
-        }
-        flying.push(front.zero(Extent::new(REGION + entry * CHUNK, BLOCK), ZeroOptions::default()));
-    }
-    while let Some(outcome) = flying.next().await {
-        outcome.map_err(|error| error.to_string())?;
-    }
-    Ok(())
+    let zero = |entry| front.zero(Extent::new(REGION + entry * CHUNK, BLOCK), ZeroOptions::default());
+    each((0..entries).map(zero), 64).await
 }
 
 /// What one deletion took, and the writes (microseconds) before it and meanwhile.
@@ -295,11 +247,11 @@ impl Deletion {
             if entries >= 1 << 20 { format!("{} M", entries >> 20) } else { format!("{} k", entries >> 10) };
         let (alone, beside) = (percentile(&self.alone, 0.99), percentile(&self.beside, 0.99));
         let name = format!("origin write p99 while {told} entries are deleted, over that without");
-        part.record(&name, "x", Some(DELETE_GOAL), beside / alone);
-        part.record("origin write p99 without a deletion", "ms", None, alone / 1e3);
-        part.record("origin write, slowest meanwhile", "ms", None, percentile(&self.beside, 1.0) / 1e3);
-        part.record(&format!("deleting {told} entries returns"), "ms", Some(REMOVE_GOAL_MS), self.begun_ms);
-        part.record(&format!("deleting {told} entries, in all"), "ms", None, self.whole_ms);
+        part.record(&name, "x", DELETE_GOAL, beside / alone);
+        part.note("origin write p99 without a deletion", "ms", alone / 1e3);
+        part.note("origin write, slowest meanwhile", "ms", percentile(&self.beside, 1.0) / 1e3);
+        part.record(format!("deleting {told} entries returns"), "ms", REMOVE_GOAL_MS, self.begun_ms);
+        part.note(format!("deleting {told} entries, in all"), "ms", self.whole_ms);
     }
 }
 
@@ -308,10 +260,8 @@ async fn delete(
     around: &Surroundings,
     volume: &Volume,
     id: u64,
-) -> Result<Deletion, String> {
-    let write = async |stop: &Cell<bool>| {
-        write_until(&volume.front, around, stop).await.map_err(|error| error.to_string())
-    };
+) -> Outcome<Deletion> {
+    let write = async |stop: &Cell<bool>| write_until(&volume.front, around, stop).await;
     let stop = Rc::new(Cell::new(false));
     let rest = in_background(context, Rc::clone(&stop), around.clone(), async |around: Surroundings| {
         around.clock.sleep(ALONE).await;
@@ -324,10 +274,10 @@ async fn delete(
     let work = in_background(context, Rc::clone(&stop), around.clone(), async move |around| {
         let began = around.clock.now();
         let ms = || around.clock.now().since(began).as_secs_f64() * 1e3;
-        store.begin_removal(id).await.map_err(|error| error.to_string())?;
+        store.begin_removal(id).await?;
         let begun_ms = ms();
         reclaim(&store, &around).await?;
-        Ok::<_, String>((begun_ms, ms()))
+        Ok::<_, Failed>((begun_ms, ms()))
     });
     let beside = write(&stop).await?;
     let (begun_ms, whole_ms) = work.await.map_err(|_| "the work was dropped")??;
@@ -336,10 +286,10 @@ async fn delete(
 
 /// Gives back in batches what removed snapshots alone had, with rests between them, as the daemon does while requests keep
 /// arriving; its rests are shorter.
-async fn reclaim(store: &Rc<SnapshotStore>, around: &Surroundings) -> Result<(), String> {
+async fn reclaim(store: &Rc<SnapshotStore>, around: &Surroundings) -> Outcome<()> {
     loop {
         let began = around.clock.now();
-        if !store.reclaim(BATCH_ENTRIES).await.map_err(|error| error.to_string())? {
+        if !store.reclaim(BATCH_ENTRIES).await? {
             return Ok(());
         }
         let spent = around.clock.now().since(began);

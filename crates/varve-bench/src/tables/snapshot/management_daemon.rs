@@ -1,22 +1,13 @@
 //! Creating and removing snapshots as a person meets it: asked of the daemon, while an NBD client writes.
 
 use crate::first_touch::Load;
-use crate::machine::file_system;
-use crate::options::{Medium, Options};
+use crate::prelude::*;
 use crate::programs::client::Client;
-use crate::programs::place::Place;
 use crate::programs::varve::Varve;
-use crate::programs::watch::{Watch, pause};
-use crate::report::sheet::Sheet;
-use crate::report::stats::percentile;
-use crate::results::Part;
 use crate::tables::snapshot::daemon::Subject;
-use crate::tables::snapshot::management::{
-    ALONE, CREATE_GOAL_MS, Deletion, ENTRIES, PERIOD, REGION, REMOVE_GOAL_MS,
-};
+use crate::tables::snapshot::management::{ALONE, Deletion, ENTRIES, PERIOD, REGION, Round};
 use crate::tables::snapshot::stage::MARGIN;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// Numbers of snapshots beside which one is created and removed. The first snapshot of a volume makes its exception
 /// store, and with the last one the store goes.
@@ -27,13 +18,6 @@ const CREATES: usize = 30;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of a write of the load.
 pub(in crate::tables) const BLOCK: usize = 4 << 10;
-
-/// What one round took: milliseconds, and microseconds of writes.
-struct Round {
-    created: Vec<f64>,
-    removed: Vec<f64>,
-    writes: Vec<f64>,
-}
 
 fn empty_part(options: &Options, medium: Medium) -> Part {
     Part::new(
@@ -51,13 +35,11 @@ fn empty_part(options: &Options, medium: Medium) -> Part {
 }
 
 /// Measures creations and removals on one medium; each round is kept as soon as it is there.
-pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
-    let (part, parent) = (&mut empty_part(options, medium), options.directory(medium));
+pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
+    let part = &mut empty_part(options, medium);
     let size = REGION + MARGIN;
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
-    let place = Place::new(parent, disk)?;
-    let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+    let varve = Varve::on(options, medium, disk)?;
     let mut subjects = Vec::new();
     for snapshots in COUNTS {
         subjects.push(Subject::make(&varve, size, snapshots)?);
@@ -73,10 +55,9 @@ pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> 
                 1 => "1 snapshot".to_owned(),
                 _ => format!("{count} snapshots"),
             };
-            record(part, &beside, &measured);
+            measured.record(part, &beside);
         }
         sheet.keep(part)?;
-        eprintln!("management, {}: round {} of {}", part.world, round + 1, options.runs());
     }
     drop(subjects);
     varve.stop()
@@ -86,15 +67,13 @@ pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> 
 const CHANGES: usize = 30;
 
 /// How long it takes to make a snapshot writable, or read-only again, in memory and while an NBD client writes to its origin.
-pub(crate) fn changing(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    let (part, medium) = (&mut empty_part(options, Medium::Memory), Medium::Memory);
+pub(crate) fn changing(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
+    let part = &mut empty_part(options, medium);
     part.world.push_str(", access");
     part.description =
         part.description.replace(&format!("{CREATES} snapshots"), &format!("{CHANGES} changes"));
     let size = REGION + MARGIN;
-    let place = Place::new(options.directory(medium), 5 * size)?;
-    let file = place.file("disk", 5 * size)?;
-    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+    let varve = Varve::on(options, medium, 5 * size)?;
     let mut subject = Subject::make(&varve, size, 16)?;
     let snapshot = format!("bench/{}@s8", subject.name);
     for _ in 0..options.runs() {
@@ -106,10 +85,10 @@ pub(crate) fn changing(options: &Options, sheet: &mut Sheet) -> Result<(), Strin
                 varve.call(&["snap", "change", &snapshot, mode])?;
                 Ok(watch.seconds() * 1e3)
             };
-            (0..CHANGES).map(change).collect::<Result<Vec<f64>, String>>()
+            (0..CHANGES).map(change).collect::<Outcome<Vec<f64>>>()
         })?;
         let name = "snap change --read-write or --read-only, of 16 snapshots";
-        part.record(&format!("{name}, median"), "ms", None, percentile(&changes, 0.5));
+        part.note(format!("{name}, median"), "ms", percentile(&changes, 0.5));
         sheet.keep(part)?;
     }
     drop(subject);
@@ -121,8 +100,8 @@ const PITCH: u64 = 8 << 10;
 
 /// A snapshot after the other leaves its entries to the one before it, in memory and while an NBD client writes: on a
 /// disk the room for a million copies would have to be written first.
-pub(crate) fn deleting(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    let (part, medium) = (&mut empty_part(options, Medium::Memory), Medium::Memory);
+pub(crate) fn deleting(options: &Options, medium: Medium, sheet: &mut Sheet) -> Outcome<()> {
+    let part = &mut empty_part(options, medium);
     let entries = if options.is_quick() { ENTRIES >> 6 } else { ENTRIES };
     let size = REGION + entries * PITCH;
     let need = 2 * entries * BLOCK as u64 + 4 * REGION;
@@ -142,17 +121,13 @@ pub(crate) fn deleting(options: &Options, sheet: &mut Sheet) -> Result<(), Strin
         let snapshot = format!("s{}", options.runs() - round);
         delete(&varve, &mut client, &snapshot)?.record(part, entries);
         sheet.keep(part)?;
-        eprintln!("management, {}: deletion {} of {}", part.world, round + 1, options.runs());
     }
     drop(client);
     varve.stop()
 }
 
-fn delete(varve: &Varve, client: &mut Client, snapshot: &str) -> Result<Deletion, String> {
-    let (alone, ()) = beside_writes(client, || {
-        pause(ALONE);
-        Ok(())
-    })?;
+fn delete(varve: &Varve, client: &mut Client, snapshot: &str) -> Outcome<Deletion> {
+    let alone = beside_nothing(client)?;
     let (beside, (begun_ms, whole_ms)) = beside_writes(client, || {
         let watch = Watch::start();
         let job = varve.remove_snapshot("origin", snapshot)?;
@@ -163,11 +138,20 @@ fn delete(varve: &Varve, client: &mut Client, snapshot: &str) -> Result<Deletion
     Ok(Deletion { alone, beside, begun_ms, whole_ms })
 }
 
+/// How many microseconds each write took while nothing else was done.
+pub(in crate::tables) fn beside_nothing(client: &mut Client) -> Outcome<Vec<f64>> {
+    let idle = || {
+        pause(ALONE);
+        Ok(())
+    };
+    Ok(beside_writes(client, idle)?.0)
+}
+
 /// Runs `work` while the client writes; returns how many microseconds each write took, and what came of the work.
 pub(in crate::tables) fn beside_writes<T>(
     client: &mut Client,
-    work: impl FnOnce() -> Result<T, String>,
-) -> Result<(Vec<f64>, T), String> {
+    work: impl FnOnce() -> Outcome<T>,
+) -> Outcome<(Vec<f64>, T)> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| client.write_until(BLOCK, PERIOD, REGION, &stop));
@@ -178,25 +162,14 @@ pub(in crate::tables) fn beside_writes<T>(
     })
 }
 
-fn record(part: &mut Part, beside: &str, round: &Round) {
-    let name = |what: &str| format!("{what}, {beside}");
-    let created = |share| percentile(&round.created, share);
-    part.record(&name("snap create, median"), "ms", Some(CREATE_GOAL_MS), created(0.5));
-    part.record(&name("snap create, slowest"), "ms", None, created(1.0));
-    let removed = percentile(&round.removed, 1.0);
-    part.record(&name("snap remove returns, slowest"), "ms", Some(REMOVE_GOAL_MS), removed);
-    let writes = percentile(&round.writes, 0.99) / 1e3;
-    part.record(&name("origin writes meanwhile, p99"), "ms", None, writes);
-}
-
-fn measure_round(varve: &Varve, subject: &mut Subject) -> Result<Round, String> {
+fn measure_round(varve: &Varve, subject: &mut Subject) -> Outcome<Round> {
     let Subject { name, client, .. } = subject;
     let (writes, (created, removed)) = beside_writes(client, || create_and_remove(varve, name))?;
     Ok(Round { created, removed, writes })
 }
 
 /// Milliseconds of each creation, and of each removal until it was answered.
-fn create_and_remove(varve: &Varve, volume: &str) -> Result<(Vec<f64>, Vec<f64>), String> {
+fn create_and_remove(varve: &Varve, volume: &str) -> Outcome<(Vec<f64>, Vec<f64>)> {
     let (mut created, mut removed) = (Vec::new(), Vec::new());
     for number in 0..CREATES {
         let snapshot = format!("one.more.{number}");

@@ -10,5 +10,4 @@ pub(crate) mod engine;
 pub(crate) mod listing;
 pub(crate) mod management;
 pub(crate) mod management_daemon;
-pub(crate) mod snapshots;
 pub(crate) mod stage;

@@ -3,8 +3,7 @@
 //! Origin and exception stores share the disk, as they do in a volume group of one disk.
 
 use crate::first_touch::CHUNK;
-use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, Durability, KIB, MIB};
+use crate::prelude::*;
 use varve_target::Linear;
 use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreOptions, Uuid, side_by_side};
 
@@ -12,14 +11,6 @@ use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreOpt
 pub(crate) const MARGIN: u64 = 4 * MIB;
 /// Bytes that are written between two snapshots.
 const TOUCH: u64 = 4 * KIB;
-
-/// What a run needs of the world that it runs in.
-#[derive(Clone)]
-pub(crate) struct Surroundings {
-    pub(crate) disk: Device,
-    pub(crate) arena: Arena,
-    pub(crate) clock: Clock,
-}
 
 /// Where snapshots keep what they preserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,24 +67,24 @@ impl Plan {
     }
 
     /// Opens store `number` as the disk has it.
-    pub(crate) async fn open(&self, around: &Surroundings, number: u64) -> Result<Rc<SnapshotStore>, String> {
+    pub(crate) async fn open(&self, around: &Surroundings, number: u64) -> Outcome<Rc<SnapshotStore>> {
         let (arena, clock) = (around.arena.clone(), around.clock.clone());
         let origin = Self::part(around, 0, self.origin);
         let device = Self::part(around, self.origin + number * self.store, self.store);
         let opened = SnapshotStore::open(origin, device, arena, clock, self.options).await;
-        opened.map_err(|error| error.to_string())
+        opened.map_err(Failed::from)
     }
 
-    async fn fresh(&self, around: &Surroundings, number: u64) -> Result<Rc<SnapshotStore>, String> {
+    async fn fresh(&self, around: &Surroundings, number: u64) -> Outcome<Rc<SnapshotStore>> {
         let device = Self::part(around, self.origin + number * self.store, self.store);
         let format = FormatOptions::new(Uuid::from_u128(20_060_810 + u128::from(number)));
         let formatted = SnapshotStore::format(&device, &around.arena, format).await;
-        formatted.map_err(|error| error.to_string())?;
+        formatted?;
         self.open(around, number).await
     }
 
     /// Builds the volume; something is written between its snapshots.
-    pub(crate) async fn build(&self, around: &Surroundings) -> Result<Volume, String> {
+    pub(crate) async fn build(&self, around: &Surroundings) -> Outcome<Volume> {
         let mut volume =
             Volume { front: Self::part(around, 0, self.origin), stores: Vec::new(), ids: Vec::new() };
         match self.stores {
@@ -112,28 +103,28 @@ impl Plan {
                     let store = self.fresh(around, u64::from(number)).await?;
                     create(&store, "one").await?;
                     volume.stores.push(store);
-                    volume.front = side_by_side(&volume.stores).map_err(|error| error.to_string())?;
+                    volume.front = side_by_side(&volume.stores)?;
                     self.touch(&volume.front, around, number).await?;
                 }
             }
         }
-        volume.front.flush().await.map_err(|error| error.to_string())?;
+        volume.front.flush().await?;
         Ok(volume)
     }
 
     /// Lets the origin differ a little from the last snapshot.
-    async fn touch(&self, front: &Device, around: &Surroundings, number: u32) -> Result<(), String> {
+    async fn touch(&self, front: &Device, around: &Surroundings, number: u32) -> Outcome<()> {
         let place = self.origin - MARGIN + u64::from(number) * TOUCH % MARGIN;
         let data = around.arena.take_zeroed(usize::try_from(TOUCH).expect("it is small")).freeze();
         let outcome = front.write(place, data, Durability::Volatile).await;
-        outcome.map(drop).map_err(|error| error.to_string())
+        outcome.map(drop).map_err(Failed::from)
     }
 }
 
 /// Takes a snapshot and returns its id.
-pub(crate) async fn create(store: &Rc<SnapshotStore>, name: &str) -> Result<u64, String> {
+pub(crate) async fn create(store: &Rc<SnapshotStore>, name: &str) -> Outcome<u64> {
     let new = NewSnapshot { name: name.to_owned(), read_only: true, held: false };
-    store.create(&new).await.map_err(|error| error.to_string())
+    store.create(&new).await.map_err(Failed::from)
 }
 
 /// Bytes of a store that is to keep `bytes` bytes of chunks, with room for the log and checkpoints.
