@@ -61,36 +61,22 @@ impl Load {
     }
 
     /// Writes to `length` bytes of `device` from `start` on and flushes, in this process; says how many bytes a
-    /// second that made by `clock`.
+    /// second that made.
     pub(crate) async fn write(
         &self,
         device: &Device,
-        arena: &Arena,
-        clock: &Clock,
+        around: &Surroundings,
         start: u64,
         length: u64,
     ) -> Outcome<f64> {
-        write_places(device, (arena, clock), &self.places(start, length), self.block, self.depth).await
-    }
-
-    /// As [`Load::write`], but reads, `passes` times over.
-    pub(crate) async fn read(
-        &self,
-        device: &Device,
-        around: (&Arena, &Clock),
-        start: u64,
-        length: u64,
-        passes: usize,
-    ) -> Outcome<f64> {
-        let places = self.places(start, length).repeat(passes);
-        read_places(device, around, &places, self.block, self.depth).await
+        write_places(device, around, &self.places(start, length), self.block, self.depth).await.of(self.name)
     }
 }
 
 /// Writes `block` bytes at each of `places`, `depth` at a time, and flushes; says how many bytes a second that made.
 pub(crate) async fn write_places(
     device: &Device,
-    (arena, clock): (&Arena, &Clock),
+    Surroundings { arena, clock, .. }: &Surroundings,
     places: &[u64],
     block: usize,
     depth: usize,
@@ -101,8 +87,7 @@ pub(crate) async fn write_places(
     let began = clock.now();
     write_all(device, &data, places.iter().copied(), depth).await?;
     device.flush().await?;
-    let seconds = clock.now().since(began).as_secs_f64();
-    Ok((places.len() * block) as f64 / seconds)
+    Ok((places.len() * block) as f64 / clock.now().since(began).as_secs_f64())
 }
 
 /// Writes `data` to each of `places`, `depth` at a time.
@@ -119,7 +104,7 @@ pub(crate) async fn write_all(
 /// Reads `block` bytes at each of `places`, `depth` at a time; says how many bytes a second that made.
 pub(crate) async fn read_places(
     device: &Device,
-    (arena, clock): (&Arena, &Clock),
+    Surroundings { arena, clock, .. }: &Surroundings,
     places: &[u64],
     block: usize,
     depth: usize,

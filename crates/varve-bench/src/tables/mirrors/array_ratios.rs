@@ -114,12 +114,8 @@ fn volumes(part: &mut Part) -> Outcome<()> {
     for (name, load) in volume_loads() {
         let plain = speed(&load, async |device, _, _| Ok(device), None)?;
         let mirrored = speed(&load, async |device, _, _| Ok(device), Some(MIRROR))?;
-        part.record(
-            format!("volume on a mirror of 2, {name}: over one on a disk"),
-            "x",
-            VOLUME_GOAL,
-            mirrored / plain,
-        );
+        let row = format!("volume on a mirror of 2, {name}: over one on a disk");
+        part.record(row, "x", VOLUME_GOAL, mirrored / plain);
         for is_written in [false, true] {
             if !is_written && load.direction == Direction::Read {
                 continue; // What was never written is not read from disks.
@@ -127,12 +123,8 @@ fn volumes(part: &mut Part) -> Outcome<()> {
             let thin = async |device, clock, arena| thin_volume(device, clock, arena, is_written).await;
             let thin = speed(&load, thin, Some(MIRROR))?;
             let space = if is_written { "written before" } else { "fresh space" };
-            part.record(
-                format!("thin volume on a mirror of 2, {name}, {space}: over a volume on a disk"),
-                "x",
-                VOLUME_GOAL,
-                thin / plain,
-            );
+            let row = format!("thin volume on a mirror of 2, {name}, {space}: over a volume on a disk");
+            part.record(row, "x", VOLUME_GOAL, thin / plain);
         }
     }
     Ok(())

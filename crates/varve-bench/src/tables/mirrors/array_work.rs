@@ -34,30 +34,18 @@ pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcom
     for layout in [MIRROR, ORDER_1] {
         let name = layout_name(layout);
         let share = rebuild_share(layout)?;
-        part.record(
-            format!("{name}, rebuild of a member, idle, share of its bandwidth"),
-            "x",
-            IDLE_GOAL,
-            share,
-        );
+        let name = format!("{name}, rebuild of a member, idle, share of its bandwidth");
+        part.record(name, "x", IDLE_GOAL, share);
         for client in clients(layout) {
             let (quiet, beside) = (p99(&client, false)?, p99(&client, true)?);
             part.note(format!("{}: p99 alone", client.name), "us", quiet);
-            part.record(
-                format!("{}: p99 during a rebuild, over that", client.name),
-                "x",
-                BESIDE_GOAL,
-                beside / quiet,
-            );
+            let name = format!("{}: p99 during a rebuild, over that", client.name);
+            part.record(name, "x", BESIDE_GOAL, beside / quiet);
         }
     }
     let (share, _) = moved(None)?;
-    part.record(
-        "pv move of a run between two disks, idle, share of a disk's bandwidth",
-        "x",
-        IDLE_GOAL,
-        share,
-    );
+    let name = "pv move of a run between two disks, idle, share of a disk's bandwidth";
+    part.record(name, "x", IDLE_GOAL, share);
     for layout in [MIRROR, ORDER_1] {
         let (share, rate) = moved(Some(layout))?;
         let name = format!("conversion of a linear volume to a {}", layout_name(layout));

@@ -44,28 +44,23 @@ pub(crate) enum Disk {
 }
 
 impl Disk {
-    pub(crate) fn name(self) -> &'static str {
+    /// Its name, and what it is compared with.
+    fn names(self) -> (&'static str, Option<Disk>) {
         match self {
-            Disk::Linear => "linear volume",
-            Disk::ThinOverRaw => "thin volume over a raw image",
-            Disk::ThinOverQcow2 => "thin volume over a qcow2 image",
-            Disk::Image => "qcow2 overlay as a volume",
-            Disk::Cowd => "qcow2 overlay, varve-cowd",
-            Disk::CowdAhead => "qcow2 overlay, varve-cowd, mappings read ahead",
-            Disk::CowdPrimed => "qcow2 overlay, varve-cowd, primed",
-            Disk::QemuRaw => "qemu-nbd, raw file",
-            Disk::QemuOverlay => "qemu-nbd, qcow2 overlay",
+            Disk::Linear => ("linear volume", None),
+            Disk::ThinOverRaw => ("thin volume over a raw image", Some(Disk::Linear)),
+            Disk::ThinOverQcow2 => ("thin volume over a qcow2 image", Some(Disk::Linear)),
+            Disk::Image => ("qcow2 overlay as a volume", Some(Disk::Linear)),
+            Disk::Cowd => ("qcow2 overlay, varve-cowd", Some(Disk::Linear)),
+            Disk::CowdAhead => ("qcow2 overlay, varve-cowd, mappings read ahead", Some(Disk::Linear)),
+            Disk::CowdPrimed => ("qcow2 overlay, varve-cowd, primed", Some(Disk::Linear)),
+            Disk::QemuRaw => ("qemu-nbd, raw file", None),
+            Disk::QemuOverlay => ("qemu-nbd, qcow2 overlay", Some(Disk::QemuRaw)),
         }
     }
 
-    /// What it is compared with.
-    fn raw(self) -> Option<Disk> {
-        match self {
-            Disk::Linear | Disk::QemuRaw => None,
-            Disk::QemuOverlay => Some(Disk::QemuRaw),
-            Disk::ThinOverRaw | Disk::ThinOverQcow2 | Disk::Image => Some(Disk::Linear),
-            Disk::Cowd | Disk::CowdAhead | Disk::CowdPrimed => Some(Disk::Linear),
-        }
+    pub(crate) fn name(self) -> &'static str {
+        self.names().0
     }
 
     /// The options of varve-cowd, where that is what maps it.
@@ -85,15 +80,14 @@ impl Disk {
             ("CPU", "ms", |taken| taken.server_cpu_seconds * 1e3),
             ("requests", "requests", |taken| taken.requests as f64),
         ];
+        let (name, raw) = self.names();
         for (column, unit, figure) in figures {
-            let record = part.at(self.name(), column, unit);
-            if let Some(raw) = self.raw() {
-                record.over(raw.name());
-            }
+            let record = part.at(name, column, unit);
+            record.over = raw.iter().map(|raw| raw.name().to_owned()).collect();
             record.outcome(outcome.clone().map(figure));
         }
-        let is_ours = self.raw() == Some(Disk::Linear);
-        part.at(self.name(), "time", "s").goal(is_ours.then_some(Goal::AtMost(goal)));
+        let is_ours = raw == Some(Disk::Linear);
+        part.at(name, "time", "s").goal(is_ours.then_some(Goal::AtMost(goal)));
     }
 }
 

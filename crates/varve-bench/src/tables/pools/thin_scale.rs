@@ -164,7 +164,7 @@ async fn large(around: &Surroundings, share: u64, rounds: usize, figures: &mut P
     let device = pool.volume(id)?;
     let mut noise = Noise(7);
     let places: Vec<u64> = (0..count / 100).map(|_| noise.next() % count * 2 * PART).collect();
-    read_places(&device, (&around.arena, &around.clock), &places, PART as usize, DEPTH).await?;
+    read_places(&device, around, &places, PART as usize, DEPTH).await?;
     let budget = PoolOptions::default().cache_bytes / PART;
     let cached = pool.cache_use().nodes as f64 / budget as f64;
     let name = format!("nodes in memory over the cache's budget, {all} mappings read at random");
@@ -308,7 +308,7 @@ async fn nest(around: &Surroundings, deepest: u64, rounds: usize) -> Outcome<Vec
 /// Seconds that reads and overwrites of everything, in random order, take.
 async fn work_on(front: &Device, around: &Surroundings, order: &[u64]) -> Outcome<(f64, f64)> {
     let part = PART as usize;
-    let speed = read_places(front, (&around.arena, &around.clock), order, part, DEPTH).await;
+    let speed = read_places(front, around, order, part, DEPTH).await;
     let read = (order.len() as u64 * PART) as f64 / speed?;
     Ok((read, write_places(front, around, order.iter().copied()).await?))
 }

@@ -5,8 +5,8 @@
 
 use crate::first_touch::{CHUNK, read_places};
 use crate::prelude::*;
-use crate::tables::snapshot::stage::{Plan, Stores, Volume, store_for};
-use varve_sim::{Load, ModelDisk, Random, World, measure as run};
+use crate::tables::snapshot::stage::{ModelBench, Plan, Stores, store_for};
+use varve_sim::Load;
 use varve_target::pdata::CachePolicy;
 use varve_target::snapshot::{MetadataOrder, StoreOptions};
 
@@ -101,46 +101,17 @@ pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcom
     Ok(())
 }
 
-/// A volume on a model disk.
-struct Bench {
-    world: World,
-    disk: ModelDisk,
-    plan: Plan,
-    volume: Volume,
+/// A volume in one world.
+fn bench(options: StoreOptions, sizes: Sizes, stores: Stores, snapshots: u32) -> Outcome<(ModelBench, Plan)> {
+    let store = store_for(2 * sizes.sequential_mib * MIB + 2 * CHUNK * sizes.random);
+    let plan = Plan { origin: sizes.origin, store, stores, snapshots, options };
+    Ok((ModelBench::new(&plan)?, plan))
 }
 
-impl Bench {
-    fn new(options: StoreOptions, sizes: Sizes, stores: Stores, snapshots: u32) -> Outcome<Self> {
-        let store = store_for(2 * sizes.sequential_mib * MIB + 2 * CHUNK * sizes.random);
-        let plan = Plan { origin: sizes.origin, store, stores, snapshots, options };
-        let (world, disk) = (World::steady(1), ModelDisk::new(plan.disk()));
-        let around = Surroundings::simulated(&world, &disk);
-        let volume = world.run(plan.build(&around))?;
-        Ok(Self { world, disk, plan, volume })
-    }
-
-    fn snapshot(&self) -> Outcome<Device> {
-        let store = Rc::clone(&self.volume.stores[0]);
-        store.snapshot(self.volume.ids[0]).map_err(Failed::from)
-    }
-
-    /// Bytes a second of `load` on `device`.
-    fn run(&self, device: &Device, load: &Load, seed: u64) -> Outcome<f64> {
-        let mut random = Random::new(seed);
-        let (clock, arena) = (self.world.clock(), self.world.arena());
-        let measured = self.world.run(async {
-            let began = clock.now();
-            let measured = run(device, &clock, &arena, load, &mut random).await?;
-            device.flush().await?;
-            Ok::<_, Failed>((measured.bytes, clock.now().since(began)))
-        });
-        let (bytes, time) = measured?;
-        Ok(bytes as f64 / time.as_secs_f64())
-    }
-
-    fn written(&self) -> u64 {
-        self.disk.counters().bytes_written
-    }
+/// Bytes a second of `load` on `device`, flushed.
+fn speed(bench: &ModelBench, device: &Device, load: &Load, seed: u64) -> Outcome<f64> {
+    let (measured, time) = bench.run(device, load, seed)?;
+    Ok(measured.bytes as f64 / time.as_secs_f64())
 }
 
 /// Puts down a setting. One whose memory is bounded is compared with that which it is judged by, and another with the `first`.
@@ -163,32 +134,33 @@ fn record(
         record.push(speed / MIB as f64);
     };
 
-    let bench = Bench::new(options, sizes, Stores::Shared, 1)?;
-    let before = bench.written();
-    push(ORIGIN_SEQUENTIAL, bench.run(&bench.volume.front, &sequential, 7)?);
+    let (shared, plan) = bench(options, sizes, Stores::Shared, 1)?;
+    let written = || shared.disk.counters().bytes_written;
+    let before = written();
+    push(ORIGIN_SEQUENTIAL, speed(&shared, &shared.volume.front, &sequential, 7)?);
     let chunks = (sizes.sequential_mib * MIB / CHUNK) as f64;
     // What was changed was written twice: into the store and into the origin.
-    let log_bytes = (bench.written() - before - 2 * sizes.sequential_mib * MIB) as f64 / chunks;
-    push(SNAPSHOT_SEQUENTIAL, bench.run(&bench.snapshot()?, &sequential.reading(), 7)?);
-    let map_bytes = write_back(bench)? as f64 / chunks;
+    let log_bytes = (written() - before - 2 * sizes.sequential_mib * MIB) as f64 / chunks;
+    push(SNAPSHOT_SEQUENTIAL, speed(&shared, &shared.volume.snapshot(0)?, &sequential.reading(), 7)?);
+    let map_bytes = write_back(shared, &plan)? as f64 / chunks;
 
-    let bench = Bench::new(options, sizes, Stores::Shared, 1)?;
-    push(ORIGIN_RANDOM, bench.run(&bench.volume.front, &random, 7)?);
-    push(SNAPSHOT_RANDOM, bench.run(&bench.snapshot()?, &random.reading(), 11)?);
-    let (arena, clock) = (bench.world.arena(), bench.world.clock());
-    let (places, view) = (skewed(sizes), bench.snapshot()?);
-    let read = bench.world.run(read_places(&view, (&arena, &clock), &places, 4 << 10, 8));
-    push(SNAPSHOT_SKEWED, read?);
-    drop((view, bench));
+    let (random_touches, _) = bench(options, sizes, Stores::Shared, 1)?;
+    let ModelBench { world, disk, volume } = &random_touches;
+    push(ORIGIN_RANDOM, speed(&random_touches, &volume.front, &random, 7)?);
+    let view = volume.snapshot(0)?;
+    push(SNAPSHOT_RANDOM, speed(&random_touches, &view, &random.reading(), 11)?);
+    let (places, around) = (skewed(sizes), Surroundings::simulated(world, disk));
+    push(SNAPSHOT_SKEWED, world.run(read_places(&view, &around, &places, 4 << 10, 8))?);
+    drop((view, random_touches));
 
     for (name, stores, snapshots) in [
         (FIVE_INDEPENDENT, Stores::OneEach, 5),
         (FIVE_DEPENDENT, Stores::Shared, 5),
         (ONE, Stores::Shared, 1),
     ] {
-        let bench = Bench::new(options, sizes, stores, snapshots)?;
+        let (many, _) = bench(options, sizes, stores, snapshots)?;
         let load = Load { count: sizes.sequential_mib / 4, ..sequential };
-        push(name, bench.run(&bench.volume.front, &load, 7)?);
+        push(name, speed(&many, &many.volume.front, &load, 7)?);
     }
     // What stays is judged: the map as it is written back, or all that was written meanwhile if it was written with each change.
     let is_logged = map_bytes > 0.0;
@@ -203,9 +175,8 @@ fn record(
 }
 
 /// Closes the store and opens it again, which writes the map back; returns the bytes that were written.
-fn write_back(bench: Bench) -> Outcome<u64> {
-    let before = bench.written();
-    let Bench { world, disk, plan, volume } = bench;
+fn write_back(ModelBench { world, disk, volume }: ModelBench, plan: &Plan) -> Outcome<u64> {
+    let before = disk.counters().bytes_written;
     drop(volume);
     let around = Surroundings::simulated(&world, &disk);
     world.run(plan.open(&around, 0)).map(drop)?;

@@ -91,34 +91,29 @@ impl Case {
         around: &Surroundings,
         contender: &Contender,
     ) -> Outcome<Vec<(&'static str, f64)>> {
-        let (mut speeds, ways) = (Vec::new(), (&around.arena, &around.clock));
+        let (mut speeds, whole) = (Vec::new(), self.sequential());
         let volume = self.plan(contender, 1).build(around).await?;
-        let whole = self.sequential();
-        let speed = IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole).await.of(&contender.name)?;
-        speeds.push((ORIGIN_SEQUENTIAL, speed));
+        speeds.push((ORIGIN_SEQUENTIAL, IN_SEQUENCE.write(&volume.front, around, 0, whole).await?));
+        let places = IN_SEQUENCE.places(0, whole).repeat(PASSES);
         for (load, device) in
             [(SNAPSHOT_SEQUENTIAL, view(&volume)?), (ORIGIN_SEQUENTIAL_READ, volume.front.clone())]
         {
-            speeds.push((load, IN_SEQUENCE.read(&device, ways, 0, whole, PASSES).await.of(&contender.name)?));
+            speeds.push((load, read_places(&device, around, &places, IN_SEQUENCE.block, 1).await?));
         }
         drop(volume);
         let volume = self.plan(contender, 1).build(around).await?;
-        let speed =
-            write_places(&volume.front, ways, &self.written, BLOCK, DEPTH).await.of(&contender.name)?;
+        let speed = write_places(&volume.front, around, &self.written, BLOCK, DEPTH).await?;
         speeds.push((ORIGIN_RANDOM, speed));
         for (load, device, places) in [
             (SNAPSHOT_RANDOM, view(&volume)?, &self.others),
             (SNAPSHOT_TOUCHED, view(&volume)?, &self.written),
             (ORIGIN_RANDOM_READ, volume.front.clone(), &self.written),
         ] {
-            let places = places.repeat(PASSES);
-            speeds.push((load, read_places(&device, ways, &places, BLOCK, DEPTH).await.of(&contender.name)?));
+            speeds.push((load, read_places(&device, around, &places.repeat(PASSES), BLOCK, DEPTH).await?));
         }
         drop(volume);
         let volume = self.plan(contender, 5).build(around).await?;
-        let speed =
-            IN_SEQUENCE.write(&volume.front, ways.0, ways.1, 0, whole / 2).await.of(&contender.name)?;
-        speeds.push((FIVE_DEPENDENT, speed));
+        speeds.push((FIVE_DEPENDENT, IN_SEQUENCE.write(&volume.front, around, 0, whole / 2).await?));
         Ok(speeds)
     }
 
@@ -137,7 +132,7 @@ impl Case {
     async fn all_rounds(self, around: Surroundings, rounds: usize, mut part: Part) -> Outcome<Part> {
         for round in 0..=rounds {
             for contender in turns(&self.contenders.iter().collect::<Vec<_>>(), round) {
-                let speeds = self.speeds(&around, contender).await?;
+                let speeds = self.speeds(&around, contender).await.of(&contender.name)?;
                 if round > 0 {
                     self.record(&mut part, contender, &speeds);
                 }
@@ -149,10 +144,7 @@ impl Case {
 
 /// The snapshot, or the volume itself if it has none.
 fn view(volume: &Volume) -> Outcome<Device> {
-    match (volume.stores.first(), volume.ids.first()) {
-        (Some(store), Some(id)) => Rc::clone(store).snapshot(*id).map_err(Failed::from),
-        _ => Ok(volume.front.clone()),
-    }
+    if volume.ids.is_empty() { Ok(volume.front.clone()) } else { volume.snapshot(0) }
 }
 
 /// So many places, each in a chunk of its own, all over the origin.
@@ -191,9 +183,8 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> O
     let place = Place::new(parent, used)?;
     let path = place.sparse("disk", case.disk(), std::slice::from_ref(&(0..case.sequential())))?;
     let file = open(&path, medium)?;
-    let shard = Shard::start()?;
     let rounds = options.runs();
-    let part = shard.run(move |context| async move {
+    let part = Shard::start()?.run(move |context| async move {
         case.all_rounds(Surroundings::of(&context, &file), rounds, part).await
     });
     sheet.keep(&part?)

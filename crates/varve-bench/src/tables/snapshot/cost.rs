@@ -2,8 +2,8 @@
 
 use crate::first_touch::COUNTS;
 use crate::prelude::*;
-use crate::tables::snapshot::stage::{Plan, Stores, Volume, store_for};
-use varve_sim::{Amplification, CostMeter, Load, Measured, ModelDisk, Random, World, measure as run};
+use crate::tables::snapshot::stage::{ModelBench, Plan, Stores, store_for};
+use varve_sim::{Amplification, CostMeter, Load, Measured, Random, measure as measure_load};
 use varve_target::snapshot::StoreOptions;
 
 /// Bytes of the origin.
@@ -30,42 +30,18 @@ fn loads() -> [(&'static str, Load, Goal); 3] {
     ]
 }
 
-/// A volume on a model disk.
-struct Bench {
-    world: World,
-    disk: ModelDisk,
-    volume: Volume,
+fn bench(stores: Stores, snapshots: u32) -> Outcome<ModelBench> {
+    let options = StoreOptions::default();
+    ModelBench::new(&Plan { origin: ORIGIN, store: store_for(2 * ORIGIN), stores, snapshots, options })
 }
 
-impl Bench {
-    fn new(stores: Stores, snapshots: u32) -> Outcome<Self> {
-        let options = StoreOptions::default();
-        let plan = Plan { origin: ORIGIN, store: store_for(2 * ORIGIN), stores, snapshots, options };
-        let (world, disk) = (World::steady(1), ModelDisk::new(plan.disk()));
-        let around = Surroundings::simulated(&world, &disk);
-        let volume = world.run(plan.build(&around))?;
-        Ok(Self { world, disk, volume })
-    }
-
-    fn run(&self, load: &Load) -> Outcome<(Measured, Amplification)> {
-        self.run_on(&self.volume.front, load)
-    }
-
-    /// A snapshot, made writable.
-    fn snapshot(&self, id: u64) -> Outcome<Device> {
-        let store = &self.volume.stores[0];
-        let writable = self.world.run(store.set_flags(id, false, false));
-        writable.and_then(|()| Rc::clone(store).snapshot(id)).map_err(Failed::from)
-    }
-
-    fn run_on(&self, device: &Device, load: &Load) -> Outcome<(Measured, Amplification)> {
-        let mut random = Random::new(7);
-        let meter = CostMeter::start(&self.disk);
-        let (clock, arena) = (self.world.clock(), self.world.arena());
-        let measured = self.world.run(run(device, &clock, &arena, load, &mut random));
-        let measured = measured?;
-        Ok((measured, meter.cost(&self.disk, &measured)))
-    }
+/// What `load` measures and costs on `device`, or on the volume itself.
+fn run(bench: &ModelBench, device: Option<&Device>, load: &Load) -> Outcome<(Measured, Amplification)> {
+    let meter = CostMeter::start(&bench.disk);
+    let (clock, arena) = (bench.world.clock(), bench.world.arena());
+    let device = device.unwrap_or(&bench.volume.front);
+    let measured = bench.world.run(measure_load(device, &clock, &arena, load, &mut Random::new(7)))?;
+    Ok((measured, meter.cost(&bench.disk, &measured)))
 }
 
 /// Counts all of it.
@@ -83,7 +59,7 @@ fn count(loads: &[(&str, Load, Goal)], dependent: &[u32], independent: &[u32]) -
     );
     let mut part = Part::exact("cost", "model disk", description);
     for (name, load, goal) in loads {
-        let (none, _) = Bench::new(Stores::None, 0)?.run(load)?;
+        let (none, _) = run(&bench(Stores::None, 0)?, None, load)?;
         let mut push = |what: &str, goal: Option<Goal>, (measured, cost): (Measured, Amplification)| {
             let row = format!("{name}{what}");
             part.at(&row, "of no snapshot", "").goal(goal).push(measured.ratio_to(&none));
@@ -98,24 +74,25 @@ fn count(loads: &[(&str, Load, Goal)], dependent: &[u32], independent: &[u32]) -
         };
         for count in dependent {
             let plural = if *count == 1 { "" } else { "s" };
-            let measured = Bench::new(Stores::Shared, *count)?.run(load)?;
+            let measured = run(&bench(Stores::Shared, *count)?, None, load)?;
             push(&format!(", {count} snapshot{plural}"), Some(*goal), measured);
         }
-        let bench = Bench::new(Stores::Shared, REWRITE_SNAPSHOTS)?;
-        bench.run(load)?;
-        push(&format!(" again, {REWRITE_SNAPSHOTS} snapshots"), Some(REWRITE_GOAL), bench.run(load)?);
+        let twice = bench(Stores::Shared, REWRITE_SNAPSHOTS)?;
+        run(&twice, None, load)?;
+        push(&format!(" again, {REWRITE_SNAPSHOTS} snapshots"), Some(REWRITE_GOAL), run(&twice, None, load)?);
         for which in ["newest", "oldest"] {
-            let bench = Bench::new(Stores::Shared, WRITTEN_SNAPSHOTS)?;
-            let ids = &bench.volume.ids;
-            let snapshot = bench.snapshot(if which == "newest" { ids[ids.len() - 1] } else { ids[0] })?;
+            let bench = bench(Stores::Shared, WRITTEN_SNAPSHOTS)?;
+            let number = if which == "newest" { bench.volume.ids.len() - 1 } else { 0 };
+            bench.world.run(bench.volume.stores[0].set_flags(bench.volume.ids[number], false, false))?;
+            let snapshot = bench.volume.snapshot(number)?;
             let name = format!(" to the {which} of {WRITTEN_SNAPSHOTS}");
-            push(&name, None, bench.run_on(&snapshot, load)?);
+            push(&name, None, run(&bench, Some(&snapshot), load)?);
             if which == "newest" {
-                push(&format!("{name} again"), None, bench.run_on(&snapshot, load)?);
+                push(&format!("{name} again"), None, run(&bench, Some(&snapshot), load)?);
             }
         }
         for count in independent {
-            push(&format!(", {count} independent"), None, Bench::new(Stores::OneEach, *count)?.run(load)?);
+            push(&format!(", {count} independent"), None, run(&bench(Stores::OneEach, *count)?, None, load)?);
         }
     }
     Ok(part)

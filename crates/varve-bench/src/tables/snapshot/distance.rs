@@ -3,7 +3,7 @@
 //! All of what is read was overwritten after the newest snapshot, and nothing of it before: a walk along the chain
 //! would have to ask every snapshot on the way. Between the snapshots other places were written.
 
-use crate::first_touch::Load;
+use crate::first_touch::{Load, read_places};
 use crate::prelude::*;
 use crate::tables::snapshot::stage::{MARGIN, Plan, Stores, Volume, store_for};
 use varve_sim::{ModelDisk, World};
@@ -62,9 +62,7 @@ impl Case {
 
     async fn build(self, around: &Surroundings) -> Outcome<Volume> {
         let volume = self.plan().build(around).await?;
-        let (arena, clock) = (&around.arena, &around.clock);
-        let written = OVERWRITE.write(&volume.front, arena, clock, 0, self.region).await;
-        written?;
+        OVERWRITE.write(&volume.front, around, 0, self.region).await?;
         Ok(volume)
     }
 
@@ -73,17 +71,15 @@ impl Case {
         let mut speeds = Vec::new();
         for load in LOADS {
             let passes = if load.block < 64 << 10 { self.passes } else { self.passes.div_ceil(4) };
-            let speed = load.read(view, (&around.arena, &around.clock), 0, self.region, passes).await;
-            speeds.push(speed.of(load.name)?);
+            let places = load.places(0, self.region).repeat(passes);
+            speeds.push(read_places(view, around, &places, load.block, load.depth).await.of(load.name)?);
         }
         Ok(speeds)
     }
 }
 
 fn view(volume: &Volume, distance: u32) -> Outcome<Device> {
-    let index = volume.ids.len() - usize::try_from(distance).expect("it is small");
-    let store = Rc::clone(&volume.stores[0]);
-    store.snapshot(volume.ids[index]).map_err(Failed::from)
+    volume.snapshot(volume.ids.len() - distance as usize)
 }
 
 /// On the model disk, in virtual time.
@@ -123,9 +119,8 @@ pub(crate) fn measure_memory(options: &Options, _: Medium, sheet: &mut Sheet) ->
     let place = Place::new(parent, case.plan().disk())?;
     let path = place.file("disk", case.plan().disk())?;
     let file = open(&path, Medium::Memory)?;
-    let shard = Shard::start()?;
     let rounds = options.runs();
-    let part = shard.run(move |context| async move {
+    let part = Shard::start()?.run(move |context| async move {
         all_rounds(case, Surroundings::of(&context, &file), rounds, empty).await
     });
     sheet.keep(&part?)

@@ -67,8 +67,7 @@ impl Case {
         let mut speeds = Vec::new();
         for (index, load) in LOADS.iter().enumerate() {
             let start = index as u64 * self.region;
-            let speed = load.write(&volume.front, &around.arena, &around.clock, start, self.region).await;
-            speeds.push(speed.of(load.name)?);
+            speeds.push(load.write(&volume.front, &around, start, self.region).await?);
         }
         Ok(speeds)
     }
@@ -80,8 +79,7 @@ pub(crate) fn measure_model(_: &Options, _: Medium, sheet: &mut Sheet) -> Outcom
         Case::dependent(16 * MIB),
         Case { stores: Stores::OneEach, region: 4 * MIB, counts: &INDEPENDENT_COUNTS },
     ] {
-        let part = model(case)?;
-        sheet.keep(&part)?;
+        sheet.keep(&model(case)?)?;
     }
     Ok(())
 }

@@ -108,12 +108,8 @@ impl Round {
         let (created, name) = (|share| percentile(&self.created, share), |what| format!("{what}, {beside}"));
         part.record(name("snap create, median"), "ms", CREATE_GOAL_MS, created(0.5));
         part.note(name("snap create, slowest"), "ms", created(1.0));
-        part.record(
-            name("snap remove returns, slowest"),
-            "ms",
-            REMOVE_GOAL_MS,
-            percentile(&self.removed, 1.0),
-        );
+        let row = name("snap remove returns, slowest");
+        part.record(row, "ms", REMOVE_GOAL_MS, percentile(&self.removed, 1.0));
         part.note(name("origin writes meanwhile, p99"), "ms", percentile(&self.writes, 0.99) / 1e3);
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::first_touch::CHUNK;
 use crate::prelude::*;
+use varve_sim::{Load, Measured, ModelDisk, Random, World, measure};
 use varve_target::Linear;
 use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreOptions, Uuid, side_by_side};
 
@@ -46,6 +47,40 @@ pub(crate) struct Volume {
     pub(crate) stores: Vec<Rc<SnapshotStore>>,
     /// The snapshots, the oldest first, as far as they share one store.
     pub(crate) ids: Vec<u64>,
+}
+
+impl Volume {
+    /// Snapshot `number`, counted from the oldest.
+    pub(crate) fn snapshot(&self, number: usize) -> Outcome<Device> {
+        Ok(Rc::clone(&self.stores[0]).snapshot(self.ids[number])?)
+    }
+}
+
+/// A volume on a model disk.
+pub(crate) struct ModelBench {
+    pub(crate) world: World,
+    pub(crate) disk: ModelDisk,
+    pub(crate) volume: Volume,
+}
+
+impl ModelBench {
+    /// Builds it.
+    pub(crate) fn new(plan: &Plan) -> Outcome<Self> {
+        let (world, disk) = (World::steady(1), ModelDisk::new(plan.disk()));
+        let volume = world.run(plan.build(&Surroundings::simulated(&world, &disk)))?;
+        Ok(Self { world, disk, volume })
+    }
+
+    /// What `load` measures on `device`, and the time until it is flushed.
+    pub(crate) fn run(&self, device: &Device, load: &Load, seed: u64) -> Outcome<(Measured, Duration)> {
+        let (clock, arena, mut random) = (self.world.clock(), self.world.arena(), Random::new(seed));
+        self.world.run(async {
+            let began = clock.now();
+            let measured = measure(device, &clock, &arena, load, &mut random).await?;
+            device.flush().await?;
+            Ok((measured, clock.now().since(began)))
+        })
+    }
 }
 
 impl Plan {
