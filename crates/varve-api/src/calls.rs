@@ -11,8 +11,9 @@ use crate::{
     InGroup, Job, JobCancel, LogicalVolume, OfVolume, PhysicalVolume, PhysicalVolumeChange,
     PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace,
     PhysicalVolumeResize, PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Rename, Resize, Restored,
-    Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRollback,
-    Split, Timeout, VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
+    Schedule, ScheduleChange, ScheduleCreate, ScheduleRan, ScheduleRun, Snapshot, SnapshotChange,
+    SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, Timeout,
+    VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -45,13 +46,14 @@ pub struct Declaration {
 }
 
 /// What the parameters of paths are.
-const PARAMETERS: [(&str, &str); 7] = [
+const PARAMETERS: [(&str, &str); 8] = [
     ("array", "VG/LV or VG/POOL, escaped as one segment"),
     ("code", "V0123"),
     ("export", "ID, URI, address or volume, escaped as one segment"),
     ("group", "Name or identity"),
     ("id", "The job"),
     ("pool", "VG/POOL, escaped as one segment"),
+    ("schedule", "VG/NAME, escaped as one segment"),
     ("volume", "VG/LV, or VG/LV@SNAP where a snapshot will do, escaped as one segment"),
 ];
 
@@ -328,6 +330,21 @@ calls! {
         HoldSnapshots    Post   "/v1/snapshots/hold"                   (SnapshotHold) -> Changed<Vec<Snapshot>>;
         /// End the protection of snapshots.
         ReleaseSnapshots Post   "/v1/snapshots/release"                (SnapshotHold) -> Changed<Vec<Snapshot>>;
+    }
+
+    "schedules" {
+        /// List schedules of snapshots.
+        ListSchedules    Get    "/v1/schedules"                        (InGroup) -> Vec<Schedule>;
+        /// Have snapshots of volumes made again and again, and old ones of these removed.
+        CreateSchedule   Post   "/v1/schedules"                        (ScheduleCreate) -> Changed<Schedule>;
+        /// Show a schedule and the snapshots that it made.
+        ShowSchedule     Get    "/v1/schedules/" {schedule}            -> Schedule;
+        /// Change when a schedule runs, how many of its snapshots stay, or its name.
+        ChangeSchedule   Post   "/v1/schedules/" {schedule} "/change"  (ScheduleChange) -> Changed<Schedule>;
+        /// Remove a schedule; the snapshots that it made stay.
+        RemoveSchedule   Delete "/v1/schedules/" {schedule}            (Remove) -> Changed<Empty>;
+        /// Run a schedule now: make its snapshots, and remove those of its own that are not to stay.
+        RunSchedule      Post   "/v1/schedules/" {schedule} "/run"     (ScheduleRun) -> Changed<ScheduleRan>;
     }
 
     "exports" {

@@ -289,6 +289,20 @@ catalogue! {
         "A thin volume shows the snapshot where it holds nothing itself. `varve lv flatten VG/LV` copies what it shows, so \
         that it needs the snapshot no more; removing the volume does too. Then the snapshot can be removed.";
 
+    ScheduleNotFound = 420, NotFound, "no such schedule",
+        "`varve schedule list` shows the schedules of snapshots. A schedule is named VG/NAME, and goes with the last of its \
+        volumes.";
+    ScheduleExists = 421, Exists, "the schedule exists",
+        "The group has a schedule of this name. A schedule is called like its volume unless --name is given: choose another \
+        name, or change the one that is there: `varve schedule change VG/NAME --every TIME --keep CLASSES`.";
+    BadSchedule = 422, Usage, "the schedule is not valid",
+        "A schedule runs every second at most and every 366 days at least: --every 90s, 15m, 1h, 1d, 1w. What stays is said in \
+        classes: --keep 24h,7d,4w,12m keeps the newest snapshot of each of the last 24 hours, 7 days, 4 weeks and 12 months in \
+        UTC that have any; a number alone keeps so many of the newest. All of its volumes are in one group, at most 64.";
+    SchedulesFull = 423, NoSpace, "the group has all the schedules it can have",
+        "A group has at most 256 schedules, and at most 16384 snapshots that they made and that are there. Let schedules keep \
+        fewer, or remove some: `varve schedule list VG`, `varve schedule change`, `varve schedule remove`.";
+
     ExportNotFound = 501, NotFound, "no such export",
         "`varve export list` shows the exports. An export is named by its ID, its URI or path, or by its volume if \
         that has only one.";

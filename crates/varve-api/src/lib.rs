@@ -29,8 +29,8 @@ pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, Group, History, HistoryEntry, LogicalVolume, Mapper, PhysicalVolume,
-    Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
-    VolumeImage,
+    Plan, Pool, Restored, Schedule, ScheduleRan, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
+    SnapshotStore, ThinUse, Traffic, VolumeImage,
 };
 pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
@@ -38,13 +38,14 @@ pub use requests::{
     Convert, Deactivate, DryRun, ExportChange, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate,
     GroupExtend, GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
     PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
-    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
-    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, VolumeChange, VolumeCreate,
+    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, ScheduleChange,
+    ScheduleCreate, ScheduleRun, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove,
+    SnapshotRollback, Split, VolumeChange, VolumeCreate,
 };
 pub use status::{DaemonStatus, Event, Problem};
 pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, Health, JobState, Layout, MapKind,
-    MemberState, MetadataOrder, OverCommit, PhysicalVolumeState, ProblemKind, ReadPolicy, Severity,
-    SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    MemberState, MetadataOrder, OverCommit, PhysicalVolumeState, ProblemKind, ReadPolicy, ScheduleState,
+    Severity, SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };

@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::metadata::GroupMetadata;
 use crate::words::{
-    Cache, Discards, GroupState, Health, Layout, OverCommit, PhysicalVolumeState, SnapshotMode,
-    SnapshotState, VolumeState, WhenFull,
+    Cache, Discards, GroupState, Health, Layout, OverCommit, PhysicalVolumeState, ScheduleState,
+    SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -363,6 +363,50 @@ nouns! {
         pub state: SnapshotState,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
+    }
+
+    /// When snapshots of volumes are made, and how many of them stay.
+    struct Schedule {
+        /// `VG/NAME`.
+        pub name: String,
+        /// Its identity, which it keeps whatever it is called.
+        pub id: String,
+        /// The group that it belongs to.
+        pub group: String,
+        /// The volumes of which it makes snapshots, all at one instant: `VG/LV`.
+        pub volumes: Vec<String>,
+        /// Seconds between two runs, which are due at multiples of that since 1970 in UTC.
+        pub every: u64,
+        /// How many of its snapshots stay, as in `24h,7d,4w,12m`.
+        pub keep: String,
+        /// Seconds since 1970 when it was made.
+        pub created: u64,
+        /// Seconds since 1970 when it ran last, if it has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub last_run: Option<u64>,
+        /// Seconds since 1970 when it is to run next; in the past if it is late.
+        pub next_run: u64,
+        /// How many snapshots that it made were there when it ran last.
+        pub kept: u64,
+        /// Whether it runs.
+        pub state: ScheduleState,
+        /// Why, if the state is not a good one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reason: Option<String>,
+        /// The snapshots that it made and that are there, the oldest first; only where it is shown alone.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub snapshots: Vec<String>,
+    }
+
+    /// What a run of a schedule has done.
+    struct ScheduleRan {
+        /// The snapshots that it made.
+        pub made: Vec<String>,
+        /// Those that it removes: their space comes back in a job.
+        pub removed: Vec<String>,
+        /// That job, if there is one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub job: Option<String>,
     }
 
     /// A run of bytes.

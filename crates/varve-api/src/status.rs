@@ -12,7 +12,7 @@ pub struct Problem {
     pub kind: ProblemKind,
     /// How much it matters.
     pub severity: Severity,
-    /// The noun of what it is about, as on the command line: `pv`, `vg`, `lv`, `pool`, `snap`, `export`, `daemon`.
+    /// The noun of what it is about, as on the command line: `pv`, `vg`, `lv`, `pool`, `snap`, `schedule`, `export`, `daemon`.
     pub noun: String,
     /// The name of what it is about.
     pub name: String,
@@ -90,6 +90,7 @@ impl ProblemKind {
             | Self::ArrayDegraded
             | Self::ArrayMismatch
             | Self::PoolFull
+            | Self::ScheduleFailed
             | Self::ImageMoved
             | Self::ExportCredentials
             | Self::StateUnwritable => Severity::Warning,

@@ -178,6 +178,8 @@ words! {
         PoolFull = "pool-full",
         /// A snapshot was dropped to make room.
         SnapshotDropped = "snapshot-dropped",
+        /// A schedule of snapshots could not run.
+        ScheduleFailed = "schedule-failed",
         /// The file of an image, or of one below it, was cut short while it was in use.
         ImageCutOff = "image-cut-off",
         /// The file of an image was deleted, and is kept only because it is open.
@@ -255,6 +257,16 @@ words! {
         Waiting = "waiting",
         /// It cannot; its `reason` says why.
         Unusable = "unusable",
+    }
+
+    /// Whether a schedule of snapshots runs.
+    ScheduleState {
+        /// It does.
+        Active = "active",
+        /// It could not, and tries again.
+        Failing = "failing",
+        /// A volume of it was deactivated, or its group is not in use: it runs when that is in use again.
+        Paused = "paused",
     }
 
     /// Whether a snapshot can be used.

@@ -23,7 +23,6 @@ const LACKING: &[&[&str]] = &[
     &["export", "create", "--allow"],
     &["export", "create", "--member"],
     &["trash"],
-    &["schedule"],
     &["backup"],
     &["send"],
     &["receive"],

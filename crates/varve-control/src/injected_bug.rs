@@ -20,6 +20,10 @@ pub(crate) enum InjectedBug {
     ForgetLooks,
     /// Sets of snapshots are undone in groups whose locks are not held (breaks SETS5).
     UndoUnlocked,
+    /// A schedule takes the snapshots for its own that are called like those.
+    OwnByName,
+    /// A run of a schedule that was missed is made up for as often as it was missed.
+    CatchUpAll,
 }
 
 #[cfg(not(test))]

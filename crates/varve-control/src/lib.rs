@@ -18,6 +18,7 @@ mod handle;
 mod host;
 mod injected_bug;
 mod jobs;
+mod schedules;
 #[cfg(test)]
 mod simulation;
 mod status;
@@ -41,6 +42,7 @@ use host::life::Life;
 use host::memory::Memory;
 use host::path_calls::{at_path, within};
 use jobs::known_jobs::KnownJobs;
+use schedules::Schedules;
 use status::watch::Watch;
 use std::path::{Path, PathBuf};
 use std::rc::Weak;
@@ -88,6 +90,11 @@ impl Control {
     /// Jobs that run or ended lately.
     pub fn jobs(&self) -> &Jobs {
         &self.jobs.list
+    }
+
+    /// Schedules of snapshots.
+    pub fn schedules(&self) -> Schedules<'_> {
+        Schedules { control: self }
     }
 
     /// The daemon itself.

@@ -42,6 +42,12 @@ pub fn parse_exact_date(text: &str) -> Option<u64> {
     (format_exact_date(since_1970) == text).then_some(since_1970)
 }
 
+/// The months since the year 0 that ended before `date`: a number for each month of the calendar.
+pub fn month_of(date: UnixTime) -> u64 {
+    let (year, month, _) = civil(date.0.min(LAST) / DAY);
+    year * 12 + month - 1
+}
+
 /// Year, month and day of a number of days since 1970-01-01.
 fn civil(days: u64) -> (u64, u64, u64) {
     // Years begin in March, so that the leap day is the last of its year; 719468 days lie between 0000-03-01 and 1970.
@@ -94,6 +100,14 @@ mod tests {
         }
         assert_eq!(parse_date("+025-06-15T15:06:40Z"), None);
         assert_eq!(parse_date("2025-06-15T15:06:40Zé"), None);
+    }
+
+    #[test]
+    fn months_are_those_of_the_calendar() {
+        let month = |text| month_of(parse_date(text).expect("a date"));
+        assert_eq!(month("2024-02-29T23:59:59Z") + 1, month("2024-03-01T00:00:00Z"));
+        assert_eq!(month("2025-12-31T23:59:59Z") + 1, month("2026-01-01T00:00:00Z"));
+        assert_eq!(month("2025-01-01T00:00:00Z") + 11, month("2025-12-01T00:00:00Z"));
     }
 
     proptest! {

@@ -17,7 +17,7 @@ pub mod store;
 pub mod text;
 pub mod thin;
 
-pub use date::{format_date, format_exact_date, parse_date, parse_exact_date};
+pub use date::{format_date, format_exact_date, month_of, parse_date, parse_exact_date};
 pub use label::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN};
 pub use layout::{Field, Layout};
 pub use name::{NAME_LENGTH_MAX, NameError, check_name};

@@ -44,12 +44,15 @@
 //!   conversions and clearings, and those that remove snapshots name at most 8192 in all, each once. Volumes and stores that jobs name may be gone, but
 //!   for these three, which are of one group.
 //! - TEXT26. A volume is cleared by one job at most, from one of its extents on, which are on disks.
+//! - TEXT27. A schedule has a name that no other one of the group has, runs every second at most and every 366 days at least, and is of 1 to
+//!   64 volumes, each once. Volumes and stores that it names may be gone. A snapshot is made by one schedule.
 
 mod areas;
 mod array_policy;
 mod check;
 mod conversions;
 mod converting;
+mod date_text;
 mod error;
 mod image;
 mod job_rules;
@@ -57,6 +60,7 @@ mod jobs;
 mod layout;
 mod moves;
 mod moving;
+mod schedules;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -72,6 +76,10 @@ pub use layout::{
     MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry, ReadPolicy, Role, checksum_room,
 };
 pub use moves::{MoveEntry, MoveStep};
+pub use schedules::{
+    EVERY_S_MAX, Keep, KeepError, MADE_MAX, MadeSnapshots, SCHEDULED_MAX, SCHEDULES_MAX, ScheduleEntry,
+    ScheduledVolume,
+};
 pub use space::Space;
 
 use serde::{Deserialize, Serialize};
@@ -114,6 +122,9 @@ pub struct Description {
     /// Work on its volumes and disks that goes on.
     #[serde(default, rename = "job", skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobEntry>,
+    /// When snapshots of its volumes are made and removed.
+    #[serde(default, rename = "schedule", skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<ScheduleEntry>,
 }
 
 /// The group itself.
@@ -438,6 +449,7 @@ impl Description {
             snapshot_sets: Vec::new(),
             images: Vec::new(),
             jobs: Vec::new(),
+            schedules: Vec::new(),
         }
     }
 
@@ -449,7 +461,7 @@ impl Description {
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT26: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT27: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }
@@ -479,20 +491,3 @@ const EXPLANATION: &str = "\
 # writes it back after you have mended it. Sizes are bytes. Areas are PV:FIRST+COUNT in extents; the areas of a
 # striped segment, or of an array's members, stand in one string.
 ";
-
-/// Dates as text.
-mod date_text {
-    use crate::date::{format_date, parse_date};
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use varve_block::UnixTime;
-
-    pub(super) fn serialize<S: Serializer>(date: &UnixTime, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&format_date(*date))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixTime, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let expected = "a date like 2026-11-21T11:46:28Z";
-        parse_date(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not {expected}")))
-    }
-}

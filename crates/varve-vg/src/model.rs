@@ -7,12 +7,13 @@ use uuid::Uuid;
 use varve_block::Extent;
 pub use varve_format::text::{
     Area, ArrayPolicyEntry as ArrayPolicy, CachePolicy, ConversionEntry as Conversion, ConvertedPart,
-    Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, JobEntry as Job, JobWork, Layout,
-    LogEntry as ArrayLog, LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN,
-    MemberEntry as Member, MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep,
-    OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, RemovedSnapshots, Role,
-    ScrubPosition, Segment, SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space,
-    StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError, WhenFull,
+    Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, JobEntry as Job, JobWork,
+    Keep as ScheduleKeep, Layout, LogEntry as ArrayLog, LogicalVolumeEntry as LogicalVolume,
+    MEMBER_METADATA_SIZE_MIN, MadeSnapshots, MemberEntry as Member, MetadataEntry as Metadata, MetadataOrder,
+    MoveEntry as DiskMove, MoveStep, OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy,
+    RemovedSnapshots, Role, ScheduleEntry as Schedule, ScheduledVolume, ScrubPosition, Segment,
+    SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space, StoreEntry as Store,
+    StorePolicyEntry as StorePolicy, TextError, WhenFull,
 };
 
 /// A volume group.
@@ -106,6 +107,16 @@ impl Group {
     /// Disk images that back volumes of its pools.
     pub fn images(&self) -> &[Image] {
         &self.description.images
+    }
+
+    /// When snapshots of its volumes are made and removed.
+    pub fn schedules(&self) -> &[Schedule] {
+        &self.description.schedules
+    }
+
+    /// The schedule called `name`.
+    pub fn schedule(&self, name: &str) -> Option<&Schedule> {
+        self.schedules().iter().find(|schedule| schedule.name == name)
     }
 
     /// Disks that are being emptied.

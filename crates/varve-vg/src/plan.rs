@@ -25,6 +25,7 @@ mod metadata;
 mod missing;
 mod moves;
 mod restore;
+mod schedules;
 mod sectors;
 mod space;
 mod stores;
@@ -39,6 +40,7 @@ pub use change::{Change, NewDisk, StoreKind};
 pub use error::{ErrorKind, PlanError};
 pub use job_step::JobStep;
 pub use restore::{Loss, LossKind, losses};
+pub use schedules::{ScheduleError, ScheduleRun, ScheduleStep, every_text};
 pub(crate) use under_way::drop_under_way;
 pub use under_way::under_way;
 
@@ -120,7 +122,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::SetInactive { volume, reason } => draft.set_inactive(&volume, reason),
         Change::SetMetadata { metadata } => draft.set_metadata(metadata),
         Change::BeginSnapshots { set } => draft.begin_snapshots(set),
-        Change::EndSnapshots { set, job } => draft.end_snapshots(set, job),
+        Change::EndSnapshots { set, job, run } => draft.end_snapshots(set, job, run),
         Change::AddImage { image } => draft.add_image(image),
         Change::RemoveImage { id } => draft.remove_image(id),
         Change::SetImage { volume, path, format } => draft.set_image(&volume, path, format),
@@ -132,6 +134,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::EndMove { from } => draft.end_move(from),
         Change::Convert { volume, step } => draft.convert(volume, step, stamp.date),
         Change::Jobs(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
+        Change::Schedule(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
         Change::Restore { backup } => draft.restore(&backup),
     }?;
     draft.finish(stamp)
@@ -187,6 +190,7 @@ impl<'a> Draft<'a> {
         self.check_conversions()?;
         self.make_room_for_tails();
         self.end_lost_clearings();
+        self.drop_lost_schedules();
         let Draft { before, mut description, steps, warnings } = self;
         description.group.sequence = before.entry().sequence + 1;
         description.group.changed = stamp.date;

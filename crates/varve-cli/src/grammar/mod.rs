@@ -10,6 +10,7 @@ mod offline;
 mod options;
 mod physical;
 mod pool;
+mod schedule;
 mod snapshot;
 mod volume;
 
@@ -26,6 +27,7 @@ pub(crate) use options::{
 };
 pub(crate) use physical::{DiskChange, PhysicalVerb};
 pub(crate) use pool::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};
+pub(crate) use schedule::ScheduleVerb;
 pub(crate) use snapshot::SnapVerb;
 pub(crate) use volume::{
     Driver, PolicyOptions, VolumeAttachOptions, VolumeCreateOptions, VolumeDetachOptions, VolumeMapOptions,
@@ -94,6 +96,9 @@ pub(crate) enum Noun {
     /// Snapshots.
     #[command(subcommand)]
     Snap(SnapVerb),
+    /// Schedules of snapshots.
+    #[command(subcommand)]
+    Schedule(ScheduleVerb),
     /// Exports: doors through which volumes are reached.
     #[command(subcommand)]
     Export(ExportVerb),

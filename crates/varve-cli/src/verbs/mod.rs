@@ -10,6 +10,7 @@ mod layout;
 mod physical;
 mod pool;
 mod report;
+mod schedule;
 mod snapshot;
 mod status;
 mod volume;
@@ -23,6 +24,7 @@ pub(crate) use job::job;
 pub(crate) use physical::physical;
 pub(crate) use pool::pool;
 pub(crate) use report::report;
+pub(crate) use schedule::schedule;
 pub(crate) use snapshot::{differences, snapshot};
 pub(crate) use status::{problem_text, status};
 pub(crate) use volume::volume;
@@ -111,6 +113,7 @@ mod tests {
             include_str!("job.rs"),
             include_str!("physical.rs"),
             include_str!("pool.rs"),
+            include_str!("schedule.rs"),
             include_str!("snapshot.rs"),
             include_str!("status.rs"),
             include_str!("volume.rs"),

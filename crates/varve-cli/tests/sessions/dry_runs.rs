@@ -32,6 +32,8 @@ const READING: &[&str] = &[
     "pool-show",
     "pv-list",
     "report",
+    "schedule-list",
+    "schedule-show",
     "pv-show",
     "snap-diff",
     "snap-list",
@@ -94,6 +96,12 @@ const POSSIBLE: &[&str] = &[
     "snap change data/a@one --read-only",
     "snap hold data/a@one",
     "snap release data/a@one",
+    "schedule create data/a --every 1h --keep 24h,7d",
+    "schedule create data/a --every 1h --keep 3 --name more --set b,data/t",
+    "schedule change data/yearly --keep 1",
+    "schedule change data/yearly --every 1d --name daily",
+    "schedule run data/yearly",
+    "schedule remove data/yearly",
     "export create data/a --nbd unix:a.sock",
     "export change data/b --iops 100",
     "export change data/b --mode 0660",
@@ -238,6 +246,21 @@ const IMPOSSIBLE: &[&str] = &[
     "snap change data/a@x --read-only",
     "snap hold data/a@x",
     "snap release data/a@x",
+    "schedule create data/x --every 1h --keep 3",
+    "schedule create data/p --every 1h --keep 3",
+    "schedule create data/a --every 1h --keep 3 --name yearly",
+    "schedule create data/a --every 1h --keep 3 --name a/b",
+    "schedule create data/a --every soon --keep 3",
+    "schedule create data/a --every 367d --keep 3",
+    "schedule create data/a --every 1h --keep 3y",
+    "schedule create data/a --every 1h --keep 3 --set x",
+    "schedule create data/a --every 1h --keep 3 --set other/c",
+    "schedule change data/yearly",
+    "schedule change data/yearly --keep many",
+    "schedule change data/x --keep 3",
+    "schedule run data/x",
+    "schedule run none/x",
+    "schedule remove data/x",
     "export create data/x --nbd unix:x.sock",
     "export create data/a@x --nbd unix:x.sock",
     "export create data/b --nbd unix:b.sock",
@@ -327,6 +350,8 @@ fn world() -> World {
         "lv create data/i --image i",
         "lv create data/short --image short --format qcow2",
         "array scrub data/m --wait",
+        "schedule create data/t --name yearly --every 366d --keep 5",
+        "schedule run data/yearly",
     ] {
         world.ok(words);
     }
@@ -339,7 +364,7 @@ type State = (Vec<String>, Vec<Vec<u8>>, Vec<(String, Vec<u8>)>);
 /// Everything that the lists show and that the disks say of it, and all other files.
 fn everything(world: &World) -> State {
     let socket = world.path("varve.sock");
-    let lists = ["pvs", "groups", "volumes", "pools", "snapshots", "exports", "jobs"];
+    let lists = ["pvs", "groups", "volumes", "pools", "snapshots", "schedules", "exports", "jobs"];
     let shown = lists.map(|list| http(&socket, &format!("/v1/{list}"))).to_vec();
     let head = |disk: &&str| {
         let mut bytes = vec![0; 1 << 20];

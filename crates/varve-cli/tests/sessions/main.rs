@@ -46,6 +46,7 @@ mod restarts;
 mod restores;
 mod rollbacks;
 mod rules;
+mod schedules;
 mod scrubs;
 mod service;
 mod sets;

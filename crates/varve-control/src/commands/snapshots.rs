@@ -8,6 +8,7 @@ use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;
 use crate::group::change::{joined, shown};
+use crate::schedules::run::Run;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{
@@ -64,6 +65,15 @@ impl Control {
     /// Keeps the present state of volumes.
     pub async fn create_snapshots(&self, request: SnapshotCreate) -> Result<Changed<Vec<Snapshot>>, Failure> {
         let _lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
+        self.create_locked(request, None).await
+    }
+
+    /// The same for a caller that has the locks; for a schedule, if one runs.
+    pub(crate) async fn create_locked(
+        &self,
+        request: SnapshotCreate,
+        run: Option<&Run>,
+    ) -> Result<Changed<Vec<Snapshot>>, Failure> {
         let kind = match request.mode {
             Some(SnapshotMode::Independent) => StoreKind::Independent,
             Some(SnapshotMode::Dependent | SnapshotMode::Thin) | None => StoreKind::Dependent,
@@ -86,7 +96,7 @@ impl Control {
         }
         let made = self.make_stores(&mut batches, chunk_size, kind).await;
         let made = match made {
-            Ok(()) => self.make_all_or_none(&batches, request.read_only).await,
+            Ok(()) => self.make_all_or_none(&batches, request.read_only, run).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = made {
@@ -95,7 +105,9 @@ impl Control {
         }
         let mut made = Vec::with_capacity(request.names.len());
         for batch in &batches {
-            self.watch.forget_dropped(batch.located.volume.id);
+            if run.is_none() {
+                self.watch.forget_dropped(batch.located.volume.id);
+            }
             for name in &batch.names {
                 self.event(&batch.full(name), "snapshot made");
             }

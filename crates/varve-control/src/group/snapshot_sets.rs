@@ -18,10 +18,12 @@ use crate::Control;
 use crate::commands::snapshots::Batch;
 use crate::failures;
 use crate::injected_bug::{self, InjectedBug};
+use crate::schedules::run::Run;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_vg::Change;
 use varve_vg::model::{SetMember, SnapshotSet};
+use varve_vg::plan::ScheduleRun;
 use varve_volume::fault;
 
 /// The part of a set that is in one group.
@@ -45,12 +47,24 @@ impl Part {
 
 impl Control {
     /// Makes the snapshots of `batches`; whatever happens, all of them count afterwards or none is left.
-    pub(crate) async fn make_all_or_none(&self, batches: &[Batch], read_only: bool) -> Result<(), Failure> {
-        if batches.iter().map(|batch| batch.names.len()).sum::<usize>() <= 1 {
+    /// Those of a schedule become its own with the change that makes them valid.
+    pub(crate) async fn make_all_or_none(
+        &self,
+        batches: &[Batch],
+        read_only: bool,
+        run: Option<&Run>,
+    ) -> Result<(), Failure> {
+        if run.is_none() && batches.iter().map(|batch| batch.names.len()).sum::<usize>() <= 1 {
             return self.make_snapshots(batches, read_only).await;
         }
         let parts = self.make_set(batches, read_only).await?;
-        let counted = self.end_part(&parts[0]).await; // SETS2
+        let counted = match run {
+            None => self.end_part(&parts[0], None).await, // SETS2
+            Some(run) => match run.outcome(self, batches).await {
+                Ok(run) => self.end_part(&parts[0], Some(run)).await,
+                Err(failure) => Err(failure),
+            },
+        };
         match &counted {
             Ok(()) => self.end_parts(&parts[1..]).await,
             Err(_) => self.undo(&parts).await,
@@ -125,21 +139,22 @@ impl Control {
     }
 
     /// Takes a part out of its group's description.
-    async fn end_part(&self, part: &Part) -> Result<(), Failure> {
+    async fn end_part(&self, part: &Part, run: Option<ScheduleRun>) -> Result<(), Failure> {
         let standing = self.with_group(part.group, |known| {
             known.group.snapshot_sets().iter().any(|set| set.id == part.set.id)
         })?;
         if !standing {
             return Ok(());
         }
-        let change = Change::EndSnapshots { set: part.set.id, job: None };
-        self.commits(part.group).await.make(part.group, change, "snap create: resolved").await
+        let words = if run.is_some() { "schedule run" } else { "snap create: resolved" };
+        let change = Change::EndSnapshots { set: part.set.id, job: None, run };
+        self.commits(part.group).await.make(part.group, change, words).await
     }
 
     /// The same where nothing depends on it any more.
     async fn end_parts(&self, parts: &[Part]) {
         for part in parts {
-            if let Err(failure) = self.end_part(part).await {
+            if let Err(failure) = self.end_part(part, None).await {
                 tracing::warn!(group = %part.group, %failure, "a set of snapshots is resolved when the group can be changed");
             }
         }
@@ -161,7 +176,7 @@ impl Control {
                     return;
                 }
             }
-            if let Err(failure) = self.end_part(part).await {
+            if let Err(failure) = self.end_part(part, None).await {
                 tracing::warn!(group = %part.group, %failure, "a set of snapshots is resolved when the group can be changed");
                 return;
             }

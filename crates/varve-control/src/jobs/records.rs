@@ -76,7 +76,7 @@ impl Control {
         self.jobs.records.insert(id, groups.clone());
         if has(InjectedBug::ForgetJob) {
             let Some(set) = set else { return Ok(()) };
-            let change = Change::EndSnapshots { set, job: None };
+            let change = Change::EndSnapshots { set, job: None, run: None };
             return self.commits(groups[0]).await.make(groups[0], change, "a control").await;
         }
         let named = if groups.len() > 1 { groups.clone() } else { Vec::new() };
@@ -85,7 +85,7 @@ impl Control {
             let words = words(&work, subject, "begun");
             let job = Job { id, subject: subject.to_owned(), started, groups: named.clone(), work };
             let change = match set {
-                Some(set) => Change::EndSnapshots { set, job: Some(job) },
+                Some(set) => Change::EndSnapshots { set, job: Some(job), run: None },
                 None => Change::Jobs(JobStep::Begin(job)),
             };
             // A statement of its own releases the right to commit: `erase_job` waits for it.

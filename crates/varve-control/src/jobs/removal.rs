@@ -18,6 +18,7 @@ use crate::commands::snapshots::{Batch, snapshot_name};
 use crate::failures;
 use crate::find::LocatedVolume;
 use crate::group::known_group::KnownGroup;
+use crate::group::locks::Held;
 use futures_channel::oneshot;
 use futures_util::future::select;
 use std::collections::BTreeSet;
@@ -70,6 +71,15 @@ impl Control {
     /// Removes snapshots; the answer is a job.
     pub async fn remove_snapshots(&self, request: SnapshotRemove) -> Result<Changed<Job>, Failure> {
         let lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
+        self.remove_locked(request, lock).await
+    }
+
+    /// The same for a caller that has the locks, which are released when the job has begun.
+    pub(crate) async fn remove_locked(
+        &self,
+        request: SnapshotRemove,
+        lock: Held,
+    ) -> Result<Changed<Job>, Failure> {
         let batches = self.ranges(&request.names).await?;
         let mut removable = Vec::with_capacity(batches.len());
         for batch in &batches {
@@ -232,21 +242,26 @@ impl Control {
     async fn removable(&self, batch: &Batch) -> Result<Vec<SnapshotFacts>, Failure> {
         let wanted = self.facts_called(&batch.located, &batch.names).await;
         for facts in &wanted {
-            let full = batch.full(&facts.name);
-            if facts.held || facts.is_base {
-                self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // BELOW2 of `origins.rs`
-            }
-            if facts.held {
-                return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
-                    .help(format!("varve snap release {full}")));
-            }
-            if facts.is_merging {
-                let message = format!("the volume is being rolled back to {full}");
-                return Err(Failure::new(Code::SnapshotMergesNow, message).help("varve job list"));
-            }
-            self.refuse_if_exported(batch.located.volume.id, &snapshot_name(&full)?, false)?;
+            self.refuse_removal(batch, facts).await?;
         }
         Ok(wanted)
+    }
+
+    /// Refuses to remove a snapshot that is held, exported, an origin, or what the volume is rolled back to.
+    pub(crate) async fn refuse_removal(&self, batch: &Batch, facts: &SnapshotFacts) -> Result<(), Failure> {
+        let full = batch.full(&facts.name);
+        if facts.held || facts.is_base {
+            self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // BELOW2 of `origins.rs`
+        }
+        if facts.held {
+            return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
+                .help(format!("varve snap release {full}")));
+        }
+        if facts.is_merging {
+            let message = format!("the volume is being rolled back to {full}");
+            return Err(Failure::new(Code::SnapshotMergesNow, message).help("varve job list"));
+        }
+        self.refuse_if_exported(batch.located.volume.id, &snapshot_name(&full)?, false)
     }
 
     /// Begins removals in their order until `timeout` is over; how many were begun.

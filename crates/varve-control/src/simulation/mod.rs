@@ -38,6 +38,7 @@ mod mapper;
 mod model;
 pub(crate) mod remote;
 mod resizes;
+mod schedules;
 mod together;
 mod trouble;
 mod verbs;

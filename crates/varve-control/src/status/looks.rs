@@ -41,6 +41,7 @@ pub(crate) async fn look(control: &Control) {
         }
         control.memory.archive.retry();
     }
+    control.schedules().look();
     count(control).await;
     rebuilds::resume(control).await;
     if let Some(Ok(problems)) = control.until(begun.after(LOOK_MAX), control.problems()).await {

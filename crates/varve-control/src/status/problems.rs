@@ -82,6 +82,9 @@ impl Control {
         self.problems_of_exports(&mut rows);
         self.problems_of_credentials(&mut rows);
         self.problems_of_snapshots(&mut rows);
+        for (name, told) in self.schedules().troubles() {
+            rows.add(ProblemKind::ScheduleFailed, ("schedule", &name), group_in(&name), told);
+        }
         let unwritten = self.watch.unsaved.borrow().clone().or_else(|| self.memory.archive.failure());
         if let Some(failure) = unwritten {
             let message = format!("cannot be written: {}", failure.message);

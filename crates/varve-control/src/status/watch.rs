@@ -5,6 +5,7 @@
 
 use crate::backing::read_files::ReadFiles;
 use crate::host::known_disk::why_failed;
+use crate::schedules::known_schedules::KnownSchedules;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub(crate) struct Watch {
     dropped: RefCell<BTreeMap<Uuid, BTreeSet<String>>>,
     /// Why what is remembered is not on the disk, if so.
     pub(crate) unsaved: RefCell<Option<Failure>>,
+    /// Schedules that run, and those that failed.
+    pub(crate) schedules: KnownSchedules,
 }
 
 /// A file below a disk or an image.

@@ -10,7 +10,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// All calls.
 pub(super) fn serve(interface: Interface) -> Interface {
-    [disks, groups, volumes, pools, arrays, snapshots, exports, jobs, program]
+    [disks, groups, volumes, pools, arrays, snapshots, schedules, exports, jobs, program]
         .into_iter()
         .fold(interface, |interface, part| part(interface))
 }
@@ -111,6 +111,20 @@ fn snapshots(interface: Interface) -> Interface {
         .on(async |control, ChangeSnapshots(request)| control.change_snapshots(request).await)
         .on(async |control, HoldSnapshots(request)| control.hold_snapshots(request, true).await)
         .on(async |control, ReleaseSnapshots(request)| control.hold_snapshots(request, false).await)
+}
+
+fn schedules(interface: Interface) -> Interface {
+    interface
+        .on(async |control, ListSchedules(InGroup { group })| control.schedules().list(group.as_deref()))
+        .on(async |control, CreateSchedule(request)| control.schedules().create(request).await)
+        .on(async |control, ShowSchedule(schedule)| control.schedules().show(&schedule).await)
+        .on(async |control, ChangeSchedule(schedule, request)| {
+            control.schedules().change(&schedule, request).await
+        })
+        .on(async |control, RemoveSchedule(schedule, request)| {
+            control.schedules().remove(&schedule, request).await
+        })
+        .on(async |control, RunSchedule(schedule, request)| control.schedules().run(&schedule, request).await)
 }
 
 fn exports(interface: Interface) -> Interface {

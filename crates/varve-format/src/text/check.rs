@@ -15,7 +15,7 @@ use varve_block::{KIB, MIB, is_aligned};
 pub(super) const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT26 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT27 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -32,6 +32,7 @@ impl Description {
         self.snapshot_sets.iter().try_for_each(check_set)?;
         self.images.iter().try_for_each(check_image)?;
         self.check_jobs()?;
+        self.check_schedules()?;
         self.check_files()?;
         self.check_granted()?;
         self.check_areas()
@@ -73,7 +74,10 @@ impl Description {
         let parts = self.conversions().flat_map(|entry| {
             entry.parts.iter().flat_map(|part| ids_of_members(place_of_conversion(entry), &part.layout))
         });
-        let owners = group.chain(disks).chain(volumes).chain(stores).chain(sets).chain(images);
+        let schedules =
+            self.schedules.iter().map(|schedule| (format!("the schedule {:?}", schedule.name), schedule.id));
+        let owners =
+            schedules.chain(group).chain(disks).chain(volumes).chain(stores).chain(sets).chain(images);
         for (place, id) in owners.chain(conversions).chain(parts) {
             if id.is_nil() {
                 return Err(TextError::IdNil(place));

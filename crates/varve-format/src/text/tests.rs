@@ -1,6 +1,7 @@
 //! Tests of the group's text: its exact form, every refusal, and that it survives the round trip.
 
 mod logs;
+mod schedules;
 mod work;
 
 use super::*;

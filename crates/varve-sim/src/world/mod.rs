@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use varve_block::{Arena, Clock, Spawner};
+use varve_block::{Arena, Clock, Spawner, UnixTime};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -71,6 +71,11 @@ impl World {
     /// The virtual clock.
     pub fn clock(&self) -> Clock {
         Clock::new(Rc::new(VirtualClock(Rc::clone(&self.core))))
+    }
+
+    /// Sets the date that the clock says, forwards or back; timers go on as before.
+    pub fn set_date(&self, date: UnixTime) {
+        self.core.now.set_date(date);
     }
 
     /// The right to start tasks.

@@ -2,6 +2,7 @@
 //!
 //! The invariants WORLD1 to WORLD4 of the world are kept here.
 
+use super::clock::Now;
 use super::crash::{CrashAt, CrashKind};
 use super::ready::{Ready, ReadyQueue};
 use crate::chance::{Chooser, CrashTally};
@@ -29,7 +30,7 @@ const ARENA_BYTES: usize = 128 << 10;
 pub(crate) struct Core {
     pub(super) seed: u64,
     pub(super) steady: bool,
-    pub(super) now: Cell<Moment>,
+    pub(super) now: Now,
     pub(super) random: RefCell<Random>,
     pub(super) chooser: RefCell<Chooser>,
     pub(super) ready: Arc<ReadyQueue>,
@@ -96,7 +97,7 @@ impl Core {
         Core {
             seed,
             steady,
-            now: Cell::default(),
+            now: Now::default(),
             random: RefCell::new(random),
             chooser: RefCell::new(chooser),
             ready: Arc::default(),

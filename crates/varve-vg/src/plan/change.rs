@@ -1,6 +1,6 @@
 //! What a group can be changed by.
 
-use super::{ConversionStep, DiskChoice, JobStep, Layout, Sectors};
+use super::{ConversionStep, DiskChoice, JobStep, Layout, ScheduleRun, ScheduleStep, Sectors};
 use crate::model::{
     ArrayPolicy, Description, Image, ImageFormat, Job, Metadata, PvName, Role, SnapshotSet, StorePolicy,
 };
@@ -217,12 +217,15 @@ pub enum Change {
         /// Which; the set has a new id.
         set: SnapshotSet,
     },
-    /// A set of snapshots was made, or none of it is left; the job for which it was made begins with that.
+    /// A set of snapshots was made, or none of it is left; the job for which it was made begins with that, and the run of the schedule
+    /// that made it has ended.
     EndSnapshots {
         /// Which set.
         set: Uuid,
         /// That job, if there is one.
         job: Option<Job>,
+        /// That run, if there is one.
+        run: Option<ScheduleRun>,
     },
     /// Record a disk image, before a volume of a pool is backed by it.
     AddImage {
@@ -283,6 +286,8 @@ pub enum Change {
     },
     /// Write down which jobs go on, but for moves, conversions and clearings.
     Jobs(JobStep),
+    /// Write down when snapshots are made and removed.
+    Schedule(ScheduleStep),
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
         /// What the backup says.

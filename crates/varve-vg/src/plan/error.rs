@@ -1,6 +1,6 @@
 //! Why a change is not possible: typed, with the sentence for users and the command that helps.
 
-use super::ConversionError;
+use super::{ConversionError, ScheduleError};
 use crate::model::{Area, PvName, TextError};
 use crate::size::format_size;
 use varve_format::NameError;
@@ -424,6 +424,9 @@ pub enum PlanError {
         /// The group.
         group: String,
     },
+    /// What is asked of a schedule.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The backup is of another group, or of other disks.
     #[error("the backup does not fit {group}: {problem}")]
     Backup {
@@ -458,6 +461,7 @@ impl PlanError {
                 ErrorKind::NotFound
             }
             Self::JobsFull { .. } => ErrorKind::Busy,
+            Self::Schedule(error) => error.kind(),
             Self::NoPlace { .. } | Self::NoLogSpace { .. } => ErrorKind::NoSpace,
             Self::Conversion(ConversionError::Converting { .. }) => ErrorKind::Busy,
             Self::Conversion(ConversionError::NotConverting { .. }) => ErrorKind::NotFound,

@@ -67,6 +67,7 @@ impl PlanError {
                 format!("`varve lv remove {group}/{to}` lets go of it, and keeps what it holds")
             }
             Self::Conversion(error) => error.help(),
+            Self::Schedule(error) => error.help(),
             Self::JobNotFound { .. } => "`varve job list` shows what goes on".into(),
             Self::JobsFull { .. } => {
                 "wait for one of them: `varve job list`; or name fewer snapshots at once".into()

@@ -6,6 +6,7 @@
 //!
 //! Invariant PLAN4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
 
+use super::schedules::bring_back;
 use super::under_way::{drop_under_way, under_way_words};
 use super::{Draft, PlanError};
 use crate::disks::tail::extents_beside;
@@ -139,6 +140,7 @@ impl Draft<'_> {
         self.keep_what_is_there(&backup);
         self.restore_images(&backup);
         self.keep_clearings();
+        bring_back(&mut self.description, self.before, &backup);
         self.tell_what_does_not_go_on(taken);
         // Sets and jobs stay what they are now: those of when the backup was taken have ended since (PLANJOB2).
         Ok(())

@@ -1,7 +1,7 @@
 //! Plans that concern exception stores and the snapshots in them.
 
 use super::space::{Growth, place_text};
-use super::{DiskChoice, Draft, JobStep, Layout, PlanError, StoreKind};
+use super::{DiskChoice, Draft, JobStep, Layout, PlanError, ScheduleRun, ScheduleStep, StoreKind};
 use crate::model::{
     Discards, Job, LogicalVolume, OverCommit, Role, SnapshotSet, Store, StorePolicy, WhenFull,
 };
@@ -131,9 +131,18 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn end_snapshots(&mut self, id: Uuid, job: Option<Job>) -> Result<(), PlanError> {
+    pub(super) fn end_snapshots(
+        &mut self,
+        id: Uuid,
+        job: Option<Job>,
+        run: Option<ScheduleRun>,
+    ) -> Result<(), PlanError> {
         self.description.snapshot_sets.retain(|set| set.id != id);
         self.step("write down that snapshots of one instant are resolved".to_owned());
+        if let Some(run) = run {
+            let ran = ScheduleStep::Ran(run).apply(&mut self.description)?;
+            self.step(ran);
+        }
         let Some(job) = job else { return Ok(()) };
         let begun = JobStep::Begin(job).apply(&mut self.description)?;
         self.step(begun);

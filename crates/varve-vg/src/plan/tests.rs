@@ -9,6 +9,7 @@ mod logs;
 mod mapper;
 mod moves;
 mod replace;
+mod schedules;
 mod under_way;
 
 use super::*;
@@ -328,7 +329,7 @@ fn a_set_of_snapshots_is_written_down_and_forgotten_and_comes_with_no_backup() {
     let backup = Box::new(begun.after.description().clone());
     let restored = made(&group, Change::Restore { backup });
     assert!(restored.snapshot_sets().is_empty(), "what a backup says of snapshots is over");
-    let ended = made(&begun.after, Change::EndSnapshots { set: set.id, job: None });
+    let ended = made(&begun.after, Change::EndSnapshots { set: set.id, job: None, run: None });
     assert!(ended.snapshot_sets().is_empty());
     assert_eq!(ended.logical_volumes(), group.logical_volumes());
 }
