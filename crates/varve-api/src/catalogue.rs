@@ -79,6 +79,12 @@ catalogue! {
         "Something in the program contradicted itself while the command was carried out (a panic). Nothing else is \
         concerned; the daemon goes on, and its exit status says later that this happened. What the command had begun may \
         be half done: look with `varve status` and `varve vg list`. Please report it with the daemon's log.";
+    BadConfig = 15, Usage, "the configuration file is not valid",
+        "The file holds `KEY = VALUE` lines in the form of TOML; each key is an option of `varve daemon` without its dashes. The message names the file, the \
+        line and the key. `varve daemon --help` lists the options, `varve daemon --config FILE --check-config` checks a file and shows what is in force.";
+    ConfigNotFound = 16, NotFound, "there is no such configuration file",
+        "The file named by `varve daemon --config` is not there. Without --config a daemon of root reads /etc/varve/varve.toml if there is one, and others \
+        read no file.";
     CodeNotFound = 13, NotFound, "no such error code",
         "Error codes are written V0123. The message of a failed command begins with its code: error[V0123].";
 

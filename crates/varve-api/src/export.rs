@@ -33,6 +33,11 @@ impl FileMode {
     /// Its owner alone may read and write.
     pub const OWNER: Self = Self(0o600);
 
+    /// These permissions; what is no permission is left out.
+    pub const fn of(bits: u32) -> Self {
+        Self(bits & 0o777)
+    }
+
     /// Its bits.
     pub const fn bits(self) -> u32 {
         self.0

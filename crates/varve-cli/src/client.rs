@@ -79,7 +79,7 @@ fn unreachable(socket: &Path, error: &std::io::Error) -> Failure {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             Failure::new(Code::NoDaemon, format!("you may not use the daemon's socket {socket}"))
-                .help("run the command as the user who runs the daemon")
+                .help("run the command as the user who runs the daemon, or as a member of the group of its --socket-group")
         }
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
             Failure::new(Code::NoDaemon, format!("no daemon listens at {socket}"))

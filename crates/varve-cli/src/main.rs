@@ -5,6 +5,7 @@
 
 mod answer;
 mod client;
+mod config_file;
 mod confirm;
 mod grammar;
 mod manual;
@@ -13,6 +14,7 @@ mod places;
 mod progress;
 mod serve;
 mod session;
+mod settings;
 mod table;
 mod top;
 mod units;
@@ -32,17 +34,17 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     let json = usage::wants_json(&words);
     let code = match Cli::try_parse_from(&words) {
-        Ok(cli) => answer::print(dispatch(cli), json),
+        Ok(cli) => answer::print(dispatch(cli, &words), json),
         Err(error) => usage::report(&error, &words, json),
     };
     ExitCode::from(code)
 }
 
-/// Carries out one command.
-fn dispatch(cli: Cli) -> Result<Answer, Failure> {
+/// Carries out one command, which these words are.
+fn dispatch(cli: Cli, words: &[OsString]) -> Result<Answer, Failure> {
     let json = cli.global.json;
     match cli.noun {
-        Noun::Daemon(options) => serve::run(options, cli.global.socket),
+        Noun::Daemon(options) => serve::run(&options, words),
         Noun::Completions { shell } => Ok(manual::completions(shell)),
         Noun::Man { folder } => manual::pages(&folder),
         Noun::Explain { code } => verbs::explain(&code),

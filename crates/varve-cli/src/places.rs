@@ -6,6 +6,7 @@ use varve_api::{Code, Failure};
 
 const ROOT_SOCKET: &str = "/run/varve/varve.sock";
 const ROOT_STATE: &str = "/var/lib/varve";
+const ROOT_CONFIG: &str = "/etc/varve/varve.toml";
 
 /// The socket of a daemon that is to be reached: `given`, else `$VARVE_SOCKET`, else the first usual place that
 /// exists, else the first usual place.
@@ -13,9 +14,29 @@ pub(crate) fn client_socket(given: Option<PathBuf>) -> Result<PathBuf, Failure> 
     if let Some(path) = given.or_else(|| variable("VARVE_SOCKET")) {
         return Ok(path);
     }
-    let places = usual_sockets();
+    let places = sockets_of_clients(usual_sockets());
     let first = places.first().cloned().ok_or_else(no_place)?;
     Ok(places.into_iter().find(|path| path.exists()).unwrap_or(first))
+}
+
+/// Where a daemon may be that is to be reached: root's may let a group of other users in.
+fn sockets_of_clients(mut own: Vec<PathBuf>) -> Vec<PathBuf> {
+    let of_root = PathBuf::from(ROOT_SOCKET);
+    if !own.contains(&of_root) {
+        own.push(of_root);
+    }
+    own
+}
+
+/// The configuration file of a daemon that starts: `given`, else that of root if it is there.
+pub(crate) fn daemon_config(given: Option<&Path>) -> Option<PathBuf> {
+    let usual = || is_root().then(|| PathBuf::from(ROOT_CONFIG)).filter(|path| path.exists());
+    given.map(Path::to_owned).or_else(usual)
+}
+
+/// Whether the environment says where the daemon's socket is.
+pub(crate) fn is_socket_in_environment() -> bool {
+    variable("VARVE_SOCKET").is_some()
 }
 
 /// The socket of a daemon that starts.
@@ -92,4 +113,17 @@ pub(crate) fn check_place(path: &Path) -> io::Result<()> {
         return std::fs::OpenOptions::new().write(true).open(path).map(drop);
     }
     varve_os::check_folder(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_of_root_is_looked_for_after_the_own_and_once() {
+        let (own, root) = (PathBuf::from("/run/user/7/varve/varve.sock"), PathBuf::from(ROOT_SOCKET));
+        assert_eq!(sockets_of_clients(vec![own.clone()]), [own.clone(), root.clone()]);
+        assert_eq!(sockets_of_clients(vec![own.clone(), root.clone()]), [own, root.clone()]);
+        assert_eq!(sockets_of_clients(Vec::new()), [root]);
+    }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use varve_api::Cache;
+use varve_os::FileAccess;
 
 /// How requests reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -27,13 +28,22 @@ pub enum LogForm {
     Json,
 }
 
+/// The socket of the HTTP interface: who may connect to it may do everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlSocket {
+    /// The socket file.
+    pub path: PathBuf,
+    /// Its permissions and group.
+    pub access: FileAccess,
+}
+
 /// The daemon's configuration; what the command line does not say has been filled in by the caller.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the paths of disks and the exports are remembered; made if missing.
     pub state: PathBuf,
-    /// Where the HTTP interface listens.
-    pub socket: PathBuf,
+    /// Where the HTTP interface listens, and who may connect.
+    pub socket: ControlSocket,
     /// Where it listens too, without authentication.
     pub http: Option<SocketAddr>,
     /// Threads that serve volumes; the number of cores if not given.

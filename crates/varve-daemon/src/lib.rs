@@ -21,7 +21,7 @@ mod state;
 mod tls_files;
 
 pub use archive::{ArchivedFile, archived};
-pub use config::{Config, IoMode, LogForm};
+pub use config::{Config, ControlSocket, IoMode, LogForm};
 pub use http::openapi_json;
 
 use std::cell::Cell;
@@ -63,7 +63,7 @@ pub fn run(config: &Config) -> Result<(), Failure> {
     });
     let left = deadline.get().map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let result = result.and(stop_shards(shards, left.unwrap_or(config.stop_timeout).max(SHARDS_MIN)));
-    let _ = std::fs::remove_file(&config.socket);
+    let _ = std::fs::remove_file(&config.socket.path);
     tracing::info!("stopped");
     result
 }

@@ -5,7 +5,9 @@
 //! Invariants:
 //! - PLACES1. Only a socket file is removed, only if no process listens at it, and only while its lock is held.
 //! - PLACES2. No symbolic link is followed in the last part of a name, and no file is changed that is not a lock of ours.
+//! - PLACES3. The socket is its owner's alone unless it is shared; a directory that is made for it lets others through only then.
 
+use crate::config::ControlSocket;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
@@ -13,10 +15,12 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
-use varve_os::FileAccess;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
+/// Permissions of directories that are made: of those for the owner alone, and of those where a shared socket is (PLACES3).
+const DIRECTORY_MODE: u32 = 0o700;
+const SHARED_DIRECTORY_MODE: u32 = 0o755;
 /// Bytes of a lock: a process and the end of a line.
 const LOCK_LENGTH: usize = 12;
 
@@ -27,10 +31,12 @@ pub(crate) struct Locks {
 }
 
 /// Makes the state directory and locks it and the socket's place.
-pub(crate) fn lock(state: &Path, socket: &Path) -> Result<Locks, Failure> {
-    make_directory(state).map_err(|error| state_unusable(state, &error))?;
+pub(crate) fn lock(state: &Path, socket: &ControlSocket) -> Result<Locks, Failure> {
+    make_directory(state, DIRECTORY_MODE).map_err(|error| state_unusable(state, &error))?;
+    let mode = if socket.access.is_shared() { SHARED_DIRECTORY_MODE } else { DIRECTORY_MODE };
+    let socket = &socket.path;
     if let Some(parent) = socket.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        make_directory(parent).map_err(|error| socket_unusable(socket, &error))?;
+        make_directory(parent, mode).map_err(|error| socket_unusable(socket, &error))?;
     }
     let state_lock = lock_file(&state.join("lock"), &format!("the state directory {}", state.display()))?;
     let socket_lock = lock_file(&beside(socket), &format!("the socket {}", socket.display()))?;
@@ -38,8 +44,9 @@ pub(crate) fn lock(state: &Path, socket: &Path) -> Result<Locks, Failure> {
 }
 
 /// Listens at `socket`, in place of a file that a killed daemon left there.
-pub(crate) fn listen(socket: &Path, _locks: &Locks) -> Result<UnixListener, Failure> {
-    let bound = varve_os::bind_unix(socket, FileAccess::OWNER, BACKLOG); // PLACES1
+pub(crate) fn listen(socket: &ControlSocket, _locks: &Locks) -> Result<UnixListener, Failure> {
+    let bound = varve_os::bind_unix(&socket.path, socket.access, BACKLOG); // PLACES1, PLACES3
+    let socket = &socket.path;
     let listening = bound.map(UnixListener::from).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -50,8 +57,8 @@ pub(crate) fn listen(socket: &Path, _locks: &Locks) -> Result<UnixListener, Fail
     })
 }
 
-fn make_directory(path: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+fn make_directory(path: &Path, mode: u32) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(path)
 }
 
 fn beside(socket: &Path) -> PathBuf {
@@ -118,28 +125,34 @@ fn socket_unusable(path: &Path, error: &std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use varve_os::FileAccess;
+
+    /// A socket for its owner alone.
+    fn own(path: PathBuf) -> ControlSocket {
+        ControlSocket { path, access: FileAccess::OWNER }
+    }
 
     #[test]
     fn a_place_is_used_once_and_free_again_afterwards() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (state, socket) = (folder.path().join("state"), folder.path().join("run/varve.sock"));
+        let (state, socket) = (folder.path().join("state"), own(folder.path().join("run/varve.sock")));
         let locks = lock(&state, &socket).expect("free");
         let listener = listen(&socket, &locks).expect("free");
         let second = lock(&folder.path().join("other"), &socket).map_err(|failure| failure.code);
         assert_eq!(second.err(), Some(Code::DaemonRuns));
-        let second = lock(&state, &folder.path().join("other.sock")).map_err(|failure| failure.code);
+        let second = lock(&state, &own(folder.path().join("other.sock"))).map_err(|failure| failure.code);
         assert_eq!(second.err(), Some(Code::DaemonRuns));
         drop((listener, locks));
         let locks = lock(&state, &socket).expect("free again");
-        assert!(socket.exists(), "a killed daemon leaves its socket");
+        assert!(socket.path.exists(), "a killed daemon leaves its socket");
         listen(&socket, &locks).expect("PLACES1: nobody listens, so it is replaced");
     }
 
     #[test]
     fn a_socket_at_which_somebody_listens_is_not_taken_away() {
         let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("varve.sock");
-        let _other = UnixListener::bind(&socket).expect("free");
+        let socket = own(folder.path().join("varve.sock"));
+        let _other = UnixListener::bind(&socket.path).expect("free");
         let locks = lock(&folder.path().join("state"), &socket).expect("free");
         let taken = listen(&socket, &locks).map_err(|failure| failure.code);
         assert_eq!(taken.err(), Some(Code::DaemonRuns), "PLACES1");
@@ -151,7 +164,7 @@ mod tests {
         let (lock_path, victim) = (at("varve.sock.lock"), at("victim"));
         std::fs::write(&victim, "what somebody needs").expect("a writable folder");
         let fails = |why: &str| {
-            let failure = lock(&at("state"), &at("varve.sock")).expect_err("PLACES2");
+            let failure = lock(&at("state"), &own(at("varve.sock"))).expect_err("PLACES2");
             assert!(failure.message.contains(why), "PLACES2: {}", failure.message);
             assert_eq!(std::fs::read_to_string(&victim).expect("there"), "what somebody needs", "PLACES2");
             std::fs::remove_file(&lock_path).expect("there");
@@ -166,7 +179,7 @@ mod tests {
         std::fs::copy(&victim, &lock_path).expect("a writable folder");
         fails("something else");
         std::fs::write(&lock_path, "4711\n").expect("a writable folder");
-        let locks = lock(&at("state"), &at("varve.sock")).expect("a lock that an older daemon has left");
+        let locks = lock(&at("state"), &own(at("varve.sock"))).expect("a lock that an older daemon has left");
         let text = std::fs::read_to_string(&lock_path).expect("there");
         assert_eq!(text.trim_end(), std::process::id().to_string());
         drop(locks);
@@ -175,15 +188,33 @@ mod tests {
     #[test]
     fn a_file_that_is_no_socket_is_not_replaced_by_one() {
         let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("varve.sock");
+        let socket = own(folder.path().join("varve.sock"));
         let locks = lock(&folder.path().join("state"), &socket).expect("free");
-        std::fs::write(&socket, "precious").expect("a writable folder");
+        std::fs::write(&socket.path, "precious").expect("a writable folder");
         let refused = listen(&socket, &locks).map_err(|failure| failure.code);
         assert_eq!(refused.err(), Some(Code::SocketUnusable), "PLACES1");
-        assert_eq!(std::fs::read_to_string(&socket).expect("there"), "precious", "PLACES1");
-        std::fs::remove_file(&socket).expect("there");
+        assert_eq!(std::fs::read_to_string(&socket.path).expect("there"), "precious", "PLACES1");
+        std::fs::remove_file(&socket.path).expect("there");
         listen(&socket, &locks).expect("free");
-        let mode = std::fs::symlink_metadata(&socket).expect("there").mode();
+        let mode = std::fs::symlink_metadata(&socket.path).expect("there").mode();
         assert_eq!(mode & 0o777, 0o600, "PLACES2");
+    }
+
+    #[test]
+    fn a_shared_socket_can_be_reached_and_another_one_cannot() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode_of = |path: &Path| std::fs::metadata(path).expect("there").mode() & 0o777;
+        for (name, access, directory, file) in [
+            ("own", FileAccess::OWNER, 0o700, 0o600),
+            ("shared", FileAccess { mode: 0o660, group: None }, 0o755, 0o660),
+        ] {
+            let socket = ControlSocket { path: folder.path().join(name).join("varve.sock"), access };
+            let locks = lock(&folder.path().join("state").join(name), &socket).expect("free");
+            let _listener = listen(&socket, &locks).expect("free");
+            let parent = socket.path.parent().expect("it has one");
+            assert_eq!((mode_of(parent), mode_of(&socket.path)), (directory, file), "PLACES3: {name}");
+            assert_eq!(mode_of(&folder.path().join("state").join(name)), 0o700, "PLACES3: {name}");
+            assert_eq!(mode_of(&beside(&socket.path)), 0o600, "PLACES3: {name}");
+        }
     }
 }

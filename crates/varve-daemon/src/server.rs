@@ -93,7 +93,7 @@ async fn open(
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     let unusable = |what: String, error| Failure::new(Code::SocketUnusable, format!("{what}: {error}"));
     let unix = tokio::net::UnixListener::from_std(listener)
-        .map_err(|error| unusable(format!("the socket {}", config.socket.display()), error))?;
+        .map_err(|error| unusable(format!("the socket {}", config.socket.path.display()), error))?;
     let mut servers = vec![tokio::spawn(http::listen::run(unix, service.clone(), stopped.clone()))];
     if let Some(address) = config.http {
         if !address.ip().is_loopback() {
@@ -120,7 +120,7 @@ async fn open(
 
 /// Reports on standard output, and to systemd, that the daemon serves.
 fn announce(config: &Config) {
-    tracing::info!(socket = %config.socket.display(), state = %config.state.display(), "ready");
+    tracing::info!(socket = %config.socket.path.display(), state = %config.state.display(), "ready");
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "ready");
     let _ = out.flush();

@@ -7,10 +7,23 @@ use std::path::PathBuf;
 /// What `varve daemon` takes.
 #[derive(Args, Debug)]
 pub(crate) struct DaemonOptions {
+    /// A file with these options, without their dashes, as keys; what the command line has wins
+    /// [default: /etc/varve/varve.toml for root, if it is there].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print what is in force by the file and the command line, or what is wrong with it, and exit.
+    #[arg(long)]
+    pub(crate) check_config: bool,
     /// Where the paths of disks and the exports are remembered
     /// [default: /var/lib/varve for root, else the user's state directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
+    /// Permissions of the daemon's socket [default: 0660 with --socket-group, else 0600].
+    #[arg(long, value_name = "MODE")]
+    pub(crate) socket_mode: Option<varve_api::FileMode>,
+    /// The group of the daemon's socket. Its members may do all that the daemon may: those of a daemon of root are as good as root.
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) socket_group: Option<String>,
     /// Serve HTTP on this TCP address too; anybody who reaches it may do everything.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<SocketAddr>,

@@ -4,6 +4,7 @@ mod archive;
 mod caches;
 mod clearing;
 mod client;
+mod config_file;
 mod consent;
 mod containment;
 mod conversions;
