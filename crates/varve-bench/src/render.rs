@@ -5,12 +5,14 @@
 
 mod cells;
 mod pictures;
+mod published;
 mod summary;
 mod tables;
 
 use crate::failed::{Of, Outcome};
 use crate::machine::Machine;
 use crate::results::{Part, Results};
+use published::with_published;
 use std::fs;
 use std::path::Path;
 use tables::Table;
@@ -79,38 +81,6 @@ fn absences(part: &Part) -> String {
     let reasons: std::collections::BTreeSet<_> = part.records.iter().filter_map(reason).collect();
     reasons.into_iter().collect::<String>()
         + if part.records.iter().any(|it| it.absent.is_some()) { "\n" } else { "" }
-}
-
-/// What was measured, and what others have published; what both have of one world is one part.
-pub(crate) fn with_published(results: &Results) -> Vec<Part> {
-    let mut parts = results.parts.clone();
-    for part in published() {
-        match parts.iter_mut().find(|own| (&own.table, &own.world) == (&part.table, &part.world)) {
-            Some(own) => own.records.extend(part.records),
-            None => parts.push(part),
-        }
-    }
-    parts
-}
-
-fn published() -> Vec<Part> {
-    let published: Results = serde_json::from_str(include_str!("render/published.json")).expect("JSON");
-    published.parts
-}
-
-/// What stands where there is no figure.
-pub(crate) fn dash() -> String {
-    "–".to_owned()
-}
-
-/// A figure with three digits that count.
-pub(crate) fn short(value: f64) -> String {
-    match value.abs() {
-        size if !size.is_finite() => dash(),
-        size if size >= 99.95 => format!("{value:.0}"),
-        size if size >= 9.995 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }
 
 #[cfg(test)]

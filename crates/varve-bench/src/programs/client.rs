@@ -54,30 +54,49 @@ impl Client {
         Ok(Self { stream, session, input, next_cookie: 1, noise, scratch: vec![0; 256 << 10] })
     }
 
-    fn submit(&mut self, command: Command, offset: u64, length: usize) -> Outcome<()> {
+    /// The head of the next request.
+    fn head(&mut self, command: Command, offset: u64, length: usize) -> Outcome<Vec<u8>> {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
         let request = Request { flags: 0, command, cookie, offset, length: length as u64 };
-        let head = self.session.submit(&request).map_err(|error| format!("{error:?}"))?;
-        let data = if command == Command::Write { &self.noise[..length] } else { &[] };
-        let message = [&head[..], data].concat();
-        self.stream.write_all(&message).of("sending")
+        Ok(self.session.submit(&request).map_err(|error| format!("{error:?}"))?.to_vec())
     }
 
-    /// Waits until one more request is answered, and says which.
-    fn wait(&mut self) -> Outcome<u64> {
+    fn submit(&mut self, command: Command, offset: u64, length: usize) -> Outcome<()> {
+        let head = self.head(command, offset, length)?;
+        let data = if command == Command::Write { &self.noise[..length] } else { &[] };
+        let message = [&head[..], data].concat();
+        self.send(&message)
+    }
+
+    fn send(&mut self, message: &[u8]) -> Outcome<()> {
+        self.stream.write_all(message).of("sending")
+    }
+
+    /// The next request that is answered by what has been received.
+    fn answered(&mut self) -> Outcome<Option<u64>> {
         loop {
             let (used, event) = self.session.feed(&self.input)?;
             self.input.drain(..used);
             match event {
                 Event::Done { cookie, result } => {
                     result.map_err(|error| format!("a request failed: {error:?}"))?;
-                    return Ok(cookie);
+                    return Ok(Some(cookie));
                 }
-                Event::More(_) => receive(&mut self.stream, &mut self.input)?,
+                Event::More(_) => return Ok(None),
                 Event::Data { length, .. } => self.skip(length)?,
                 other => return Err(format!("an unexpected reply: {other:?}").into()),
             }
+        }
+    }
+
+    /// Waits until one more request is answered, and says which.
+    fn wait(&mut self) -> Outcome<u64> {
+        loop {
+            if let Some(cookie) = self.answered()? {
+                return Ok(cookie);
+            }
+            receive(&mut self.stream, &mut self.input)?;
         }
     }
 
@@ -91,14 +110,10 @@ impl Client {
             if left == 0 {
                 return Ok(());
             }
-            if left >= self.scratch.len() {
-                match self.stream.read(&mut self.scratch) {
-                    Ok(0) => return Err("the server closed the connection".into()),
-                    Ok(count) => left -= count,
-                    Err(error) => return Err(format!("receiving: {error}").into()),
-                }
-            } else {
+            if left < self.scratch.len() {
                 receive(&mut self.stream, &mut self.input)?;
+            } else {
+                left -= read_some(&mut self.stream, &mut self.scratch)?;
             }
         }
     }
@@ -137,11 +152,7 @@ impl Client {
                 return Ok(done);
             }
             while !stopped && flying < depth {
-                let (cookie, offset) = (self.next_cookie, places.next().unwrap_or(0));
-                self.next_cookie += 1;
-                let request = Request { flags: 0, command, cookie, offset, length: length as u64 };
-                let head = self.session.submit(&request).map_err(|error| format!("{error:?}"))?;
-                message.extend_from_slice(&head);
+                message.extend(self.head(command, places.next().unwrap_or(0), length)?);
                 if data.len() >= self.scratch.len() {
                     self.send(&message)?;
                     message.clear();
@@ -159,43 +170,21 @@ impl Client {
         }
     }
 
-    fn send(&mut self, message: &[u8]) -> Outcome<()> {
-        self.stream.write_all(message).of("sending")
-    }
-
     /// Waits for at least one answer, takes all that have come, and says how many they are.
     fn take_answers(&mut self) -> Outcome<usize> {
         self.wait()?;
         let mut answered = 1;
-        loop {
-            let (used, event) = self.session.feed(&self.input)?;
-            self.input.drain(..used);
-            match event {
-                Event::Done { result, .. } => {
-                    result.map_err(|error| format!("a request failed: {error:?}"))?;
-                    answered += 1;
-                }
-                Event::Data { length, .. } => self.skip(length)?,
-                _ => return Ok(answered),
-            }
+        while self.answered()?.is_some() {
+            answered += 1;
         }
+        Ok(answered)
     }
 
     /// Writes `load` at `start` and flushes; says how many bytes a second that made.
     pub(crate) fn write(&mut self, load: &Load, start: u64, length: u64) -> Outcome<f64> {
-        let places = load.places(start, length);
-        let watch = Watch::start();
-        for (index, offset) in places.iter().enumerate() {
-            if index >= load.depth {
-                self.wait()?;
-            }
-            self.submit(Command::Write, *offset, load.block)?;
-        }
-        for _ in 0..places.len().min(load.depth) {
-            self.wait()?;
-        }
-        self.submit(Command::Flush, 0, 0)?;
-        self.wait()?;
+        let (places, watch) = (load.places(start, length), Watch::start());
+        self.write_places(places.iter().copied(), load.block, load.depth)?;
+        self.flush()?;
         Ok((places.len() * load.block) as f64 / watch.seconds())
     }
 
@@ -226,15 +215,8 @@ impl Client {
 
     /// Waits until one more request is answered, but no longer than `patience`; says which.
     fn wait_a_while(&mut self, patience: Duration) -> Outcome<Option<u64>> {
-        let (used, event) = self.session.feed(&self.input)?;
-        self.input.drain(..used);
-        match event {
-            Event::Done { cookie, result } => {
-                result.map_err(|error| format!("a request failed: {error:?}"))?;
-                return Ok(Some(cookie));
-            }
-            Event::More(_) => {}
-            other => return Err(format!("an unexpected reply: {other:?}").into()),
+        if let Some(cookie) = self.answered()? {
+            return Ok(Some(cookie));
         }
         let timeout = Timespec::try_from(patience).map_err(|_| "patience without end")?;
         let mut streams = [PollFd::new(&self.stream, PollFlags::IN)];
@@ -281,14 +263,14 @@ const FLYING_MAX: usize = 16;
 
 fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> Outcome<()> {
     let mut space = [0; 16 << 10];
-    match stream.read(&mut space) {
-        Ok(0) => Err("the server closed the connection".into()),
-        Ok(count) => {
-            input.extend_from_slice(&space[..count]);
-            Ok(())
-        }
-        Err(error) => Err(format!("receiving: {error}").into()),
-    }
+    let count = read_some(stream, &mut space)?;
+    input.extend_from_slice(&space[..count]);
+    Ok(())
+}
+
+fn read_some(stream: &mut UnixStream, space: &mut [u8]) -> Outcome<usize> {
+    let count = stream.read(space).of("receiving")?;
+    if count == 0 { Err("the server closed the connection".into()) } else { Ok(count) }
 }
 
 impl Drop for Client {

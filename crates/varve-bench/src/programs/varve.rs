@@ -25,11 +25,11 @@ pub(crate) struct Varve {
 }
 
 impl Varve {
-    /// Starts the daemon on a disk of so many bytes in a place of its own.
-    pub(crate) fn on(options: &Options, medium: Medium, bytes: u64) -> Outcome<Self> {
+    /// Starts the daemon, with more options, on a disk of so many bytes in a place of its own.
+    pub(crate) fn on(options: &Options, medium: Medium, bytes: u64, words: &[&str]) -> Outcome<Self> {
         let place = Place::new(options.directory(medium), bytes)?;
         let file = place.file("disk", bytes)?;
-        let varve = Self::start(&options.varve(), place.path(), &file, medium.cache())?;
+        let varve = Self::start_with(words, &options.varve(), place.path(), &file, medium.cache())?;
         Ok(Self { _place: Some(place), ..varve })
     }
 

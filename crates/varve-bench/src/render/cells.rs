@@ -1,8 +1,7 @@
 //! The cells of a table, from its description and the records.
 
 use super::tables::{Column, Show, Table};
-use super::{dash, short};
-use crate::report::stats::{Summary, median};
+use crate::report::stats::{Summary, dash, median, short};
 use crate::results::{Part, Record};
 
 impl Table {

@@ -1,6 +1,7 @@
 //! The pictures of the tables that have some.
 
 use super::cells::column_names;
+use super::published::published;
 use super::tables::{Plot, Table};
 use crate::report::plot::{Bar, Curve, bars, curves};
 use crate::report::stats::{Summary, median};
@@ -82,7 +83,7 @@ impl Plot {
 
     /// A curve for each row that is drawn: its ratios to its column `base`, by the number that a column's name is.
     fn curves(&self, parts: &[&Part], base: &str) -> Vec<Curve> {
-        let published = super::published();
+        let published = published();
         let is_other =
             |part: &Part| published.iter().any(|it| (&it.table, &it.world) == (&part.table, &part.world));
         let (mut own, mut others) = (COLOURS.iter().cycle(), OTHER_COLOURS.iter().cycle());

@@ -1,7 +1,7 @@
 //! What holds and what misses, before any table.
 
-use super::dash;
 use super::tables::{SummaryGoal, Table};
+use crate::report::stats::dash;
 use crate::results::Part;
 
 /// A row for each goal in each world.

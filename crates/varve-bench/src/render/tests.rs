@@ -226,12 +226,3 @@ fn every_record_is_in_a_table() {
         assert!(page.iter().any(|(_, table)| table.as_ref().is_some_and(has)), "{}", part.table);
     }
 }
-
-#[test]
-fn figures_have_three_digits() {
-    assert_eq!(
-        [0.1234, 1.0, 9.999, 12.345, 99.96, 123.4].map(short),
-        ["0.12", "1.00", "10.0", "12.3", "100", "123"]
-    );
-    assert_eq!(short(f64::NAN), "–");
-}

@@ -1,5 +1,6 @@
 //! What a figure has to keep, and whether it does.
 
+use crate::report::stats::{dash, short};
 use serde::{Deserialize, Serialize};
 
 /// What a figure has to keep.
@@ -32,9 +33,9 @@ impl Goal {
     pub(crate) fn judged(self, value: f64, decimals: usize) -> String {
         let goal = self.limit();
         match (value.is_finite(), self.holds(value, decimals)) {
-            (false, _) => crate::render::dash(),
+            (false, _) => dash(),
             (_, true) => "holds".to_owned(),
-            _ => format!("**missed by {} %**", crate::render::short((value - goal).abs() / goal * 100.0)),
+            _ => format!("**missed by {} %**", short((value - goal).abs() / goal * 100.0)),
         }
     }
 

@@ -51,6 +51,21 @@ pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Summary> {
     Summary::of(&ratios(ours, theirs))
 }
 
+/// What stands where there is no figure.
+pub(crate) fn dash() -> String {
+    "–".to_owned()
+}
+
+/// A figure with three digits that count.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        size if !size.is_finite() => dash(),
+        size if size >= 99.95 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +104,14 @@ mod tests {
     #[test]
     fn rounds_without_a_partner_are_left_out() {
         assert_eq!(ratios(&[4.0, 6.0, 8.0], &[2.0, 2.0]), vec![2.0, 3.0]);
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!(
+            [0.1234, 1.0, 9.999, 12.345, 99.96, 123.4].map(short),
+            ["0.12", "1.00", "10.0", "12.3", "100", "123"]
+        );
+        assert_eq!(short(f64::NAN), "–");
     }
 }

@@ -56,7 +56,6 @@ struct Bench {
     quiet: PathBuf,
     size: u64,
     varve: Varve,
-    _place: Place,
 }
 
 impl Bench {
@@ -64,15 +63,12 @@ impl Bench {
     fn start(options: &Options, medium: Medium) -> Outcome<Self> {
         let size = options.size(medium).min(1 << 30);
         let all = size + NEIGHBOUR_BYTES + GROUP_OVERHEAD;
-        let place = Place::new(options.directory(medium), all)?;
-        let file = place.file("disk", all)?;
-        let varve =
-            Varve::start_with(&["--shards", "1"], &options.varve(), place.path(), &file, medium.cache())?;
+        let varve = Varve::on(options, medium, all, &["--shards", "1"])?;
         varve.create_volume("flooded", size)?;
         varve.create_volume("quiet", NEIGHBOUR_BYTES)?;
         let (flooded, quiet) = (varve.export("flooded")?, varve.export("quiet")?);
         Client::connect(&quiet)?.write_places((0..NEIGHBOUR_BYTES).step_by(MIB), MIB, 4)?;
-        Ok(Self { flooded, quiet, size, varve, _place: place })
+        Ok(Self { flooded, quiet, size, varve })
     }
 
     /// Writes the volume that is to be flooded in full, so that there is something to read and to trim.

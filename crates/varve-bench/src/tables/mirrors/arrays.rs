@@ -180,8 +180,7 @@ async fn fill(array: &Rc<Array>, arena: &Arena, length: u64) -> Outcome<()> {
     let device = array.device();
     let block = arena.take_zeroed(usize::try_from(length)?).freeze();
     for (_, piece) in Extent::new(0, SIZE).pieces(MIB) {
-        let written = device.write(piece.offset, block.clone(), Durability::Volatile).await;
-        written?;
+        device.write(piece.offset, block.clone(), Durability::Volatile).await?;
     }
     Ok(())
 }

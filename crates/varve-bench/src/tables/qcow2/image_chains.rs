@@ -80,8 +80,7 @@ pub(in crate::tables) async fn fill(
         let device = Device::new(ImageDevice::new(Rc::clone(&image)));
         // Whole clusters are written: what is below is not read.
         for cluster in clusters.iter().skip(layer * share).take(share) {
-            let written = device.write(cluster * CLUSTER, data.clone(), Durability::Volatile).await;
-            written?;
+            device.write(cluster * CLUSTER, data.clone(), Durability::Volatile).await?;
         }
         image.close().await?;
     }

@@ -55,8 +55,7 @@ fn opening(options: &Options, part: &mut Part) -> Outcome<()> {
         let mut noise = Noise(3);
         for _ in 0..clusters {
             let at = noise.next() % (virtual_size / CLUSTER) * CLUSTER;
-            let written = device.write(at, data.clone(), Durability::Volatile).await;
-            written?;
+            device.write(at, data.clone(), Durability::Volatile).await?;
         }
         image.close().await.map_err(Failed::from)
     });

@@ -33,38 +33,32 @@ pub(in crate::tables) fn measure(options: &Options, part: &mut Part) -> Outcome<
         let mapper = place.path().join(format!("mapper{number}.sock"));
         let _mapper = Answerer::start(&["mapper", &mapper.to_string_lossy()], &mapper)?;
         let (file, mapper, echo) = (Arc::clone(&file), mapper.clone(), echo.clone());
-        let round = shard
-            .run(async move |context: ShardContext| round(&context, &file, &mapper, &echo, questions).await);
-        for (name, unit, goal, value) in round? {
-            part.record(&name, unit, goal, value);
-        }
+        let mut seen = std::mem::take(part);
+        *part = shard.run(async move |context: ShardContext| {
+            round(&context, (&file, &mapper, &echo), questions, &mut seen).await.map(|()| seen)
+        })?;
     }
     Ok(())
 }
 
-/// Name, unit, goal and value of a figure.
-type Figure = (String, &'static str, Option<Goal>, f64);
-
 async fn round(
     context: &ShardContext,
-    file: &Arc<DiskFile>,
-    mapper: &Path,
-    echo: &Path,
+    (file, mapper, echo): (&Arc<DiskFile>, &Path, &Path),
     questions: u64,
-) -> Outcome<Vec<Figure>> {
+    part: &mut Part,
+) -> Outcome<()> {
     let (clock, arena) = (context.clock(), context.arena());
     let disk = context.disk(file);
     let linear = Device::new(Linear::new(vec![(SIZE, disk.clone(), 0)]));
     let delegate = delegated(context, disk, mapper);
     let device = Device::new(delegate.clone());
-    let mut figures = Vec::new();
     let Questions { trip, miss, cold } = questions_of(context, echo, [&device, &linear], questions).await?;
-    figures.push(("a round trip of 64 bytes to another process".to_owned(), "us", None, trip));
+    part.note("a round trip of 64 bytes to another process", "us", trip);
     let name = "a read of 4 KiB whose place is asked for, beyond the read, over a round trip";
-    figures.push((name.to_owned(), "x", Some(MISS_GOAL), miss / trip));
+    part.record(name, "x", MISS_GOAL, miss / trip);
     let name =
         "a read of 4 KiB of a linear volume after a round trip, beyond one after another, over a round trip";
-    figures.push((name.to_owned(), "x", None, cold / trip));
+    part.note(name, "x", cold / trip);
     // One answer for all of it.
     device.read(0, arena.take(4096)).await?;
     warm(&device, &arena).await?;
@@ -76,19 +70,17 @@ async fn round(
             // Of the mapped volume and of the linear one; each is the first in every other slice.
             let mut times = [0.0; 2];
             for slice in 0..SLICES {
-                for turn in 0..2 {
-                    let index = (turn + slice as usize) % 2;
-                    let device = [&device, &linear][index];
+                for (index, device) in turns(&[(0, &device), (1, &linear)], slice as usize) {
                     let measured = run(device, &clock, &arena, &load, &mut Random::new(slice + 7)).await;
                     times[index] += 1.0 / measured?.bytes_per_second();
                 }
             }
             let verb = if direction == Direction::Read { "reads" } else { "writes" };
             let name = format!("random {verb} of 4 KiB QD{depth} of known ranges, mapped / linear");
-            figures.push((name, "x", Some(WARM_GOAL), times[1] / times[0]));
+            part.record(name, "x", WARM_GOAL, times[1] / times[0]);
         }
     }
-    Ok(figures)
+    Ok(())
 }
 
 /// A volume that the mapper at `socket` maps to `disk`.
@@ -114,8 +106,7 @@ async fn warm(device: &Device, arena: &Arena) -> Outcome<()> {
     for at in (0..SIZE).step_by(piece) {
         let buffer = device.read(at, arena.take(piece)).await?;
         let data = buffer.freeze();
-        let written = device.write(at, data, Durability::Volatile).await;
-        written?;
+        device.write(at, data, Durability::Volatile).await?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> O
     }
     let file_bytes: u64 = if options.is_quick() { 8 << 20 } else { 128 << 20 };
     let volume_bytes = 3 * file_bytes + (64 << 20);
-    let varve = Varve::on(options, medium, 3 * volume_bytes)?;
+    let varve = Varve::on(options, medium, 3 * volume_bytes, &[])?;
     let description = format!(
         "ext4 on a loop device on a volume that is served over FUSE, on {}, a file of {} MiB, {} rounds",
         file_system(options.directory(medium)),

@@ -66,7 +66,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> O
     let size = region * LOADS.len() as u64 + MARGIN;
     // The volume, what its two newest snapshots keep, and room for the store to grow in steps.
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
-    let varve = Varve::on(options, medium, disk)?;
+    let varve = Varve::on(options, medium, disk, &[])?;
     let mut subjects = Vec::new();
     for snapshots in COUNTS {
         subjects.push(Subject::make(&varve, size, snapshots)?);

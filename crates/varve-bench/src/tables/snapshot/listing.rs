@@ -35,7 +35,7 @@ pub(crate) fn measure(options: &Options, _: Medium, sheet: &mut Sheet) -> Outcom
             ALONE.as_secs()
         ),
     );
-    let varve = Varve::on(options, Medium::Memory, size)?;
+    let varve = Varve::on(options, Medium::Memory, size, &[])?;
     varve.create_pool(POOL, 12 * REGION)?;
     varve.create_thin(VOLUME, POOL, REGION)?;
     let mut client = Client::connect(&varve.export(VOLUME)?)?;

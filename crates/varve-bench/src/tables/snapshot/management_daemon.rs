@@ -39,7 +39,7 @@ pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> 
     let part = &mut empty_part(options, medium);
     let size = REGION + MARGIN;
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
-    let varve = Varve::on(options, medium, disk)?;
+    let varve = Varve::on(options, medium, disk, &[])?;
     let mut subjects = Vec::new();
     for snapshots in COUNTS {
         subjects.push(Subject::make(&varve, size, snapshots)?);
@@ -73,7 +73,7 @@ pub(crate) fn changing(options: &Options, medium: Medium, sheet: &mut Sheet) -> 
     part.description =
         part.description.replace(&format!("{CREATES} snapshots"), &format!("{CHANGES} changes"));
     let size = REGION + MARGIN;
-    let varve = Varve::on(options, medium, 5 * size)?;
+    let varve = Varve::on(options, medium, 5 * size, &[])?;
     let mut subject = Subject::make(&varve, size, 16)?;
     let snapshot = format!("bench/{}@s8", subject.name);
     for _ in 0..options.runs() {

@@ -113,8 +113,7 @@ impl Plan {
     async fn fresh(&self, around: &Surroundings, number: u64) -> Outcome<Rc<SnapshotStore>> {
         let device = Self::part(around, self.origin + number * self.store, self.store);
         let format = FormatOptions::new(Uuid::from_u128(20_060_810 + u128::from(number)));
-        let formatted = SnapshotStore::format(&device, &around.arena, format).await;
-        formatted?;
+        SnapshotStore::format(&device, &around.arena, format).await?;
         self.open(around, number).await
     }
 
