@@ -16,6 +16,7 @@ mod metadata;
 mod nouns;
 mod queries;
 mod requests;
+mod schedule;
 mod status;
 mod volume_map;
 mod words;
@@ -38,10 +39,10 @@ pub use requests::{
     Convert, Deactivate, DryRun, ExportChange, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate,
     GroupExtend, GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
     PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
-    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, ScheduleChange,
-    ScheduleCreate, ScheduleRun, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove,
-    SnapshotRollback, Split, VolumeChange, VolumeCreate,
+    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, VolumeChange, VolumeCreate,
 };
+pub use schedule::{ScheduleChange, ScheduleCreate, ScheduleRun};
 pub use status::{DaemonStatus, Event, Problem};
 pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{

@@ -31,6 +31,7 @@ pub use group::change::shown as shown_plan;
 pub use handle::{ControlHandle, ControlOptions};
 pub use host::remembered::Remembered;
 pub use jobs::job_list::Jobs;
+pub use schedules::Schedules;
 pub use status::figures::Figures;
 
 use crate::status::events::Events;
@@ -42,7 +43,6 @@ use host::life::Life;
 use host::memory::Memory;
 use host::path_calls::{at_path, within};
 use jobs::known_jobs::KnownJobs;
-use schedules::Schedules;
 use status::watch::Watch;
 use std::path::{Path, PathBuf};
 use std::rc::Weak;
@@ -90,11 +90,6 @@ impl Control {
     /// Jobs that run or ended lately.
     pub fn jobs(&self) -> &Jobs {
         &self.jobs.list
-    }
-
-    /// Schedules of snapshots.
-    pub fn schedules(&self) -> Schedules<'_> {
-        Schedules { control: self }
     }
 
     /// The daemon itself.

@@ -60,6 +60,7 @@ mod jobs;
 mod layout;
 mod moves;
 mod moving;
+mod schedule_rules;
 mod schedules;
 mod space;
 #[cfg(test)]

@@ -38,15 +38,16 @@ pub use arrays::conversion::{ConversionError, ConversionStep};
 pub use asked::{DiskChoice, Layout, Sectors};
 pub use change::{Change, NewDisk, StoreKind};
 pub use error::{ErrorKind, PlanError};
-pub use job_step::JobStep;
+pub use job_step::{JobStep, ScheduleError, ScheduleRun, ScheduleStep};
 pub use restore::{Loss, LossKind, losses};
-pub use schedules::{ScheduleError, ScheduleRun, ScheduleStep, every_text};
+pub use schedules::every_text;
 pub(crate) use under_way::drop_under_way;
 pub use under_way::under_way;
 
 use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume};
 use crate::size::format_size;
 use gained::gained;
+use schedules::drop_lost_schedules;
 use uuid::Uuid;
 use varve_block::{UnixTime, align_down};
 
@@ -190,7 +191,7 @@ impl<'a> Draft<'a> {
         self.check_conversions()?;
         self.make_room_for_tails();
         self.end_lost_clearings();
-        self.drop_lost_schedules();
+        drop_lost_schedules(&mut self.description).into_iter().for_each(|step| self.step(step));
         let Draft { before, mut description, steps, warnings } = self;
         description.group.sequence = before.entry().sequence + 1;
         description.group.changed = stamp.date;

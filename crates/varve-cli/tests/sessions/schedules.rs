@@ -52,8 +52,14 @@ fn a_schedule_runs_by_the_clock_and_removes_only_what_it_made() {
             now.iter().filter(|name| !first.contains(name)).count() >= 2
         });
         let there = names(&world, &schedule);
-        assert!(there.contains(&format!("{volume}-20200101-000000")), "it is not its own: {there:?}");
-        assert!(there.iter().any(|name| held.ends_with(name.as_str())), "it is held: {there:?}");
+        assert!(
+            there.contains(&format!("{volume}-20200101-000000")),
+            "SCHEDULERUN2: it is not its own: {there:?}"
+        );
+        assert!(
+            there.iter().any(|name| held.ends_with(name.as_str())),
+            "SCHEDULERUN3: it is held: {there:?}"
+        );
         let kept = own(&world, &schedule).len();
         assert!((3..=5).contains(&kept), "two, one that is held, and what runs meanwhile: {kept}");
         assert_eq!(world.data(&format!("schedule show {schedule}"))["state"], "active");
@@ -95,7 +101,7 @@ fn a_run_that_is_interrupted_has_made_all_of_its_snapshots_or_none() {
             (before.clone(), before.clone()),
             "{place}"
         );
-        assert_eq!(own(&world, "data/both").len(), 2, "{place}");
+        assert_eq!(own(&world, "data/both").len(), 2, "SCHEDULERUN1, {place}");
     }
     let planned = world.ok("schedule run data/both -n");
     let removed: Vec<&str> = planned.lines().filter(|line| line.starts_with("would remove ")).collect();
@@ -137,7 +143,7 @@ fn a_schedule_that_fails_needs_a_person_until_it_has_run() {
     assert_eq!(rows(), Vec::<Value>::new());
     assert_eq!(world.data("schedule show data/a")["state"], "active");
     world.ok("lv deactivate data/a");
-    assert_eq!(world.data("schedule show data/a")["state"], "paused");
+    assert_eq!(world.data("schedule show data/a")["state"], "paused", "TIMER1");
 }
 
 #[test]
@@ -162,6 +168,6 @@ fn a_volume_takes_its_schedules_with_it() {
             "{planned}"
         );
         world.ok(&format!("lv remove {volume} -y"));
-        assert_eq!(list(), Some(0), "{volume}");
+        assert_eq!(list(), Some(0), "PLANSCHEDULE1, TIMER2: {volume}");
     }
 }

@@ -8,7 +8,7 @@ use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;
 use crate::group::change::{joined, shown};
-use crate::schedules::run::Run;
+use crate::schedules::own_run::Run;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{

@@ -8,6 +8,7 @@ use crate::failures;
 use crate::find::LocatedVolume;
 use crate::find::volume_name;
 use crate::group::known_group::KnownGroup;
+use crate::schedules::Schedules;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{
@@ -247,7 +248,8 @@ impl Control {
                 format!("would remove {name} and all its data"),
                 format!("would free {} in its pool", format_size(exclusive)),
             ];
-            let steps = steps.into_iter().chain(self.schedules().steps_without(located.group, id)).collect();
+            let steps =
+                steps.into_iter().chain(Schedules::of(self).steps_without(located.group, id)).collect();
             return Ok(Changed::Planned(Plan { bytes_freed: exclusive, ..Plan::of_steps(steps) }));
         }
         let removed = located.home.pool(thin.pool).remove(thin.number);
@@ -256,7 +258,7 @@ impl Control {
         self.forget_flattening(|place| place == (pool, number)).await;
         self.look_at_pool(located.group, located.pool()).await?;
         self.reconcile_origins(located.group).await;
-        self.schedules().forget_volume(located.group, id).await;
+        Schedules::of(self).forget_volume(located.group, id).await;
         self.event(&name.to_string(), "thin volume removed");
         Ok(Changed::Done(Empty {}))
     }

@@ -18,7 +18,7 @@ use crate::Control;
 use crate::commands::snapshots::Batch;
 use crate::failures;
 use crate::injected_bug::{self, InjectedBug};
-use crate::schedules::run::Run;
+use crate::schedules::own_run::Run;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_vg::Change;
@@ -58,9 +58,10 @@ impl Control {
             return self.make_snapshots(batches, read_only).await;
         }
         let parts = self.make_set(batches, read_only).await?;
+        let volumes: Vec<_> = batches.iter().map(|batch| (&batch.located, batch.names.as_slice())).collect();
         let counted = match run {
             None => self.end_part(&parts[0], None).await, // SETS2
-            Some(run) => match run.outcome(self, batches).await {
+            Some(run) => match run.outcome(self, &volumes).await {
                 Ok(run) => self.end_part(&parts[0], Some(run)).await,
                 Err(failure) => Err(failure),
             },

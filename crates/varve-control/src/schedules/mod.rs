@@ -5,6 +5,7 @@
 
 pub(super) mod due;
 pub(super) mod known_schedules;
+pub(super) mod own_run;
 pub(super) mod retention;
 pub(super) mod run;
 pub(super) mod timer;
@@ -16,10 +17,15 @@ use varve_vg::model::Schedule;
 
 /// The schedules of all groups.
 pub struct Schedules<'a> {
-    pub(crate) control: &'a Control,
+    control: &'a Control,
 }
 
-impl Schedules<'_> {
+impl<'a> Schedules<'a> {
+    /// Those of the groups that `control` knows.
+    pub const fn of(control: &'a Control) -> Self {
+        Self { control }
+    }
+
     /// Every schedule of the groups that are here.
     pub(crate) fn all(&self) -> Vec<(Uuid, Schedule)> {
         let groups = self.control.groups.known.borrow();

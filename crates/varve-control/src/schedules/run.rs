@@ -1,81 +1,33 @@
 //! A run of a schedule: its snapshots are made, and those of its own that are not to stay are removed.
 //!
 //! Invariants:
-//! - RUN1. A snapshot is a schedule's own only if the text of the group says so. That is written by the very change that makes the snapshot
+//! - SCHEDULERUN1. A snapshot is a schedule's own only if the text of the group says so. That is written by the very change that makes the snapshot
 //!   valid (SETS2 of `snapshot_sets.rs`), so after a crash a run has made all of its snapshots, which are its own, or none.
-//! - RUN2. A schedule removes its own snapshots alone, by what identifies them for good, with the lock of the group held from the look at
+//! - SCHEDULERUN2. A schedule removes its own snapshots alone, by what identifies them for good, with the lock of the group held from the look at
 //!   them on: whatever they, or others, are called.
-//! - RUN3. What is held, exported, an origin, or read by a job is not removed.
-//! - RUN4. A run that can make no snapshot removes what is not to stay all the same: that may be why there is no room.
+//! - SCHEDULERUN3. What is held, exported, an origin, or read by a job is not removed.
+//!
+//! A run that can make no snapshot removes what is not to stay all the same: that may be why there is no room.
 
 use super::Schedules;
-use super::due::{recorded, snapshot_name};
+use super::due::snapshot_name;
+use super::own_run::{Run, own_targets};
 use super::retention::{Instant, surplus};
-use crate::Control;
 use crate::commands::snapshots::Batch;
 use crate::failures;
 use crate::group::locks::Held;
-use crate::injected_bug::{self, InjectedBug};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, ScheduleRan, Snapshot, SnapshotCreate, SnapshotRemove};
-use varve_block::{UnixTime, yield_now};
-use varve_vg::model::{JobWork, MadeSnapshots, Schedule};
+use varve_block::yield_now;
+use varve_vg::model::{JobWork, Schedule};
 use varve_vg::names::VolumeName;
-use varve_vg::plan::ScheduleRun;
 use varve_volume::content::snapshot_facts::Target;
 
 /// Most snapshots that one run removes: the next ones remove the rest.
 const REMOVED_MAX: usize = 1000;
 /// Snapshots that are looked at before others go on.
 const AT_ONCE: usize = 64;
-
-/// A run that makes snapshots.
-pub(crate) struct Run {
-    schedule: Schedule,
-    /// When it began, in seconds since 1970.
-    at: u64,
-}
-
-impl Run {
-    /// What the text is to say when the snapshots of `batches` are valid (RUN1): they are there, and nothing changes them meanwhile.
-    pub(crate) async fn outcome(&self, control: &Control, batches: &[Batch]) -> Result<ScheduleRun, Failure> {
-        let mut made = Vec::with_capacity(batches.len());
-        for batch in batches {
-            let volume = batch.located.volume.id;
-            let facts = control.facts(&batch.located).await;
-            let is_there = |name: &String| facts.iter().any(|facts| facts.name == *name);
-            if !batch.names.iter().all(is_there) {
-                let message = format!("{} does not say which snapshots it has", batch.volume);
-                return Err(Failure::new(Code::VolumeUnusable, message).help("varve lv list"));
-            }
-            let own = own_targets(&self.schedule, volume);
-            let prefix = format!("{}-", self.schedule.name);
-            let by_name = injected_bug::has(InjectedBug::OwnByName);
-            let is_own = |facts: &&varve_volume::content::snapshot_facts::SnapshotFacts| {
-                own.contains(&facts.target)
-                    || batch.names.contains(&facts.name)
-                    || by_name && facts.name.starts_with(&prefix)
-            };
-            made.push((volume, by_store(facts.iter().filter(is_own).map(|facts| facts.target))));
-        }
-        let Schedule { id, every_s, last_run, .. } = &self.schedule;
-        let at = UnixTime(recorded(*every_s, last_run.map(|last| last.0), self.at));
-        Ok(ScheduleRun { schedule: *id, at, made })
-    }
-}
-
-/// The snapshots of `volume` that the schedule made.
-pub(super) fn own_targets(schedule: &Schedule, volume: Uuid) -> BTreeSet<Target> {
-    let of_volume = schedule.made().filter(|(of, ..)| *of == volume);
-    of_volume.map(|(_, store, number)| Target { store, number }).collect()
-}
-
-fn by_store(targets: impl Iterator<Item = Target>) -> Vec<MadeSnapshots> {
-    let mut stores: BTreeMap<Uuid, Vec<u64>> = BTreeMap::new();
-    targets.for_each(|target| stores.entry(target.store).or_default().push(target.number));
-    stores.into_iter().map(|(store, numbers)| MadeSnapshots { store, numbers }).collect()
-}
 
 impl Schedules<'_> {
     /// Makes the snapshots of a schedule, or says what would be made. The caller has the lock of the group.
@@ -95,11 +47,11 @@ impl Schedules<'_> {
         let own = snapshot_name(&schedule.name, now, |name| !taken.contains(name));
         let names = volumes.iter().map(|volume| format!("{volume}@{own}")).collect();
         let request = SnapshotCreate { names, read_only: true, dry_run, ..SnapshotCreate::default() };
-        let run = Run { schedule: schedule.clone(), at: now };
+        let run = Run::new(schedule.clone(), now);
         self.control.create_locked(request, Some(&run)).await
     }
 
-    /// Removes those of its own that are not to stay (RUN2); their names, and the job that gives their space back. The lock of the group is
+    /// Removes those of its own that are not to stay (SCHEDULERUN2); their names, and the job that gives their space back. The lock of the group is
     /// released when that has begun.
     pub(super) async fn prune(
         &self,
@@ -127,7 +79,7 @@ impl Schedules<'_> {
         lock: Held,
     ) -> Result<ScheduleRan, Failure> {
         let made = self.make(group, schedule, false).await;
-        let pruned = self.prune(group, schedule.id, lock).await; // RUN4
+        let pruned = self.prune(group, schedule.id, lock).await;
         let made = match made? {
             Changed::Done(made) => made.into_iter().map(|snapshot| snapshot.name).collect(),
             Changed::Planned(_) => unreachable!("it was asked to be done"),
@@ -173,7 +125,7 @@ impl Schedules<'_> {
                     yield_now().await; // Requests of volumes may be served on this thread, too.
                 }
                 let is_free = !read.contains(&facts.target)
-                    && self.control.refuse_removal(&batch, &facts).await.is_ok(); // RUN3
+                    && self.control.refuse_removal(&batch, &facts).await.is_ok(); // SCHEDULERUN3
                 let (created, number) = (facts.created, facts.target.number);
                 let full = batch.full(&facts.name);
                 let new = Instant { created, number, is_protected: false };

@@ -3,8 +3,7 @@
 //! Invariants:
 //! - TIMER1. A schedule runs when its group is served and none of its volumes was taken out of use by a person; what was missed until then is
 //!   made up for once (DUE1 of `due.rs`).
-//! - TIMER2. Whether it is due is decided with the lock of its group: a person may have run it meanwhile.
-//! - TIMER3. A schedule of thin volumes alone goes when its pool is in use and has none of these.
+//! - TIMER2. A schedule of thin volumes alone goes when its pool is in use and has none of these.
 
 use super::Schedules;
 use super::due::is_due;
@@ -63,13 +62,13 @@ impl Schedules<'_> {
         let me = self.control.weak();
         self.control.context.spawner().spawn(async move {
             let Some(control) = me.upgrade() else { return };
-            let outcome = control.schedules().run_if_due(group, schedule).await;
+            let outcome = Schedules::of(&control).run_if_due(group, schedule).await;
             let outcome = outcome.filter(|_| !control.life.stopping.get());
             control.watch.schedules.end(schedule, outcome, control.context.clock().now());
         });
     }
 
-    /// TIMER2: how a run has ended; none if there was nothing to do.
+    /// Whether it is due is decided with the lock of its group: a person may have run it meanwhile. How a run has ended; none if there was nothing to do.
     async fn run_if_due(&self, group: Uuid, id: Uuid) -> Option<Result<(), Failure>> {
         let lock = match self.control.lock_of(&group.to_string()).await {
             Ok(lock) => lock,
@@ -127,7 +126,7 @@ impl Schedules<'_> {
                     volumes.any(|known_volume| known_volume.id == volume && is_gone(known, known_volume))
                 });
                 if is_gone_still == Ok(true) {
-                    control.schedules().forget_volume(group, volume).await;
+                    Schedules::of(&control).forget_volume(group, volume).await;
                 }
             }
             control.watch.schedules.end(volume, None, control.context.clock().now());
@@ -157,7 +156,7 @@ impl Schedules<'_> {
     }
 }
 
-/// TIMER3: whether a volume is gone from its pool, which is in use.
+/// TIMER2: whether a volume is gone from its pool, which is in use.
 fn is_gone(known: &KnownGroup, volume: &ScheduledVolume) -> bool {
     let Some(pool) = volume.pool else { return false };
     let is_in_use = known.homes.get(&pool).is_some_and(|home| home.unusable.is_none());

@@ -2,7 +2,8 @@
 
 use super::Schedules;
 use super::due::next_run;
-use super::run::{no_schedule, own_targets};
+use super::own_run::own_targets;
+use super::run::no_schedule;
 use super::timer::is_paused;
 use crate::find::volume_name;
 use crate::group::change::{joined, shown};

@@ -13,6 +13,7 @@ use super::host::Host;
 use super::verbs::Verb;
 use crate::Control;
 use crate::injected_bug::{self, InjectedBug};
+use crate::schedules::Schedules;
 use crate::schedules::due::is_due;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,8 +189,8 @@ impl History {
             let snapshots = control.list_snapshots(None).await?;
             let snapshots: BTreeSet<String> = snapshots.into_iter().map(|snapshot| snapshot.name).collect();
             let mut schedules = BTreeMap::new();
-            for (group, schedule) in control.schedules().all() {
-                let own = control.schedules().own_instants(group, &schedule).await?;
+            for (group, schedule) in Schedules::of(&control).all() {
+                let own = Schedules::of(&control).own_instants(group, &schedule).await?;
                 let own: BTreeSet<String> = own.into_iter().flat_map(|(_, names)| names).collect();
                 schedules.insert(schedule.name.clone(), (schedule, own));
             }
@@ -212,7 +213,7 @@ impl History {
                 self.causes.borrow_mut().others += 1;
                 let request = ScheduleRun::default();
                 let ran = call(daemon, async move |control| {
-                    control.schedules().run(&format!("g/{name}"), request).await.map(drop)
+                    Schedules::of(&control).run(&format!("g/{name}"), request).await.map(drop)
                 });
                 super::log(format_args!("run by hand: {:?}", ran.await));
             }
@@ -250,7 +251,7 @@ impl History {
             dry_run: false,
         };
         super::log(format_args!("{request:?}"));
-        let made = call(daemon, async move |control| control.schedules().create(request).await.map(drop));
+        let made = call(daemon, async move |control| Schedules::of(&control).create(request).await.map(drop));
         super::log(format_args!("create: {:?}", made.await));
     }
 
@@ -258,7 +259,7 @@ impl History {
         self.book.borrow_mut().left.insert(format!("{name}-"));
         let full = format!("g/{name}");
         let removed = call(daemon, async move |control| {
-            control.schedules().remove(&full, Remove::default()).await.map(drop)
+            Schedules::of(&control).remove(&full, Remove::default()).await.map(drop)
         });
         super::log(format_args!("remove {name}: {:?}", removed.await));
     }
@@ -344,7 +345,7 @@ async fn furnish(daemon: &Daemon) {
 
 #[test]
 fn histories_of_schedules_with_crashes() {
-    run_seeds(test_name!("histories_of_schedules_with_crashes"), 20, |seed| History::new(seed).run());
+    run_seeds(test_name!("histories_of_schedules_with_crashes"), 12, |seed| History::new(seed).run());
 }
 
 /// With at least how many percent of the histories the oracle notices a bug.

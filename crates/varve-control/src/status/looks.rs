@@ -9,6 +9,7 @@ use crate::Control;
 use crate::exports::doors;
 use crate::injected_bug::{self, InjectedBug};
 use crate::jobs::rebuilds;
+use crate::schedules::Schedules;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub(crate) async fn look(control: &Control) {
         }
         control.memory.archive.retry();
     }
-    control.schedules().look();
+    Schedules::of(control).look();
     count(control).await;
     rebuilds::resume(control).await;
     if let Some(Ok(problems)) = control.until(begun.after(LOOK_MAX), control.problems()).await {

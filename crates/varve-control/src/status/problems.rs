@@ -7,6 +7,7 @@ use crate::Control;
 use crate::exports::known_export::Open;
 use crate::host::known_disk::SILENCE_MAX;
 use crate::jobs::registry::REBUILD;
+use crate::schedules::Schedules;
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
@@ -82,7 +83,7 @@ impl Control {
         self.problems_of_exports(&mut rows);
         self.problems_of_credentials(&mut rows);
         self.problems_of_snapshots(&mut rows);
-        for (name, told) in self.schedules().troubles() {
+        for (name, told) in Schedules::of(self).troubles() {
             rows.add(ProblemKind::ScheduleFailed, ("schedule", &name), group_in(&name), told);
         }
         let unwritten = self.watch.unsaved.borrow().clone().or_else(|| self.memory.archive.failure());

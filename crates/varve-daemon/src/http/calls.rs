@@ -4,6 +4,7 @@ use super::interface::Interface;
 use std::time::Duration;
 use varve_api::calls::*;
 use varve_api::{Between, ByteRange, Code, Failure, InGroup, OfVolume, Timeout};
+use varve_control::Schedules;
 
 /// The longest that one request waits.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -115,16 +116,18 @@ fn snapshots(interface: Interface) -> Interface {
 
 fn schedules(interface: Interface) -> Interface {
     interface
-        .on(async |control, ListSchedules(InGroup { group })| control.schedules().list(group.as_deref()))
-        .on(async |control, CreateSchedule(request)| control.schedules().create(request).await)
-        .on(async |control, ShowSchedule(schedule)| control.schedules().show(&schedule).await)
+        .on(async |control, ListSchedules(InGroup { group })| Schedules::of(&control).list(group.as_deref()))
+        .on(async |control, CreateSchedule(request)| Schedules::of(&control).create(request).await)
+        .on(async |control, ShowSchedule(schedule)| Schedules::of(&control).show(&schedule).await)
         .on(async |control, ChangeSchedule(schedule, request)| {
-            control.schedules().change(&schedule, request).await
+            Schedules::of(&control).change(&schedule, request).await
         })
         .on(async |control, RemoveSchedule(schedule, request)| {
-            control.schedules().remove(&schedule, request).await
+            Schedules::of(&control).remove(&schedule, request).await
         })
-        .on(async |control, RunSchedule(schedule, request)| control.schedules().run(&schedule, request).await)
+        .on(async |control, RunSchedule(schedule, request)| {
+            Schedules::of(&control).run(&schedule, request).await
+        })
 }
 
 fn exports(interface: Interface) -> Interface {

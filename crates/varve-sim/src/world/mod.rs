@@ -8,6 +8,7 @@
 
 mod clock;
 mod crash;
+mod now;
 mod ready;
 mod shared;
 

@@ -2,8 +2,8 @@
 //!
 //! The invariants WORLD1 to WORLD4 of the world are kept here.
 
-use super::clock::Now;
 use super::crash::{CrashAt, CrashKind};
+use super::now::Now;
 use super::ready::{Ready, ReadyQueue};
 use crate::chance::{Chooser, CrashTally};
 use crate::random::{Random, mix};

@@ -461,7 +461,9 @@ impl PlanError {
                 ErrorKind::NotFound
             }
             Self::JobsFull { .. } => ErrorKind::Busy,
-            Self::Schedule(error) => error.kind(),
+            Self::Schedule(ScheduleError::Exists { .. }) => ErrorKind::Exists,
+            Self::Schedule(ScheduleError::NotFound { .. }) => ErrorKind::NotFound,
+            Self::Schedule(ScheduleError::Full { .. }) => ErrorKind::NoSpace,
             Self::NoPlace { .. } | Self::NoLogSpace { .. } => ErrorKind::NoSpace,
             Self::Conversion(ConversionError::Converting { .. }) => ErrorKind::Busy,
             Self::Conversion(ConversionError::NotConverting { .. }) => ErrorKind::NotFound,

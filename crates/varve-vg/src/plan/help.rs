@@ -1,7 +1,7 @@
 //! What a person does about a change that cannot be made.
 
-use super::PlanError;
 use super::stores::SNAPSHOT_BLOCK;
+use super::{PlanError, ScheduleError};
 
 impl PlanError {
     /// What to do about it, with the command where there is one.
@@ -67,7 +67,7 @@ impl PlanError {
                 format!("`varve lv remove {group}/{to}` lets go of it, and keeps what it holds")
             }
             Self::Conversion(error) => error.help(),
-            Self::Schedule(error) => error.help(),
+            Self::Schedule(error) => help_schedule(error),
             Self::JobNotFound { .. } => "`varve job list` shows what goes on".into(),
             Self::JobsFull { .. } => {
                 "wait for one of them: `varve job list`; or name fewer snapshots at once".into()
@@ -158,4 +158,17 @@ fn noun(is_pool: bool) -> &'static str {
 fn help_blocks(group: &str, volume: &str, bytes: u64) -> String {
     let whole = bytes.next_multiple_of(SNAPSHOT_BLOCK);
     format!("`varve lv extend {group}/{volume} --size {whole}B` makes its blocks whole")
+}
+
+/// What to do about a schedule that is not possible.
+fn help_schedule(error: &ScheduleError) -> String {
+    match error {
+        ScheduleError::Exists { group, name } => {
+            format!("choose another name with --name, or `varve schedule remove {group}/{name}`")
+        }
+        ScheduleError::NotFound { group } => format!("`varve schedule list {group}` shows them"),
+        ScheduleError::Full { group } => {
+            format!("let schedules keep fewer: `varve schedule list {group}`, `varve schedule change`")
+        }
+    }
 }

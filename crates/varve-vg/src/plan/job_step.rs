@@ -1,6 +1,9 @@
-//! What a change says of jobs.
+//! What a change says of jobs and schedules, and why that of schedules is not possible.
 
-use crate::model::{Job, ScrubPosition};
+use crate::model::{Job, MadeSnapshots, Schedule, ScheduleKeep, ScrubPosition};
+use uuid::Uuid;
+use varve_block::UnixTime;
+use varve_format::text::{MADE_MAX, SCHEDULES_MAX};
 
 /// What is written down of jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,5 +33,73 @@ pub enum JobStep {
     End {
         /// Their numbers.
         ids: Vec<u64>,
+    },
+}
+
+/// What is written down of schedules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScheduleStep {
+    /// There is a new one, which has made nothing.
+    Create(Box<Schedule>),
+    /// What is given is another from now on.
+    Change {
+        /// Which.
+        id: Uuid,
+        /// What it is called.
+        name: Option<String>,
+        /// Seconds between two runs.
+        every_s: Option<u64>,
+        /// How many of its snapshots stay.
+        keep: Option<ScheduleKeep>,
+    },
+    /// It goes; what it made stays.
+    Remove {
+        /// Which.
+        id: Uuid,
+    },
+    /// A volume that was in a pool is gone.
+    VolumeGone {
+        /// The volume.
+        volume: Uuid,
+    },
+    /// It has run.
+    Ran(ScheduleRun),
+}
+
+/// What a run of a schedule has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleRun {
+    /// Which schedule.
+    pub schedule: Uuid,
+    /// When it ran.
+    pub at: UnixTime,
+    /// All its snapshots that are there, by volume; of volumes that are not named those that were there before stay.
+    pub made: Vec<(Uuid, Vec<MadeSnapshots>)>,
+}
+
+/// Why a change of a schedule is not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// The name is taken.
+    #[error("there is a schedule {group}/{name} already")]
+    Exists {
+        /// The group.
+        group: String,
+        /// The name.
+        name: String,
+    },
+    /// There is none.
+    #[error("{group} has no such schedule")]
+    NotFound {
+        /// The group.
+        group: String,
+    },
+    /// As many schedules, or snapshots that they made, as the description may name.
+    #[error(
+        "{group} has as many schedules as it can have, or snapshots made by them: {SCHEDULES_MAX}, and {MADE_MAX} snapshots"
+    )]
+    Full {
+        /// The group.
+        group: String,
     },
 }

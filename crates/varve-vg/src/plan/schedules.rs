@@ -7,106 +7,12 @@
 //!   of volumes that come back come back, too.
 //! - PLANSCHEDULE3. A snapshot that was made by no schedule becomes none's: only the change that makes it valid says whose it is.
 
-use super::error::ErrorKind;
-use super::{Draft, PlanError};
-use crate::model::{Description, Group, MadeSnapshots, Schedule, ScheduleKeep};
+use super::{PlanError, ScheduleError, ScheduleRun, ScheduleStep};
+use crate::model::{Description, Group, Schedule};
 use std::collections::BTreeSet;
 use uuid::Uuid;
-use varve_block::UnixTime;
 use varve_format::check_name;
 use varve_format::text::{MADE_MAX, SCHEDULES_MAX};
-
-/// What is written down of schedules.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ScheduleStep {
-    /// There is a new one, which has made nothing.
-    Create(Box<Schedule>),
-    /// What is given is another from now on.
-    Change {
-        /// Which.
-        id: Uuid,
-        /// What it is called.
-        name: Option<String>,
-        /// Seconds between two runs.
-        every_s: Option<u64>,
-        /// How many of its snapshots stay.
-        keep: Option<ScheduleKeep>,
-    },
-    /// It goes; what it made stays.
-    Remove {
-        /// Which.
-        id: Uuid,
-    },
-    /// A volume that was in a pool is gone.
-    VolumeGone {
-        /// The volume.
-        volume: Uuid,
-    },
-    /// It has run.
-    Ran(ScheduleRun),
-}
-
-/// What a run of a schedule has made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScheduleRun {
-    /// Which schedule.
-    pub schedule: Uuid,
-    /// When it ran.
-    pub at: UnixTime,
-    /// All its snapshots that are there, by volume; of volumes that are not named those that were there before stay.
-    pub made: Vec<(Uuid, Vec<MadeSnapshots>)>,
-}
-
-/// Why a change of a schedule is not possible.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScheduleError {
-    /// The name is taken.
-    #[error("there is a schedule {group}/{name} already")]
-    Exists {
-        /// The group.
-        group: String,
-        /// The name.
-        name: String,
-    },
-    /// There is none.
-    #[error("{group} has no such schedule")]
-    NotFound {
-        /// The group.
-        group: String,
-    },
-    /// As many schedules, or snapshots that they made, as the description may name.
-    #[error(
-        "{group} has as many schedules as it can have, or snapshots made by them: {SCHEDULES_MAX}, and {MADE_MAX} snapshots"
-    )]
-    Full {
-        /// The group.
-        group: String,
-    },
-}
-
-impl ScheduleError {
-    /// What kind of error it is.
-    pub(super) fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Exists { .. } => ErrorKind::Exists,
-            Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::Full { .. } => ErrorKind::NoSpace,
-        }
-    }
-
-    /// The remedy.
-    pub(super) fn help(&self) -> String {
-        match self {
-            Self::Exists { group, name } => {
-                format!("choose another name with --name, or `varve schedule remove {group}/{name}`")
-            }
-            Self::NotFound { group } => format!("`varve schedule list {group}` shows them"),
-            Self::Full { group } => {
-                format!("let schedules keep fewer: `varve schedule list {group}`, `varve schedule change`")
-            }
-        }
-    }
-}
 
 impl ScheduleStep {
     /// Changes what the description says of schedules; what is done, in words.
@@ -174,6 +80,7 @@ fn ran(description: &mut Description, run: ScheduleRun) -> Result<String, PlanEr
         }
     }
     let done = format!("write down that schedule {group}/{} has run", schedule.name);
+    assert!(schedule.last_run.is_some(), "PLANSCHEDULE3");
     match description.schedules.iter().map(|schedule| schedule.made().count()).sum::<usize>() > MADE_MAX {
         true => Err(ScheduleError::Full { group }.into()),
         false => Ok(done),
@@ -209,34 +116,31 @@ pub(super) fn bring_back(description: &mut Description, before: &Group, backup: 
         if is_free && is_back && description.schedules.len() < SCHEDULES_MAX {
             let mut schedule = schedule.clone();
             schedule.volumes.iter_mut().for_each(|volume| volume.made.clear());
+            assert!(schedule.made().next().is_none(), "PLANSCHEDULE2");
             description.schedules.push(schedule);
         }
     }
 }
 
-impl Draft<'_> {
-    /// PLANSCHEDULE1: what has no volume left goes.
-    pub(super) fn drop_lost_schedules(&mut self) {
-        let there: BTreeSet<Uuid> = self.description.logical_volumes.iter().map(|lv| lv.id).collect();
-        for schedule in &mut self.description.schedules {
-            schedule.volumes.retain(|volume| there.contains(&volume.pool.unwrap_or(volume.id)));
-        }
-        let mut schedules = std::mem::take(&mut self.description.schedules);
-        let lost: Vec<Schedule> = schedules.extract_if(.., |schedule| schedule.volumes.is_empty()).collect();
-        self.description.schedules = schedules;
-        for schedule in lost {
-            let full = self.full(&schedule.name);
-            self.step(format!("remove schedule {full}, whose volumes are gone"));
-        }
-        assert!(
-            self.description.schedules.iter().all(|schedule| !schedule.volumes.is_empty()),
-            "PLANSCHEDULE1"
-        );
+/// PLANSCHEDULE1: what has no volume left goes; the steps, in words.
+pub(super) fn drop_lost_schedules(description: &mut Description) -> Vec<String> {
+    let there: BTreeSet<Uuid> = description.logical_volumes.iter().map(|lv| lv.id).collect();
+    for schedule in &mut description.schedules {
+        schedule.volumes.retain(|volume| there.contains(&volume.pool.unwrap_or(volume.id)));
     }
+    let group = &description.group.name;
+    let is_lost = |schedule: &mut Schedule| schedule.volumes.is_empty();
+    let lost = description.schedules.extract_if(.., is_lost);
+    let step =
+        |schedule: Schedule| format!("remove schedule {group}/{}, whose volumes are gone", schedule.name);
+    let steps = lost.map(step).collect();
+    assert!(description.schedules.iter().all(|schedule| !schedule.volumes.is_empty()), "PLANSCHEDULE1");
+    steps
 }
 
 /// `90s`, `1h`: seconds in the largest unit of which they are a multiple.
 pub fn every_text(seconds: u64) -> String {
+    assert!(seconds > 0, "TEXT27");
     let units = [(7 * 86_400, "w"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
     let fit = units.into_iter().find(|(unit, _)| seconds.is_multiple_of(*unit)).unwrap_or((1, "s"));
     format!("{}{}", seconds / fit.0, fit.1)
