@@ -51,8 +51,8 @@ impl Address {
         Some(if is_encrypted { uri.replacen("nbd", "nbds", 1) } else { uri })
     }
 
-    /// Whether its protocol knows TLS.
-    pub(super) fn has_tls(&self) -> bool {
+    /// Whether it is one of NBD: the protocol that has URIs, TLS and metadata contexts.
+    pub(super) fn is_nbd(&self) -> bool {
         self.uri.is_some()
     }
 

@@ -77,7 +77,7 @@ impl Control {
         server.check(&address).await?;
         let limits =
             limits::parse(request.iops.as_deref(), request.bandwidth.as_deref(), ExportLimits::default())?;
-        let since = since::since_of_new(self, &request, &located, &name).await?;
+        let since = since::since_of_new(self, &request, &address, &located, &name).await?;
         let given = (request.mode.as_deref(), request.group.as_deref());
         let access = self.exports.access_of_new(given, &address)?;
         access::resolve(&self.context, &address, &access).await?;

@@ -4,10 +4,11 @@
 //! - SINCE1. Neither state changes: both are read-only snapshots of one volume.
 //! - SINCE2. The older snapshot is known by its identity: another one that has got its name is not compared with.
 
+use super::address::Address;
 use crate::Control;
 use crate::find::LocatedVolume;
 use crate::host::remembered::Since;
-use varve_api::{Code, Door, ExportCreate, Failure};
+use varve_api::{Code, ExportCreate, Failure};
 use varve_block::Extent;
 use varve_export::nbd::DirtyBitmap;
 use varve_vg::names::VolumeName;
@@ -17,11 +18,12 @@ use varve_volume::content::snapshot_facts::Target;
 pub(super) async fn since_of_new(
     control: &Control,
     request: &ExportCreate,
+    address: &Address,
     located: &LocatedVolume,
     name: &VolumeName,
 ) -> Result<Option<Since>, Failure> {
     let Some(old) = request.since.clone() else { return Ok(None) };
-    if request.door != Some(Door::Nbd) {
+    if !address.is_nbd() {
         return Err(Failure::new(Code::Usage, "--since is for NBD")
             .help("--nbd unix:PATH or --nbd tcp:HOST:PORT; or leave it out"));
     }

@@ -74,7 +74,7 @@ pub(super) async fn changed(
 /// Refuses TLS where no protocol has it.
 pub(super) fn check_protocol(address: &Address, folder: Option<&str>) -> Result<(), Failure> {
     match folder {
-        Some(_) if !address.has_tls() => Err(Failure::new(Code::Usage, "--tls is for NBD")
+        Some(_) if !address.is_nbd() => Err(Failure::new(Code::Usage, "--tls is for NBD")
             .help("--nbd tcp:HOST:PORT or --nbd unix:PATH; or leave it out")),
         Some("") => Err(Failure::new(Code::Usage, "--tls names no folder").help("--tls /etc/pki/qemu")),
         _ => Ok(()),
