@@ -33,6 +33,8 @@ macro_rules! requests {
     };
 }
 
+pub(crate) use requests;
+
 /// A request of which it can be asked what it would do.
 pub trait DryRun {
     /// Whether it is only asked that.
