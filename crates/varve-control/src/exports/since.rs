@@ -27,11 +27,10 @@ pub(super) async fn since_of_new(
         return Err(Failure::new(Code::Usage, "--since is for NBD")
             .help("--nbd unix:PATH or --nbd tcp:HOST:PORT; or leave it out"));
     }
-    let target =
-        unchanging(control, located, &VolumeName { snapshot: Some(old.clone()), ..name.clone() }).await?;
-    let since = Since { name: old, store: target.store, number: target.number };
-    changed_since(control, located, name, &since).await?;
-    Ok(Some(since))
+    unchanging(control, located, name).await?;
+    let older = VolumeName { snapshot: Some(old.clone()), ..name.clone() };
+    let Target { store, number } = unchanging(control, located, &older).await?;
+    Ok(Some(Since { name: old, store, number }))
 }
 
 /// What was changed between an older snapshot and the one that is exported.
@@ -67,14 +66,10 @@ async fn unchanging(
         let help = format!("varve snap create {name}@NEW --read-only, and export that");
         return Err(Failure::new(Code::Usage, message).help(help));
     }
-    let found = control.facts_called(located, &own).await.pop();
-    let facts = found.ok_or_else(|| {
-        let message = format!("there is no snapshot {name}");
-        Failure::new(Code::SnapshotNotFound, message).help(format!("varve snap list {}", name.origin()))
-    })?;
-    match facts.read_only {
-        true => Ok(facts.target),
-        false => Err(Failure::new(Code::Usage, format!("{name} may change: it can be written"))
-            .help(format!("varve snap create {}@NEW --read-only", name.origin()))),
-    }
+    control.check_snapshot(located, name).await?;
+    let facts = control.facts_called(located, &own).await.pop().filter(|facts| facts.read_only);
+    facts.map(|facts| facts.target).ok_or_else(|| {
+        Failure::new(Code::Usage, format!("{name} may change: it can be written"))
+            .help(format!("varve snap create {}@NEW --read-only", name.origin()))
+    })
 }
