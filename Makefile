@@ -1,8 +1,12 @@
 # All work is done by scripts/ and by `cargo xtask`; these are their short names.
-.PHONY: all demo test test-long test-vm lint bench fuzz docs setup
+.PHONY: all deb demo test test-long test-vm lint bench fuzz docs setup
 
 all:
 	cargo build --release
+
+# Debian packages in target/debian: varve, varve-dbgsym, varve-doc.
+deb:
+	@scripts/deb
 
 # The tour: disks, snapshots of a file system in use, a disaster, a rollback.
 demo:

@@ -46,7 +46,7 @@ fn dispatch(cli: Cli, words: &[OsString]) -> Result<Answer, Failure> {
     match cli.noun {
         Noun::Daemon(options) => serve::run(&options, words),
         Noun::Completions { shell } => Ok(manual::completions(shell)),
-        Noun::Man { folder } => manual::pages(&folder),
+        Noun::Man { folder, date } => manual::pages(&folder, date.as_deref()),
         Noun::Explain { code } => verbs::explain(&code),
         Noun::Check(options) => offline::check(&options.paths),
         Noun::Dump(options) => offline::dump(&options),

@@ -165,5 +165,8 @@ pub(crate) enum Noun {
     Man {
         /// The folder; it is made if it is missing.
         folder: PathBuf,
+        /// The date in the foot of the pages.
+        #[arg(long, value_name = "YYYY-MM-DD")]
+        date: Option<String>,
     },
 }

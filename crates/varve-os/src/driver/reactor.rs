@@ -15,9 +15,12 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
 use varve_block::Arena;
+
+/// Whether the log says that there is no ring.
+static FALLBACK_SAID: Once = Once::new();
 
 /// How a shard talks to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,7 +71,10 @@ impl Reactor {
             IoChoice::Auto => match Ring::new(arena, notify.event().as_raw_fd()) {
                 Ok(ring) => Driver::Ring(Box::new(ring)),
                 Err(error) => {
-                    tracing::warn!(%error, "io_uring is not to be had: helper threads stand in for it");
+                    // Once for all shards: what one of them lacks the others lack too.
+                    FALLBACK_SAID.call_once(|| {
+                        tracing::warn!(%error, "io_uring is not to be had: helper threads stand in for it");
+                    });
                     Driver::Pool(Pool::new(Arc::clone(notify)))
                 }
             },
