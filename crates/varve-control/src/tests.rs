@@ -18,8 +18,9 @@ use varve_sim::FaultPlan;
 use varve_vg::names::VolumeName;
 use varve_volume::copies::pool_check;
 use varve_volume::copies::progress::Progress;
+use varve_volume::lifecycle::close::close;
 use varve_volume::lifecycle::open;
-use varve_volume::lifecycle::retire;
+use varve_volume::lifecycle::reason::Reason;
 use varve_volume::opened::metadata;
 use varve_volume::opened::quota::CacheQuota;
 use varve_volume::{DoorOf, ShardContext};
@@ -267,7 +268,7 @@ fn what_cannot_be_taken_into_use_leaves_no_array_open() {
         let refused = control.activate_pool("data/p", Default::default()).await;
         assert!(refused.is_err(), "there is no pool any more");
         for shard in &control.shards {
-            let open = shard.run_for_test(async move |here: ShardContext| here.arrays.count()).await;
+            let open = shard.run_for_test(async move |here: ShardContext| here.array_count()).await;
             assert_eq!(open, Ok(0), "nobody writes to what may be given to others");
         }
     });
@@ -396,8 +397,8 @@ fn the_check_of_a_pool_ends_when_that_is_let_go_of_though_it_is_opened_again() {
         let ends = located.home.run_for_test(async move |context: ShardContext| {
             let (progress, id) = (Progress::default(), spec.node.id);
             let again = async {
-                retire::deactivate(&context, id).await?;
-                retire::activate(&context, &spec).await
+                close(&context, id, Reason::Deactivated).await?;
+                open::activate(&context, &spec).await
             };
             let (checked, again) = join(pool_check::check(&context, id, &progress), again).await;
             again.expect("it is sound");

@@ -5,7 +5,9 @@
 
 use super::host::Host;
 use super::lifecycle::health::{Health, Seat};
+use super::opened::children::Opened;
 use super::opened::open_pool::OpenPool;
+use super::served::Served;
 use super::state::ShardState;
 use super::volume_stack::VolumeStack;
 use std::cell::RefCell;
@@ -61,16 +63,39 @@ impl ShardContext {
         self.state.upgrade().expect("CONTEXT1: nothing runs on a shard whose loop has ended")
     }
 
+    /// The volume or pool, if it is active on this shard.
+    pub(crate) fn served(&self, id: Uuid) -> Option<Served> {
+        let served = self.state().served.borrow().get(&id).cloned();
+        served.filter(|served| self.is_usable(&served.below().health))
+    }
+
+    /// What the volume or pool has open, also while it is opened or closed.
+    pub(crate) fn opened(&self, id: Uuid) -> Option<Rc<Opened>> {
+        self.state().opened.get(id)
+    }
+
+    /// How many arrays are open.
+    #[cfg(any(test, feature = "injected-bugs"))]
+    pub fn array_count(&self) -> usize {
+        self.state().opened.all().iter().map(|opened| opened.arrays.all().len()).sum()
+    }
+
+    /// What the volume or pool has open, if it is active on this shard.
+    pub(crate) fn in_use(&self, id: Uuid) -> Option<Rc<Opened>> {
+        self.served(id)?.own().cloned()
+    }
+
     /// The volume, if it is active on this shard.
     pub fn stack(&self, volume: Uuid) -> Option<Rc<VolumeStack>> {
-        let stack = self.state().stacks.borrow().get(&volume).cloned();
-        stack.filter(|stack| self.is_usable(stack.health()))
+        self.served(volume)?.stack().cloned()
     }
 
     /// The pool, if it is active on this shard.
     pub fn pool(&self, pool: Uuid) -> Option<Rc<OpenPool>> {
-        let pool = self.state().pools.borrow().get(&pool).cloned();
-        pool.filter(|open| self.is_usable(&open.health))
+        match self.served(pool)? {
+            Served::Pool(open) => Some(open),
+            Served::Stack(_) => None,
+        }
     }
 
     /// Whether a volume has not failed. If the work panics from now on, that takes the volume out of use.

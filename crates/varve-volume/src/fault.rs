@@ -45,7 +45,7 @@ pub fn die_at(place: &str) {
 }
 
 /// Panics if the injected panic is `SUBJECT:VERB`, for example `data/a:open`; the subject is a volume's identity where its
-/// name is not known (`fence`, `retire`).
+/// name is not known (`fence`, `retire`, `reopen`, `deactivate`).
 pub fn panic_at(subject: &str, verb: &str) {
     assert!(!is_injected(subject, verb), "an injected bug: {verb} of {subject}");
 }

@@ -3,9 +3,6 @@
 use super::copies::movable::Moves;
 use super::events::{EventSender, VolumeEvent};
 use super::no_answer::NoAnswer;
-use super::opened::arrays::Arrays;
-use super::opened::mappers::Mappers;
-use super::opened::open_images::Images;
 use crate::failures;
 use crate::world::{DiskRef, Files, World};
 use futures_channel::oneshot;
@@ -22,12 +19,6 @@ use varve_block::{Arena, Clock, Device, Portal, Spawner};
 pub struct Host {
     pub(super) world: Rc<dyn World>,
     events: EventSender,
-    /// Arrays in use.
-    pub arrays: Rc<Arrays>,
-    /// Images in which volumes lie.
-    pub(super) images: Rc<Images>,
-    /// Volumes in use that programs map.
-    pub mappers: Rc<Mappers>,
     /// What moves between disks.
     pub(super) moves: Rc<Moves>,
     /// How many requests of clients have arrived, of all volumes.
@@ -37,8 +28,7 @@ pub struct Host {
 impl Host {
     /// The host of a shard in `world` whose volumes tell what happens through `events`.
     pub(super) fn new(world: Rc<dyn World>, events: EventSender) -> Self {
-        let (arrays, images, mappers) = (Rc::default(), Rc::default(), Rc::default());
-        Self { world, events, arrays, images, mappers, moves: Rc::default(), requests: Rc::default() }
+        Self { world, events, moves: Rc::default(), requests: Rc::default() }
     }
 
     /// Tells the control.

@@ -20,6 +20,7 @@ pub mod layers;
 pub mod lifecycle;
 mod no_answer;
 pub mod opened;
+mod served;
 pub mod spec;
 mod state;
 #[cfg(test)]

@@ -32,6 +32,15 @@ pub struct ActivationSpec {
     pub accepts: Accepts,
 }
 
+/// What a version of a group says of a volume or pool.
+#[derive(Clone)]
+pub struct Wanted {
+    /// What it is made of.
+    pub node: VolumeNode,
+    /// The group's disks.
+    pub disks: Disks,
+}
+
 /// A volume of the group that a mapper may name.
 #[derive(Clone)]
 pub struct MapperDevice {

@@ -2,8 +2,8 @@
 
 use super::doors::nbd::NbdSocket;
 use super::doors::top::Top;
-use super::opened::open_pool::OpenPool;
-use super::volume_stack::VolumeStack;
+use super::opened::children::Index;
+use super::served::Served;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,10 +14,10 @@ use varve_export::nbd::Activity;
 /// The things of one shard.
 #[derive(Default)]
 pub struct ShardState {
-    /// Volumes, by identity.
-    pub stacks: RefCell<BTreeMap<Uuid, Rc<VolumeStack>>>,
-    /// Thin pools, by identity.
-    pub pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
+    /// What volumes and pools have open.
+    pub(crate) opened: Index,
+    /// Volumes and pools, by identity.
+    pub(crate) served: RefCell<BTreeMap<Uuid, Served>>,
     /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
     pub tops: RefCell<BTreeMap<Uuid, Top>>,
     /// Doors whose requests wait until their volumes are opened anew.
@@ -33,11 +33,18 @@ pub struct ShardState {
 }
 
 impl ShardState {
-    /// Takes away a volume, or all volumes of a pool: they are served no more.
-    pub fn take_stacks(&self, subject: Uuid) -> Vec<Rc<VolumeStack>> {
-        let is_of = |stack: &Rc<VolumeStack>| stack.id() == subject || stack.pool() == Some(subject);
-        let mut stacks = self.stacks.borrow_mut();
-        stacks.extract_if(.., |_, stack| is_of(stack)).map(|(_, stack)| stack).collect()
+    /// Serves a volume or pool from now on.
+    pub(crate) fn serve(&self, id: Uuid, served: Served) {
+        let replaced = self.served.borrow_mut().insert(id, served);
+        assert!(replaced.is_none(), "THINVOL1: a volume is served once");
+    }
+
+    /// Takes away a volume, or a pool with its volumes, as far as they are meant: they are served no more.
+    pub(crate) fn take(&self, id: Uuid, is_meant: impl Fn(&Served) -> bool) -> Vec<Served> {
+        let is_of = |known: Uuid, served: &Served| known == id || served.below().id == id;
+        let mut all = self.served.borrow_mut();
+        let taken = all.extract_if(.., |known, served| is_of(*known, served) && is_meant(served));
+        taken.map(|(_, served)| served).collect()
     }
 
     /// Where the doors of a volume lead: to `base` if it is new.

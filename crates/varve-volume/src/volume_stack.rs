@@ -16,18 +16,16 @@
 
 use super::content::thin::{Thin, ThinFacts};
 use super::copies::movable::Moves;
-use super::doors::gate::Gate;
 use super::doors::top::Top;
 use super::doors::traffic::{Counters, counted};
 use super::host::Host;
 use super::lifecycle::health::Health;
 use super::lifecycle::placement::Placement;
-use super::opened::images;
+use super::opened::children::Opened;
 use super::opened::mappers::MapperFacts;
-use super::opened::open_array::{Owner, device_of};
 use super::opened::open_store::{OpenStore, StoreFacts};
 use super::opened::quota::CacheQuota;
-use super::spec::{Accepts, ActivationSpec, Disks};
+use super::spec::{ActivationSpec, Disks};
 use crate::failures;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
@@ -50,8 +48,8 @@ const PAUSE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// A volume in use.
 pub struct VolumeStack {
     id: Uuid,
-    pub(super) host: Host,
-    health: Health,
+    /// What it has open; of a thin volume that of its pool.
+    opened: Rc<Opened>,
     counters: Counters,
     policy: Cell<StorePolicy>,
     /// How its stores keep their metadata.
@@ -60,16 +58,12 @@ pub struct VolumeStack {
     top: Top,
     /// Held alone while a rollback begins (STACK4).
     pub(super) shown: Shown,
-    /// Below its stores and its base, unless it is a thin volume.
-    pub(super) gate: Gate,
     /// Where its base is, unless it is a thin volume.
     pub(super) placement: RefCell<Option<Placement>>,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
     /// Where it is in its pool, if it is a thin volume.
     pub(super) thin: Option<Thin>,
-    /// As [`ActivationSpec::accepts`].
-    accepts: Accepts,
 }
 
 /// What a volume is like now.
@@ -92,46 +86,35 @@ pub struct VolumeFacts {
 }
 
 impl VolumeStack {
-    /// A volume whose bytes lie at `base`, behind `gate`, where `spec` says; without its stores as yet.
-    pub(super) fn thick(
-        spec: &ActivationSpec,
-        (gate, base): (Gate, Device),
-        top: Top,
-        host: &Host,
-        health: &Health,
-    ) -> Rc<Self> {
+    /// A volume whose bytes lie at `base`, where `spec` says; without its stores as yet.
+    pub(super) fn thick(spec: &ActivationSpec, base: Device, top: Top, opened: &Rc<Opened>) -> Rc<Self> {
         Rc::new(Self {
             policy: Cell::new(spec.policy),
             quota: Cell::new(spec.quota),
-            gate,
             placement: RefCell::new(Some(Placement::at(&spec.node.table, &spec.disks))),
-            accepts: spec.accepts,
-            ..Self::new(spec.node.id, base, top, host, health)
+            ..Self::new(spec.node.id, base, top, opened)
         })
     }
 
     /// A thin volume, served through `base`.
-    pub(super) fn thin(id: Uuid, thin: Thin, base: Device, top: Top, host: &Host) -> Rc<Self> {
-        let health = thin.open.health.clone();
-        Rc::new(Self { thin: Some(thin), ..Self::new(id, base, top, host, &health) })
+    pub(super) fn thin(id: Uuid, thin: Thin, base: Device, top: Top) -> Rc<Self> {
+        let opened = Rc::clone(&thin.open.opened);
+        Rc::new(Self { thin: Some(thin), ..Self::new(id, base, top, &opened) })
     }
 
-    fn new(id: Uuid, base: Device, top: Top, host: &Host, health: &Health) -> Self {
+    fn new(id: Uuid, base: Device, top: Top, opened: &Rc<Opened>) -> Self {
         Self {
             id,
-            host: host.clone(),
-            health: health.clone(),
-            counters: Counters::new(host),
+            opened: Rc::clone(opened),
+            counters: Counters::new(&opened.host),
             policy: Cell::default(),
             quota: Cell::default(),
             top,
             shown: Shown::default(),
-            gate: Gate::default(),
             placement: RefCell::default(),
             base: RefCell::new(base),
             stores: RefCell::default(),
             thin: None,
-            accepts: Accepts::default(),
         }
     }
 
@@ -164,7 +147,7 @@ impl VolumeStack {
     /// Holds back requests of a thin volume when those under way have ended; not if they wait for space, perhaps for
     /// what holding them back would keep from coming.
     async fn suspend_unless_paused(&self, thin: &Thin) -> Option<Suspended> {
-        let (mut suspended, clock) = (Box::pin(self.top.switch.suspend()), self.host.clock());
+        let (mut suspended, clock) = (Box::pin(self.top.switch.suspend()), self.host().clock());
         loop {
             match select(suspended, clock.sleep(PAUSE_CHECK_INTERVAL)).await {
                 Either::Left((suspended, _)) => return Some(suspended),
@@ -200,24 +183,33 @@ impl VolumeStack {
 
     /// What doors see of `device` (STACK1, STACK4), a part of the volume: what panics there takes the volume out of use.
     fn contained(&self, device: Device) -> Device {
-        let adapter = accept_unaligned_shown(device, self.host.arena(), self.shown.clone());
-        counted(adapter, self.counters.clone(), self.health.clone())
+        let adapter = accept_unaligned_shown(device, self.host().arena(), self.shown.clone());
+        counted(adapter, self.counters.clone(), self.health().clone())
     }
 
     /// A snapshot of the volume, as doors see it, whose requests are not counted.
     pub(super) fn contained_view(&self, device: Device) -> Device {
-        let counters = Counters::new(&self.host);
-        counted(accept_unaligned(device, self.host.arena()), counters, self.health.clone())
+        let counters = Counters::new(self.host());
+        counted(accept_unaligned(device, self.host().arena()), counters, self.health().clone())
+    }
+
+    /// What it has open; of a thin volume that of its pool.
+    pub(super) fn opened(&self) -> &Rc<Opened> {
+        &self.opened
+    }
+
+    pub(super) fn host(&self) -> &Host {
+        &self.opened.host
     }
 
     /// Whether something in the volume, or in its pool, has panicked.
     pub(super) fn health(&self) -> &Health {
-        &self.health
+        &self.opened.health
     }
 
     /// The disks below it, and the runs that move between them.
     pub(super) fn moves(&self) -> Rc<Moves> {
-        Rc::clone(&self.host.moves)
+        Rc::clone(&self.host().moves)
     }
 
     /// Where the doors of the volume, and of its snapshots, lead.
@@ -260,8 +252,8 @@ impl VolumeStack {
     ) -> Result<(), Failure> {
         let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
         assert!(!dependent || spec.kind == StoreKind::Independent, "STACK3");
-        let device = self.device_of(spec.id, &spec.table, disks).await?;
-        let (arena, clock) = (self.host.arena(), self.host.clock());
+        let device = self.opened.device_of(spec.id, &spec.table, disks).await?;
+        let (arena, clock) = (self.host().arena(), self.host().clock());
         let base = self.base.borrow().clone();
         let opened = SnapshotStore::open(base, device, arena, clock, options).await;
         let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
@@ -274,8 +266,7 @@ impl VolumeStack {
         }
         let placement = Placement::at(&spec.table, disks);
         let what = (spec.id, spec.kind, placement);
-        let owner = (self.id, &self.host, &self.health);
-        let open = OpenStore::new(what, store, owner, self.policy.get());
+        let open = OpenStore::new(what, store, &self.opened, self.policy.get());
         let mut stores = self.stores.borrow_mut();
         match spec.kind {
             StoreKind::Dependent => stores.insert(0, open),
@@ -297,29 +288,18 @@ impl VolumeStack {
         self.base.borrow().shape().size
     }
 
-    /// Ends what works in the background, and the arrays below.
+    /// Ends what works in the background, and closes what is open below. What a thin volume is on is its pool's.
     pub(super) async fn close(&self) {
-        let stores = self.stores.take();
-        for open in stores {
+        if self.is_thin() {
+            return;
+        }
+        for open in self.stores.take() {
             open.close().await;
-            if !self.gate.is_closed() {
+            if !self.opened.gate.is_closed() {
                 open.settle().await;
             }
         }
-        if let Err(error) = self.host.arrays.close(self.id).await {
-            tracing::warn!(volume = %self.id, %error, "an array could not be closed in order");
-        }
-        if let Err(failure) = images::close(&self.host, self.id).await {
-            tracing::warn!(volume = %self.id, %failure, "an image could not be closed in order");
-        }
-        self.host.mappers.close(self.id);
-    }
-
-    /// The device of `table`, where the bytes of `of` lie, below the volume's gate.
-    async fn device_of(&self, of: Uuid, table: &Table, disks: &Disks) -> Result<Device, Failure> {
-        let (gate, health, accepts) = (&self.gate, &self.health, self.accepts);
-        let owner = Owner { subject: self.id, gate, health, accepts };
-        device_of(&self.host, owner, of, table, disks).await
+        let _closed = self.opened.close().await; // What was acknowledged is durable, whatever an array says.
     }
 
     /// The volume.
@@ -348,7 +328,7 @@ impl VolumeStack {
         // First, so that no task begins to work on it while those that do are waited for.
         self.stores.borrow_mut().retain(|open| open.id != id);
         open.close().await;
-        let closed = self.host.arrays.close_one(id).await;
+        let closed = self.opened.arrays.close_one(id).await;
         suspended.replace(self.below()?);
         closed.map_err(|error| failures::io("the last flush", error))
     }
@@ -356,7 +336,7 @@ impl VolumeStack {
     /// A store is where `table` says now, which is more than before. Nothing happens if there is no such store.
     pub async fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
-        let device = self.device_of(id, table, disks).await?;
+        let device = self.opened.device_of(id, table, disks).await?;
         open.store.grown(device).map_err(|error| failures::store("its snapshot store", &error))?;
         open.placement.replace(Placement::at(table, disks));
         open.group_has_space();
@@ -370,10 +350,10 @@ impl VolumeStack {
             let suspended = self.top.switch.suspend().await;
             let base = self.base.borrow().clone();
             base.flush().await.map_err(|error| failures::io("its mapper", error))?;
-            self.host.mappers.disconnect(self.id);
-            (self.device_of(self.id, table, disks).await?, suspended)
+            self.opened.mapper.disconnect();
+            (self.opened.device_of(self.id, table, disks).await?, suspended)
         } else {
-            (self.device_of(self.id, table, disks).await?, self.top.switch.suspend().await)
+            (self.opened.device_of(self.id, table, disks).await?, self.top.switch.suspend().await)
         };
         for open in self.stores.borrow().iter() {
             open.store
@@ -430,8 +410,8 @@ impl VolumeStack {
             snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
             thin,
-            array: self.host.arrays.status(self.id),
-            mapper: self.host.mappers.facts(self.id),
+            array: self.opened.arrays.status(self.id),
+            mapper: self.opened.mapper.facts(),
             failure: self.failure(),
         }
     }

@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 const FIELDS_MAX: usize = 12;
 
 /// Types with more, by the files that define them, and how many. The list is to shrink.
-const MEASURED: [(&str, &str, usize); 19] = [
+const MEASURED: [(&str, &str, usize); 18] = [
     ("crates/varve-control/src/lib.rs", "Control", 16),
     ("crates/varve-daemon/src/config.rs", "Config", 14),
     ("crates/varve-export/src/nbd/connection.rs", "Connection", 23),
@@ -28,7 +28,6 @@ const MEASURED: [(&str, &str, usize); 19] = [
     ("crates/varve-target/src/thin/lifecycle/volume.rs", "Volume", 17),
     ("crates/varve-volume/src/opened/growth.rs", "Growth", 13),
     ("crates/varve-volume/src/opened/open_pool.rs", "PoolFacts", 16),
-    ("crates/varve-volume/src/volume_stack.rs", "VolumeStack", 14),
 ];
 /// Derived traits of a type whose fields are a format: how many there are is for who reads it to say.
 const RECORDS: [&str; 4] = ["Serialize", "Deserialize", "Args", "Parser"];

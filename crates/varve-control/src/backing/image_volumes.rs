@@ -255,16 +255,8 @@ impl Control {
         let over = pools.into_iter().map(|(pool, _)| pool).chain(mapped.ok().flatten());
         for id in over.chain([volume]) {
             let Some(home) = self.home_of(id) else { continue };
-            let closed = home.volume(id).set_aside().await;
-            is_closed = matches!(closed, Ok(Ok(())));
-            if let Ok(Err(failure)) = closed {
-                tracing::warn!(volume = %id, %failure, "it was closed with an error, to be opened anew");
-            }
-            if let Some(known) = self.groups.known.borrow_mut().get_mut(&located.group)
-                && let Some(home) = known.homes.get_mut(&id)
-            {
-                home.unusable = Some(Failure::new(Code::VolumeUnusable, why));
-            }
+            let reason = Failure::new(Code::VolumeUnusable, why);
+            is_closed = self.close_to_reopen(located.group, id, &home, reason).await;
         }
         is_closed
     }

@@ -21,9 +21,10 @@ use varve_format::text::MAPPER_WAIT_MS_DEFAULT;
 use varve_vg::model::{self, LogicalVolume};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::{Layout, PlanError};
+use varve_volume::lifecycle::reason::Reason;
 use varve_volume::opened::mappers::MapperFacts;
 use varve_volume::spec::MapperDevice;
-use varve_volume::{DoorOf, NoAnswer, ShardHandle};
+use varve_volume::{DoorOf, ShardHandle};
 
 /// Why a volume waits whose mapper hangs.
 pub(crate) const SILENT: &str = "its mapper is connected and does not answer";
@@ -212,7 +213,7 @@ impl Control {
         let message = format!("{}, a device of its mapper, is out of use", self.subject(device));
         let reason = Failure::new(Code::VolumeUnusable, message).help("varve pv scan");
         self.take_out_of_use(group, id, reason);
-        if home.volume(id).cut_off().await == Err(NoAnswer::Failed) {
+        if let Ok(Err(_failed)) = home.volume(id).close(Reason::Fenced).await {
             self.expect_failure(id);
         }
         self.close_lost_doors(group, id).await;

@@ -12,6 +12,7 @@ use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 use varve_vg::tree::VolumeNode;
 use varve_volume::ShardHandle;
+use varve_volume::lifecycle::reason::Reason;
 use varve_volume::spec::{ActivationSpec, Disks};
 
 impl Control {
@@ -122,7 +123,7 @@ impl Control {
         volume: Uuid,
         shard: &ShardHandle,
     ) -> Result<Result<(), Failure>, Failure> {
-        let ended = shard.volume(volume).deactivate();
+        let ended = shard.volume(volume).close(Reason::Deactivated);
         let ended = ended.await.map_err(failures::gone);
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);

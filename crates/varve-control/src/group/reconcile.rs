@@ -22,10 +22,11 @@ use varve_api::{Code, Failure};
 use varve_vg::Group;
 use varve_vg::model::{LogicalVolume, PvName};
 use varve_vg::tree::VolumeNode;
+use varve_volume::ShardHandle;
 use varve_volume::lifecycle::placement::PlacementState;
-use varve_volume::lifecycle::reconcile::Wanted;
+use varve_volume::lifecycle::reason::Reason;
 use varve_volume::spec::Disks;
-use varve_volume::{NoAnswer, ShardHandle};
+use varve_volume::spec::Wanted;
 
 /// A volume in use, and what the versions of its group say of it that may count.
 struct Served {
@@ -95,7 +96,7 @@ impl Control {
         if has(InjectedBug::KeepFenced) {
             return true;
         }
-        if home.volume(volume).retire().await == Err(NoAnswer::Failed) {
+        if let Ok(Err(_failed)) = home.volume(volume).close(Reason::Fenced).await {
             self.expect_failure(volume);
             return self.await_abandoned(group).await.is_ok();
         }

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::host::DiskState;
 use varve_volume::ShardHandle;
+use varve_volume::lifecycle::reason::Reason;
 
 impl Control {
     /// Releases everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
@@ -130,17 +131,33 @@ impl Control {
             self.retire(group, volume, &home).await; // It may hold its disks still.
         }
         for (volume, home) in self.homes(group, true) {
-            let closed = home.volume(volume).set_aside();
-            if let Ok(Err(failure)) = closed.await {
-                tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
-            }
-            if let Some(known) = self.groups.known.borrow_mut().get_mut(&group)
-                && let Some(home) = known.homes.get_mut(&volume)
-            {
-                let failure = Failure::new(Code::VolumeUnusable, "it is being opened anew");
-                home.unusable = Some(failure.help("varve pv scan"));
+            let failure = Failure::new(Code::VolumeUnusable, "it is being opened anew").help("varve pv scan");
+            self.close_to_reopen(group, volume, &home, failure).await;
+        }
+    }
+
+    /// Closes a volume or pool, which is out of use with `reason` until it is opened anew; requests of its doors wait meanwhile. Whether
+    /// it was closed in order.
+    pub(crate) async fn close_to_reopen(
+        &self,
+        group: Uuid,
+        volume: Uuid,
+        home: &ShardHandle,
+        reason: Failure,
+    ) -> bool {
+        let closed = home.volume(volume).close(Reason::Reopened).await;
+        if let Ok(Err(failure)) = &closed {
+            tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
+            if failure.code == Code::VolumeFailed {
+                self.expect_failure(volume);
             }
         }
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group)
+            && let Some(home) = known.homes.get_mut(&volume)
+        {
+            home.unusable = Some(reason);
+        }
+        matches!(closed, Ok(Ok(())))
     }
 
     /// REOPEN2; the caller may commit changes of the group. Until it is surveyed again no task may.

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::Moment;
+use varve_volume::lifecycle::reason::Reason;
 use varve_volume::{NoAnswer, ShardHandle};
 
 /// Until when the stages of a stop may take, the earlier ones included: what one leaves the next ones have. The last twelfth is
@@ -90,7 +91,7 @@ impl Control {
             used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
         };
         let closed = join_all(homes.into_iter().map(async |(volume, shard)| {
-            let closed = shard.volume(volume).deactivate();
+            let closed = shard.volume(volume).close(Reason::Deactivated);
             let trouble = match self.until(deadline, closed).await {
                 Some(Ok(Ok(()))) => return Some(volume),
                 Some(Ok(Err(failure))) => failure.message,

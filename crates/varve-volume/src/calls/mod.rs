@@ -23,14 +23,17 @@ use crate::copies::moves as moving;
 use crate::handle::{Answer, ShardHandle};
 use crate::host::Host;
 use crate::lifecycle::placement::PlacementState;
-use crate::lifecycle::reconcile::{self, Wanted};
-use crate::lifecycle::reopen;
-use crate::lifecycle::retire;
+use crate::lifecycle::reconcile;
+use crate::lifecycle::{open, reopen};
+use crate::opened::children::Opened;
 use crate::opened::metadata;
 use crate::opened::quota::CacheQuota;
+use crate::served::Served;
 use crate::spec::ActivationSpec;
+use crate::spec::Wanted;
 use crate::world::DiskRef;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Failure, MetadataMemory};
 
@@ -77,15 +80,20 @@ impl ShardHandle {
 
     /// Takes a volume or pool into use.
     pub fn activate(&self, spec: ActivationSpec) -> Answer<Result<(), Failure>> {
-        self.run(async move |here: ShardContext| retire::activate(&here, &spec).await)
+        self.run(async move |here: ShardContext| open::activate(&here, &spec).await)
     }
 
     /// The files of images in which volumes lie, with these, and of images that are origins in pools, with these.
     pub fn image_files(&self) -> Answer<Vec<(Uuid, DiskRef)>> {
         self.run(async move |here: ShardContext| {
-            let mut files = here.images.files();
-            for (pool, open) in &*here.state().pools.borrow() {
-                files.extend(open.look_at_origin_files().into_iter().map(|file| (*pool, file)));
+            let mut files = Vec::new();
+            for opened in here.state().opened.all() {
+                files.extend(opened.image_files().into_iter().map(|file| (opened.id, file)));
+            }
+            for served in here.state().served.borrow().values() {
+                if let Served::Pool(open) = served {
+                    files.extend(open.look_at_origin_files().into_iter().map(|file| (open.id, file)));
+                }
             }
             files
         })
@@ -93,7 +101,17 @@ impl ShardHandle {
 
     /// The volumes and pools with arrays that make members equal or catch one up.
     pub fn arrays_at_work(&self) -> Answer<BTreeSet<Uuid>> {
-        self.run(async move |here: ShardContext| here.arrays.at_work())
+        self.run(async move |here: ShardContext| {
+            let has_work =
+                |opened: &Rc<Opened>| opened.arrays.all().iter().any(|(_, array)| array.has_work());
+            here.state()
+                .opened
+                .all()
+                .iter()
+                .filter(|opened| has_work(opened))
+                .map(|opened| opened.id)
+                .collect()
+        })
     }
 
     /// Leads the doors whose requests wait to volumes that were opened anew.
@@ -104,8 +122,7 @@ impl ShardHandle {
     /// Lets all requests that wait for space fail, now and from now on.
     pub fn fail_waiting(&self) -> Answer<()> {
         self.run(async move |here: ShardContext| {
-            here.state().pools.borrow().values().for_each(|pool| pool.let_writes_fail(true));
-            here.state().stacks.borrow().values().for_each(|stack| stack.let_writes_fail(true));
+            here.state().served.borrow().values().for_each(|served| served.let_writes_fail(true));
         })
     }
 
@@ -130,7 +147,11 @@ impl ShardHandle {
     /// In how many regions members of arrays may differ since a crash.
     #[cfg(any(test, feature = "injected-bugs"))]
     pub fn unsynced_regions(&self) -> Answer<u64> {
-        self.run(async |here: ShardContext| here.arrays.unsynced())
+        self.run(async |here: ShardContext| {
+            let arrays = here.state().opened.all().into_iter().flat_map(|opened| opened.arrays.all());
+            let status = arrays.map(|(_, array)| array.status()).filter(|status| !status.is_content_lost);
+            status.map(|status| status.unsynced).sum()
+        })
     }
 
     /// Begins to move a run of extents.

@@ -6,8 +6,8 @@ use crate::context::ShardContext;
 use crate::copies::conversions::{self, Part};
 use crate::copies::{moves, split};
 use crate::handle::Answer;
-use crate::lifecycle::reconcile::Wanted;
 use crate::spec::Disks;
+use crate::spec::Wanted;
 use varve_api::Failure;
 use varve_vg::model::PvName;
 

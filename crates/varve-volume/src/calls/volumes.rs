@@ -9,10 +9,13 @@ use crate::copies::scrub::{self, ScrubPosition, Scrubbed};
 use crate::doors::export_target;
 use crate::failures;
 use crate::handle::{Answer, ShardHandle};
+use crate::lifecycle::close::close;
 use crate::lifecycle::losses::DoorOf;
-use crate::lifecycle::reconcile::{self, Wanted};
-use crate::lifecycle::{open, reopen, retire};
+use crate::lifecycle::open;
+use crate::lifecycle::reason::Reason;
+use crate::lifecycle::reconcile;
 use crate::opened::mappers::MapperFacts;
+use crate::spec::Wanted;
 use crate::spec::{ActivationSpec, Disks};
 use crate::volume_stack::{VolumeFacts, VolumeStack};
 use std::rc::Rc;
@@ -70,36 +73,17 @@ impl VolumeCalls<'_> {
         })
     }
 
-    /// Takes the volume or pool out of use; what was written is durable then.
-    pub fn deactivate(&self) -> Answer<Result<(), Failure>> {
+    /// Closes the volume or pool; unless it is fenced, what was written is durable then.
+    pub fn close(&self, reason: Reason) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| retire::deactivate(&here, id).await)
-    }
-
-    /// Closes the volume or pool to be opened anew; its doors hold their requests meanwhile.
-    pub fn set_aside(&self) -> Answer<Result<(), Failure>> {
-        let id = self.id;
-        self.shard.run(async move |here: ShardContext| reopen::set_aside(&here, id).await)
+        self.shard.run(async move |here: ShardContext| close(&here, id, reason).await)
     }
 
     /// Whether the volume or pool takes no changes any more.
     pub fn is_failing(&self) -> Answer<bool> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| reopen::is_failing(&here, id))
-    }
-
-    /// Closes a volume or pool that was taken out of use.
-    pub fn retire(&self) -> Answer<()> {
-        let id = self.id;
-        self.shard.run(async move |here: ShardContext| reconcile::retire(&here, id).await)
-    }
-
-    /// Takes the volume or pool out of use at once and closes it.
-    pub fn cut_off(&self) -> Answer<()> {
-        let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            reconcile::fence(&here, id, &[None]);
-            reconcile::retire(&here, id).await;
+            here.served(id).is_some_and(|served| served.failure().is_some())
         })
     }
 
@@ -112,7 +96,10 @@ impl VolumeCalls<'_> {
     /// Makes the volume or pool as large as its group says.
     pub fn grow(&self, wanted: Wanted) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| reconcile::grow(&here, id, &wanted).await)
+        self.shard.run(async move |here: ShardContext| match here.served(id) {
+            Some(served) => served.grow(&wanted).await,
+            None => Ok(()),
+        })
     }
 
     /// The way from any thread to the volume or a snapshot; none if it is not active.
@@ -154,11 +141,8 @@ impl VolumeCalls<'_> {
     pub fn set_policy(&self, policy: StorePolicy) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            if let Some(stack) = here.stack(id) {
-                stack.set_policy(policy);
-            }
-            if let Some(pool) = here.pool(id) {
-                pool.set_policy(policy);
+            if let Some(served) = here.served(id) {
+                served.set_policy(policy);
             }
         })
     }
@@ -172,11 +156,8 @@ impl VolumeCalls<'_> {
     pub fn group_has_space(&self) -> Answer<()> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| {
-            if let Some(stack) = here.stack(id) {
-                stack.group_has_space();
-            }
-            if let Some(pool) = here.pool(id) {
-                pool.group_has_space();
+            if let Some(served) = here.served(id) {
+                served.group_has_space();
             }
         })
     }
@@ -204,14 +185,9 @@ impl VolumeCalls<'_> {
     /// Lets a store of the volume, or the pool itself, be as large as `spec` says.
     pub fn grow_store(&self, store: Uuid, spec: ActivationSpec) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| {
-            if let Some(pool) = here.pool(id) {
-                return pool.grown(&spec.node.table, &spec.disks).await;
-            }
-            match (here.stack(id), spec.node.store(store)) {
-                (Some(stack), Some(known)) => stack.grow_store(store, &known.table, &spec.disks).await,
-                _ => Ok(()),
-            }
+        self.shard.run(async move |here: ShardContext| match here.served(id) {
+            Some(served) => served.grow_store(store, &spec).await,
+            None => Ok(()),
         })
     }
 
@@ -264,15 +240,15 @@ impl VolumeCalls<'_> {
     /// How the program that maps the volume is.
     pub fn mapper_facts(&self) -> Answer<Option<MapperFacts>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| here.mappers.facts(id))
+        self.shard.run(async move |here: ShardContext| here.opened(id)?.mapper.facts())
     }
 
     /// Whether the program that maps the volume answers; none if none does.
     pub fn mapper_answers(&self) -> Answer<Option<bool>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| match here.mappers.delegate(id) {
-            Some(delegate) => Some(delegate.is_answering().await),
-            None => None,
+        self.shard.run(async move |here: ShardContext| {
+            let delegate = here.opened(id)?.mapper.delegate()?;
+            Some(delegate.is_answering().await)
         })
     }
 

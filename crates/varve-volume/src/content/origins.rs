@@ -171,7 +171,7 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         return Ok(read_only(counted(
             accept_unaligned(device, context.arena()),
             Counters::default(),
-            open.health.clone(),
+            open.opened.health.clone(),
         )));
     }
     let stack = context.stack(owner).ok_or_else(lost)?;

@@ -270,7 +270,7 @@ impl VolumeStack {
     /// Begins a rollback while no write smaller than a block is between its read and its write (STACK4). `NoSpace` if one
     /// that does waits for space in a store.
     async fn begin_rollback_between_merges(&self, open: &OpenStore, number: u64) -> Result<(), StoreError> {
-        let (mut exchange, clock) = (self.shown.exchange(), self.host.clock());
+        let (mut exchange, clock) = (self.shown.exchange(), self.host().clock());
         let _alone = loop {
             match select(exchange, clock.sleep(WAIT_CHECK)).await {
                 Either::Left((alone, _)) => break alone,
@@ -385,7 +385,7 @@ impl VolumeStack {
         before: u64,
         progress: &Progress,
     ) -> Result<(), StoreError> {
-        let clock = self.host.clock();
+        let clock = self.host().clock();
         loop {
             let (mut done, mut trouble, mut is_over) = (before, None, true);
             for (target, size) in targets {

@@ -78,7 +78,7 @@ pub async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(),
     }
     open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
     // Only now: a volume that is still there is served.
-    context.state().stacks.borrow_mut().remove(&volume_id(id, number));
+    context.state().served.borrow_mut().remove(&volume_id(id, number));
     context.state().tops.borrow_mut().remove(&volume_id(id, number));
     open.reclaim();
     Ok(())

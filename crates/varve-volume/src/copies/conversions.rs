@@ -2,12 +2,12 @@
 //!
 //! Invariants: TREES1 to TREES4 of `trees.rs`.
 
-use super::moves::each_placement;
+use super::moves::prepare_placements;
 use crate::ShardContext;
 use crate::failures;
-use crate::lifecycle::reconcile::Wanted;
-use crate::opened::open_array::{Owner, new_inside};
-use crate::spec::{Accepts, Disks};
+use crate::opened::children::Opened;
+use crate::spec::Disks;
+use crate::spec::Wanted;
 use crate::trees::{Conversion, as_fine_as};
 use std::rc::Rc;
 use uuid::Uuid;
@@ -27,45 +27,35 @@ pub async fn begin(
     parts: Vec<Part>,
     disks: Disks,
 ) -> Result<(), Failure> {
-    let (gate, health) = match (context.pool(volume), context.stack(volume)) {
-        (Some(open), _) => (open.gate.clone(), open.health.clone()),
-        (None, Some(stack)) => (stack.gate.clone(), stack.health().clone()),
-        (None, None) => return Err(out_of_use()),
-    };
-    let owner = Owner { subject: volume, gate: &gate, health: &health, accepts: Accepts::default() };
+    let opened = context.in_use(volume).ok_or_else(out_of_use)?;
     for part in parts {
         let key = part.1;
-        if let Err(failure) = begin_part(context, owner, part, &disks).await {
-            let _closed = context.arrays.close_one(key).await;
+        if let Err(failure) = begin_part(&opened, part, &disks).await {
+            let _closed = opened.arrays.close_one(key).await;
             return Err(failure);
         }
     }
     Ok(())
 }
 
-async fn begin_part(
-    context: &ShardContext,
-    owner: Owner<'_>,
-    (of, key, table): Part,
-    disks: &Disks,
-) -> Result<(), Failure> {
-    let volume = owner.subject;
-    let old = context.moves.trees.inside(of).ok_or_else(out_of_use)?;
+async fn begin_part(opened: &Opened, (of, key, table): Part, disks: &Disks) -> Result<(), Failure> {
+    let (volume, trees) = (opened.id, &opened.host.moves.trees);
+    let old = trees.inside(of).ok_or_else(out_of_use)?;
     let array = table.array().map(|_| key);
-    let new = new_inside(context, owner, (of, key), &table, disks).await?;
-    let new = as_fine_as(old.shape().block_size, new, &context.arena());
+    let new = opened.new_inside((of, key), &table, disks).await?;
+    let new = as_fine_as(old.shape().block_size, new, &opened.host.arena());
     if new.shape().size != old.shape().size {
         let message = "the volume has another size than when the conversion was planned";
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve job list"));
     }
     let moved = Rc::new(Move::new(&old, old.shape().extent(), &new, 0));
-    context.moves.trees.begin(Rc::new(Conversion { volume, of, array, moved, old, new })).await;
+    trees.begin(Rc::new(Conversion { volume, of, array, moved, old, new })).await;
     Ok(())
 }
 
 /// Copies the next `bytes`; how many are left.
 pub async fn copy(context: &ShardContext, volume: Uuid, bytes: u64) -> Result<u64, Failure> {
-    let _in_use = (context.pool(volume), context.stack(volume)); // A panic is the volume's.
+    let _in_use = context.served(volume); // A panic is the volume's.
     let conversions = context.moves.trees.conversions(volume);
     let left = || conversions.iter().map(|conversion| conversion.moved.left()).sum::<u64>();
     let end = left().saturating_sub(bytes);
@@ -83,19 +73,17 @@ pub async fn prepare(context: &ShardContext, volume: Uuid, wanted: &Wanted) -> R
     if conversions.is_empty() {
         return Err(out_of_use());
     }
+    let opened = context.in_use(volume).ok_or_else(out_of_use)?;
     for conversion in &conversions {
         conversion.moved.prepare().await.map_err(failure)?;
-        let status = conversion.array.and_then(|array| context.arrays.status(array));
+        let status = conversion.array.and_then(|array| opened.arrays.status(array));
         let members = status.map(|status| status.members).unwrap_or_default();
         if members.iter().any(|member| member.state != MemberState::InSync) {
             let message = "a disk of the new layout has failed";
             return Err(Failure::new(Code::MediumFailed, message).help("varve pv list"));
         }
     }
-    each_placement(context, volume, |id, placement| {
-        let store = wanted.node.store(id).map(|store| &store.table);
-        placement.prepare(store.unwrap_or(&wanted.node.table), &wanted.disks);
-    });
+    prepare_placements(context, volume, wanted);
     Ok(())
 }
 
@@ -109,12 +97,15 @@ pub async fn finish(context: &ShardContext, volume: Uuid, is_switched: bool) {
     for conversion in &conversions {
         if is_switched { conversion.moved.finish() } else { conversion.moved.abandon() }
     }
-    each_placement(context, volume, |_, placement| placement.finish(is_switched));
+    if let Some(served) = context.served(volume) {
+        served.each_placement(|_, placement| placement.finish(is_switched));
+    }
     for conversion in conversions {
         context.moves.trees.end(&conversion).await;
+        let Some(opened) = context.opened(volume) else { continue };
         let closed = match (is_switched, conversion.array) {
-            (true, array) => context.arrays.replace(conversion.of, array).await,
-            (false, Some(array)) => context.arrays.close_one(array).await,
+            (true, array) => opened.arrays.replace(conversion.of, array).await,
+            (false, Some(array)) => opened.arrays.close_one(array).await,
             (false, None) => Ok(()),
         };
         if let Err(error) = closed {

@@ -70,7 +70,7 @@ impl ImageWork {
 
 /// What is below the image of a volume; none of a volume that is in no qcow2 image, or is not in use.
 pub fn below(context: &ShardContext, volume: Uuid) -> Option<Below> {
-    let (image, _guard) = context.images.enter(volume)?;
+    let (image, _guard) = context.opened(volume)?.enter_image()?;
     let (size, snapshots) = (image.size(), image.snapshots().len());
     Some(Below { size, backing: image.header().backing.clone(), snapshots })
 }
@@ -83,12 +83,13 @@ pub async fn run(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let (clock, mut at, mut durable) = (context.clock(), 0, 0);
+    let enter = || context.opened(volume)?.enter_image();
     let mut begun = clock.now();
     loop {
         if progress.is_cancelled() {
             return Err(Failure::new(Code::JobCancelled, "cancelled; what was copied stays"));
         }
-        let (image, _guard) = context.images.enter(volume).ok_or_else(|| out_of_use(work))?;
+        let (image, _guard) = enter().ok_or_else(|| out_of_use(work))?;
         if at == image.size() {
             return work.end(&image).await.map_err(|error| failed(work, error));
         }

@@ -5,9 +5,8 @@
 use super::movable::MovingRun;
 use crate::ShardContext;
 use crate::failures;
-use crate::lifecycle::placement::Placement;
-use crate::lifecycle::reconcile::Wanted;
 use crate::opened::open_array::disks_of;
+use crate::spec::Wanted;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -17,7 +16,7 @@ use varve_vg::model::PvName;
 
 /// Begins to move a run. Afterwards every change of it reaches both places.
 pub async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure> {
-    let _in_use = (context.pool(run.volume), context.stack(run.volume)); // A panic is the volume's.
+    let _in_use = context.served(run.volume); // A panic is the volume's.
     let moves = &context.moves;
     let (old, new) = (context.disk(&run.old.1), context.disk(&run.new.1));
     let (extent, target) = (run.old.2, Extent::new(run.new.2, run.old.2.length));
@@ -37,7 +36,7 @@ pub async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure
 
 /// Copies the next `bytes` of the run; how many are left.
 pub async fn copy(context: &ShardContext, volume: Uuid, pv: PvName, bytes: u64) -> Result<u64, Failure> {
-    let _in_use = (context.pool(volume), context.stack(volume));
+    let _in_use = context.served(volume);
     let (_, moved) = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
     moved.copy(&context.arena(), bytes).await.map_err(failure)?;
     Ok(moved.left())
@@ -52,10 +51,7 @@ pub async fn prepare(
 ) -> Result<(), Failure> {
     let (_, moved) = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
     moved.prepare().await.map_err(failure)?;
-    each_placement(context, volume, |id, placement| {
-        let store = wanted.node.store(id).map(|store| &store.table);
-        placement.prepare(store.unwrap_or(&wanted.node.table), &wanted.disks);
-    });
+    prepare_placements(context, volume, wanted);
     Ok(())
 }
 
@@ -68,12 +64,15 @@ pub async fn finish(context: &ShardContext, volume: Uuid, pv: PvName, is_switche
     } else {
         moved.abandon();
     }
-    each_placement(context, volume, |id, placement| {
-        placement.finish(is_switched);
-        if let Some(array) = placement.array() {
-            context.arrays.set_disks(id, disks_of(array));
-        }
-    });
+    if let Some(served) = context.served(volume) {
+        served.each_placement(|id, placement| {
+            placement.finish(is_switched);
+            let open = served.below().arrays.get(id);
+            if let Some((open, target)) = open.zip(placement.array()) {
+                open.disks.replace(disks_of(target));
+            }
+        });
+    }
     let leaves = context.moves.leaves(run.of, pv);
     for (leaf, disk) in leaves.into_iter().filter(|(_, disk)| disk.goes_through(&moved)) {
         let target = context.moves.target(&leaf, &run, moved.new_place(), context.disk(&run.new.1));
@@ -87,17 +86,13 @@ pub async fn finish(context: &ShardContext, volume: Uuid, pv: PvName, is_switche
     }
 }
 
-/// Changes where the volume, and each of its stores, is known to lie.
-pub(crate) fn each_placement(context: &ShardContext, volume: Uuid, change: impl Fn(Uuid, &mut Placement)) {
-    if let Some(pool) = context.pool(volume) {
-        change(volume, &mut pool.placement.borrow_mut());
-    }
-    if let Some(stack) = context.stack(volume) {
-        stack.placement.borrow_mut().iter_mut().for_each(|placement| change(volume, placement));
-        for store in stack.stores.borrow().iter() {
-            change(store.id, &mut store.placement.borrow_mut());
-        }
-    }
+/// The volume and its stores may be where `wanted` says, too.
+pub(super) fn prepare_placements(context: &ShardContext, volume: Uuid, wanted: &Wanted) {
+    let Some(served) = context.served(volume) else { return };
+    served.each_placement(|id, placement| {
+        let store = wanted.node.store(id).map(|store| &store.table);
+        placement.prepare(store.unwrap_or(&wanted.node.table), &wanted.disks);
+    });
 }
 
 fn out_of_use() -> Failure {

@@ -106,11 +106,11 @@ pub async fn scrub(
 /// The arrays of a volume or pool that is in use, its own last.
 fn arrays(context: &ShardContext, subject: Uuid, name: &str) -> Result<Vec<(Uuid, Rc<Array>)>, Failure> {
     // What works with them belongs to the volume: a panic takes it out of use.
-    if context.stack(subject).is_none() && context.pool(subject).is_none() {
+    let Some(served) = context.served(subject) else {
         return Err(Failure::new(Code::VolumeUnusable, format!("{name} is not in use now"))
             .help("varve status says why"));
-    }
-    let mut arrays = context.arrays.of(subject);
+    };
+    let mut arrays = served.own().map(|own| own.arrays.all()).unwrap_or_default();
     arrays.sort_by_key(|(id, _)| (*id == subject, *id));
     if arrays.is_empty() {
         return Err(Failure::new(Code::NotAnArray, format!("{name} is neither a mirror nor ddraid"))

@@ -5,9 +5,7 @@
 
 use crate::ShardContext;
 use crate::failures;
-use crate::lifecycle::reconcile::Wanted;
-use crate::opened::open_array::{Owner, inside};
-use crate::spec::Accepts;
+use crate::spec::Wanted;
 use crate::trees::as_fine_as;
 use crate::volume_stack::VolumeStack;
 use std::rc::Rc;
@@ -21,7 +19,8 @@ use varve_target::array::{ArrayStatus, MemberState};
 /// `wanted` says, too. If this fails, the mirror goes on.
 pub async fn hold(context: &ShardContext, volume: Uuid, wanted: &Wanted) -> Result<(), Failure> {
     let stack = stack(context, volume)?;
-    let array = context.arrays.get(volume).ok_or_else(out_of_use)?;
+    let arrays = &stack.opened().arrays;
+    let array = Rc::clone(&arrays.get(volume).ok_or_else(out_of_use)?.array);
     check_equal(&array.status())?;
     let suspended = context.moves.trees.suspend(volume).await;
     array.device().flush().await.map_err(|error| failures::io("the mirror", error))?;
@@ -30,7 +29,7 @@ pub async fn hold(context: &ShardContext, volume: Uuid, wanted: &Wanted) -> Resu
         placement.prepare(&wanted.node.table, &wanted.disks);
     }
     context.moves.trees.hold(volume, suspended);
-    if let Err(error) = context.arrays.close_one(volume).await {
+    if let Err(error) = arrays.close_one(volume).await {
         tracing::warn!(%volume, %error, "an array could not be closed in order");
     }
     Ok(())
@@ -47,9 +46,7 @@ pub async fn release(
     if let Some(placement) = stack.placement.borrow_mut().as_mut() {
         placement.finish(is_split);
     }
-    let (gate, health) = (&stack.gate, stack.health());
-    let owner = Owner { subject: volume, gate, health, accepts: Accepts::default() };
-    let opened = inside(context, owner, (volume, None), &wanted.node.table, &wanted.disks).await;
+    let opened = stack.opened().inside((volume, None), &wanted.node.table, &wanted.disks).await;
     let before = context.moves.trees.inside(volume);
     let block_size = before.map_or(u32::MAX, |before| before.shape().block_size);
     // TREES4: a copy alone has sectors.
@@ -71,7 +68,7 @@ pub fn give_up(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
 
 /// Where requests of a volume fail, which is out of use from now on.
 fn nowhere(stack: &VolumeStack) -> Device {
-    stack.gate.close();
+    stack.opened().gate.close();
     let shape = stack.top().switch.device().shape();
     Device::new(ErrorTarget::new(shape.size, 1, IoError::Gone))
 }

@@ -7,6 +7,7 @@
 //! - IMAGE3. Before an image is written, what is there and directly below it is durable: a killed daemon may have written either.
 //! - IMAGE4. An image is closed after the work on it past its volume, and before the one below it that is written too.
 
+use super::children::Opened;
 use super::open_images::OpenImage;
 use crate::failures;
 use crate::host::Host;
@@ -15,9 +16,8 @@ use crate::world::DiskRef;
 use futures_channel::oneshot;
 use std::rc::Rc;
 use std::sync::Arc;
-use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Access, Device, KIB, MIB, Tracker};
+use varve_block::{Access, Device, IoError, KIB, MIB, Tracker, TrackerGuard};
 use varve_format::thin::PART_SIZE;
 use varve_target::Padded;
 use varve_target::qcow2::{self, ImageDevice, OpenError};
@@ -150,14 +150,53 @@ async fn set_length(host: &Host, file: &DiskRef, bytes: u64) -> Result<(), Failu
     answer.map_err(|error| failures::open(&error))
 }
 
-/// Opens an image for the volume `id` (IMAGE1). Nothing happens if it is open already.
-pub(crate) async fn open(host: &Host, id: Uuid, image: &Image) -> Result<(), Failure> {
-    if host.images.device(id).is_some() {
-        return Ok(());
+impl Opened {
+    /// The device of the image, if it is open.
+    pub(crate) fn image_device(&self) -> Option<Device> {
+        self.image.borrow().as_ref().map(|open| open.device.clone())
     }
-    let open = open_to_write(host, image).await?;
-    host.images.insert(id, open);
-    Ok(())
+
+    /// The qcow2 image, if it is open; it stays open until the guard is dropped.
+    pub(crate) fn enter_image(&self) -> Option<(Rc<qcow2::Image>, TrackerGuard)> {
+        let open = self.image.borrow();
+        let open = open.as_ref()?;
+        Some((Rc::clone(open.image.as_ref()?), open.work.enter()))
+    }
+
+    /// Why the image takes no changes any more, if so.
+    pub(crate) fn image_failure(&self) -> Option<IoError> {
+        self.image.borrow().as_ref()?.failure()
+    }
+
+    /// The files of the image and of those below, its own first; none if it is not open.
+    pub(crate) fn image_files(&self) -> Vec<DiskRef> {
+        let image = self.image.borrow();
+        let layers = std::iter::successors(image.as_ref(), |image| image.lower.as_deref());
+        layers.flat_map(OpenImage::own_files).cloned().collect()
+    }
+
+    /// Opens the image in which the volume is (IMAGE1).
+    pub(crate) async fn open_image(&self, image: &Image) -> Result<(), Failure> {
+        let replaced = self.image.replace(Some(open_to_write(&self.host, image).await?));
+        assert!(replaced.is_none(), "IMAGE1: {}", self.id);
+        Ok(())
+    }
+
+    /// Closes the image, if it is open (IMAGE2). Nothing uses it any more.
+    pub(super) async fn close_image(&self) -> Result<(), Failure> {
+        let Some(mut open) = self.image.take() else { return Ok(()) };
+        open.work.empty().await; // IMAGE4
+        let mut closed = Ok(());
+        loop {
+            if let Some(image) = &open.image {
+                closed = closed.and(finish(&self.host, image, &open.file).await);
+            }
+            match open.lower.take() {
+                Some(lower) => open = *lower, // What was given to it is durable: the image above was made so.
+                None => return closed,
+            }
+        }
+    }
 }
 
 /// Opens an image, and the one directly below it if that is written too.
@@ -181,20 +220,4 @@ async fn open_to_write(host: &Host, image: &Image) -> Result<OpenImage, Failure>
 async fn flush(host: &Host, file: &DiskRef) -> Result<(), Failure> {
     let flushed = host.disk(file).flush().await;
     flushed.map(drop).map_err(|error| failures::io("the first flush of the image", error))
-}
-
-/// Closes the image in which the volume `id` is, if it is open (IMAGE2). Nothing uses it any more.
-pub(crate) async fn close(host: &Host, id: Uuid) -> Result<(), Failure> {
-    let Some(mut open) = host.images.take(id) else { return Ok(()) };
-    open.work.empty().await; // IMAGE4
-    let mut closed = Ok(());
-    loop {
-        if let Some(image) = &open.image {
-            closed = closed.and(finish(host, image, &open.file).await);
-        }
-        match open.lower.take() {
-            Some(lower) => open = *lower, // What was given to it is durable: the image above was made so.
-            None => return closed,
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! The volumes in use on a shard that programs map, each with the connection to its mapper.
+//! A volume in use that a program maps, with the connection to its mapper.
 //!
 //! Invariants:
 //! - MAPPERS1. A volume has one mapper, and the mapper one connection for it.
@@ -7,21 +7,18 @@
 
 use futures_util::future::AbortHandle;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use uuid::Uuid;
 use varve_block::Device;
 use varve_target::delegate::{Delegate, DelegateStatus};
 
-/// The volumes that programs map, by their ids.
-#[derive(Default)]
-pub struct Mappers {
-    open: RefCell<BTreeMap<Uuid, OpenMapper>>,
-    /// What the mapper of a volume may name, by the ids of the volumes.
-    devices: RefCell<BTreeMap<Uuid, Vec<(String, Device)>>>,
+/// The program that maps a volume, if one does.
+pub(crate) struct Mapper {
+    open: RefCell<Option<OpenMapper>>,
+    /// What it may name.
+    devices: RefCell<Vec<(String, Device)>>,
 }
 
-/// A volume in use, and its mapper.
+/// A mapper, and what connects to it.
 pub(crate) struct OpenMapper {
     pub(crate) delegate: Delegate,
     /// Why there is no connection, if one was refused.
@@ -46,60 +43,58 @@ pub struct MapperFacts {
     pub why_away: Option<String>,
 }
 
-impl Mappers {
-    /// The device of the volume, if it is in use.
-    pub(crate) fn device(&self, volume: Uuid) -> Option<Device> {
-        self.open.borrow().get(&volume).map(|open| Device::new(open.delegate.clone()))
+impl Mapper {
+    /// What a mapper may name.
+    pub(crate) fn new(devices: Vec<(String, Device)>) -> Self {
+        Self { open: RefCell::default(), devices: RefCell::new(devices) }
     }
 
-    /// What the mapper of a volume may name, before the volume is taken into use.
-    pub(crate) fn give(&self, volume: Uuid, devices: Vec<(String, Device)>) {
-        self.devices.borrow_mut().insert(volume, devices);
+    /// The device of the volume, if there is one.
+    pub(crate) fn device(&self) -> Option<Device> {
+        self.delegate().map(Device::new)
     }
 
-    /// What the mapper of a volume may name.
-    pub(crate) fn given(&self, volume: Uuid) -> Vec<(String, Device)> {
-        self.devices.borrow().get(&volume).cloned().unwrap_or_default()
+    /// What the mapper may name.
+    pub(crate) fn devices(&self) -> Vec<(String, Device)> {
+        self.devices.borrow().clone()
     }
 
-    /// The volume is in use from now on.
-    pub(crate) fn insert(&self, volume: Uuid, open: OpenMapper) {
-        let replaced = self.open.borrow_mut().insert(volume, open);
-        assert!(replaced.is_none(), "MAPPERS1: {volume}");
+    /// The volume is mapped from now on.
+    pub(crate) fn insert(&self, open: OpenMapper) {
+        let replaced = self.open.replace(Some(open));
+        assert!(replaced.is_none(), "MAPPERS1");
     }
 
-    /// How the mapper of a volume does, if the volume has one and is in use.
-    pub fn facts(&self, volume: Uuid) -> Option<MapperFacts> {
+    /// How the mapper does, if there is one.
+    pub(crate) fn facts(&self) -> Option<MapperFacts> {
         let open = self.open.borrow();
-        let open = open.get(&volume)?;
+        let open = open.as_ref()?;
         let status = open.delegate.status();
         let why_away = open.refusal.borrow().clone().or_else(|| open.delegate.why_away());
         Some(MapperFacts { status, why_away: why_away.filter(|_| !status.is_connected) })
     }
 
-    /// What asks the mapper of the volume whether it answers, if the volume has one and is in use.
-    pub(crate) fn delegate(&self, volume: Uuid) -> Option<Delegate> {
-        self.open.borrow().get(&volume).map(|open| open.delegate.clone())
+    /// What asks the mapper whether it answers, if there is one.
+    pub(crate) fn delegate(&self) -> Option<Delegate> {
+        self.open.borrow().as_ref().map(|open| open.delegate.clone())
     }
 
     /// Requests that wait for a mapper that is away fail from now on, or wait again.
-    pub(crate) fn let_fail(&self, volume: Uuid, lets_fail: bool) {
-        if let Some(open) = self.open.borrow().get(&volume) {
-            open.delegate.let_fail(lets_fail);
+    pub(crate) fn let_fail(&self, lets_fail: bool) {
+        if let Some(delegate) = self.delegate() {
+            delegate.let_fail(lets_fail);
         }
     }
 
-    /// Closes the connection to a volume's mapper. What was not flushed before may be lost.
-    pub(crate) fn disconnect(&self, volume: Uuid) {
-        let open = self.open.borrow_mut().remove(&volume);
-        drop(open);
+    /// Closes the connection. What was not flushed before may be lost.
+    pub(crate) fn disconnect(&self) {
+        drop(self.open.take());
     }
 
-    /// As [`Mappers::disconnect`], for a volume that is closed (MAPPERS3).
-    pub(crate) fn close(&self, volume: Uuid) {
-        self.disconnect(volume);
-        let devices = self.devices.borrow_mut().remove(&volume);
-        drop(devices);
+    /// As [`Mapper::disconnect`], for a volume that is closed (MAPPERS3).
+    pub(crate) fn close(&self) {
+        self.disconnect();
+        drop(self.devices.take());
     }
 }
 
@@ -111,12 +106,11 @@ mod tests {
 
     #[test]
     fn a_volume_that_is_closed_releases_what_its_mapper_may_name() {
-        let (mappers, id) = (Mappers::default(), Uuid::nil());
         let target = Rc::new(ErrorTarget::new(4096, 512, IoError::Gone));
-        mappers.give(id, vec![("data/v".to_owned(), Device::from_rc(Rc::clone(&target) as _))]);
-        mappers.disconnect(id);
-        assert_eq!(mappers.given(id).len(), 1, "its mapper connects again");
-        mappers.close(id);
+        let mapper = Mapper::new(vec![("data/v".to_owned(), Device::from_rc(Rc::clone(&target) as _))]);
+        mapper.disconnect();
+        assert_eq!(mapper.devices().len(), 1, "its mapper connects again");
+        mapper.close();
         assert_eq!(Rc::strong_count(&target), 1, "MAPPERS3");
     }
 }

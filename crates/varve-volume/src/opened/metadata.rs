@@ -1,18 +1,10 @@
 //! How stores and pools of this shard keep their metadata: each has a quota of its group's budget.
 
-use super::open_pool::OpenPool;
-use super::quota::CacheQuota;
+use super::quota::{CacheQuota, memory};
 use crate::ShardContext;
 use crate::volume_stack::VolumeStack;
-use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::MetadataMemory;
-use varve_target::pdata::CacheUse;
-
-fn memory(usage: CacheUse) -> MetadataMemory {
-    let CacheUse { hits, loads, evictions, .. } = usage;
-    MetadataMemory { in_use: usage.bytes(), hits, misses: loads, evictions }
-}
 
 /// What both take together.
 pub fn sum(one: MetadataMemory, other: MetadataMemory) -> MetadataMemory {
@@ -28,12 +20,8 @@ pub fn sum(one: MetadataMemory, other: MetadataMemory) -> MetadataMemory {
 /// gone; of a pool, with its next commit.
 pub async fn give(context: &ShardContext, quotas: Vec<(Uuid, CacheQuota)>) {
     for (volume, quota) in quotas {
-        if let Some(pool) = context.pool(volume) {
-            pool.pool.set_metadata_order(quota.order);
-            pool.pool.set_cache(quota.cache_bytes, quota.policy);
-        }
-        if let Some(stack) = context.stack(volume) {
-            stack.set_quota(quota).await;
+        if let Some(served) = context.served(volume) {
+            served.set_quota(quota).await;
         }
         context.done_with_all();
     }
@@ -42,16 +30,15 @@ pub async fn give(context: &ShardContext, quotas: Vec<(Uuid, CacheQuota)>) {
 /// What the stores of these volumes, and these pools, keep in memory.
 pub fn figures(context: &ShardContext, volumes: &[Uuid]) -> MetadataMemory {
     let one = |volume: &Uuid| {
-        let pool = context.pool(*volume).map(|pool: Rc<OpenPool>| memory(pool.pool.cache_use()));
-        let of_stack = context.stack(*volume).map(|stack| stack.memory());
+        let one = context.served(*volume).map(|served| served.memory());
         context.done_with_all();
-        sum(pool.unwrap_or_default(), of_stack.unwrap_or_default())
+        one.unwrap_or_default()
     };
     volumes.iter().map(one).fold(MetadataMemory::default(), sum)
 }
 
 impl VolumeStack {
-    async fn set_quota(&self, quota: CacheQuota) {
+    pub(crate) async fn set_quota(&self, quota: CacheQuota) {
         if self.quota.replace(quota) == quota {
             return;
         }
@@ -64,7 +51,7 @@ impl VolumeStack {
         }
     }
 
-    fn memory(&self) -> MetadataMemory {
+    pub(crate) fn memory(&self) -> MetadataMemory {
         let stores = self.stores.borrow();
         let each = stores.iter().map(|open| memory(open.store.cache_use()));
         each.fold(MetadataMemory::default(), sum)

@@ -1,6 +1,7 @@
-//! Pools, stores, arrays, images and mappers that are open on a shard, and the memory that they have for metadata.
+//! What volumes and pools have open: stores, arrays, images and mappers, and the memory that they have for metadata.
 
 pub(super) mod arrays;
+pub(super) mod children;
 pub mod growth;
 pub mod images;
 pub(super) mod mapper_link;

@@ -9,6 +9,7 @@
 //!   before would be reported by a scrub as members that do not match.
 
 use super::arrays::{MemberDisks, OpenArray};
+use super::children::Opened;
 use super::open_mapper;
 use crate::copies::clear::clear_fast;
 use crate::doors::gate::Gate;
@@ -16,11 +17,10 @@ use crate::events::VolumeEvent;
 use crate::failures;
 use crate::host::Host;
 use crate::injected_bug::{self, InjectedBug};
-use crate::lifecycle::health::Health;
-use crate::spec::{Accepts, Disks};
-use futures_util::future::{AbortHandle, Either, abortable, join_all, select};
+use crate::spec::Disks;
+use futures_util::future::{Either, join_all, select};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,81 +38,144 @@ use varve_vg::table::{ArrayMember, ArrayTarget, ImageTarget, Table};
 /// How long what is on an array waits to be opened for regions that come back. Then it is tried, and the next attempt goes on from there.
 const RETURNING_MAX: Duration = Duration::from_secs(30);
 
-/// Whose array it is, or whose mapper.
-#[derive(Clone, Copy)]
-pub(crate) struct Owner<'a> {
-    pub(crate) subject: Uuid,
-    pub(crate) gate: &'a Gate,
-    pub(crate) health: &'a Health,
-    pub(crate) accepts: Accepts,
-}
+impl Opened {
+    /// The device of `table`, where the bytes of `of` lie, behind the gate. An array is opened, or has grown if it is open already.
+    pub(crate) async fn device_of(&self, of: Uuid, table: &Table, disks: &Disks) -> Result<Device, Failure> {
+        let inside = self.inside((of, None), table, disks).await?;
+        Ok(self.gate.guard(self.host.moves.trees.add(of, inside, &self.host.arena())))
+    }
 
-/// The device of `table`, where the bytes of `of` lie, behind the gate of its owner. An array is opened, or has grown if it is open
-/// already.
-pub(crate) async fn device_of(
-    host: &Host,
-    owner: Owner<'_>,
-    of: Uuid,
-    table: &Table,
-    disks: &Disks,
-) -> Result<Device, Failure> {
-    let inside = inside(host, owner, (of, None), table, disks).await?;
-    Ok(owner.gate.guard(host.moves.trees.add(of, inside, &host.arena())))
-}
-
-/// The inside of a new tree of the space `of` at `table`, where nothing is yet. An array is made, and is in use under `key`.
-pub(crate) async fn new_inside(
-    host: &Host,
-    owner: Owner<'_>,
-    (of, key): (Uuid, Uuid),
-    table: &Table,
-    disks: &Disks,
-) -> Result<Device, Failure> {
-    if let Some(target) = table.array() {
-        // The log of an array that had this id, and these extents, before would be taken for that of the new one.
-        for device in devices(owner.gate, target, &on_host(host, disks)).into_iter().flatten() {
-            let log = Extent::new(0, target.metadata_size);
-            let zeroed = device.zero(log, ZeroOptions::default()).await;
-            zeroed.map_err(|error| failures::io("a disk of the new layout", error))?;
+    /// The inside of a new tree of the space `of` at `table`, where nothing is yet. An array is made, and is in use under `key`.
+    pub(crate) async fn new_inside(
+        &self,
+        (of, key): (Uuid, Uuid),
+        table: &Table,
+        disks: &Disks,
+    ) -> Result<Device, Failure> {
+        if let Some(target) = table.array() {
+            // The log of an array that had this id, and these extents, before would be taken for that of the new one.
+            for device in devices(&self.gate, target, &on_host(&self.host, disks)).into_iter().flatten() {
+                let log = Extent::new(0, target.metadata_size);
+                let zeroed = device.zero(log, ZeroOptions::default()).await;
+                zeroed.map_err(|error| failures::io("a disk of the new layout", error))?;
+            }
+            create(&self.host, target, &on_host(&self.host, disks)).await?;
         }
-        create(host, target, &on_host(host, disks)).await?;
+        self.inside((of, Some(key)), table, disks).await
     }
-    inside(host, owner, (of, Some(key)), table, disks).await
-}
 
-/// The inside of a tree of the space `of`; an array is in use under `key`, or its id, and what a program maps under its own.
-pub(crate) async fn inside(
-    host: &Host,
-    owner: Owner<'_>,
-    (of, key): (Uuid, Option<Uuid>),
-    table: &Table,
-    disks: &Disks,
-) -> Result<Device, Failure> {
-    let disks = host.moves.disks_of(of, disks, |file| host.disk(file));
-    let mut opened = BTreeMap::new();
-    if let Some(target) = table.image() {
-        opened.extend(image_of(host, target, table.size())?);
+    /// The inside of a tree of the space `of`; an array is in use under `key`, or its id.
+    pub(crate) async fn inside(
+        &self,
+        (of, key): (Uuid, Option<Uuid>),
+        table: &Table,
+        disks: &Disks,
+    ) -> Result<Device, Failure> {
+        let disks = self.host.moves.disks_of(of, disks, |file| self.host.disk(file));
+        let mut opened = BTreeMap::new();
+        if let Some(target) = table.image() {
+            opened.extend(self.image_of(target, table.size())?);
+        }
+        if let Some(target) = table.array() {
+            opened.insert(target.id, self.array_of(key.unwrap_or(target.id), target, &disks).await?);
+        }
+        if let Some(target) = table.mapper() {
+            opened.insert(target.id, open_mapper::open(self, target, table.size()));
+        }
+        build(table, &disks, &opened).map_err(|error| failures::io("the volume's disks", error))
     }
-    if let Some(target) = table.array() {
-        opened.insert(target.id, open(host, owner, key.unwrap_or(target.id), target, &disks).await?);
-    }
-    if let Some(target) = table.mapper() {
-        let spawn = |task| spawn(host, owner.health, task);
-        let device = open_mapper::open(host, (owner.subject, owner.gate), target, table.size(), spawn);
-        opened.insert(target.id, device);
-    }
-    build(table, &disks, &opened).map_err(|error| failures::io("the volume's disks", error))
-}
 
-/// The device of an image that is open, if it has the size that its volume is to have.
-fn image_of(host: &Host, target: &ImageTarget, size: u64) -> Result<Option<(Uuid, Device)>, Failure> {
-    let Some(device) = host.images.device(target.id) else { return Ok(None) };
-    let now = device.shape().size;
-    if now != size {
-        let message = format!("the image {} holds a disk of {now} bytes, and not of {size}", target.path);
-        return Err(Failure::new(Code::VolumeUnusable, message).help("varve lv show VG/LV"));
+    /// The device of the image, if it is open and has the size that its volume is to have.
+    fn image_of(&self, target: &ImageTarget, size: u64) -> Result<Option<(Uuid, Device)>, Failure> {
+        let Some(device) = self.image_device() else { return Ok(None) };
+        let now = device.shape().size;
+        if now != size {
+            let message = format!("the image {} holds a disk of {now} bytes, and not of {size}", target.path);
+            return Err(Failure::new(Code::VolumeUnusable, message).help("varve lv show VG/LV"));
+        }
+        Ok(Some((target.id, device)))
     }
-    Ok(Some((target.id, device)))
+
+    /// The device of `target`: its array is opened, or has grown if it is open already.
+    async fn array_of(
+        &self,
+        key: Uuid,
+        target: &ArrayTarget,
+        disks: &BTreeMap<PvName, Device>,
+    ) -> Result<Device, Failure> {
+        match self.arrays.get(key) {
+            Some(open) => self.grow_array(&open, target, disks).await,
+            None => self.open_array(key, target, disks).await,
+        }
+    }
+
+    async fn grow_array(
+        &self,
+        open: &OpenArray,
+        target: &ArrayTarget,
+        disks: &BTreeMap<PvName, Device>,
+    ) -> Result<Device, Failure> {
+        let (array, wanted) = (&open.array, options(&self.host, target));
+        let devices = devices(&self.gate, target, disks);
+        array.set_policy(wanted.slow_after, wanted.rates);
+        array.set_release_delay(wanted.release_delay);
+        clear_members(&devices, target, array.device().shape().size).await;
+        let grown = array.grow(target.size(), devices.clone()).await;
+        grown.map_err(|error| failures::array(&error))?;
+        open.disks.replace(disks_of(target));
+        let mut members = array_members(target, devices);
+        let withdrawn = members.iter_mut().filter(|member| open.is_withdrawn(member.id));
+        withdrawn.for_each(|member| member.device = None);
+        take_back(array, members).await;
+        let log = log_of(&self.gate, target, disks);
+        if log.as_ref().is_none_or(|log| !open.is_withdrawn(log.id)) {
+            follow_log(array, log).await;
+        }
+        Ok(array.device())
+    }
+
+    async fn open_array(
+        &self,
+        key: Uuid,
+        target: &ArrayTarget,
+        disks: &BTreeMap<PvName, Device>,
+    ) -> Result<Device, Failure> {
+        let failed = |error: ArrayError| failures::array(&error);
+        let members = array_members(target, devices(&self.gate, target, disks));
+        let (log_disk, accepts) = (log_of(&self.gate, target, disks), self.accepts.get());
+        let options =
+            ArrayOptions { accept_missing: accepts.missing, log_disk, ..options(&self.host, target) };
+        let array = Array::open(array_spec(target), members, options).await.map_err(failed)?;
+        if accepts.stale {
+            array.accept_loss(|_| true).await.map_err(failed)?;
+        }
+        let (disks, worked) = (Rc::new(RefCell::new(disks_of(target))), Rc::clone(&array));
+        let tasks = vec![
+            self.spawn(async move { worked.background().await }),
+            self.spawn(watch(self.host.clone(), self.id, Rc::clone(&disks), Rc::clone(&array))),
+        ];
+        self.arrays.insert(key, OpenArray::new(Rc::clone(&array), disks, tasks));
+        await_returning(&self.host, &array).await;
+        Ok(array.device())
+    }
+
+    /// The members of an array in use that lie on `disk` and are away catch up.
+    pub(crate) async fn take_back(&self, target: &ArrayTarget, disks: &Disks, disk: PvName) {
+        let Some(open) = self.arrays.get(target.id) else { return };
+        let disks = self.host.moves.disks_of(target.id, disks, |file| self.host.disk(file));
+        if target.log.iter().flat_map(|log| &log.runs).any(|run| run.pv == disk) {
+            let log = log_of(&self.gate, target, &disks);
+            log.iter().for_each(|log| open.readmit(log.id));
+            follow_log(&open.array, log).await;
+        }
+        let is_there = |disks: Vec<PvName>| disks.contains(&disk);
+        let devices = devices(&self.gate, target, &disks).into_iter().zip(disks_of(target));
+        let devices = devices.map(|(device, disks)| device.filter(|_| is_there(disks))).collect();
+        let members = array_members(target, devices);
+        let named = members.iter().filter(|member| member.device.is_some());
+        named.for_each(|member| open.readmit(member.id));
+        take_back(&open.array, members).await;
+    }
 }
 
 /// Makes something new where `table` says; it is not in use yet.
@@ -164,69 +227,6 @@ pub fn places(
     members(target, disks).into_iter().map(on_member).collect()
 }
 
-/// The device of `target`: its array is opened, or has grown if it is open already.
-async fn open(
-    host: &Host,
-    owner: Owner<'_>,
-    key: Uuid,
-    target: &ArrayTarget,
-    disks: &BTreeMap<PvName, Device>,
-) -> Result<Device, Failure> {
-    let devices = devices(owner.gate, target, disks);
-    let failed = |error: ArrayError| failures::array(&error);
-    if let Some(array) = host.arrays.get(key) {
-        let wanted = options(host, target);
-        array.set_policy(wanted.slow_after, wanted.rates);
-        array.set_release_delay(wanted.release_delay);
-        clear_members(&devices, target, array.device().shape().size).await;
-        array.grow(target.size(), devices.clone()).await.map_err(failed)?;
-        host.arrays.set_disks(key, disks_of(target));
-        let mut members = array_members(target, devices);
-        members
-            .iter_mut()
-            .filter(|member| host.arrays.is_withdrawn(key, member.id))
-            .for_each(|member| member.device = None);
-        take_back(&array, members).await;
-        let log = log_of(owner.gate, target, disks);
-        if log.as_ref().is_none_or(|log| !host.arrays.is_withdrawn(key, log.id)) {
-            follow_log(&array, log).await;
-        }
-        return Ok(array.device());
-    }
-    let (spec, members) = (array_spec(target), array_members(target, devices));
-    let log_disk = log_of(owner.gate, target, disks);
-    let options = ArrayOptions { accept_missing: owner.accepts.missing, log_disk, ..options(host, target) };
-    let array = Array::open(spec, members, options).await.map_err(failed)?;
-    if owner.accepts.stale {
-        array.accept_loss(|_| true).await.map_err(failed)?;
-    }
-    let disks_of_members = Rc::new(RefCell::new(disks_of(target)));
-    let tasks = vec![
-        spawn(host, owner.health, {
-            let array = Rc::clone(&array);
-            async move { array.background().await }
-        }),
-        spawn(
-            host,
-            owner.health,
-            watch(host.clone(), owner.subject, Rc::clone(&disks_of_members), Rc::clone(&array)),
-        ),
-    ];
-    let opened = Rc::clone(&array);
-    host.arrays.insert(
-        key,
-        OpenArray {
-            subject: owner.subject,
-            array,
-            disks: disks_of_members,
-            withdrawn: BTreeSet::new(),
-            tasks,
-        },
-    );
-    await_returning(host, &opened).await;
-    Ok(opened.device())
-}
-
 /// Waits until regions that come back by themselves can be read (OPENARRAY2).
 async fn await_returning(host: &Host, array: &Array) {
     let deadline = host.clock().now().after(RETURNING_MAX);
@@ -241,31 +241,6 @@ async fn await_returning(host: &Host, array: &Array) {
             return;
         }
     }
-}
-
-/// The members of an array in use that lie on `disk` and are away catch up.
-pub(crate) async fn take_back_from(
-    host: &Host,
-    gate: &Gate,
-    target: &ArrayTarget,
-    disks: &Disks,
-    disk: PvName,
-) {
-    let Some(array) = host.arrays.get(target.id) else { return };
-    let disks = host.moves.disks_of(target.id, disks, |file| host.disk(file));
-    if target.log.iter().flat_map(|log| &log.runs).any(|run| run.pv == disk) {
-        let log = log_of(gate, target, &disks);
-        log.iter().for_each(|log| host.arrays.readmit(target.id, log.id));
-        follow_log(&array, log).await;
-    }
-    let devices = devices(gate, target, &disks);
-    let is_there = |disks: Vec<PvName>| disks.contains(&disk);
-    let devices = devices.into_iter().zip(disks_of(target));
-    let devices = devices.map(|(device, disks)| device.filter(|_| is_there(disks))).collect();
-    let members = array_members(target, devices);
-    let named = members.iter().filter(|member| member.device.is_some());
-    named.for_each(|member| host.arrays.readmit(target.id, member.id));
-    take_back(&array, members).await;
 }
 
 /// The log of an array in use is on `log` from now on, if that is here, or with its members.
@@ -344,14 +319,6 @@ pub(crate) fn disks_of(target: &ArrayTarget) -> Vec<Vec<PvName>> {
         disks
     };
     target.members.iter().chain(&target.log).map(disks).collect()
-}
-
-fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static) -> AbortHandle {
-    let (task, handle) = abortable(health.contain(Box::pin(task)));
-    host.spawner().spawn(async move {
-        let _ = task.await;
-    });
-    handle
 }
 
 /// Tells the control of members that are away, and that are back.

@@ -1,13 +1,11 @@
 //! Takes volumes into use that programs map.
 
+use super::children::Opened;
 use super::mapper_link::MapperConnector;
 use super::mappers::OpenMapper;
-use crate::doors::gate::Gate;
-use crate::host::Host;
-use futures_util::future::{AbortHandle, join};
+use futures_util::future::join;
 use std::time::Duration;
-use uuid::Uuid;
-use varve_block::{Device, LocalFuture};
+use varve_block::Device;
 use varve_target::delegate::{Delegate, DelegateOptions};
 use varve_vg::table::MapperTarget;
 
@@ -16,34 +14,28 @@ const BLOCK_SIZE: u32 = 4096;
 /// Most answers that are kept for a volume.
 const ANSWERS_MAX: usize = 1 << 16;
 
-/// The device of the volume `subject`, of `size` bytes, that the mapper of `target` maps. It need not be there. `spawn` starts what
-/// keeps the connection.
-pub(crate) fn open(
-    host: &Host,
-    (subject, gate): (Uuid, &Gate),
-    target: &MapperTarget,
-    size: u64,
-    spawn: impl FnOnce(LocalFuture<'static, ()>) -> AbortHandle,
-) -> Device {
-    if let Some(device) = host.mappers.device(target.id) {
+/// The device of a volume of `size` bytes that the mapper of `target` maps. It need not be there.
+pub(crate) fn open(opened: &Opened, target: &MapperTarget, size: u64) -> Device {
+    let (host, mapper) = (&opened.host, &opened.mapper);
+    if let Some(device) = mapper.device() {
         return device;
     }
     let options = DelegateOptions {
         name: target.id.to_string(),
         size,
         block_size: BLOCK_SIZE,
-        devices: host.mappers.given(target.id),
+        devices: mapper.devices(),
         answer_wait: Duration::from_millis(target.wait_ms),
         entries_max: ANSWERS_MAX,
     };
     let delegate = Delegate::new(options, &host.clock(), &host.arena());
-    let connector = MapperConnector::new(host, subject, gate, &target.socket);
+    let connector = MapperConnector::new(host, opened.id, &opened.gate, &target.socket);
     let refusal = connector.refusals();
     let (device, kept) = (Device::new(delegate.clone()), delegate.clone());
-    let task = spawn(Box::pin(async move {
+    let task = opened.spawn(async move {
         join(delegate.run(&connector), watch(&delegate, &connector)).await;
-    }));
-    host.mappers.insert(target.id, OpenMapper { delegate: kept, refusal, task });
+    });
+    mapper.insert(OpenMapper { delegate: kept, refusal, task });
     device
 }
 

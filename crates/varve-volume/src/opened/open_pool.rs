@@ -3,17 +3,16 @@
 //!
 //! How a pool grows is in `growth.rs`, how batches are taken in `background.rs`.
 
+use super::children::Opened;
 use super::growth::{Growth, Vessel, Words};
-use super::open_array::{Owner, device_of};
+use super::quota::CacheQuota;
 use crate::content::pool_error::store_error;
-use crate::doors::gate::Gate;
 use crate::failures;
-use crate::host::Host;
 use crate::layers::Image;
 use crate::lifecycle::background::{Background, BatchEnd};
-use crate::lifecycle::health::Health;
 use crate::lifecycle::placement::Placement;
-use crate::spec::{Accepts, ActivationSpec, Disks};
+use crate::lifecycle::reason::Reason;
+use crate::spec::{ActivationSpec, Disks};
 use crate::world::{DiskRef, Opening, opening_of};
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
@@ -45,17 +44,14 @@ pub struct OpenPool {
     /// The pool itself.
     pub pool: Rc<Pool>,
     /// Below it.
-    pub(crate) gate: Gate,
+    pub(crate) opened: Rc<Opened>,
     /// Where it is.
     pub(crate) placement: RefCell<Placement>,
-    /// Whether something in it has panicked.
-    pub(crate) health: Health,
     /// The files of images that are origins in it.
     origin_files: RefCell<Vec<(Backing, Opening)>>,
     /// Those of these images that were out of use when their files were looked at last.
     lost_images: RefCell<BTreeSet<Backing>>,
     growth: Rc<Growth<Pool>>,
-    host: Host,
     background: Background,
 }
 
@@ -98,28 +94,20 @@ pub struct PoolFacts {
 
 impl OpenPool {
     /// `pool`, kept from now on.
-    pub(crate) fn new(
-        spec: &ActivationSpec,
-        pool: Rc<Pool>,
-        place: (Gate, Placement),
-        host: &Host,
-        health: &Health,
-    ) -> Rc<Self> {
-        let (id, policy) = (spec.node.id, spec.policy);
+    pub(crate) fn new(spec: &ActivationSpec, pool: Rc<Pool>, opened: &Rc<Opened>) -> Rc<Self> {
+        let (id, policy, host) = (spec.node.id, spec.policy, &opened.host);
         pool.set_discards(policy.discards);
         let growth = Growth::new(Rc::clone(&pool), id, id, host, policy);
         let open = Rc::new(Self {
             id,
             name: spec.name.clone(),
             pool,
-            gate: place.0,
-            placement: RefCell::new(place.1),
-            health: health.clone(),
+            opened: Rc::clone(opened),
+            placement: RefCell::new(Placement::at(&spec.node.table, &spec.disks)),
             origin_files: RefCell::default(),
             lost_images: RefCell::default(),
             growth,
-            host: host.clone(),
-            background: Background::new(host, health),
+            background: Background::new(host, &opened.health),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
         open.background.listen(Rc::clone(&open).listen());
@@ -140,9 +128,31 @@ impl OpenPool {
         self.background.enter()
     }
 
-    /// Works no more; closes the pool as soon as no other task holds it.
-    pub(crate) async fn close(&self) {
+    /// Works no more, and closes what is open below it as soon as no other task holds it. Its volumes are not in use any more.
+    pub(crate) async fn close(&self, reason: Reason) -> Result<(), Failure> {
         self.background.close().await;
+        let committed = match reason {
+            Reason::Fenced => Ok(()), // Nothing gets through any more.
+            _ => self.commit_last().await,
+        };
+        self.pool.drop_origins();
+        let closed = self.opened.close().await.map_err(|error| failures::io("the last flush", error));
+        if reason == Reason::Fenced { Ok(()) } else { closed.and(committed) }
+    }
+
+    /// What is in the log need not be done again at the next start; without room for that it is.
+    async fn commit_last(&self) -> Result<(), Failure> {
+        let committed = match self.pool.checkpoint().await {
+            Err(PoolError::NoSpace) => self.pool.commit().await,
+            other => other,
+        };
+        committed.map_err(|error| failures::pool("the last commit", &error))
+    }
+
+    /// Its metadata has this quota from now on, of memory with its next commit.
+    pub(crate) fn set_quota(&self, quota: CacheQuota) {
+        self.pool.set_metadata_order(quota.order);
+        self.pool.set_cache(quota.cache_bytes, quota.policy);
     }
 
     /// Why removed volumes are not given back, if they are not.
@@ -169,7 +179,7 @@ impl OpenPool {
         let known = self.origin_files.borrow();
         let open = known
             .iter()
-            .filter_map(|(backing, file)| Some((*backing, self.host.world.disk_of(file.upgrade()?))));
+            .filter_map(|(backing, file)| Some((*backing, self.opened.host.world.disk_of(file.upgrade()?))));
         let open: Vec<(Backing, DiskRef)> = open.collect();
         let lost = open.iter().filter(|(_, file)| file.state() != DiskState::InUse);
         self.lost_images.replace(lost.map(|(backing, _)| *backing).collect());
@@ -205,7 +215,7 @@ impl OpenPool {
             is_refusing: self.pool.is_refusing(),
             can_grow: self.growth.can_grow(),
             timed_out: self.growth.timed_out(),
-            array: self.host.arrays.status(self.id),
+            array: self.opened.arrays.status(self.id),
             failure: self.failure(),
         }
     }
@@ -228,9 +238,7 @@ impl OpenPool {
 
     /// It is where `table` says now, which is more than before.
     pub async fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let (gate, health) = (&self.gate, &self.health);
-        let owner = Owner { subject: self.id, gate, health, accepts: Accepts::default() };
-        let device = device_of(&self.host, owner, self.id, table, disks).await?;
+        let device = self.opened.device_of(self.id, table, disks).await?;
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
         self.placement.replace(Placement::at(table, disks));
         self.growth.group_has_space();

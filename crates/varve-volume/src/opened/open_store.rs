@@ -3,11 +3,10 @@
 //!
 //! How a store grows is in `growth.rs`, how batches are taken in `background.rs`.
 
+use super::children::Opened;
 use super::growth::{Growth, Vessel, Words};
 use crate::events::VolumeEvent;
-use crate::host::Host;
 use crate::lifecycle::background::{Background, BatchEnd};
-use crate::lifecycle::health::Health;
 use crate::lifecycle::placement::Placement;
 use futures_util::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
@@ -35,8 +34,8 @@ pub struct OpenStore {
     pub store: Rc<SnapshotStore>,
     /// Where it is.
     pub(crate) placement: RefCell<Placement>,
-    volume: Uuid,
-    host: Host,
+    /// Of the volume.
+    opened: Rc<Opened>,
     growth: Rc<Growth<SnapshotStore>>,
     background: Background,
     /// Whether a task is to make durable that removals are over.
@@ -70,24 +69,23 @@ pub struct StoreFacts {
 }
 
 impl OpenStore {
-    /// `store`, which belongs to `volume`, kept from now on.
+    /// `store`, which belongs to a volume, kept from now on.
     pub(crate) fn new(
         what: (Uuid, StoreKind, Placement),
         store: Rc<SnapshotStore>,
-        owner: (Uuid, &Host, &Health),
+        opened: &Rc<Opened>,
         policy: StorePolicy,
     ) -> Rc<Self> {
-        let ((id, kind, placement), (volume, host, health)) = (what, owner);
-        let growth = Growth::new(Rc::clone(&store), volume, id, host, policy);
+        let (id, kind, placement) = what;
+        let growth = Growth::new(Rc::clone(&store), opened.id, id, &opened.host, policy);
         let open = Rc::new(Self {
             id,
             kind,
             store,
             placement: RefCell::new(placement),
-            volume,
-            host: host.clone(),
+            opened: Rc::clone(opened),
             growth,
-            background: Background::new(host, health),
+            background: Background::new(&opened.host, &opened.health),
             settles: Cell::new(false),
             dropped: Cell::new(0),
         });
@@ -131,7 +129,7 @@ impl OpenStore {
             chunk_size: self.store.chunk_size(),
             is_paused: self.store.is_paused(),
             is_refusing: self.store.is_refusing(),
-            array: self.host.arrays.status(self.id),
+            array: self.opened.arrays.status(self.id),
             can_grow: self.growth.can_grow(),
             dropped: self.dropped.get(),
             timed_out: self.growth.timed_out(),
@@ -168,8 +166,8 @@ impl OpenStore {
                 StoreEvent::Dropped(snapshot) => {
                     self.dropped.set(self.dropped.get() + 1);
                     self.reclaim_in_background();
-                    let (volume, store, snapshot) = (self.volume, self.id, snapshot.name);
-                    self.host.tell(VolumeEvent::SnapshotDropped { volume, store, snapshot });
+                    let (volume, store, snapshot) = (self.opened.id, self.id, snapshot.name);
+                    self.opened.host.tell(VolumeEvent::SnapshotDropped { volume, store, snapshot });
                 }
             }
         }

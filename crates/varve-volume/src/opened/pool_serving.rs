@@ -3,16 +3,15 @@
 //! Invariant POOLSERVE1: every volume of a pool in use has a stack, even if its external origin is missing. Its pool tells what
 //! there is of it all the same, and removes it and its snapshots; requests to it fail.
 
-use super::open_array::{Owner, device_of, make};
+use super::children::Opened;
+use super::open_array::make;
 use super::open_pool::OpenPool;
 use crate::ShardContext;
 use crate::content::thin::{Thin, is_volume, volume_id};
-use crate::doors::gate::Gate;
 use crate::failures;
 use crate::fault;
 use crate::host::Host;
-use crate::lifecycle::health::Health;
-use crate::lifecycle::placement::Placement;
+use crate::served::Served;
 use crate::spec::{ActivationSpec, Disks};
 use crate::volume_stack::VolumeStack;
 use std::cell::Cell;
@@ -48,22 +47,18 @@ pub async fn format(
 pub(crate) async fn activate(
     context: &ShardContext,
     spec: &ActivationSpec,
-    health: &Health,
+    opened: &Rc<Opened>,
 ) -> Result<(), Failure> {
-    let gate = Gate::default();
-    let accepts = spec.accepts;
-    let owner = Owner { subject: spec.node.id, gate: &gate, health, accepts };
-    let device = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
+    let device = opened.device_of(spec.node.id, &spec.node.table, &spec.disks).await?;
     let device = fault::with_injected_bug(device, &spec.name);
-    let opened = Pool::open(device, context.arena(), context.clock(), spec.quota.pool_options()).await;
-    let pool = opened.map_err(|error| unreadable(context, spec, &error))?;
+    let pool = Pool::open(device, context.arena(), context.clock(), spec.quota.pool_options()).await;
+    let pool = pool.map_err(|error| unreadable(opened, spec, &error))?;
     if pool.id() != spec.node.id {
         let message = "another pool lies where this one should be";
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve vg history VG"));
     }
-    let place = (gate, Placement::at(&spec.node.table, &spec.disks));
-    let open = OpenPool::new(spec, pool, place, context, health);
-    context.state().pools.borrow_mut().insert(spec.node.id, Rc::clone(&open));
+    let open = OpenPool::new(spec, pool, opened);
+    context.state().serve(spec.node.id, Served::Pool(Rc::clone(&open)));
     // The origins of some are missing until they are attached (POOLSERVE1).
     for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
         enter(&open, context, volume.id).await?;
@@ -72,8 +67,8 @@ pub(crate) async fn activate(
 }
 
 /// Why a pool cannot be opened: what it holds itself may lie in regions of its array that wait for a member.
-fn unreadable(context: &ShardContext, spec: &ActivationSpec, error: &PoolError) -> Failure {
-    let status = spec.node.table.array().and_then(|array| context.arrays.status(array.id));
+fn unreadable(opened: &Opened, spec: &ActivationSpec, error: &PoolError) -> Failure {
+    let status = spec.node.table.array().and_then(|array| opened.arrays.status(array.id));
     let lost = status.map_or(0, |status| status.lost_regions.len());
     if lost == 0 || *error != PoolError::Io(IoError::Corrupt) {
         return failures::pool("the pool", error);
@@ -99,11 +94,10 @@ pub(crate) async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u
     let thin = Thin { open: Rc::clone(open), number, lacks_origin: Cell::new(lacks_origin) };
     let id = volume_id(open.id, number);
     let top = context.state().top(id, &base);
-    let stack = VolumeStack::thin(id, thin, base, top, context);
+    let stack = VolumeStack::thin(id, thin, base, top);
     stack.turn_top().await?;
     stack.turn_views().await;
-    let replaced = context.state().stacks.borrow_mut().insert(id, stack);
-    assert!(replaced.is_none(), "THINVOL1: a volume is served once");
+    context.state().serve(id, Served::Stack(stack));
     Ok(())
 }
 
@@ -126,25 +120,6 @@ pub(crate) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u
     }
     stack.turn_lost_views().await; // A snapshot may have an origin though the volume has none any more.
     Ok(())
-}
-
-/// Closes a pool whose volumes are not in use any more; everything that was acknowledged is durable afterwards.
-pub(crate) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> Result<(), Failure> {
-    let mut outcome = Ok(());
-    for stack in context.state().take_stacks(open.id) {
-        let flushed = stack.flush().await.map_err(|error| failures::io("the last flush", error));
-        outcome = outcome.and(flushed);
-    }
-    open.close().await;
-    // What is in the log need not be done again at the next start; without room for that it is.
-    let committed = match open.pool.checkpoint().await {
-        Err(PoolError::NoSpace) => open.pool.commit().await,
-        other => other,
-    };
-    open.pool.drop_origins();
-    let closed = context.arrays.close(open.id).await.map_err(|error| failures::io("the last flush", error));
-    open.gate.close();
-    outcome.and(closed).and(committed.map_err(|error| failures::pool("the last commit", &error)))
 }
 
 /// A pool on this shard.

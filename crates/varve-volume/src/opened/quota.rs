@@ -1,7 +1,8 @@
 //! How much metadata a snapshot store or a pool keeps in memory, and how it writes it.
 
+use varve_api::MetadataMemory;
 use varve_block::KIB;
-use varve_target::pdata::{CachePolicy, MetadataOrder};
+use varve_target::pdata::{CachePolicy, CacheUse, MetadataOrder};
 use varve_target::snapshot::{SnapshotStore, StoreOptions};
 use varve_target::thin::PoolOptions;
 
@@ -42,4 +43,10 @@ impl CacheQuota {
         store.set_metadata_order(self.order);
         store.set_cache(self.cache_bytes, self.policy).await;
     }
+}
+
+/// What metadata takes in memory.
+pub(crate) fn memory(usage: CacheUse) -> MetadataMemory {
+    let CacheUse { hits, loads, evictions, .. } = usage;
+    MetadataMemory { in_use: usage.bytes(), hits, misses: loads, evictions }
 }
