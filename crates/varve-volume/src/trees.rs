@@ -15,41 +15,21 @@ use varve_block::{
     Arena, BlockDevice, Checked, Completion, Device, Extent, MapFuture, MapIntent, Shape, Suspended, Switch,
     accept_unaligned,
 };
-use varve_target::moving::{Move, MoveState};
 
-/// The trees of a shard, and their conversions.
+/// The trees of a shard.
 #[derive(Default)]
 pub(crate) struct Trees {
     tops: RefCell<Vec<(Uuid, Weak<Top>)>>,
-    conversions: RefCell<Vec<Rc<Conversion>>>,
     /// Trees of volumes that wait for their new inside.
     held: RefCell<BTreeMap<Uuid, Vec<Suspended>>>,
-}
-
-/// The conversion of one space: of the bytes of a volume, pool or store.
-pub(super) struct Conversion {
-    /// The volume or pool.
-    pub(super) volume: Uuid,
-    /// The volume, pool or store whose bytes they are.
-    pub(super) of: Uuid,
-    /// What the new array is called until it counts, if the new layout is one.
-    pub(super) array: Option<Uuid>,
-    /// From the old tree to the new one.
-    pub(super) moved: Rc<Move>,
-    /// The inside of the old tree.
-    pub(super) old: Device,
-    /// The inside of the new one.
-    pub(super) new: Device,
 }
 
 /// The top of a tree (TREES1).
 struct Top(Switch);
 
 impl Trees {
-    /// A new tree of the space `of` over `inside` (TREES2), with blocks no larger than those of the trees of it before (TREES4).
+    /// A new tree of the space `of` over `inside`, with blocks no larger than those of the trees of it before (TREES4).
     pub(super) fn add(&self, of: Uuid, inside: Device, arena: &Arena) -> Device {
-        let conversion = self.conversions.borrow().iter().find(|conversion| conversion.of == of).cloned();
-        let inside = conversion.map_or(inside, |conversion| conversion.moved.device());
         let finest = self.tops_of(of).iter().map(|top| top.shape().block_size).min();
         let inside = as_fine_as(finest.unwrap_or(u32::MAX), inside, arena);
         let top = Rc::new(Top(Switch::new(inside)));
@@ -64,24 +44,13 @@ impl Trees {
         self.tops_of(of).last().map(|top| top.0.current())
     }
 
-    /// What is being converted of a volume.
-    pub(super) fn conversions(&self, volume: Uuid) -> Vec<Rc<Conversion>> {
-        let conversions = self.conversions.borrow();
-        conversions.iter().filter(|conversion| conversion.volume == volume).cloned().collect()
-    }
-
-    /// A conversion begins. Afterwards no request is under way past its move.
-    pub(super) async fn begin(&self, conversion: Rc<Conversion>) {
-        let (of, moving) = (conversion.of, conversion.moved.device());
-        self.conversions.borrow_mut().push(conversion);
-        self.lead(of, &moving).await;
-    }
-
-    /// A conversion has ended, one way or the other. Afterwards no request is under way to the tree that does not count.
-    pub(super) async fn end(&self, conversion: &Rc<Conversion>) {
-        self.conversions.borrow_mut().retain(|known| !Rc::ptr_eq(known, conversion));
-        let is_moved = conversion.moved.state() == MoveState::Moved;
-        self.lead(conversion.of, if is_moved { &conversion.new } else { &conversion.old }).await;
+    /// Leads all trees of the space `of` to `inside`. Afterwards no request is under way past that.
+    pub(super) async fn lead(&self, of: Uuid, inside: &Device) {
+        self.assert_as_fine(of, inside);
+        for top in self.tops_of(of) {
+            let suspended = top.0.suspend().await;
+            suspended.replace(inside.clone());
+        }
     }
 
     /// Holds back requests to the space `of`. Afterwards none is under way.
@@ -102,33 +71,9 @@ impl Trees {
         suspended.iter().for_each(|suspended| suspended.replace(inside.clone()));
     }
 
-    /// The volume is taken out of use: what is not prepared yet keeps its layout, and no request waits.
-    pub(super) fn stop_copying(&self, volume: Uuid) {
+    /// The volume is taken out of use: no request waits any more.
+    pub(super) fn resume(&self, volume: Uuid) {
         self.held.borrow_mut().remove(&volume);
-        self.abandon(|one| one.volume == volume && one.moved.state() != MoveState::Prepared);
-    }
-
-    /// A volume out of use is not converted: its group's text says where it is (TREES3).
-    pub(super) fn forget(&self, volume: Uuid) {
-        self.held.borrow_mut().remove(&volume);
-        self.abandon(|one| one.volume == volume);
-    }
-
-    fn abandon(&self, is_one: impl Fn(&Conversion) -> bool) {
-        let mut conversions = self.conversions.borrow_mut();
-        for conversion in conversions.extract_if(.., |conversion| is_one(conversion)) {
-            if conversion.moved.state() != MoveState::Moved {
-                conversion.moved.abandon();
-            }
-        }
-    }
-
-    async fn lead(&self, of: Uuid, inside: &Device) {
-        self.assert_as_fine(of, inside);
-        for top in self.tops_of(of) {
-            let suspended = top.0.suspend().await;
-            suspended.replace(inside.clone());
-        }
     }
 
     /// Panics if blocks became larger than doors were opened with (TREES4).

@@ -37,7 +37,8 @@ use varve_vg::plan::ConversionStep;
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::table::part_table;
 use varve_volume::ShardHandle;
-use varve_volume::copies::conversions::Part;
+use varve_volume::copies::movable::Moving;
+use varve_volume::copies::moves::Part;
 
 /// What a cancelled conversion leaves.
 const ENDED: &str = "the conversion has ended; the volume is as it was";
@@ -214,7 +215,7 @@ impl Control {
     }
 
     async fn copy_batch(&self, home: &ShardHandle, volume: Uuid, bytes: u64) -> Result<u64, Stop> {
-        let copied = home.volume(volume).copy_conversion(bytes);
+        let copied = home.volume(volume).copy_moving(Moving::Layout, bytes);
         copied.await.map_err(failures::gone)?.map_err(|failure| stop(self.about(volume, failure)))
     }
 
@@ -228,7 +229,7 @@ impl Control {
         let planned = commits.plan(group, change, &words)?;
         let wanted = self.with_group(group, |known| self.wanted(known, &planned.after, volume))?;
         let (wanted, home) = wanted.zip(self.home_of(volume)).ok_or_else(not_known)?;
-        let prepared = home.volume(volume).prepare_conversion(wanted);
+        let prepared = home.volume(volume).prepare_moving(Moving::Layout, wanted);
         prepared.await.map_err(failures::gone)?.map_err(|failure| stop(self.about(volume, failure)))?;
         Ok(commits.commit(group, planned, Vec::new()).await?)
     }
@@ -252,7 +253,7 @@ impl Control {
             None => Ok(known.group.conversion_of(volume).is_some_and(|entry| entry.switched)),
         })??;
         let Some(home) = self.home_of(volume) else { return Ok(()) };
-        let finished = home.volume(volume).finish_conversion(is_switched);
+        let finished = home.volume(volume).finish_moving(Moving::Layout, is_switched, true);
         finished.await.map_err(failures::gone)
     }
 

@@ -29,7 +29,7 @@ use varve_vg::model::{Area, LogicalVolume, MoveStep, PvName, Store};
 use varve_vg::size::{format_size, parse_size};
 use varve_vg::{Change, Group};
 use varve_volume::ShardHandle;
-use varve_volume::copies::movable::MovingRun;
+use varve_volume::copies::movable::{Moving, MovingRun};
 
 /// Bytes that are moved by one step.
 const STEP: u64 = 256 * MIB;
@@ -229,7 +229,7 @@ impl Control {
         let begun = step.home.begin_move(run);
         self.answered(step.volume, begun.await)?;
         let copy = async |batch| {
-            let copied = step.home.volume(step.volume).copy_move(from, batch);
+            let copied = step.home.volume(step.volume).copy_moving(Moving::Off(from), batch);
             copied.await.map_err(failures::gone)?.map_err(|failure| match failure.code {
                 Code::VolumeUnusable => Stop::Wait(failure),
                 _ => self.failed_step(group, step, failure),
@@ -255,7 +255,7 @@ impl Control {
         let volume = step.volume;
         let wanted = self.with_group(group, |known| self.wanted(known, &planned.after, volume))?;
         let wanted = wanted.ok_or_else(not_known)?;
-        let prepared = step.home.volume(volume).prepare_move(from, wanted);
+        let prepared = step.home.volume(volume).prepare_moving(Moving::Off(from), wanted);
         prepared.await.map_err(failures::gone)?.map_err(|failure| match failure.code {
             Code::VolumeUnusable => Stop::Wait(failure),
             _ => self.failed_step(group, step, failure),
@@ -294,7 +294,8 @@ impl Control {
         })??;
         let Some((volume, is_switched, is_left)) = found else { return Ok(()) };
         let Some(home) = self.home_of(volume) else { return Ok(()) };
-        home.volume(volume).finish_move(from, is_switched, is_left).await.map_err(failures::gone)
+        let finished = home.volume(volume).finish_moving(Moving::Off(from), is_switched, is_left);
+        finished.await.map_err(failures::gone)
     }
 
     /// Whether what is moved now, or converted, is of this volume or store.

@@ -15,6 +15,7 @@ use varve_block::{Device, Portal};
 use varve_export::DoorCounters;
 use varve_vg::model::PvName;
 use varve_volume::ShardHandle;
+use varve_volume::copies::movable::Moving;
 use varve_volume::world::{FileDoor, FileDoorError};
 
 /// Longer than anything takes of which these tests are.
@@ -188,7 +189,9 @@ fn a_volume_that_is_taken_out_of_use_is_moved_no_further_until_it_is_used_again(
         let job = control.move_disk(PhysicalVolumeMove { from, rate, ..Default::default() }).await;
         control.context.clock().sleep(Duration::from_secs(2)).await;
         let pv = PvName(0);
-        let copied = taken_out(&control, "data/v", async |home, id| home.volume(id).copy_move(pv, MIB).await);
+        let copied = taken_out(&control, "data/v", async |home, id| {
+            home.volume(id).copy_moving(Moving::Off(pv), MIB).await
+        });
         let refused = copied.await.expect("a shard").map_err(|failure| failure.code);
         assert_eq!(refused, Err(Code::VolumeUnusable), "SHARDMOVE3");
         ended(&control, job).await;
@@ -207,8 +210,9 @@ fn a_volume_that_is_taken_out_of_use_is_converted_no_further_until_it_is_used_ag
         let request = Convert { layout, copies, on: disks[1..].to_vec(), rate, ..Default::default() };
         let job = control.convert_volume("data/v", request).await;
         control.context.clock().sleep(Duration::from_secs(2)).await;
-        let copied =
-            taken_out(&control, "data/v", async |home, id| home.volume(id).copy_conversion(MIB).await);
+        let copied = taken_out(&control, "data/v", async |home, id| {
+            home.volume(id).copy_moving(Moving::Layout, MIB).await
+        });
         let refused = copied.await.expect("a shard").map_err(|failure| failure.code);
         assert_eq!(refused, Err(Code::VolumeUnusable), "TREES3");
         ended(&control, job).await;

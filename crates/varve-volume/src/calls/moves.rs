@@ -3,57 +3,38 @@
 
 use super::volumes::VolumeCalls;
 use crate::context::ShardContext;
-use crate::copies::conversions::{self, Part};
+use crate::copies::movable::Moving;
+use crate::copies::moves::Part;
 use crate::copies::{moves, split};
 use crate::handle::Answer;
-use crate::spec::Disks;
-use crate::spec::Wanted;
+use crate::spec::{Disks, Wanted};
 use varve_api::Failure;
-use varve_vg::model::PvName;
 
 impl VolumeCalls<'_> {
-    /// Copies up to `bytes` of the run that moves off `disk`; bytes that are left.
-    pub fn copy_move(&self, disk: PvName, bytes: u64) -> Answer<Result<u64, Failure>> {
-        let id = self.id;
-        self.shard.run(async move |here: ShardContext| moves::copy(&here, id, disk, bytes).await)
-    }
-
-    /// Makes all durable before the move off `disk` is committed.
-    pub fn prepare_move(&self, disk: PvName, wanted: Wanted) -> Answer<Result<(), Failure>> {
-        let id = self.id;
-        self.shard.run(async move |here: ShardContext| moves::prepare(&here, id, disk, &wanted).await)
-    }
-
-    /// Leads requests to where the run that moves off `disk` is now, and no flush there unless something of its space `is_left`.
-    pub fn finish_move(&self, disk: PvName, is_switched: bool, is_left: bool) -> Answer<()> {
-        let id = self.id;
-        self.shard.run(async move |here: ShardContext| {
-            moves::finish(&here, id, disk, is_switched, is_left).await;
-        })
-    }
-
     /// Begins to convert the volume: its parts with their new tables.
     pub fn begin_conversion(&self, parts: Vec<Part>, disks: Disks) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| conversions::begin(&here, id, parts, disks).await)
+        self.shard.run(async move |here: ShardContext| moves::begin_conversion(&here, id, parts, disks).await)
     }
 
-    /// Copies up to `bytes` to the new layout; bytes that are left.
-    pub fn copy_conversion(&self, bytes: u64) -> Answer<Result<u64, Failure>> {
+    /// Copies up to `bytes` of what moves, or is converted; bytes that are left.
+    pub fn copy_moving(&self, what: Moving, bytes: u64) -> Answer<Result<u64, Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| conversions::copy(&here, id, bytes).await)
+        self.shard.run(async move |here: ShardContext| moves::copy(&here, id, what, bytes).await)
     }
 
-    /// Makes all durable before the new layout is committed.
-    pub fn prepare_conversion(&self, wanted: Wanted) -> Answer<Result<(), Failure>> {
+    /// Makes all durable before the new place is committed.
+    pub fn prepare_moving(&self, what: Moving, wanted: Wanted) -> Answer<Result<(), Failure>> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| conversions::prepare(&here, id, &wanted).await)
+        self.shard.run(async move |here: ShardContext| moves::prepare(&here, id, what, &wanted).await)
     }
 
-    /// Leads requests to the layout that counts.
-    pub fn finish_conversion(&self, is_switched: bool) -> Answer<()> {
+    /// Leads requests to the place that counts, and no flush to the disk from which a run moves unless something of its space `is_left`.
+    pub fn finish_moving(&self, what: Moving, is_switched: bool, is_left: bool) -> Answer<()> {
         let id = self.id;
-        self.shard.run(async move |here: ShardContext| conversions::finish(&here, id, is_switched).await)
+        self.shard.run(async move |here: ShardContext| {
+            moves::finish(&here, id, what, is_switched, is_left).await;
+        })
     }
 
     /// Holds the requests of a mirror that is about to lose a member.

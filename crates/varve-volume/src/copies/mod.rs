@@ -1,7 +1,6 @@
 //! What moves, copies, compares or clears what is on the disks, step by step.
 
 pub mod clear;
-pub mod conversions;
 pub mod image_jobs;
 pub mod movable;
 pub mod moves;

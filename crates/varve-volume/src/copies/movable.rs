@@ -1,4 +1,4 @@
-//! The disks as the volumes of a shard see them, and the runs that move between them.
+//! What is relocated on a shard while it is served: runs between disks, and whole spaces between layouts.
 //!
 //! Below every tree of a space, the bytes of a volume, pool or store, stand the disks as that space sees them ([`MovableDisk`]); a move
 //! concerns these, whatever the volume is made of.
@@ -17,7 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use uuid::Uuid;
-use varve_block::{Device, Extent};
+use varve_block::{Arena, Device, Extent};
 use varve_target::moving::{MovableDisk, Move, MoveState};
 use varve_vg::model::PvName;
 
@@ -34,10 +34,53 @@ pub struct MovingRun {
     pub new: (PvName, DiskRef, u64),
 }
 
+/// What of a volume is relocated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moving {
+    /// The run that moves off a disk.
+    Off(PvName),
+    /// All of it, to another layout.
+    Layout,
+}
+
+/// Bytes of a space that are copied to another place.
+pub(crate) struct Relocation {
+    /// The volume or pool.
+    pub(crate) volume: Uuid,
+    /// The volume, pool or store whose bytes they are.
+    pub(crate) of: Uuid,
+    /// From the old place to the new one.
+    pub(crate) moved: Rc<Move>,
+    /// How much of the space it is.
+    pub(crate) what: Relocated,
+}
+
+/// How much of a space is relocated.
+pub(crate) enum Relocated {
+    /// A run.
+    Run(MovingRun),
+    /// All of it, from the inside of one tree to that of another.
+    Tree {
+        /// What the new array is called until it counts, if the new layout is one.
+        array: Option<Uuid>,
+        old: Device,
+        new: Device,
+    },
+}
+
+impl Relocation {
+    fn what(&self) -> Moving {
+        match &self.what {
+            Relocated::Run(run) => Moving::Off(run.old.0),
+            Relocated::Tree { .. } => Moving::Layout,
+        }
+    }
+}
+
 /// The moves of a shard.
 #[derive(Default)]
 pub struct Moves {
-    steps: RefCell<Vec<(MovingRun, Rc<Move>)>>,
+    relocations: RefCell<Vec<Rc<Relocation>>>,
     leaves: RefCell<Vec<Leaf>>,
     numbers: Cell<u64>,
     /// The trees above the disks.
@@ -70,9 +113,9 @@ impl Moves {
     }
 
     fn leaf(&self, (of, tree): (Uuid, u64), pv: PvName, disk: Device) -> Rc<MovableDisk> {
-        let steps = self.steps.borrow();
-        let own = steps.iter().filter(|(run, _)| run.of == of && run.old.0 == pv);
-        let disk = MovableDisk::new(disk, own.map(|(_, moved)| Rc::clone(moved)));
+        let relocations = self.relocations.borrow();
+        let own = relocations.iter().filter(|one| one.of == of && one.what() == Moving::Off(pv));
+        let disk = MovableDisk::new(disk, own.map(|one| Rc::clone(&one.moved)));
         self.leaves.borrow_mut().push(Leaf { of, tree, pv, disk: Rc::downgrade(&disk) });
         disk
     }
@@ -87,34 +130,52 @@ impl Moves {
         Device::from_rc(plain.unwrap_or_else(new))
     }
 
-    /// A run moves from now on.
-    pub(crate) fn add(&self, run: MovingRun, moved: &Rc<Move>) {
-        assert!(self.step(run.volume, run.old.0).is_none(), "SHARDMOVE1: one run of a disk moves at a time");
-        self.steps.borrow_mut().push((run, Rc::clone(moved)));
+    /// A new tree of the space `of` over `inside`, or over what converts it (TREES2 of `trees.rs`).
+    pub(crate) fn tree(&self, of: Uuid, inside: Device, arena: &Arena) -> Device {
+        let relocations = self.relocations.borrow();
+        let converted = relocations.iter().find(|one| one.of == of && one.what() == Moving::Layout);
+        let inside = converted.map_or(inside, |one| one.moved.device());
+        self.trees.add(of, inside, arena)
     }
 
-    /// A run moves no more.
-    pub(crate) fn remove(&self, moved: &Rc<Move>) {
-        self.steps.borrow_mut().retain(|(_, known)| !Rc::ptr_eq(known, moved));
+    /// It is relocated from now on.
+    pub(crate) fn add(&self, new: Relocation) {
+        let mut relocations = self.relocations.borrow_mut();
+        let is_taken = relocations.iter().any(|one| match new.what() {
+            Moving::Off(_) => (one.volume, one.what()) == (new.volume, new.what()),
+            Moving::Layout => false,
+        });
+        assert!(!is_taken, "SHARDMOVE1: one run of a disk moves at a time");
+        relocations.push(Rc::new(new));
     }
 
-    /// A volume is taken out of use: what of it is not prepared yet stays where it is (SHARDMOVE3).
+    /// It is relocated no more.
+    pub(crate) fn remove(&self, one: &Rc<Relocation>) {
+        self.relocations.borrow_mut().retain(|known| !Rc::ptr_eq(known, one));
+    }
+
+    /// What of a volume is relocated so.
+    pub(crate) fn relocations(&self, volume: Uuid, what: Moving) -> Vec<Rc<Relocation>> {
+        let relocations = self.relocations.borrow();
+        relocations.iter().filter(|one| (one.volume, one.what()) == (volume, what)).cloned().collect()
+    }
+
+    /// A volume is taken out of use: what of it is not prepared yet stays where it is (SHARDMOVE3), and no request waits for a split.
     pub(crate) fn stop_copying(&self, volume: Uuid) {
-        self.trees.stop_copying(volume);
-        self.abandon(|run, moved| run.volume == volume && moved.state() != MoveState::Prepared);
+        self.abandon(volume, |moved| moved.state() != MoveState::Prepared);
     }
 
     /// SHARDMOVE3, TREES3: nothing of the volume is written any more.
     pub(crate) fn forget(&self, volume: Uuid) {
-        self.trees.forget(volume);
-        self.abandon(|run, _| run.volume == volume);
+        self.abandon(volume, |_| true);
     }
 
-    fn abandon(&self, is_one: impl Fn(&MovingRun, &Move) -> bool) {
-        let mut steps = self.steps.borrow_mut();
-        for (_, moved) in steps.extract_if(.., |(run, moved)| is_one(run, moved)) {
-            if moved.state() != MoveState::Moved {
-                moved.abandon();
+    fn abandon(&self, volume: Uuid, is_one: impl Fn(&Move) -> bool) {
+        self.trees.resume(volume);
+        let mut relocations = self.relocations.borrow_mut();
+        for one in relocations.extract_if(.., |one| one.volume == volume && is_one(&one.moved)) {
+            if one.moved.state() != MoveState::Moved {
+                one.moved.abandon();
             }
         }
     }
@@ -131,11 +192,5 @@ impl Moves {
         let leaves = self.leaves.borrow();
         let own = leaves.iter().filter(|leaf| leaf.of == of && leaf.pv == pv);
         own.filter_map(|leaf| Some((leaf.clone(), leaf.disk.upgrade()?))).collect()
-    }
-
-    /// What of a volume moves from a disk.
-    pub(crate) fn step(&self, volume: Uuid, pv: PvName) -> Option<(MovingRun, Rc<Move>)> {
-        let steps = self.steps.borrow();
-        steps.iter().find(|(run, _)| run.volume == volume && run.old.0 == pv).cloned()
     }
 }

@@ -42,7 +42,7 @@ impl Opened {
     /// The device of `table`, where the bytes of `of` lie, behind the gate. An array is opened, or has grown if it is open already.
     pub(crate) async fn device_of(&self, of: Uuid, table: &Table, disks: &Disks) -> Result<Device, Failure> {
         let inside = self.inside((of, None), table, disks).await?;
-        Ok(self.gate.guard(self.host.moves.trees.add(of, inside, &self.host.arena())))
+        Ok(self.gate.guard(self.host.moves.tree(of, inside, &self.host.arena())))
     }
 
     /// The inside of a new tree of the space `of` at `table`, where nothing is yet. An array is made, and is in use under `key`.
