@@ -1,12 +1,13 @@
-//! The tree that this program was built from, and what cargo says of it.
+//! The tree that this program works on, and what cargo says of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the tree, wherever the command was started.
+/// The root of the tree in which `cargo xtask` was started. Cargo does not compile the program anew for another checkout with
+/// the same build directory, so the path of the compilation is only for a start without cargo.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().expect("xtask lies in the root of the tree").to_path_buf()
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&here).parent().expect("xtask is in the root of the tree").to_path_buf()
 }
 
 /// What `cargo metadata` says of the workspace, as JSON.

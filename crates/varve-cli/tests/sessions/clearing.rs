@@ -125,6 +125,15 @@ fn wait_for_jobs(world: &World) {
     }
 }
 
+/// Waits until a pool has grown: it does after its job has ended.
+fn wait_for_size(world: &World, pool: &str, size: u64) {
+    let end = Instant::now() + Duration::from_secs(300);
+    while world.data(&format!("pool show {pool}"))["size"].as_u64() != Some(size) {
+        assert!(Instant::now() < end, "{}", world.data(&format!("pool show {pool}")));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn arrays_and_pools_on_them_read_as_zeros_wherever_others_wrote() {
     let mut world = World::new();
@@ -144,7 +153,7 @@ fn arrays_and_pools_on_them_read_as_zeros_wherever_others_wrote() {
         wait_for_jobs(&world);
         world.ok("pool extend data/p --size +32M");
         wait_for_jobs(&world);
-        assert_eq!(world.data("pool show data/p")["size"].as_u64(), Some(192 * MIB));
+        wait_for_size(&world, "data/p", 192 * MIB);
         with_client(&world, "data/t", |client| {
             for block in (0..150).map(|index| (100 + index) * MIB) {
                 client.write(block + 4096, &[7; 4096]).expect("it is served");

@@ -40,7 +40,7 @@ impl Part {
     }
 
     /// The group that decides.
-    fn decider(&self) -> Uuid {
+    fn coordinator(&self) -> Uuid {
         self.set.groups.first().copied().unwrap_or(self.group)
     }
 }
@@ -164,7 +164,7 @@ impl Control {
     /// Removes what there is of a set, then forgets it, in the group that decides last (SETS2). What cannot be removed now is left
     /// to the next scan or start.
     pub(crate) async fn undo(&self, parts: &[Part]) {
-        if parts.first().is_some_and(|part| self.is_undecided(part.decider())) {
+        if parts.first().is_some_and(|part| self.is_undecided(part.coordinator())) {
             tracing::warn!(
                 "snapshots of one instant are resolved when their group is decided: varve pv scan"
             );
@@ -239,9 +239,9 @@ impl Control {
             if !part.set.groups.iter().all(is_here) {
                 tracing::warn!(group = %part.group, set = %part.set.id,
                     "snapshots of one instant cannot be resolved before all of their groups are here: varve pv scan PATH…");
-            } else if of_set(part.decider()).is_none() {
+            } else if of_set(part.coordinator()).is_none() {
                 self.end_parts(std::slice::from_ref(part)).await; // it is valid
-            } else if part.group == part.decider() {
+            } else if part.group == part.coordinator() {
                 let others = part.set.groups.iter().skip(1).filter_map(|group| of_set(*group));
                 let all: Vec<Part> = std::iter::once(part).chain(others).cloned().collect();
                 self.undo(&all).await;

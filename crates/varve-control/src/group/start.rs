@@ -112,7 +112,7 @@ impl Control {
         }
         drop(turns);
         let served: Vec<Uuid> = join_all(served).await;
-        self.converge_deciders(&served).await;
+        self.converge_coordinators(&served).await;
     }
 
     /// Groups one of whose disks is one of these.

@@ -35,10 +35,13 @@ impl Records {
         self.records.borrow_mut().insert(id, record);
     }
 
-    /// How a job is dealt with of which `decider` decides.
-    pub(crate) fn state(&self, id: u64, decider: Uuid) -> Option<RecordState> {
+    /// How a job is dealt with of which `coordinator` decides.
+    pub(crate) fn state(&self, id: u64, coordinator: Uuid) -> Option<RecordState> {
         let records = self.records.borrow();
-        records.get(&id).filter(|record| record.groups.first() == Some(&decider)).map(|record| record.state)
+        records
+            .get(&id)
+            .filter(|record| record.groups.first() == Some(&coordinator))
+            .map(|record| record.state)
     }
 
     /// Deals otherwise with a job; its groups.

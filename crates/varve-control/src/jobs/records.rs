@@ -162,13 +162,13 @@ impl Control {
 
     /// Takes out of the texts what stands there of a job that does not count (JOBRECORD3): it has not begun, has ended, or has another
     /// number. Whether that is done.
-    async fn forget_parts(&self, id: u64, decider: Uuid) -> bool {
-        if !self.can_be_changed(decider) {
-            tracing::warn!(job = id, group = %decider,
+    async fn forget_parts(&self, id: u64, coordinator: Uuid) -> bool {
+        if !self.can_be_changed(coordinator) {
+            tracing::warn!(job = id, group = %coordinator,
                 "a job of several groups goes on when the one is here that decides: varve pv scan PATH…");
             return false;
         }
-        let groups: Vec<Uuid> = self.parts_of(id, decider).into_iter().map(|(group, _)| group).collect();
+        let groups: Vec<Uuid> = self.parts_of(id, coordinator).into_iter().map(|(group, _)| group).collect();
         self.forget_in(&groups, id).await
     }
 
@@ -180,10 +180,10 @@ impl Control {
 
     /// Jobs that wait and whose work is meant have nothing to do any more.
     pub(crate) async fn forget_waiting(&self, is_meant: impl Fn(&JobWork) -> bool) {
-        for (id, decider) in self.jobs_in_texts() {
-            let waits = self.jobs.records.state(id, decider) == Some(RecordState::Waits);
+        for (id, coordinator) in self.jobs_in_texts() {
+            let waits = self.jobs.records.state(id, coordinator) == Some(RecordState::Waits);
             let is_meant = |job: &RecordedJob| is_meant(&job.first().work);
-            if waits && self.recorded(id, decider).as_ref().is_some_and(is_meant) {
+            if waits && self.recorded(id, coordinator).as_ref().is_some_and(is_meant) {
                 self.erase_job(id).await;
             }
         }
@@ -191,7 +191,7 @@ impl Control {
 
     /// Jobs in texts of which `group` decides and on which no task works.
     pub(crate) fn resting_jobs(&self, group: Uuid) -> Vec<RestingJob> {
-        let own = self.jobs_in_texts().into_iter().filter(|(_, decider)| *decider == group);
+        let own = self.jobs_in_texts().into_iter().filter(|(_, coordinator)| *coordinator == group);
         let rests = |(id, _): &(u64, Uuid)| self.jobs.records.state(*id, group) != Some(RecordState::Runs);
         own.filter(rests).map(|(id, _)| self.resting_job(id, group)).collect()
     }
@@ -219,18 +219,18 @@ impl Control {
     }
 
     /// The groups that decide of jobs in the text of `group` on which no task works.
-    pub(crate) fn deciders_of_resting_jobs(&self, group: Uuid) -> BTreeSet<Uuid> {
+    pub(crate) fn coordinators_of_resting_jobs(&self, group: Uuid) -> BTreeSet<Uuid> {
         let jobs = self.with_group(group, |known| {
-            known.group.jobs().iter().map(|job| (job.id, decider(group, job))).collect::<Vec<_>>()
+            known.group.jobs().iter().map(|job| (job.id, coordinator(group, job))).collect::<Vec<_>>()
         });
         let rests = |id, first| self.jobs.records.state(id, first) != Some(RecordState::Runs);
         let jobs = jobs.unwrap_or_default().into_iter();
         jobs.filter(|(id, first)| rests(*id, *first)).map(|(_, first)| first).collect()
     }
 
-    async fn try_again(&self, id: u64, decider: Uuid) {
-        let Some(job) = self.recorded(id, decider) else {
-            if self.forget_parts(id, decider).await {
+    async fn try_again(&self, id: u64, coordinator: Uuid) {
+        let Some(job) = self.recorded(id, coordinator) else {
+            if self.forget_parts(id, coordinator).await {
                 self.jobs.records.remove(id);
             }
             return;
@@ -248,9 +248,9 @@ impl Control {
     }
 
     /// A job that this daemon does not know yet.
-    async fn take_up(&self, id: u64, decider: Uuid) {
-        let Some(job) = self.recorded(id, decider) else {
-            self.forget_parts(id, decider).await;
+    async fn take_up(&self, id: u64, coordinator: Uuid) {
+        let Some(job) = self.recorded(id, coordinator) else {
+            self.forget_parts(id, coordinator).await;
             return;
         };
         let is_taken = self.jobs.list.show(&id.to_string()).is_ok();
@@ -289,7 +289,7 @@ impl Control {
         let groups = self.groups.known.borrow();
         let usable = groups.iter().filter(|(_, known)| known.can_be_changed());
         let of_group = |(group, known): (&Uuid, &KnownGroup)| {
-            let own = known.group.jobs().iter().map(|job| (job.id, decider(*group, job)));
+            let own = known.group.jobs().iter().map(|job| (job.id, coordinator(*group, job)));
             own.collect::<Vec<_>>()
         };
         usable.flat_map(of_group).collect()
@@ -306,7 +306,7 @@ impl Control {
     /// The parts of a job that are here, that of the group that decides first.
     fn parts_of(&self, id: u64, first: Uuid) -> Vec<(Uuid, Job)> {
         let groups = self.groups.known.borrow();
-        let is_part = |group: Uuid, job: &Job| job.id == id && decider(group, job) == first;
+        let is_part = |group: Uuid, job: &Job| job.id == id && coordinator(group, job) == first;
         let part = |(group, known): (&Uuid, &KnownGroup)| {
             let job = known.group.jobs().iter().find(|job| is_part(*group, job))?;
             Some((*group, job.clone()))
@@ -337,7 +337,7 @@ impl Control {
     }
 }
 
-fn decider(group: Uuid, job: &Job) -> Uuid {
+fn coordinator(group: Uuid, job: &Job) -> Uuid {
     job.groups.first().copied().unwrap_or(group)
 }
 

@@ -91,7 +91,7 @@ fn a_job_of_two_groups_is_resumed_when_both_are_served() {
         converge(&control, "data").await;
         assert!(control.jobs.list.show(&id.to_string()).is_err(), "CONVERGE4");
         converge(&control, "other").await;
-        control.converge_deciders(&groups).await;
+        control.converge_coordinators(&groups).await;
         control.context.clock().sleep(Duration::from_secs(1)).await;
         let job = control.jobs.list.show(&id.to_string()).expect("it keeps its number: CONVERGE4");
         assert_eq!(job.state, varve_api::JobState::Done);

@@ -42,7 +42,7 @@ pub(super) enum Action {
     /// Asks a volume or pool what it holds that goes on, and resumes that.
     Ask(Uuid),
     /// Has the groups converge that decide of jobs and sets in this one.
-    WakeDeciders,
+    WakeCoordinators,
     /// Finds the exports that are down.
     ListExports,
     /// Opens an export.

@@ -70,8 +70,8 @@ impl Controller<'_> {
             Action::FollowArrays => rebuilds::resume(control).await,
             Action::Job(id) => control.resume_recorded(group, *id).await,
             Action::Ask(owner) => self.ask(*owner).await,
-            Action::WakeDeciders => {
-                control.deciders_beside(group).into_iter().for_each(|first| control.converge_soon(first));
+            Action::WakeCoordinators => {
+                control.coordinators_beside(group).into_iter().for_each(|first| control.converge_soon(first));
             }
             Action::ListExports => return Fact::DownExports(control.down_exports_of(group)),
             Action::OpenExport(id) => control.open_down_export(id).await,

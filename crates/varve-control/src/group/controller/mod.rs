@@ -44,8 +44,9 @@ impl Control {
     }
 
     /// CONVERGE4: has the groups converge that decide of jobs and sets in these, which are served now.
-    pub(crate) async fn converge_deciders(&self, served: &[Uuid]) {
-        let first: BTreeSet<Uuid> = served.iter().flat_map(|group| self.deciders_beside(*group)).collect();
+    pub(crate) async fn converge_coordinators(&self, served: &[Uuid]) {
+        let first: BTreeSet<Uuid> =
+            served.iter().flat_map(|group| self.coordinators_beside(*group)).collect();
         for group in first.into_iter().filter(|group| self.is_served(*group)) {
             let _lock = self.lock_group(group).await;
             self.converge(group).await;
@@ -53,12 +54,12 @@ impl Control {
     }
 
     /// Other groups that decide of jobs on which no task works, or of sets, in the text of `group`.
-    fn deciders_beside(&self, group: Uuid) -> BTreeSet<Uuid> {
+    fn coordinators_beside(&self, group: Uuid) -> BTreeSet<Uuid> {
         let sets = self.with_group(group, |known| {
             known.group.snapshot_sets().iter().filter_map(|set| set.groups.first().copied()).collect()
         });
         let mut first: BTreeSet<Uuid> = sets.unwrap_or_default();
-        first.extend(self.deciders_of_resting_jobs(group));
+        first.extend(self.coordinators_of_resting_jobs(group));
         first.remove(&group);
         first
     }

@@ -38,7 +38,7 @@ const STAGES: [Stage; 23] = [
     |_, _| vec![Action::FollowArrays],
     resume_jobs,
     ask,
-    wake_deciders,
+    wake_coordinators,
     // A daemon that starts opens all exports together, when all groups are served.
     |view, _| when(view.is_started, Action::ListExports),
     |_, facts| facts.down.iter().cloned().map(Action::OpenExport).collect(),
@@ -117,7 +117,7 @@ fn asked(facts: &Facts) -> impl Iterator<Item = Uuid> {
 }
 
 /// Groups wait for this one, unless a scan has found it, which wakes them when all that it has found are served (CONVERGE4 of `mod.rs`).
-fn wake_deciders(_: &View, facts: &Facts) -> Vec<Action> {
+fn wake_coordinators(_: &View, facts: &Facts) -> Vec<Action> {
     let was_served = !facts.tried.contains(&Action::NoteServed);
-    when(was_served && asked(facts).next().is_some(), Action::WakeDeciders)
+    when(was_served && asked(facts).next().is_some(), Action::WakeCoordinators)
 }

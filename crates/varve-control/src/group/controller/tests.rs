@@ -292,7 +292,7 @@ fn a_mapped_volume_goes_with_its_device_and_comes_after_it() {
         Action::FollowArrays,
         Action::Ask(own),
         Action::Ask(id),
-        Action::WakeDeciders,
+        Action::WakeCoordinators,
         Action::Redirect(own),
         Action::Redirect(id),
     ];
