@@ -12,8 +12,8 @@ use crate::{
     PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace,
     PhysicalVolumeResize, PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Rename, Resize, Restored,
     Schedule, ScheduleChange, ScheduleCreate, ScheduleRan, ScheduleRun, Snapshot, SnapshotChange,
-    SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, Timeout,
-    VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
+    SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split,
+    Timeout, VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -326,6 +326,8 @@ calls! {
         RollbackSnapshot Post   "/v1/snapshots/rollback"               (SnapshotRollback) -> Changed<Job>;
         /// Let snapshots be written, or no more.
         ChangeSnapshots  Post   "/v1/snapshots/change"                 (SnapshotChange) -> Changed<Vec<Snapshot>>;
+        /// Give a snapshot another name.
+        RenameSnapshot   Post   "/v1/snapshots/rename"                 (SnapshotRename) -> Changed<Snapshot>;
         /// Protect snapshots against removal.
         HoldSnapshots    Post   "/v1/snapshots/hold"                   (SnapshotHold) -> Changed<Vec<Snapshot>>;
         /// End the protection of snapshots.

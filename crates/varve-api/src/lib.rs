@@ -40,7 +40,8 @@ pub use requests::{
     GroupExtend, GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
     PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
     PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
-    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, VolumeChange, VolumeCreate,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split, VolumeChange,
+    VolumeCreate,
 };
 pub use schedule::{ScheduleChange, ScheduleCreate, ScheduleRun};
 pub use status::{DaemonStatus, Event, Problem};

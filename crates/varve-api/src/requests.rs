@@ -424,6 +424,14 @@ requests! {
         names: Vec<String>,
     }
 
+    /// Gives a snapshot another name.
+    struct SnapshotRename {
+        /// `VG/LV@SNAP`.
+        name: String,
+        /// The new name, as `SNAP` or as `VG/LV@SNAP`.
+        to: String,
+    }
+
     /// Lets snapshots be written, or no more.
     struct SnapshotChange {
         /// `VG/LV@SNAP` each.

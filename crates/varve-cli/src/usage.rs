@@ -19,7 +19,6 @@ const LACKING: &[&[&str]] = &[
     &["vg", "import"],
     &["vg", "export"],
     &["pool", "reduce"],
-    &["snap", "rename"],
     &["export", "create", "--allow"],
     &["export", "create", "--member"],
     &["trash"],
@@ -101,7 +100,7 @@ mod tests {
         }
         let given = "varve export create a/b --nbd unix:s --allow=5";
         assert_eq!(lacks(given).as_deref(), Some("varve export create --allow"));
-        assert_eq!(lacks("varve snap rename a/b@c d").as_deref(), Some("varve snap rename"));
+        assert_eq!(lacks("varve vg split a d").as_deref(), Some("varve vg split"));
         for line in ["varve trush list", "varve snap renam a/b@c d", "varve export list --iops 5"] {
             assert_eq!(lacks(line), None, "{line}");
         }

@@ -12,6 +12,7 @@ const TABLES: &[&Layout] = &[
     &store::PIECE_LAYOUT,
     &store::CREATE_LAYOUT,
     &store::FLAGS_LAYOUT,
+    &store::RENAME_LAYOUT,
     &store::ROLLBACK_LAYOUT,
     &store::RESTORED_LAYOUT,
     &store::DROPPED_LAYOUT,

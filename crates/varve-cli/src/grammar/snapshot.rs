@@ -80,6 +80,17 @@ pub(crate) enum SnapVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Give a snapshot another name, while it is not exported.
+    Rename {
+        /// The snapshot.
+        #[arg(value_name = "VG/LV@SNAP")]
+        name: String,
+        /// Its new name, as SNAP or as VG/LV@SNAP.
+        #[arg(value_name = "NEW")]
+        to: String,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Protect snapshots against removal.
     Hold {
         /// The snapshots.

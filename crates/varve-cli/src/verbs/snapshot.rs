@@ -8,7 +8,7 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use varve_api::{
     Between, Code, Failure, Job, OfVolume, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff,
-    SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback, calls,
+    SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRename, SnapshotRollback, calls,
 };
 
 /// Carries out a verb of snapshots.
@@ -38,6 +38,11 @@ pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer
         SnapVerb::Access { names, read_only, read_write: _, change } => {
             let request = SnapshotChange { names, read_only, dry_run: change.dry_run };
             session.change(calls::ChangeSnapshots(request), |changed| names_of("changed", changed)).await
+        }
+        SnapVerb::Rename { name, to, change } => {
+            let request = SnapshotRename { name, to, dry_run: change.dry_run };
+            let renamed = |snapshot: &Snapshot| format!("renamed to {}", snapshot.name);
+            session.change(calls::RenameSnapshot(request), renamed).await
         }
         SnapVerb::Hold { names, change } => {
             let request = SnapshotHold { names, dry_run: change.dry_run };

@@ -392,6 +392,50 @@ fn a_snapshot_is_made_writable_changed_and_made_read_only_again() {
     assert!(refusal.contains("varve lv flatten data/over"), "SNAPCHANGE2: {refusal}");
 }
 
+#[test]
+fn a_snapshot_is_renamed_and_what_refers_to_it_stays() {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 16M");
+    world.ok("pool create data/p --size 64M");
+    world.ok("lv create data/t --pool p --size 16M");
+    for (byte, volume) in [(7, "data/a"), (8, "data/t")] {
+        world.ok(&format!("export create {volume} --nbd unix:v.sock"));
+        let mut client = Client::new(&world.path("v.sock"), volume);
+        client.fill(0, MIB, byte).expect("it is served");
+        world.ok(&format!("snap create {volume}@one --read-only"));
+        client.fill(0, MIB, 9).expect("it is served");
+        world.ok(&format!("snap create {volume}@two --read-only"));
+        drop(client);
+        world.ok("export remove v.sock");
+        let one = format!("{volume}@one");
+        world.refused(&format!("snap rename {one} two"), 4, "V0402");
+        world.refused(&format!("snap rename {volume}@none three"), 3, "V0401");
+        world.refused(&format!("snap rename {one} data/other@three"), 2, "V0002");
+        world.ok(&format!("export create {one} --nbd unix:o.sock"));
+        let refusal = world.refused(&format!("snap rename {one} three"), 5, "V0404");
+        assert!(refusal.contains("varve export remove"), "SNAPCHANGE3: {refusal}");
+        world.ok("export remove o.sock");
+        world.ok(&format!("export create {volume}@two --nbd unix:o.sock --since one"));
+        let refusal = world.refused(&format!("snap rename {one} three"), 5, "V0404");
+        assert!(refusal.contains("compares"), "SNAPCHANGE3: {refusal}");
+        world.ok("export remove o.sock");
+        world.ok(&format!("snap hold {one}"));
+        assert_eq!(world.data(&format!("snap rename {one} three"))["name"], format!("{volume}@three"));
+        // Its old name is free.
+        world.ok(&format!("snap create {volume}@one"));
+    }
+    world.ok("lv create data/over --pool p --origin data/a@three");
+    world.ok("snap rename data/a@three data/a@four");
+    world.kill();
+    world.start();
+    assert_eq!(names(&world), ["four", "two", "one"], "the oldest first, as they were made");
+    for (byte, name) in [(7, "data/a@four"), (7, "data/over"), (8, "data/t@three")] {
+        let content = content(&world, name);
+        assert!(content[..1 << 20].iter().all(|found| *found == byte), "{name}");
+    }
+    world.refused("snap remove data/t@three -y", 5, "V0403");
+}
+
 /// A plan looks at what it is about once, not once for each of the others.
 #[test]
 fn a_plan_for_the_removal_of_thousands_takes_no_longer_than_making_them() {

@@ -3,6 +3,8 @@
 //! Invariants:
 //! - SNAPCHANGE1. The access of a snapshot changes only while no export shows it: each export keeps the access that it began with.
 //! - SNAPCHANGE2. A snapshot that is held, or that others are backed by, stays read-only.
+//! - SNAPCHANGE3. A snapshot is not renamed while an export shows it, or compares another one with it: clients, and exports that are
+//!   opened anew, find it by its name.
 
 use crate::Control;
 use crate::failures;
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Failure, Plan, Snapshot, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotMode,
-    SnapshotState,
+    SnapshotRename, SnapshotState,
 };
 use varve_block::{KIB, MIB, yield_now};
 use varve_target::snapshot::StoreError;
@@ -230,6 +232,55 @@ impl Control {
             self.event(&snapshot.name, &format!("{access} from now on"));
         }
         Ok(Changed::Done(changed))
+    }
+
+    /// Gives a snapshot another name.
+    pub async fn rename_snapshot(&self, request: SnapshotRename) -> Result<Changed<Snapshot>, Failure> {
+        let SnapshotRename { name: text, to, dry_run } = request;
+        let _lock = self.lock_all_of(std::iter::once(text.as_str())).await?;
+        let name = snapshot_name(&text)?;
+        let full = if to.contains(['/', '@']) { to } else { format!("{}@{to}", name.origin()) };
+        let to = snapshot_name(&full)?;
+        if to.origin() != name.origin() {
+            let message = format!("{name} stays a snapshot of {}: only its own name changes", name.origin());
+            return Err(Failure::new(Code::Usage, message).help(format!("varve snap rename {name} NEW")));
+        }
+        let mut batches = self.batches(&[to.to_string()], Control::find_volume_for_snapshots)?;
+        let batch = batches.pop().expect("a name gives a batch");
+        self.check_snapshot(&batch.located, &name).await?;
+        self.check_new(&batch, None).await?;
+        self.refuse_names_of_sets(&batch)?;
+        let old: Vec<String> = name.snapshot.iter().cloned().collect();
+        let batch = Batch { names: old, ..batch };
+        self.refuse_names_of_sets(&batch)?;
+        self.refuse_if_exported(batch.located.volume.id, &name, false)?; // SNAPCHANGE3
+        self.refuse_if_compared(batch.located.volume.id, &name)?;
+        if dry_run {
+            let step = format!("would rename {name} to {to}");
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
+        }
+        let own = |name: &VolumeName| name.snapshot.clone().unwrap_or_default();
+        let done = batch.located.home.volume(batch.located.volume.id).rename_snapshot(own(&name), own(&to));
+        let done = done.await.map_err(failures::gone)?.unwrap_or(Err(StoreError::NotFound));
+        done.map_err(|error| failures::store(&name.to_string(), &error))?;
+        self.event(&name.to_string(), &format!("renamed to {to}"));
+        let mut all = Vec::new();
+        self.show_snapshots(&batch.volume, &batch.located, &mut all).await;
+        let renamed = all.into_iter().find(|snapshot| snapshot.name == to.to_string());
+        renamed.map(Changed::Done).ok_or_else(|| failures::store(&to.to_string(), &StoreError::NotFound))
+    }
+
+    /// SNAPCHANGE3: refuses what an export compares another snapshot with.
+    fn refuse_if_compared(&self, volume: Uuid, name: &VolumeName) -> Result<(), Failure> {
+        let exports = self.exports.known.borrow();
+        let found = exports.values().find(|export| {
+            let since = export.remembered.since.as_ref().map(|since| since.name.as_str());
+            export.remembered.volume == volume && since.is_some() && since == name.snapshot.as_deref()
+        });
+        let Some(export) = found else { return Ok(()) };
+        let id = &export.remembered.id;
+        Err(Failure::new(Code::SnapshotExported, format!("{name} is what export {id} compares with"))
+            .help(format!("varve export remove {id}")))
     }
 
     /// Refuses another access to snapshots in use (SNAPCHANGE1, SNAPCHANGE2).

@@ -261,6 +261,7 @@ impl Verb {
             | Verb::RemoveSnapshots { volume: name, .. }
             | Verb::Hold { volume: name, .. }
             | Verb::ChangeSnapshot { volume: name, .. }
+            | Verb::RenameSnapshot { volume: name, .. }
             | Verb::RollBack { volume: name, .. }
             | Verb::Export { target: name, .. } => vec![name],
             Verb::Snapshot { names, .. } => names.iter().map(|(volume, _)| volume).collect(),
@@ -325,6 +326,11 @@ impl Verb {
             }),
             Verb::Hold { volume, name, .. } | Verb::ChangeSnapshot { volume, name, .. } => {
                 snapshot(volume, name).is_some()
+            }
+            Verb::RenameSnapshot { volume, name, to } => {
+                snapshot(volume, name).is_some()
+                    && snapshot(volume, to).is_none()
+                    && !is_exported(&format!("{volume}@{name}"))
             }
             Verb::RollBack { volume, name, .. } => snapshot(volume, name).is_some(),
             Verb::Export { target, address } => {

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use varve_api::{
     Code, Convert, ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout,
     PhysicalVolumeMove, PhysicalVolumeResize, PhysicalVolumeScan, PoolCreate, Remove, Rename, Resize,
-    SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback,
-    VolumeCreate,
+    SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRename,
+    SnapshotRollback, VolumeCreate,
 };
 use varve_block::{KIB, MIB};
 use varve_sim::Random;
@@ -134,6 +134,11 @@ pub(super) enum Verb {
     RemoveSnapshots {
         volume: String,
         names: Vec<String>,
+    },
+    RenameSnapshot {
+        volume: String,
+        name: String,
+        to: String,
     },
     Hold {
         volume: String,
@@ -405,6 +410,11 @@ impl Verb {
                 let is_kept = volume.snapshots.len() < SNAPSHOTS_MAX && random.chance(2, 3);
                 Some(Verb::RollBack { volume: name, name: own, is_kept })
             }
+            4 if !is_exported(&format!("{name}@{own}")) => {
+                let to = own.strip_suffix(".b").map_or_else(|| format!("{own}.b"), str::to_owned);
+                let is_free = !volume.snapshots.contains_key(&to);
+                is_free.then_some(Verb::RenameSnapshot { volume: name, name: own, to })
+            }
             _ => {
                 let free = |(own, snapshot): &(&String, &super::model::Snapshot)| {
                     !snapshot.held && !is_exported(&format!("{name}@{own}"))
@@ -517,6 +527,11 @@ impl Verb {
             Verb::ChangeSnapshot { volume, name, read_only } => {
                 after.snapshot(&volume, &name).read_only = read_only;
             }
+            Verb::RenameSnapshot { volume, name, to } => {
+                let snapshots = &mut after.volumes.get_mut(&volume).expect("it is there").snapshots;
+                let known = snapshots.remove(&name);
+                snapshots.extend(known.map(|known| (to, known)));
+            }
             Verb::RollBack { volume, name, is_kept } => after.roll_back(&volume, &name, is_kept),
             Verb::Export { target, address } => {
                 after.exports.insert(address, target);
@@ -534,8 +549,8 @@ impl Verb {
     pub(super) async fn issue(self, daemon: &Daemon) -> Result<Option<String>, Failure> {
         use Verb::{
             ChangeSnapshot, CommitImage, CreateInImage, CreateMapped, CreateOver, CreateThin, CreateVolume,
-            Export, Flatten, Hold, RemoveExport, RemoveSnapshots, RemoveVolume, RenameVolume, Resize,
-            RollBack, Snapshot,
+            Export, Flatten, Hold, RemoveExport, RemoveSnapshots, RemoveVolume, RenameSnapshot, RenameVolume,
+            Resize, RollBack, Snapshot,
         };
         if let CreateInImage { size, path, cluster_size, below, .. } = &self {
             daemon.host.make_image(path, *size, *cluster_size, *below).await;
@@ -548,6 +563,7 @@ impl Verb {
             | RemoveSnapshots { .. }
             | Hold { .. }
             | ChangeSnapshot { .. }
+            | RenameSnapshot { .. }
             | RollBack { .. }
             | CommitImage { .. }
             | Flatten { .. } => self.change_snapshot(&control).await,
@@ -702,6 +718,11 @@ impl Verb {
             Verb::ChangeSnapshot { volume, name, read_only } => {
                 let names = vec![format!("{volume}@{name}")];
                 control.change_snapshots(SnapshotChange { names, read_only, ..Default::default() }).await?;
+                None
+            }
+            Verb::RenameSnapshot { volume, name, to } => {
+                let name = format!("{volume}@{name}");
+                control.rename_snapshot(SnapshotRename { name, to, ..Default::default() }).await?;
                 None
             }
             Verb::Flatten { name } => {

@@ -110,6 +110,7 @@ fn snapshots(interface: Interface) -> Interface {
         .on(async |control, RemoveSnapshots(request)| control.remove_snapshots(request).await)
         .on(async |control, RollbackSnapshot(request)| control.rollback_snapshot(request).await)
         .on(async |control, ChangeSnapshots(request)| control.change_snapshots(request).await)
+        .on(async |control, RenameSnapshot(request)| control.rename_snapshot(request).await)
         .on(async |control, HoldSnapshots(request)| control.hold_snapshots(request, true).await)
         .on(async |control, ReleaseSnapshots(request)| control.hold_snapshots(request, false).await)
 }

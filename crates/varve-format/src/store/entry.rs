@@ -13,9 +13,14 @@
 //! - ENTRY6. A snapshot has whole parts, and not more bytes than an origin can have.
 //! - ENTRY7. Not more bytes belong to a snapshot than a store can have.
 
+use super::entry_layout::{
+    BOUNDARY, BYTES, BYTES_PRESERVED, BYTES_SIZE, BYTES_WRITTEN, CHECKSUM, CREATE_FLAGS, CREATE_HEAD, DATE,
+    FLAGS_RESERVED, FLAGS_SIZE, FLAGS_VALUE, KIND, LENGTH, NAME_LENGTH, NEW_NAME_LENGTH, OFFSET, ORIGIN_SIZE,
+    PIECE_SIZE, PLACE, RENAME_HEAD, RESERVED, RESTORED_SIZE, ROLLBACK_SIZE, SNAPSHOT, SNAPSHOT_SIZE,
+};
 use super::superblock::STORE_SIZE_MAX;
 use super::{FIRST_ADDRESS, ORIGIN_SIZE_MAX, PART_SIZE, StoreFormatError};
-use crate::layout::{Field, Layout};
+use crate::layout::Field;
 use crate::name::{NAME_LENGTH_MAX, check_name};
 use varve_block::{Extent, UnixTime, is_aligned};
 
@@ -36,109 +41,11 @@ const ROLLBACK_ENDED: u16 = 7;
 const BYTES_KEPT: u16 = 8;
 const RESTORED: u16 = 9;
 const DROPPED: u16 = 10;
+const RENAMED: u16 = 11;
 
 const FLAG_READ_ONLY: u32 = 1;
 const FLAG_HELD: u32 = 2;
 const FLAG_BASE: u32 = 4;
-
-const KIND: Field = Field::new(0, 2, "kind", "what happened");
-const LENGTH: Field = Field::new(2, 2, "length", "bytes of this entry");
-const CHECKSUM: Field = Field::new(4, 4, "checksum", "CRC32C of the preserved data; zero if written");
-const SNAPSHOT: Field = Field::new(8, 8, "snapshot", "its id");
-const OFFSET: Field = Field::new(16, 8, "offset", "first byte in the origin or the snapshot");
-const BYTES: Field = Field::new(24, 8, "bytes", "how many bytes");
-const PLACE: Field = Field::new(32, 8, "place", "first byte of the data in the store; 0 for zeros");
-const PIECE_SIZE: usize = 40;
-
-const RESERVED: Field = Field::new(4, 4, "reserved", "zero");
-const DATE: Field = Field::new(16, 8, "created", "seconds since 1970-01-01 00:00 UTC");
-const ORIGIN_SIZE: Field = Field::new(24, 8, "size", "bytes of the origin at that moment");
-const CREATE_FLAGS: Field =
-    Field::new(32, 4, "flags", "1: read-only; 2: held; 4: others are backed by it; all others zero");
-const NAME_LENGTH: Field =
-    Field::new(36, 4, "name_length", "bytes of the name, which follows, padded with zeros");
-const CREATE_HEAD: usize = 40;
-
-const FLAGS_VALUE: Field =
-    Field::new(16, 4, "flags", "1: read-only; 2: held; 4: others are backed by it; all others zero");
-const FLAGS_RESERVED: Field = Field::new(20, 4, "reserved_2", "zero");
-const FLAGS_SIZE: usize = 24;
-const SNAPSHOT_SIZE: usize = 16;
-
-const BYTES_PRESERVED: Field = Field::new(16, 8, "preserved", "bytes that are preserved for it");
-const BYTES_WRITTEN: Field = Field::new(24, 8, "written", "bytes that were written to it");
-const BYTES_SIZE: usize = 32;
-
-const BOUNDARY: Field = Field::new(
-    16,
-    8,
-    "boundary",
-    "snapshots with this id or a higher one were taken after the rollback began",
-);
-const ROLLBACK_SIZE: usize = 24;
-const RESTORED_SIZE: usize = 32;
-
-/// The byte table of a mapping.
-pub const PIECE_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, preserved (1) or written (2)",
-    "Content of the origin was preserved for a snapshot, or a snapshot was written. In an entry block.",
-    PIECE_SIZE,
-    &[KIND, LENGTH, CHECKSUM, SNAPSHOT, OFFSET, BYTES, PLACE],
-);
-/// The byte table of a snapshot's description.
-pub const CREATE_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, created (3)",
-    "A snapshot was created. In an entry block.",
-    CREATE_HEAD,
-    &[KIND, LENGTH, RESERVED, SNAPSHOT, DATE, ORIGIN_SIZE, CREATE_FLAGS, NAME_LENGTH],
-);
-/// The byte table of a change of flags.
-pub const FLAGS_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, flags (5)",
-    "A snapshot's flags were changed. In an entry block.",
-    FLAGS_SIZE,
-    &[KIND, LENGTH, RESERVED, SNAPSHOT, FLAGS_VALUE, FLAGS_RESERVED],
-);
-/// The byte table of the beginning of a rollback.
-pub const ROLLBACK_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, rollback begun (6)",
-    "From now on the origin shows what a snapshot shows, but where it is restored. In an entry block.",
-    ROLLBACK_SIZE,
-    &[KIND, LENGTH, RESERVED, SNAPSHOT, BOUNDARY],
-);
-/// The byte table of what a rollback has restored.
-pub const RESTORED_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, restored (9)",
-    "During a rollback to a snapshot: what the origin shows here is on its own device. In an entry block.",
-    RESTORED_SIZE,
-    &[KIND, LENGTH, RESERVED, SNAPSHOT, OFFSET, BYTES],
-);
-/// The byte table of what was preserved and is dropped.
-pub const DROPPED_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, dropped (10)",
-    "What was preserved for a snapshot and newer ones is freed: they find the origin's device again. In an entry block.",
-    RESTORED_SIZE,
-    &[KIND, LENGTH, RESERVED, SNAPSHOT, OFFSET, BYTES],
-);
-/// The byte table of an entry that only names a snapshot.
-pub const SNAPSHOT_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, removed (4) or rollback ended (7)",
-    "A snapshot was removed; all of the rollback to it is done. In an entry block.",
-    SNAPSHOT_SIZE,
-    &[KIND, LENGTH, RESERVED, SNAPSHOT],
-);
-/// The byte table of a snapshot's share of the store.
-pub const BYTES_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, bytes (8)",
-    "How much of the store belongs to a snapshot. In an entry block of the table only.",
-    BYTES_SIZE,
-    &[KIND, LENGTH, RESERVED, SNAPSHOT, BYTES_PRESERVED, BYTES_WRITTEN],
-);
-/// Bytes of an entry that says what is restored.
-pub const RESTORED_LENGTH: usize = RESTORED_SIZE;
-const _: () = assert!(PIECE_SIZE.is_multiple_of(8) && CREATE_HEAD.is_multiple_of(8));
-const _: () = assert!(FLAGS_SIZE.is_multiple_of(8) && SNAPSHOT_SIZE.is_multiple_of(8));
-const _: () = assert!(ROLLBACK_SIZE.is_multiple_of(8) && RESTORED_SIZE.is_multiple_of(8));
 
 /// Where a run of bytes of a snapshot is in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,6 +118,13 @@ pub enum Entry {
         /// Whether others are backed by it.
         base: bool,
     },
+    /// A snapshot has another name.
+    Renamed {
+        /// Its id.
+        snapshot: u64,
+        /// What it is called from now on.
+        name: String,
+    },
     /// From now on the origin shows what a snapshot shows, but where it is restored.
     RollbackBegun {
         /// The snapshot's id.
@@ -252,6 +166,7 @@ impl Entry {
             Entry::Preserved { .. } | Entry::Written(_) => PIECE_SIZE,
             Entry::Created(descriptor) => descriptor.entry_length(),
             Entry::Flags { .. } => FLAGS_SIZE,
+            Entry::Renamed { name, .. } => RENAME_HEAD + name.len().next_multiple_of(8),
             Entry::RollbackBegun { .. } => ROLLBACK_SIZE,
             Entry::Restored { .. } | Entry::Dropped { .. } => RESTORED_SIZE,
             Entry::Bytes { .. } => BYTES_SIZE,
@@ -266,6 +181,7 @@ impl Entry {
             Entry::Created(_) => CREATED,
             Entry::Removed(_) => REMOVED,
             Entry::Flags { .. } => FLAGS,
+            Entry::Renamed { .. } => RENAMED,
             Entry::RollbackBegun { .. } => ROLLBACK_BEGUN,
             Entry::Restored { .. } => RESTORED,
             Entry::Dropped { .. } => DROPPED,
@@ -279,6 +195,7 @@ impl Entry {
             Entry::Preserved { mapping, .. } | Entry::Written(mapping) => mapping.snapshot,
             Entry::Created(descriptor) => descriptor.id,
             Entry::Flags { snapshot, .. }
+            | Entry::Renamed { snapshot, .. }
             | Entry::RollbackBegun { snapshot, .. }
             | Entry::Restored { snapshot, .. }
             | Entry::Dropped { snapshot, .. }
@@ -301,6 +218,9 @@ impl Entry {
                     return Err(StoreFormatError::Invalid("ENTRY6: a snapshot's size"));
                 }
                 return Ok(());
+            }
+            Entry::Renamed { name, .. } if check_name(name).is_err() => {
+                return Err(StoreFormatError::Invalid("a snapshot's name"));
             }
             Entry::Bytes { preserved, written, .. } if (*preserved).max(*written) > STORE_SIZE_MAX => {
                 return Err(StoreFormatError::Invalid("ENTRY7: the bytes of a snapshot"));
@@ -348,10 +268,9 @@ impl Entry {
                 ORIGIN_SIZE.put_u64(bytes, descriptor.size);
                 let Descriptor { read_only, held, base, .. } = *descriptor;
                 CREATE_FLAGS.put_u32(bytes, flags(read_only, held, base));
-                let name = descriptor.name.as_bytes();
-                NAME_LENGTH.put_u32(bytes, u32::try_from(name.len()).expect("a checked name is short"));
-                bytes[CREATE_HEAD..CREATE_HEAD + name.len()].copy_from_slice(name);
+                encode_name(&descriptor.name, &NAME_LENGTH, CREATE_HEAD, bytes);
             }
+            Entry::Renamed { name, .. } => encode_name(name, &NEW_NAME_LENGTH, RENAME_HEAD, bytes),
             Entry::Flags { read_only, held, base, .. } => {
                 FLAGS_VALUE.put_u32(bytes, flags(*read_only, *held, *base));
             }
@@ -377,7 +296,12 @@ impl Entry {
         let bytes = bytes.get(..length).ok_or(cut)?;
         let expected = match kind {
             PRESERVED | WRITTEN => PIECE_SIZE,
-            CREATED if length >= CREATE_HEAD => CREATE_HEAD + name_length(bytes)?.next_multiple_of(8),
+            CREATED if length >= CREATE_HEAD => {
+                CREATE_HEAD + name_length(&NAME_LENGTH, bytes)?.next_multiple_of(8)
+            }
+            RENAMED if length >= RENAME_HEAD => {
+                RENAME_HEAD + name_length(&NEW_NAME_LENGTH, bytes)?.next_multiple_of(8)
+            }
             FLAGS => FLAGS_SIZE,
             ROLLBACK_BEGUN => ROLLBACK_SIZE,
             RESTORED | DROPPED => RESTORED_SIZE,
@@ -402,6 +326,12 @@ impl Entry {
                     return Err(StoreFormatError::Invalid("ENTRY4: reserved bytes are not zero"));
                 }
                 Entry::Flags { snapshot, read_only, held, base }
+            }
+            RENAMED => {
+                if !FLAGS_RESERVED.is_zero(bytes) {
+                    return Err(StoreFormatError::Invalid("ENTRY4: reserved bytes are not zero"));
+                }
+                Entry::Renamed { snapshot, name: decode_name(&NEW_NAME_LENGTH, RENAME_HEAD, bytes)? }
             }
             BYTES_KEPT => {
                 let (preserved, written) = (BYTES_PRESERVED.u64(bytes), BYTES_WRITTEN.u64(bytes));
@@ -441,15 +371,10 @@ fn decode_mapping(bytes: &[u8]) -> Result<Mapping, StoreFormatError> {
 }
 
 fn decode_descriptor(bytes: &[u8]) -> Result<Descriptor, StoreFormatError> {
-    let (name, padding) = bytes[CREATE_HEAD..].split_at(name_length(bytes)?);
-    if padding.iter().any(|byte| *byte != 0) {
-        return Err(StoreFormatError::Invalid("ENTRY4: padding is not zero"));
-    }
-    let name = std::str::from_utf8(name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
     let (read_only, held, base) = decode_flags(CREATE_FLAGS.u32(bytes))?;
     Ok(Descriptor {
         id: SNAPSHOT.u64(bytes),
-        name: name.to_owned(),
+        name: decode_name(&NAME_LENGTH, CREATE_HEAD, bytes)?,
         created: UnixTime(DATE.u64(bytes)),
         size: ORIGIN_SIZE.u64(bytes),
         read_only,
@@ -458,8 +383,23 @@ fn decode_descriptor(bytes: &[u8]) -> Result<Descriptor, StoreFormatError> {
     })
 }
 
-fn name_length(bytes: &[u8]) -> Result<usize, StoreFormatError> {
-    let length = usize::try_from(NAME_LENGTH.u32(bytes)).unwrap_or(usize::MAX);
+fn encode_name(name: &str, length: &Field, head: usize, bytes: &mut [u8]) {
+    length.put_u32(bytes, u32::try_from(name.len()).expect("a checked name is short"));
+    bytes[head..head + name.len()].copy_from_slice(name.as_bytes());
+}
+
+/// The name behind a head of so many bytes.
+fn decode_name(length: &Field, head: usize, bytes: &[u8]) -> Result<String, StoreFormatError> {
+    let (name, padding) = bytes[head..].split_at(name_length(length, bytes)?);
+    if padding.iter().any(|byte| *byte != 0) {
+        return Err(StoreFormatError::Invalid("ENTRY4: padding is not zero"));
+    }
+    let name = std::str::from_utf8(name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
+    Ok(name.to_owned())
+}
+
+fn name_length(length: &Field, bytes: &[u8]) -> Result<usize, StoreFormatError> {
+    let length = usize::try_from(length.u32(bytes)).unwrap_or(usize::MAX);
     if length > NAME_LENGTH_MAX {
         return Err(StoreFormatError::Invalid("a snapshot's name is too long"));
     }

@@ -231,6 +231,11 @@ impl Contents {
                 (descriptor.read_only, descriptor.held, descriptor.base) = (*read_only, *held, *base);
                 Ok(())
             }
+            Entry::Renamed { snapshot, name } => {
+                self.known(*snapshot)?;
+                self.snapshots.get_mut(snapshot).expect("just found").name.clone_from(name);
+                Ok(())
+            }
             Entry::RollbackBegun { snapshot, boundary } => {
                 let size = self.known(*snapshot)?.size;
                 if self.rollback.is_some() {

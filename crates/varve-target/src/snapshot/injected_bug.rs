@@ -30,6 +30,8 @@ pub enum InjectedBug {
     ReuseWhileRead,
     /// Records lead to what a growth has brought before a superblock describes it (breaks SNAPSHOT10).
     GrowthUndescribed,
+    /// A new name is only in memory, and in the next table.
+    RenameUnlogged,
     /// Nodes of any transaction are believed (breaks DESCENT3 of `pdata`).
     TrustGenerations,
 }

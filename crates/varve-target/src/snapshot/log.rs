@@ -168,9 +168,9 @@ impl SnapshotStore {
         }
         if !self.log_has_room(growth(units)) && growth(units) > 0 {
             // SNAPSHOT9: what makes room must find some.
-            let (created, others) = std::mem::take(units).into_iter().partition(Unit::creates);
+            let (enlarging, others) = std::mem::take(units).into_iter().partition(Unit::enlarges_table);
             *units = others;
-            self.refuse(created, IoError::NoSpace, outcomes);
+            self.refuse(enlarging, IoError::NoSpace, outcomes);
             return Ok(());
         }
         if !self.log_has_room(0) {
@@ -458,9 +458,9 @@ impl Unit {
         }
     }
 
-    /// Whether it makes a snapshot.
-    fn creates(&self) -> bool {
-        matches!(self, Unit::Entry { entry: Entry::Created(_), .. })
+    /// Whether the table may need a block more behind it.
+    fn enlarges_table(&self) -> bool {
+        matches!(self, Unit::Entry { entry: Entry::Created(_) | Entry::Renamed { .. }, .. })
     }
 
     /// Whether it frees what was preserved.
@@ -485,7 +485,7 @@ impl Unit {
 
 /// By how many blocks the table may grow for what waits in `units`.
 fn growth(units: &VecDeque<Unit>) -> u64 {
-    u64::from(units.iter().any(Unit::creates))
+    u64::from(units.iter().any(Unit::enlarges_table))
 }
 
 fn push_slice(runs: &mut Vec<(Extent, Vec<Slice>)>, place: Extent, slice: Slice) {

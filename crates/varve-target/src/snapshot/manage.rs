@@ -172,6 +172,23 @@ impl SnapshotStore {
         Ok(())
     }
 
+    /// Gives a snapshot another name, which no other snapshot of this origin has.
+    pub async fn rename(&self, id: u64, name: &str) -> Result<(), StoreError> {
+        let _managing = self.manage().await?;
+        self.descriptor(id)?;
+        varve_format::check_name(name).map_err(|_| StoreError::Name)?;
+        // One that is announced has its name already: it may come to be.
+        if self.contents.borrow().snapshots.values().any(|known| known.name == name) {
+            return Err(StoreError::Exists);
+        }
+        let entry = Entry::Renamed { snapshot: id, name: name.to_owned() };
+        if self.has_bug(InjectedBug::RenameUnlogged) {
+            return self.contents.borrow_mut().apply(&entry);
+        }
+        self.log_entry(entry).await?;
+        Ok(())
+    }
+
     /// Notes whether a snapshot backs others. As long as it does, it is neither removed nor dropped for want of room.
     pub async fn set_base(&self, id: u64, base: bool) -> Result<(), StoreError> {
         let _managing = self.manage().await?;

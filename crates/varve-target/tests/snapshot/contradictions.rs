@@ -13,8 +13,8 @@ use varve_format::Layout;
 use varve_format::pdata::{node, space_page};
 use varve_format::store::{
     BLOCK_LAYOUT, BYTES_LAYOUT, BlockKind, CREATE_LAYOUT, EntryBlock, FLAGS_LAYOUT, PIECE_LAYOUT,
-    RESTORED_LAYOUT, ROLLBACK_LAYOUT, SLOT_ADDRESSES, SNAPSHOT_LAYOUT, SUPERBLOCK_LAYOUT, Superblock,
-    data_checksum,
+    RENAME_LAYOUT, RESTORED_LAYOUT, ROLLBACK_LAYOUT, SLOT_ADDRESSES, SNAPSHOT_LAYOUT, SUPERBLOCK_LAYOUT,
+    Superblock, data_checksum,
 };
 use varve_sim::{CrashKind, Random, SimDisk, World, run_seeds, test_name};
 use varve_target::Linear;
@@ -116,6 +116,7 @@ fn fields(bytes: &[u8]) -> Vec<(usize, usize)> {
                     6 => &ROLLBACK_LAYOUT,
                     8 => &BYTES_LAYOUT,
                     9 | 10 => &RESTORED_LAYOUT,
+                    11 => &RENAME_LAYOUT,
                     _ => &SNAPSHOT_LAYOUT,
                 };
                 all.extend(of(layout, at, 0..layout.fields.len()));

@@ -248,6 +248,11 @@ fn a_comparison_that_forgets_what_was_written_is_noticed() {
     noticed(InjectedBug::DiffWithoutWritten, Kind::Plain, 150, 12);
 }
 
+#[test]
+fn a_name_that_is_not_in_the_log_is_noticed() {
+    noticed(InjectedBug::RenameUnlogged, Kind::Plain, 150, 5);
+}
+
 /// SNAPSHOT10.
 #[test]
 fn a_store_that_leads_behind_what_its_superblock_describes_is_noticed() {

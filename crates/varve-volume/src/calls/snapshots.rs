@@ -55,6 +55,11 @@ impl VolumeCalls<'_> {
         })
     }
 
+    /// Gives a snapshot another name.
+    pub fn rename_snapshot(&self, name: String, to: String) -> Answer<Option<Result<(), StoreError>>> {
+        self.work(async move |stack: Rc<VolumeStack>| stack.rename_snapshot(&name, &to).await)
+    }
+
     /// Where a snapshot and another one, or the volume, differ.
     pub fn diff(&self, from: String, to: Option<String>) -> Answer<Option<Result<Difference, StoreError>>> {
         self.work(async move |stack: Rc<VolumeStack>| stack.diff(&from, to.as_deref()).await)

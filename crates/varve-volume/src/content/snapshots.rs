@@ -188,13 +188,20 @@ impl VolumeStack {
         let (open, number) = self.find(name)?;
         let known = open.store.descriptor(number)?;
         let (read_only, held) = (read_only.unwrap_or(known.read_only), held.unwrap_or(known.held));
-        loop {
-            let seen = open.store.usage().size;
-            match open.store.set_flags(number, read_only, held).await {
-                Err(StoreError::NoSpace) if open.grow(seen).await => {}
-                result => return result,
-            }
+        open.change(async || open.store.set_flags(number, read_only, held).await).await
+    }
+
+    /// Gives a snapshot another name; doors and origins know it by its number.
+    pub async fn rename_snapshot(&self, name: &str, to: &str) -> Result<(), StoreError> {
+        if let Some(thin) = &self.thin {
+            return thin.rename_snapshot(name, to).await;
         }
+        // Its volume may have several stores, each with names of its own.
+        if self.has_snapshot(to) {
+            return Err(StoreError::Exists);
+        }
+        let (open, number) = self.find(name)?;
+        open.change(async || open.store.rename(number, to).await).await
     }
 
     /// Snapshots of the volume's stores that are marked as origins.
@@ -210,13 +217,7 @@ impl VolumeStack {
     /// Marks a snapshot of the volume's stores as an origin of others, or removes the mark.
     pub(crate) async fn set_base(&self, target: Target, is_base: bool) -> Result<(), StoreError> {
         let open = self.open(target.store).ok_or(StoreError::NotFound)?;
-        loop {
-            let seen = open.store.usage().size;
-            match open.store.set_base(target.number, is_base).await {
-                Err(StoreError::NoSpace) if open.grow(seen).await => {}
-                result => return result,
-            }
-        }
+        open.change(async || open.store.set_base(target.number, is_base).await).await
     }
 
     /// The extents in which a snapshot differs from another one, or from the volume; and whether none of them is
@@ -333,18 +334,10 @@ impl VolumeStack {
             return Ok(());
         }
         let open = self.open(target.store).ok_or(StoreError::NotFound)?;
-        loop {
-            let seen = open.store.usage().size;
-            match open.store.begin_removal(target.number).await {
-                Err(StoreError::NoSpace) if open.grow(seen).await => {}
-                result => {
-                    result?;
-                    self.top().views.forget((target.store, target.number));
-                    open.reclaim().await;
-                    return Ok(());
-                }
-            }
-        }
+        open.change(async || open.store.begin_removal(target.number).await).await?;
+        self.top().views.forget((target.store, target.number));
+        open.reclaim().await;
+        Ok(())
     }
 
     /// How many bytes come back to the stores when all of `targets` are removed.

@@ -157,6 +157,10 @@ impl Thin {
         self.pool().set_flags(known.id, read_only, held).await.map_err(store_error)
     }
 
+    pub(crate) async fn rename_snapshot(&self, name: &str, to: &str) -> Result<(), StoreError> {
+        self.pool().rename(self.known(name)?.id, to).await.map_err(store_error)
+    }
+
     /// A number that the volume gets with a rollback, and never had before.
     pub(crate) fn rollback_mark(&self) -> Result<u64, StoreError> {
         self.pool().rollback_mark(self.number).map_err(store_error)

@@ -156,6 +156,20 @@ impl OpenStore {
         self.growth.grow(seen).await
     }
 
+    /// Changes the store; it is made larger as often as there is no space for the change, while it may grow.
+    pub(crate) async fn change<T>(
+        &self,
+        change: impl AsyncFn() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            let seen = self.store.usage().size;
+            match change().await {
+                Err(StoreError::NoSpace) if self.grow(seen).await => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Passes on what the store says happened to it.
     async fn listen(self: Rc<Self>) {
         loop {

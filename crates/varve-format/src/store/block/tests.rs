@@ -34,6 +34,7 @@ fn sample() -> EntryBlock {
             Entry::RollbackEnded(6),
             Entry::Bytes { snapshot: 6, preserved: 0x1000, written: 0x2000 },
             Entry::Dropped { snapshot: 6, extent: Extent::new(0x4000, 0x1000) },
+            Entry::Renamed { snapshot: 6, name: "weekly".into() },
         ],
     }
 }
@@ -49,7 +50,7 @@ fn golden_bytes() {
     let mut expected = vec![0; SIZE];
     expected[..8].copy_from_slice(b"VARVE\xffSL");
     expected[8] = 5;
-    expected[12..14].copy_from_slice(&[56, 1]);
+    expected[12..14].copy_from_slice(&[88, 1]);
     expected[18] = 0x10;
     expected[24] = 3;
     expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -98,11 +99,15 @@ fn golden_bytes() {
     entries[280..284].copy_from_slice(&[10, 0, 32, 0]);
     entries[288] = 6;
     (entries[297], entries[305]) = (0x40, 0x10);
+    // Renamed.
+    entries[312..316].copy_from_slice(&[11, 0, 32, 0]);
+    (entries[320], entries[328]) = (6, 6);
+    entries[336..342].copy_from_slice(b"weekly");
     expected[4088] = 0x0e;
     expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
     assert!(bytes(&sample()) == expected, "the layout has changed");
 }
-const GOLDEN_CHECKSUM: [u8; 4] = [0xc9, 0xc5, 0x0e, 0x91];
+const GOLDEN_CHECKSUM: [u8; 4] = [0xc8, 0x9d, 0x2a, 0x83];
 
 #[test]
 fn every_single_bit_of_damage_is_refused() {
@@ -201,6 +206,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             held,
             base
         }),
+        (1_u64..1 << 32, "[a-z][a-z0-9]{0,127}")
+            .prop_map(|(snapshot, name)| Entry::Renamed { snapshot, name }),
         (1_u64..(1 << 32) - 1).prop_map(|snapshot| Entry::RollbackBegun { snapshot, boundary: snapshot + 1 }),
         (1_u64..1 << 32, 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| {
             Entry::Restored { snapshot, extent: Extent::new(first * PART_SIZE, count * PART_SIZE) }

@@ -146,9 +146,11 @@ fn push_line(text: &mut String, entry: &Entry) {
         Entry::Restored { snapshot, extent } => {
             format!("restored {snapshot} {} {}", extent.offset, extent.length)
         }
-        Entry::Flags { .. } | Entry::Dropped { .. } | Entry::RollbackEnded(_) | Entry::Bytes { .. } => {
-            unreachable!("the text has none")
-        }
+        Entry::Flags { .. }
+        | Entry::Renamed { .. }
+        | Entry::Dropped { .. }
+        | Entry::RollbackEnded(_)
+        | Entry::Bytes { .. } => unreachable!("the text has none"),
     };
     writeln!(text, "{line}").expect("a string takes everything");
 }

@@ -83,6 +83,8 @@ enum Doubt {
         undone: Box<Oracle>,
     },
     Flags(String),
+    /// From one name to another.
+    Rename(String, String),
 }
 
 /// What is known across crashes.
@@ -92,6 +94,13 @@ struct Model {
     doubts: Vec<Doubt>,
     volumes: u16,
     store_size: u64,
+}
+
+impl Model {
+    fn rename(&mut self, from: &str, to: &str) {
+        let known = self.snapshots.remove(from).expect("a known snapshot is renamed");
+        assert!(self.snapshots.insert(to.to_owned(), known).is_none(), "no other one has its name");
+    }
 }
 
 /// What happened in rollbacks, over all histories.
@@ -439,6 +448,10 @@ impl Boot<'_> {
                     let known = model.snapshots.get_mut(&name).expect("known");
                     (known.held, known.read_only) = (descriptor.held, descriptor.read_only);
                 }
+                Doubt::Rename(from, to) if listed.contains_key(&to) => {
+                    self.host.model.borrow_mut().rename(&from, &to);
+                }
+                Doubt::Rename(..) => {}
                 Doubt::Rollback(_) => unreachable!("every boot begins behind a crash"),
                 Doubt::RolledBack { done, undone } => {
                     let begun = self.store.rollback_status().is_some();

@@ -32,6 +32,7 @@ impl Boot<'_> {
             6 if !free.is_empty() => self.set_flags(random.pick::<String>(&free), random.fork()).await,
             7 => self.grow_store(random),
             9 => self.retune(random).await,
+            11 if !free.is_empty() => self.rename(random.pick::<String>(&free)).await,
             8 if !free.is_empty() => self.begin_rollback(random.pick::<String>(&free)).await,
             _ => {}
         }
@@ -129,6 +130,22 @@ impl Boot<'_> {
         let mut model = self.host.model.borrow_mut();
         let known = model.snapshots.get_mut(name).expect("known");
         (known.read_only, known.held) = (read_only, held);
+    }
+
+    /// To a longer name, or back.
+    pub(super) async fn rename(&self, name: &str) {
+        let id = self.host.model.borrow().snapshots[name].id;
+        let to = name.strip_suffix(".renamed").map_or_else(|| format!("{name}.renamed"), str::to_owned);
+        self.host.model.borrow_mut().doubts.push(Doubt::Rename(name.to_owned(), to.clone()));
+        let renamed = self.store.rename(id, &to).await;
+        if self.is_fault(&renamed) {
+            return;
+        }
+        self.resolve(|doubt| matches!(doubt, Doubt::Rename(..)));
+        match renamed {
+            Ok(()) => self.host.model.borrow_mut().rename(name, &to),
+            Err(error) => assert_eq!(error, StoreError::NoSpace, "no faults"),
+        }
     }
 
     /// Makes zeros of all of the origin, or discards it.
