@@ -170,8 +170,18 @@ impl Control {
             }
         }
         drop(groups);
+        self.clear_problems(id);
         self.groups.unserved.borrow_mut().insert(id);
         self.archive_soon(id);
+    }
+
+    /// The disks of a group that was found are sound, whatever was wrong with them before.
+    fn clear_problems(&self, group: Uuid) {
+        let paths = self.with_group(group, KnownGroup::disk_paths).unwrap_or_default();
+        let mut disks = self.disks.known.borrow_mut();
+        for path in paths {
+            disks.entry(path).and_modify(|known| known.problem = None);
+        }
     }
 
     /// START1: the group of `open` on its other disks than `failed`, if it can be had from them.

@@ -21,7 +21,7 @@ use varve_format::{BLOCK_SIZE, Label};
 use varve_vg::Disk;
 use varve_vg::FreeDisk;
 use varve_vg::disks::create::{DATA_OFFSET, NewLabel, create, examine, signature};
-use varve_vg::disks::identity::{holdings, label_of};
+use varve_vg::disks::identity::{holdings, label_now, label_of};
 use varve_vg::plan::NewDisk;
 use varve_vg::size::{format_size, parse_size};
 use varve_volume::world::DiskRef;
@@ -391,10 +391,10 @@ impl Control {
             disks.iter().map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
         };
         for (path, file) in files {
-            let label = label_of(&self.metadata_disk(&file), &self.context.arena()).await;
-            if self.disks.limits.is_overdue(&file) {
-                continue; // It has the label that it had, for all that is known.
-            }
+            let label = label_now(&self.metadata_disk(&file), &self.context.arena()).await;
+            let Some(label) = label.ok().filter(|_| !self.disks.limits.is_overdue(&file)) else {
+                continue; // IDENTITY3: it has the label that it had, for all that is known.
+            };
             if let Some(known) = self.disks.known.borrow_mut().get_mut(&path) {
                 known.label = label;
             }

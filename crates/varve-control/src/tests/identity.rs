@@ -79,6 +79,34 @@ fn a_clone_is_relabelled_and_the_plan_names_what_goes() {
 }
 
 #[test]
+fn a_disk_that_could_not_be_read_for_a_while_is_known_by_its_label_still() {
+    with_disks(1, "64M", async |control, disks| {
+        make_linear(&control, "data/v", "4M").await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        host().set_gone(&disks[0], true);
+        let (paths, size) = (vec!["/extra".to_owned()], Some("64M".to_owned()));
+        let create = PhysicalVolumeCreate { paths: paths.clone(), size, ..Default::default() };
+        control.create_disks(create).await.expect("nothing is there");
+        let request = GroupCreate { name: "other".into(), paths, ..Default::default() };
+        control.create_group(request).await.expect("it has nothing to do with the disk");
+        scan(&control).await;
+        host().set_gone(&disks[0], false);
+        scan(&control).await;
+        let listed = control.list_disks();
+        let states: Vec<_> = listed.iter().map(|disk| (disk.path.as_deref(), disk.state)).collect();
+        let expected = [&disks[0], "/extra"].map(|path| (Some(path), PhysicalVolumeState::Ok));
+        assert_eq!(states, expected);
+        host().files.link(&disks[0], "/other", false);
+        let failure = label(&control, "/other", false).await.expect_err("IDENTITY3");
+        assert_eq!(failure.code, Code::DiskInUse, "{failure}");
+        host().files.rename(&disks[0], "/moved");
+        let request = PhysicalVolumeScan { paths: vec!["/moved".into()], ..Default::default() };
+        control.scan_disks(request).await.expect("it is known");
+        assert_whole(&control, "/moved").await;
+    });
+}
+
+#[test]
 fn a_disk_that_its_group_misses_is_not_labelled() {
     with_disks(2, "64M", async |control, disks| {
         make_linear(&control, "data/v", "4M").await;

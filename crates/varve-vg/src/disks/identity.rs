@@ -7,12 +7,21 @@ use crate::disks::disk::{ReadProblem, read_label, read_ring, write_label};
 use crate::model::Group;
 use std::fmt;
 use uuid::Uuid;
-use varve_block::{Arena, Device};
+use varve_block::{Arena, Device, IoError};
 use varve_format::{Label, RingContent};
 
 /// The newest whole copy of a disk's label, if there is one.
 pub async fn label_of(device: &Device, arena: &Arena) -> Option<Label> {
     read_label(device, arena).await.ok().map(|(label, _)| label)
+}
+
+/// The same of a disk whose label is known; an error if it cannot be read, so that it may have the label that it had.
+pub async fn label_now(device: &Device, arena: &Arena) -> Result<Option<Label>, IoError> {
+    match read_label(device, arena).await {
+        Ok((label, _)) => Ok(Some(label)),
+        Err(ReadProblem::Io(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Writes `nonce` into the label of a disk, durably. No other write of the label is under way, and none relies on the nonce: after a
