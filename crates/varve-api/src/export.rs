@@ -1,6 +1,6 @@
 //! Exports, as they are shown.
 
-use crate::nouns::Traffic;
+use crate::traffic::Traffic;
 use crate::words::{Door, ExportState};
 use serde::{Deserialize, Serialize};
 

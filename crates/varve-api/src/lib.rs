@@ -18,6 +18,7 @@ mod queries;
 mod requests;
 mod schedule;
 mod status;
+mod traffic;
 mod volume_map;
 mod words;
 
@@ -31,7 +32,7 @@ pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, Group, History, HistoryEntry, LogicalVolume, Mapper, PhysicalVolume,
     Plan, Pool, Restored, Schedule, ScheduleRan, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
-    SnapshotStore, ThinUse, Traffic, VolumeImage,
+    SnapshotStore, ThinUse, VolumeImage,
 };
 pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
@@ -45,6 +46,7 @@ pub use requests::{
 };
 pub use schedule::{ScheduleChange, ScheduleCreate, ScheduleRun};
 pub use status::{DaemonStatus, Event, Problem};
+pub use traffic::{RequestLatencies, RequestLatency, Traffic};
 pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, Health, JobState, Layout, MapKind,

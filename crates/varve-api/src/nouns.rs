@@ -2,6 +2,7 @@
 
 use crate::array::Array;
 use crate::metadata::GroupMetadata;
+use crate::traffic::Traffic;
 use crate::words::{
     Cache, Discards, GroupState, Health, Layout, OverCommit, PhysicalVolumeState, ScheduleState,
     SnapshotMode, SnapshotState, VolumeState, WhenFull,
@@ -146,25 +147,6 @@ nouns! {
         pub pause_timeout_ms: u64,
         /// When a store grows by itself; never if null.
         pub auto_extend: Option<AutoExtend>,
-    }
-
-    /// What went through a volume or an export since the daemon started.
-    #[derive(Default)]
-    struct Traffic {
-        /// Read requests.
-        pub reads: u64,
-        /// Bytes read.
-        pub read_bytes: u64,
-        /// Write requests, zeroes included.
-        pub writes: u64,
-        /// Bytes written, zeroes included.
-        pub write_bytes: u64,
-        /// Flushes.
-        pub flushes: u64,
-        /// Discards.
-        pub discards: u64,
-        /// Requests that failed.
-        pub errors: u64,
     }
 
     /// The disk image in which a volume is.

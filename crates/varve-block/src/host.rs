@@ -1,7 +1,7 @@
 //! What a host says of its disks and of the programs that it connects to: plain data, the words of the real world and of a
 //! simulated one.
 
-use crate::Extent;
+use crate::{Extent, Latencies};
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
@@ -200,6 +200,22 @@ pub struct DiskCounters {
     pub no_space: u64,
     /// Requests that took a second or longer.
     pub slow: u64,
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Bytes that they brought.
+    pub read_bytes: u64,
+    /// Writes that were answered, without those that only change allocation.
+    pub writes: u64,
+    /// Bytes that they stored.
+    pub written_bytes: u64,
+    /// Flushes that were answered.
+    pub flushes: u64,
+    /// Discards and changes of allocation that were answered.
+    pub discards: u64,
+    /// Requests under way now.
+    pub in_flight: u64,
+    /// How long those that were answered took.
+    pub latencies: Latencies,
 }
 
 /// A few bytes that a disk holds, by their checksum.

@@ -15,6 +15,7 @@ mod device;
 mod error;
 pub mod host;
 mod io;
+mod latency;
 mod map;
 mod shape;
 mod stream;
@@ -38,6 +39,7 @@ pub use device::{
 };
 pub use error::IoError;
 pub use io::{Durability, Io, Outcome, ZeroOptions};
+pub use latency::{LATENCY_BUCKETS, Latencies, Latency, SharedLatencies, Timed};
 pub use shape::{Access, Allocation, Rejected, Shape, StatusRun};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use tasks::event_limit::EventLimit;

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 use varve_api::{Code, Exit, Failure};
-use varve_daemon::{Config, ControlSocket, IoMode, LogForm};
+use varve_daemon::{Config, ControlSocket, IoMode, LogForm, TcpListeners};
 use varve_os::FileAccess;
 
 /// What a mode has to let the owner do: read and write.
@@ -33,7 +33,11 @@ fn config(options: &DaemonOptions, socket: Option<PathBuf>) -> Result<Config, Fa
     Ok(Config {
         state: places::daemon_state(options.state.clone())?,
         socket: ControlSocket { path: places::daemon_socket(socket)?, access: socket_access(options)? },
-        http: options.http,
+        tcp: TcpListeners {
+            http: options.http,
+            metrics: options.metrics,
+            volume_metrics: options.metrics_volumes,
+        },
         shards: options.shards.map(usize::from),
         io: match options.io {
             IoChoice::Ring => IoMode::Ring,
@@ -85,11 +89,19 @@ fn find_group(name: &str) -> Result<u32, Failure> {
     })
 }
 
-/// Refuses HTTP where other hosts reach it, unless that is accepted.
+/// Refuses HTTP and metrics where other hosts reach it, unless that is accepted.
 fn refuse_exposed(options: &DaemonOptions) -> Result<(), Failure> {
-    let exposed = options.http.filter(|address| !address.ip().is_loopback() && !options.insecure);
-    let Some(address) = exposed else { return Ok(()) };
-    let message = format!("other hosts reach HTTP at {address} without encryption or authentication");
-    Err(Failure::new(Code::Exposed, message)
-        .help("--http 127.0.0.1:PORT; or add --insecure, if all who reach the address may do everything"))
+    let listeners = [
+        ("HTTP", "--http", options.http, "may do everything"),
+        ("metrics", "--metrics", options.metrics, "may read the names of disks, volumes and exports"),
+    ];
+    for (what, option, address, may) in listeners {
+        let exposed = address.filter(|address| !address.ip().is_loopback() && !options.insecure);
+        let Some(address) = exposed else { continue };
+        let message = format!("other hosts reach {what} at {address} without encryption or authentication");
+        return Err(Failure::new(Code::Exposed, message).help(format!(
+            "{option} 127.0.0.1:PORT; or add --insecure, if all who reach the address {may}"
+        )));
+    }
+    Ok(())
 }

@@ -137,6 +137,14 @@ impl Control {
         })?
     }
 
+    /// All volumes of a group, whether they can be used or not.
+    pub(super) fn locate_all(&self, group: Uuid, known: &KnownGroup) -> Vec<LocatedVolume> {
+        let own = known.group.logical_volumes().iter().filter(|volume| !volume.is_pool());
+        let own = own.map(|volume| self.located(known, group, volume.clone(), None));
+        let thin = known.thin_volumes();
+        own.chain(thin.map(|thin| self.located(known, group, entry(thin), Some(thin.clone())))).collect()
+    }
+
     /// The pool with this name, whether it can be used or not.
     pub(super) fn find_pool(&self, name: &VolumeName) -> Result<LocatedVolume, Failure> {
         let group = self.find_group(&name.group)?;

@@ -32,7 +32,7 @@ pub use handle::{ControlHandle, ControlOptions};
 pub use host::remembered::Remembered;
 pub use jobs::job_list::Jobs;
 pub use schedules::Schedules;
-pub use status::figures::Figures;
+pub use status::figures::{DiskFigures, Figures};
 
 use crate::status::events::Events;
 use exports::known_exports::Exports;
@@ -43,6 +43,7 @@ use host::life::Life;
 use host::memory::Memory;
 use host::path_calls::{at_path, within};
 use jobs::known_jobs::KnownJobs;
+use status::looks;
 use status::watch::Watch;
 use std::path::{Path, PathBuf};
 use std::rc::Weak;
@@ -114,15 +115,18 @@ impl Control {
         for group in &mut groups {
             self.add_memory(group).await;
         }
-        let running = |job: &varve_api::Job| job.state == varve_api::JobState::Running;
+        looks::count(self).await;
+        // Each is asked once: with thousands of volumes that is what takes the time.
+        let (pools, volumes) = (self.list_pools(None).await?, self.list_volumes(None).await?);
         Ok(Figures {
-            status: self.status_with_problems().await?,
+            status: self.status_of(self.problems_with(&pools, &volumes).await?),
+            disks: self.disk_figures(),
             groups,
-            volumes: self.list_volumes(None).await?,
-            pools: self.list_pools(None).await?,
+            volumes,
+            pools,
             exports: self.list_exports().await?,
             arena: self.context.arena().usage(),
-            jobs_running: self.jobs.list.all().iter().filter(|job| running(job)).count() as u64,
+            jobs: self.jobs.list.all(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use varve_api::Cache;
 use varve_os::FileAccess;
@@ -37,6 +38,45 @@ pub struct ControlSocket {
     pub access: FileAccess,
 }
 
+/// Of which volumes, and exports, metrics have series of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeMetrics {
+    /// Of all.
+    All,
+    /// Of so many that had the most requests lately; and sums by group.
+    Busiest(usize),
+    /// Sums by group alone.
+    Group,
+    /// Not even sums.
+    None,
+}
+
+impl FromStr for VolumeMetrics {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "all" => Ok(Self::All),
+            "group" => Ok(Self::Group),
+            "none" => Ok(Self::None),
+            number => {
+                number.parse().map(Self::Busiest).map_err(|_| "neither a number nor all, group or none")
+            }
+        }
+    }
+}
+
+/// Listeners on TCP, without authentication.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpListeners {
+    /// Of the whole HTTP interface.
+    pub http: Option<SocketAddr>,
+    /// Of metrics, which can do nothing else.
+    pub metrics: Option<SocketAddr>,
+    /// What metrics have, on all listeners.
+    pub volume_metrics: VolumeMetrics,
+}
+
 /// The daemon's configuration; what the command line does not say has been filled in by the caller.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -44,8 +84,8 @@ pub struct Config {
     pub state: PathBuf,
     /// Where the HTTP interface listens, and who may connect.
     pub socket: ControlSocket,
-    /// Where it listens too, without authentication.
-    pub http: Option<SocketAddr>,
+    /// Where it listens too.
+    pub tcp: TcpListeners,
     /// Threads that serve volumes; the number of cores if not given.
     pub shards: Option<usize>,
     /// How requests reach the kernel.

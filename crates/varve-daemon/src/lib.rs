@@ -21,7 +21,7 @@ mod state;
 mod tls_files;
 
 pub use archive::{ArchivedFile, archived};
-pub use config::{Config, ControlSocket, IoMode, LogForm};
+pub use config::{Config, ControlSocket, IoMode, LogForm, TcpListeners, VolumeMetrics};
 pub use http::openapi_json;
 
 use std::cell::Cell;

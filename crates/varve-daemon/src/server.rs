@@ -2,12 +2,16 @@
 
 use crate::config::Config;
 use crate::http;
+use crate::metrics::Scrapes;
 use axum::Router;
 use futures_util::future::{Either, select};
 use std::cell::Cell;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -58,8 +62,7 @@ pub(crate) async fn serve(
     deadline: &Cell<Option<Instant>>,
 ) -> Result<(), Failure> {
     let (stop, stopped) = watch::channel(false);
-    let service = http::service(control.clone());
-    let servers = open(config, control, listener, &service, &stopped).await?;
+    let servers = open(config, control, listener, &stopped).await?;
     announce(config);
     let broken = control.broken();
     let result = match select(Box::pin(signals.wait()), Box::pin(broken)).await {
@@ -83,39 +86,57 @@ pub(crate) async fn serve(
     result.and(ended)
 }
 
-/// Starts to serve on the Unix socket, and on TCP if that is wanted.
+/// Starts to serve on the Unix socket, and on TCP what is wanted there.
 async fn open(
     config: &Config,
     control: &ControlHandle,
     listener: UnixListener,
-    service: &Router,
     stopped: &watch::Receiver<bool>,
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
-    let unusable = |what: String, error| Failure::new(Code::SocketUnusable, format!("{what}: {error}"));
+    let scrapes = Arc::new(Scrapes::new(config.tcp.volume_metrics));
+    let service = http::service(control.clone(), Arc::clone(&scrapes));
     let unix = tokio::net::UnixListener::from_std(listener)
-        .map_err(|error| unusable(format!("the socket {}", config.socket.path.display()), error))?;
+        .map_err(|error| unusable(&format!("the socket {}", config.socket.path.display()), &error))?;
     let mut servers = vec![tokio::spawn(http::listen::run(unix, service.clone(), stopped.clone()))];
-    if let Some(address) = config.http {
-        if !address.ip().is_loopback() {
-            let open =
-                format!("HTTP at {address} is open to other hosts: anybody who reaches it may do everything");
-            control
-                .call(async move |control| {
-                    control.warn("varve daemon", &open);
-                    Ok(())
-                })
-                .await?;
-        }
-        let tcp = tokio::net::TcpListener::bind(address)
-            .await
-            .map_err(|error| unusable(format!("the address {address}"), error))?;
-        tracing::info!(address = %tcp.local_addr().unwrap_or(address), "HTTP");
+    let mut guarded = async |address: Option<SocketAddr>, (what, open), service: Router| {
+        let Some(address) = address else { return Ok(()) };
+        let tcp = listen(control, address, (what, open)).await?;
         let guard =
             axum::middleware::from_fn(move |request, next| http::guard::check(address, request, next));
-        let guarded = service.clone().layer(guard);
-        servers.push(tokio::spawn(http::listen::run(tcp, guarded, stopped.clone())));
-    }
+        servers.push(tokio::spawn(http::listen::run(tcp, service.layer(guard), stopped.clone())));
+        Ok(())
+    };
+    let (http, metrics) = (config.tcp.http, config.tcp.metrics);
+    guarded(http, ("HTTP", "may do everything"), service.clone()).await?;
+    let metrics_service = http::metrics_service(control.clone(), scrapes);
+    guarded(metrics, ("metrics", "reads the names of disks, volumes and exports"), metrics_service).await?;
     Ok(servers)
+}
+
+/// Listens at a TCP address; who reaches it may do what `open` says.
+async fn listen(
+    control: &ControlHandle,
+    address: SocketAddr,
+    (what, open): (&'static str, &'static str),
+) -> Result<TcpListener, Failure> {
+    if !address.ip().is_loopback() {
+        let open = format!("{what} at {address} is open to other hosts: anybody who reaches it {open}");
+        control
+            .call(async move |control| {
+                control.warn("varve daemon", &open);
+                Ok(())
+            })
+            .await?;
+    }
+    let tcp = TcpListener::bind(address)
+        .await
+        .map_err(|error| unusable(&format!("the address {address}"), &error))?;
+    tracing::info!(address = %tcp.local_addr().unwrap_or(address), "{what}");
+    Ok(tcp)
+}
+
+fn unusable(what: &str, error: &std::io::Error) -> Failure {
+    Failure::new(Code::SocketUnusable, format!("{what}: {error}"))
 }
 
 /// Reports on standard output, and to systemd, that the daemon serves.

@@ -106,9 +106,9 @@ impl Requests {
         }
         let bytes = io.extent().length;
         let requests = Arc::clone(self);
-        self.counting.start();
+        let begun = self.counting.start();
         portal.submit(io, move |outcome| {
-            requests.counting.finish(kind, bytes, outcome.is_ok());
+            requests.counting.finish((kind, begun), bytes, outcome.is_ok());
             finish(outcome.map_err(Refusal::Failed), permit);
         });
     }
@@ -159,5 +159,6 @@ mod tests {
         assert_eq!(*device.0.lock().expect("no panic"), 1, "ASK2");
         let counters = requests.counters();
         assert_eq!((counters.errors, counters.in_flight, counters.in_flight_bytes), (1, 0, 0));
+        assert_eq!((counters.latencies.reads.count(), counters.latencies.writes.count()), (1, 0));
     }
 }

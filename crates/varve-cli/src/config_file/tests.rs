@@ -6,7 +6,8 @@ use std::fmt::Write;
 /// Where the file that is shipped is kept.
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/varve.toml");
 /// What the file that is shipped shows of options that have no default, or one that depends on the host.
-const EXAMPLES: [(&str, &str); 8] = [
+const EXAMPLES: [(&str, &str); 9] = [
+    ("metrics", "\"127.0.0.1:7701\""),
     ("http", "\"127.0.0.1:7700\""),
     ("image-dir", "[\"/srv/images\"]"),
     ("insecure", "false"),

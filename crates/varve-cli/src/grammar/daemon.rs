@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use varve_daemon::VolumeMetrics;
 
 /// What `varve daemon` takes.
 #[derive(Args, Debug)]
@@ -27,7 +28,14 @@ pub(crate) struct DaemonOptions {
     /// Serve HTTP on this TCP address too; anybody who reaches it may do everything.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<SocketAddr>,
-    /// Accept an address for --http that other hosts reach; nothing is encrypted.
+    /// Serve metrics, and nothing else, on this TCP address.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Which volumes and exports have metrics of their own: so many that had the most requests lately, or all; else there are
+    /// sums by group, or none at all.
+    #[arg(long, value_name = "N|all|group|none", default_value = "100")]
+    pub(crate) metrics_volumes: VolumeMetrics,
+    /// Accept an address for --http or --metrics that other hosts reach; nothing is encrypted.
     #[arg(long)]
     pub(crate) insecure: bool,
     /// Threads that serve volumes [default: number of cores].

@@ -44,6 +44,8 @@ fn an_address_at_which_nobody_can_listen_is_refused_by_a_dry_run() {
     }
     world.ok("export create data/a --nbd tcp:0.0.0.0:10990 --insecure -n");
     world.refused("daemon --state other --http 0.0.0.0:0", 2, "V0508");
+    world.refused("daemon --state other --metrics 0.0.0.0:0", 2, "V0508");
+    world.refused("daemon --state other --metrics 127.0.0.1:1 --metrics-volumes most", 2, "V0002");
     world.ok("export create data/a --nbd unix:a.sock -n");
     assert!(!world.path("a.sock").exists(), "a dry run makes no socket");
     world.ok("export create data/a --nbd unix:a.sock");

@@ -9,7 +9,6 @@ use crate::backing::mappers::{asked_layout, refuse_absent_mapper};
 use crate::failures;
 use crate::find::{LocatedVolume, volume_name};
 use crate::group::change::{Commits, joined, shown};
-use crate::group::known_group::KnownGroup;
 use crate::{Control, PROBE};
 use futures_util::future::join_all;
 use uuid::Uuid;
@@ -29,14 +28,12 @@ impl Control {
     /// All volumes, or those of one group.
     pub async fn list_volumes(&self, group: Option<&str>) -> Result<Vec<ShownVolume>, Failure> {
         let only = group.map(|group| self.find_group(group)).transpose()?;
-        let names: Vec<VolumeName> = {
+        let located: Vec<LocatedVolume> = {
             let groups = self.groups.known.borrow();
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
-            wanted.flat_map(|(id, known)| names(*id, known)).collect()
+            wanted.flat_map(|(id, known)| self.locate_all(*id, known)).collect()
         };
         // Side by side: each may wait for a disk that does not answer.
-        let located: Vec<LocatedVolume> =
-            names.iter().filter_map(|name| self.find_any_volume(name).ok()).collect();
         let mut volumes = join_all(located.iter().map(|located| self.shown_volume(located))).await;
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
@@ -372,12 +369,6 @@ pub(crate) fn refuse_disks(on: &[String]) -> Result<(), Failure> {
             "--on names disks for a volume or pool that takes extents of its group",
         )),
     }
-}
-
-fn names(id: Uuid, known: &KnownGroup) -> Vec<VolumeName> {
-    // The identity finds the group even if another one has the same name.
-    let name = |(_, volume)| VolumeName { group: id.to_string(), volume, snapshot: None };
-    known.volumes().into_iter().map(name).collect()
 }
 
 /// The size that `--size SIZE` or `--size -SIZE` leaves of `now`.

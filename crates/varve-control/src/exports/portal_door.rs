@@ -16,6 +16,7 @@ use varve_block::host::FileAccess;
 use varve_block::{Arena, LocalFuture, Portal, UnixTime};
 use varve_export::{Budget, DoorCounters};
 use varve_volume::doors::export_target::Target;
+use varve_volume::doors::traffic::shown_latencies;
 use varve_volume::world::{FileDoor, Files};
 use varve_volume::{DoorOf, Host};
 
@@ -255,5 +256,7 @@ fn traffic(counters: DoorCounters) -> Traffic {
         flushes: counters.flushes,
         discards: counters.discards,
         errors: counters.errors,
+        in_flight: counters.in_flight,
+        latency: shown_latencies(&counters.latencies),
     }
 }

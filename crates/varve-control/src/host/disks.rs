@@ -8,6 +8,7 @@ use super::known_disk::KnownDisk;
 use super::stalled::STALLED;
 use crate::failures;
 use crate::injected_bug::{InjectedBug, has};
+use crate::status::figures::DiskFigures;
 use crate::{Control, PROBE};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,6 +98,16 @@ impl Control {
         }
         shown.sort_by(|one, other| one.path.cmp(&other.path));
         shown
+    }
+
+    /// All disks, with what was counted of them.
+    pub(crate) fn disk_figures(&self) -> Vec<DiskFigures> {
+        let disks = self.list_disks();
+        let known = self.disks.known.borrow();
+        let counters =
+            |disk: &PhysicalVolume| Some(known.get(Path::new(disk.path.as_ref()?))?.file.counters());
+        let figures = |disk| DiskFigures { counters: counters(&disk).unwrap_or_default(), disk };
+        disks.into_iter().map(figures).collect()
     }
 
     /// A disk that is remembered and cannot be opened.

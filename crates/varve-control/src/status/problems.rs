@@ -52,9 +52,14 @@ impl Control {
     pub async fn status_with_problems(&self) -> Result<DaemonStatus, Failure> {
         looks::count(self).await; // What has failed since the last look is asked for.
         let attention = self.problems().await?;
+        Ok(self.status_of(attention))
+    }
+
+    /// The daemon itself, with what is not as it should be.
+    pub(crate) fn status_of(&self, attention: Vec<Problem>) -> DaemonStatus {
         let health = if attention.is_empty() { Health::Ok } else { Health::Attention };
         let problems = attention.iter().map(ToString::to_string).collect();
-        Ok(DaemonStatus { health, problems, attention, ..self.status() })
+        DaemonStatus { health, problems, attention, ..self.status() }
     }
 
     /// The groups, and whether anything about each needs a person.
@@ -69,15 +74,25 @@ impl Control {
 
     /// All that is not as it should be (PROBLEMS1), the worst first, and of that the oldest.
     pub(crate) async fn problems(&self) -> Result<Vec<Problem>, Failure> {
+        let (pools, volumes) = (self.list_pools(None).await?, self.list_volumes(None).await?);
+        self.problems_with(&pools, &volumes).await
+    }
+
+    /// The same, where all pools and volumes have been asked already.
+    pub(crate) async fn problems_with(
+        &self,
+        pools: &[Pool],
+        volumes: &[LogicalVolume],
+    ) -> Result<Vec<Problem>, Failure> {
         let mut rows = Rows::default();
         self.problems_of_disks(&mut rows);
         self.problems_of_files(&mut rows);
         self.problems_of_groups(&mut rows);
-        for pool in self.list_pools(None).await? {
-            self.problems_of_pool(&mut rows, &pool);
+        for pool in pools {
+            self.problems_of_pool(&mut rows, pool);
         }
-        for volume in self.list_volumes(None).await? {
-            self.problems_of_volume(&mut rows, &volume);
+        for volume in volumes {
+            self.problems_of_volume(&mut rows, volume);
         }
         self.problems_of_arrays(&mut rows).await?;
         self.problems_of_exports(&mut rows);

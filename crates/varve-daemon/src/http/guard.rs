@@ -20,7 +20,7 @@ pub(crate) async fn check(address: SocketAddr, request: Request, next: Next) -> 
     let why = if request.headers().contains_key(ORIGIN) {
         "a request from a browser's page is not served" // GUARD1
     } else if !names_this_machine(address, request.uri(), request.headers()) {
-        "the request's Host names neither loopback nor the address of --http" // GUARD2
+        "the request's Host names neither loopback nor the address that is listened at" // GUARD2
     } else {
         return next.run(request).await;
     };

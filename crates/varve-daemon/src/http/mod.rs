@@ -7,8 +7,10 @@ pub(crate) mod listen;
 mod program;
 mod reply;
 
+use crate::metrics::Scrapes;
 use axum::{Extension, Router};
 use interface::Interface;
+use std::sync::Arc;
 use utoipa::OpenApi;
 use varve_control::ControlHandle;
 
@@ -28,10 +30,20 @@ fn interface() -> Interface {
     calls::serve(Interface::new(program::routes(), Document::openapi()))
 }
 
+/// The service for metrics alone.
+pub(crate) fn metrics_service(control: ControlHandle, scrapes: Arc<Scrapes>) -> Router {
+    program::metrics_route().layer(Extension(scrapes)).with_state(control)
+}
+
 /// The service.
-pub(crate) fn service(control: ControlHandle) -> Router {
+pub(crate) fn service(control: ControlHandle, scrapes: Arc<Scrapes>) -> Router {
     let document = program::OpenApiText(openapi_json());
-    interface().router.fallback(program::unknown).layer(Extension(document)).with_state(control)
+    interface()
+        .router
+        .fallback(program::unknown)
+        .layer(Extension(document))
+        .layer(Extension(scrapes))
+        .with_state(control)
 }
 
 /// The OpenAPI document, as JSON.

@@ -1,7 +1,7 @@
 //! What is served without an envelope: health, metrics, the OpenAPI document.
 
 use super::reply::Refusal;
-use crate::metrics;
+use crate::metrics::Scrapes;
 use axum::Router;
 use axum::extract::{Extension, State};
 use axum::http::Uri;
@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::future::join_all;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 use varve_api::{Code, Failure};
@@ -28,6 +29,17 @@ pub(super) fn routes() -> Router<ControlHandle> {
         .route("/v1/openapi.json", get(openapi_document))
 }
 
+/// What a listener for metrics alone serves.
+pub(super) fn metrics_route() -> Router<ControlHandle> {
+    Router::new().route("/metrics", get(prometheus)).fallback(only_metrics)
+}
+
+/// Everything else there.
+async fn only_metrics(uri: Uri) -> Response {
+    let message = format!("there is nothing at {}: this listener serves metrics alone", uri.path());
+    Refusal(Failure::new(Code::Usage, message).help("ask for /metrics")).into_response()
+}
+
 /// Whether the daemon serves: `ok`, once its control and every shard answer; else which shard does not.
 #[utoipa::path(get, path = "/healthz", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn healthz(State(control): State<ControlHandle>) -> Result<&'static str, Refusal> {
@@ -45,9 +57,11 @@ pub(super) async fn healthz(State(control): State<ControlHandle>) -> Result<&'st
 
 /// Counters in Prometheus' text form.
 #[utoipa::path(get, path = "/metrics", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
-pub(super) async fn prometheus(State(control): State<ControlHandle>) -> Result<Response, Refusal> {
-    let figures = control.call(async |control| control.figures().await).await?;
-    let text = metrics::render(&figures);
+pub(super) async fn prometheus(
+    State(control): State<ControlHandle>,
+    Extension(scrapes): Extension<Arc<Scrapes>>,
+) -> Result<Response, Refusal> {
+    let text = scrapes.scrape(&control).await?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

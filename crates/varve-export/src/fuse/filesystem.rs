@@ -359,9 +359,9 @@ impl Filesystem for VolumeFile {
             return reply.error(Errno::ENODEV);
         }
         let requests = Arc::clone(&self.shared.requests);
-        requests.counting().start();
+        let begun = requests.counting().start();
         let answer = move |found: Result<u64, Errno>| {
-            requests.counting().finish(Kind::Seek, 0, found.is_ok() || found == Err(Errno::ENXIO));
+            requests.counting().finish((Kind::Seek, begun), 0, found.is_ok() || found == Err(Errno::ENXIO));
             match found {
                 Ok(offset) => reply.offset(i64::try_from(offset).expect("a file ends below 2^63")),
                 Err(errno) => reply.error(errno),

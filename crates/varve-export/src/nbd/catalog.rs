@@ -5,9 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use varve_block::{Access, Device, LocalFuture};
+use varve_block::{Access, Clock, Device, Latencies, LocalFuture, Moment, Timed};
 use varve_nbd::server::{Listed, Offer};
-use varve_nbd::{BlockSizes, ExportFlags};
+use varve_nbd::{BlockSizes, Command, ExportFlags};
 
 /// Where the door finds its exports.
 pub trait Catalog {
@@ -97,6 +97,8 @@ pub struct Counters {
     pub others: Cell<u64>,
     /// Requests that failed or were refused.
     pub errors: Cell<u64>,
+    /// How the device does.
+    pub device: DeviceCounters,
     /// Connections now open.
     pub connections: Cell<u64>,
     /// Connections ever opened.
@@ -115,12 +117,53 @@ impl Counters {
         self.clients.borrow().values().cloned().collect()
     }
 
+    /// A request of a client goes to the device.
+    pub(super) fn begin<'c>(&'c self, clock: &Clock) -> UnderWay<'c> {
+        Self::add(&self.device.in_flight, 1);
+        UnderWay { counters: self, begun: clock.now() }
+    }
+
     pub(super) fn open(self: &Rc<Self>, client: String) -> OpenConnection {
         Self::add(&self.connections, 1);
         Self::add(&self.connections_total, 1);
         let number = self.connections_total.get();
         self.clients.borrow_mut().insert(number, client);
         OpenConnection { counters: Rc::clone(self), number }
+    }
+}
+
+/// What the device of an export does with requests.
+#[derive(Default, Debug)]
+pub struct DeviceCounters {
+    /// Those that it has not answered yet.
+    pub in_flight: Cell<u64>,
+    /// How long it took to answer those that it has answered.
+    pub latencies: RefCell<Latencies>,
+}
+
+/// Counts a request as long as it is on its way.
+pub(super) struct UnderWay<'c> {
+    counters: &'c Counters,
+    begun: Moment,
+}
+
+impl UnderWay<'_> {
+    /// It is answered.
+    pub(super) fn end(self, command: Command, clock: &Clock) {
+        let kind = match command {
+            Command::Read => Timed::Read,
+            Command::Write | Command::WriteZeroes => Timed::Write,
+            Command::Flush => Timed::Flush,
+            _ => return,
+        };
+        self.counters.device.latencies.borrow_mut().record(kind, self.begun, clock.now());
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let in_flight = &self.counters.device.in_flight;
+        in_flight.set(in_flight.get() - 1);
     }
 }
 

@@ -126,8 +126,11 @@ impl<'c> Connection<'c> {
     fn collect(&mut self, context: &mut Context<'_>) -> bool {
         let mut worked = false;
         while !self.turn.is_over() {
-            let Poll::Ready(Some((request, answer))) = self.flight.poll_next_unpin(context) else { break };
+            let Poll::Ready(Some((request, answer, under_way))) = self.flight.poll_next_unpin(context) else {
+                break;
+            };
             self.flight_bytes -= in_flight(&request);
+            under_way.into_iter().for_each(|under_way| under_way.end(request.command, self.clock));
             self.fetches -= usize::from(request.command == Command::Cache);
             self.turn.step(0);
             self.reply(&request, answer);
@@ -226,9 +229,14 @@ impl<'c> Connection<'c> {
     fn start(&mut self, request: Request, data: Option<Payload>, context: &mut Context<'_>) {
         self.turn.step(request.payload_length(self.terms.framing));
         let pace = Pace { activity: self.activity, export: identity(self.counters) };
+        let under_way = self.counters.begin(self.clock);
         let mut job = job::start(self.export, self.terms.contexts, self.arena, (pace, request), data);
+        job.under_way = Some(under_way);
         match Pin::new(&mut job).poll(context) {
-            Poll::Ready((request, answer)) => self.reply(&request, answer),
+            Poll::Ready((request, answer, under_way)) => {
+                under_way.into_iter().for_each(|under_way| under_way.end(request.command, self.clock));
+                self.reply(&request, answer);
+            }
             Poll::Pending => {
                 self.flight_bytes += in_flight(&request);
                 self.fetches += usize::from(request.command == Command::Cache);

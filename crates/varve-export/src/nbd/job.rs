@@ -2,6 +2,7 @@
 
 use super::Export;
 use super::activity::Pace;
+use super::catalog::UnderWay;
 use super::receive_buffer::Payload;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -51,17 +52,19 @@ pub(super) enum Work<'d> {
 pub(super) struct Job<'d> {
     pub(super) request: Request,
     pub(super) work: Work<'d>,
+    /// Counts it.
+    pub(super) under_way: Option<UnderWay<'d>>,
 }
 
-impl Future for Job<'_> {
-    type Output = (Request, Answer);
+impl<'d> Future for Job<'d> {
+    type Output = (Request, Answer, Option<UnderWay<'d>>);
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let job = self.get_mut();
         let answer = match &mut job.work {
             Work::Single(completion) => Pin::new(completion).poll(context).map(answer),
             Work::Several(future) => future.as_mut().poll(context),
         };
-        answer.map(|answer| (job.request, answer))
+        answer.map(|answer| (job.request, answer, job.under_way.take()))
     }
 }
 
@@ -142,7 +145,7 @@ pub(super) fn start<'d>(
         Command::Flush => Work::Single(device.flush()),
         Command::Disconnect | Command::Other(_) => Work::Single(Completion::failed(IoError::Unsupported)),
     };
-    Job { request, work }
+    Job { request, work, under_way: None }
 }
 
 fn index(length: u64) -> usize {

@@ -45,7 +45,7 @@ pub(crate) struct DiskOperation {
     pub(crate) action: DiskAction,
     /// Its number among those that make pages durable (SYNC1 of `syncs.rs`).
     sync: Option<u64>,
-    /// The tick of the coarse clock at which it began.
+    /// When it began, in nanoseconds of the monotonic clock.
     begun: u64,
 }
 
@@ -68,7 +68,7 @@ impl DiskOperation {
         let makes_durable = matches!(action, DiskAction::Flush | DiskAction::Write { durable: true, .. });
         let is_cached = disk.cache_mode() == CacheMode::Buffered;
         let sync = (makes_durable && is_cached).then(|| disk.syncs.enter());
-        let begun = clock::tick();
+        let begun = clock::now().0;
         disk.answers.begin(begun);
         match &action {
             DiskAction::Allocate { .. } => disk.blocks().begin_release(),
@@ -108,7 +108,9 @@ impl DiskOperation {
             DiskAction::Write { data, .. } => self.disk.blocks().end_write(data.len()),
             _ => {}
         }
-        self.disk.answers.end(self.begun, clock::tick());
+        let now = clock::now().0;
+        self.disk.answers.count(&self.action, answer, self.begun, now);
+        self.disk.answers.end(self.begun, now);
     }
 
     /// Carries it out on this thread, waiting.

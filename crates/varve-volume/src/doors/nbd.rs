@@ -6,6 +6,7 @@
 //! - NBDSOCKET3. A socket listens in one place; where it begins to listen anew its connections stay.
 //! - NBDSOCKET2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
+use crate::doors::traffic::shown_latencies;
 use crate::host::Host;
 use crate::world::{Listener, Place};
 use futures_util::future::{Either, select};
@@ -177,6 +178,8 @@ impl NbdSocket {
             flushes: counters.flushes.get(),
             discards: counters.discards.get(),
             errors: counters.errors.get(),
+            in_flight: counters.device.in_flight.get(),
+            latency: shown_latencies(&counters.device.latencies.borrow()),
         };
         Some((counters.clients(), traffic))
     }

@@ -2,14 +2,14 @@
 
 use crate::host::Host;
 use crate::lifecycle::health::{Contained, Health};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use varve_api::Traffic;
+use varve_api::{RequestLatencies, RequestLatency, Traffic};
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, MapAnswer, MapFuture, MapIntent, Outcome,
-    Shape,
+    BlockDevice, Checked, Clock, Completion, Device, Extent, Io, IoError, Latencies, Latency, MapAnswer,
+    MapFuture, MapIntent, Moment, Outcome, Shape, Timed,
 };
 
 /// The counts; plain cells, because a volume lives on one thread. Cloning shares them.
@@ -18,6 +18,8 @@ pub struct Counters {
     inner: Rc<Inner>,
     /// Requests of all volumes of the shard.
     requests: Rc<Cell<u64>>,
+    /// Without it no latency is counted.
+    clock: Option<Clock>,
 }
 
 #[derive(Default)]
@@ -29,6 +31,8 @@ struct Inner {
     flushes: Cell<u64>,
     discards: Cell<u64>,
     errors: Cell<u64>,
+    in_flight: Cell<u64>,
+    latencies: RefCell<Latencies>,
 }
 
 fn add(cell: &Cell<u64>, amount: u64) {
@@ -38,7 +42,7 @@ fn add(cell: &Cell<u64>, amount: u64) {
 impl Counters {
     /// Counts of a volume of this shard.
     pub(crate) fn new(host: &Host) -> Self {
-        Self { inner: Rc::default(), requests: Rc::clone(&host.requests) }
+        Self { inner: Rc::default(), requests: Rc::clone(&host.requests), clock: Some(host.clock()) }
     }
 
     /// The counts as they are now.
@@ -52,6 +56,25 @@ impl Counters {
             flushes: inner.flushes.get(),
             discards: inner.discards.get(),
             errors: inner.errors.get(),
+            in_flight: inner.in_flight.get(),
+            latency: shown_latencies(&inner.latencies.borrow()),
+        }
+    }
+
+    /// When a request begins.
+    fn begin(&self) -> Moment {
+        add(&self.inner.in_flight, 1);
+        self.clock.as_ref().map(Clock::now).unwrap_or_default()
+    }
+
+    /// It began at `begun` and has ended with `outcome`.
+    fn end(&self, timed: Option<Timed>, begun: Moment, outcome: &Outcome) {
+        self.inner.in_flight.set(self.inner.in_flight.get() - 1);
+        if outcome.is_err() {
+            add(&self.inner.errors, 1);
+        }
+        if let Some((clock, timed)) = self.clock.as_ref().zip(timed) {
+            self.inner.latencies.borrow_mut().record(timed, begun, clock.now());
         }
     }
 
@@ -73,6 +96,16 @@ impl Counters {
     }
 }
 
+/// `latencies`, as they are shown; those of no request are empty.
+pub fn shown_latencies(latencies: &Latencies) -> RequestLatencies {
+    let shown = |latency: &Latency| match latency.count() {
+        0 => RequestLatency::default(),
+        _ => RequestLatency { counts: latency.counts.to_vec(), nanoseconds: latency.nanoseconds },
+    };
+    let Latencies { reads, writes, flushes } = latencies;
+    RequestLatencies { reads: shown(reads), writes: shown(writes), flushes: shown(flushes) }
+}
+
 /// `device`, counted in `counters`. If it panics its volume fails, and every request ends with [`IoError::Medium`].
 pub fn counted(device: Device, counters: Counters, health: Health) -> Device {
     let shape = device.shape();
@@ -90,6 +123,8 @@ struct Counted {
 struct Request<'a> {
     io: Contained<'a, Outcome>,
     counters: &'a Counters,
+    timed: Option<Timed>,
+    begun: Moment,
 }
 
 impl Future for Request<'_> {
@@ -97,9 +132,7 @@ impl Future for Request<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let outcome = ready!(Pin::new(&mut self.io).poll(context)).unwrap_or(Err(IoError::Medium));
-        if outcome.is_err() {
-            add(&self.counters.inner.errors, 1);
-        }
+        self.counters.end(self.timed, self.begun, &outcome);
         Poll::Ready(outcome)
     }
 }
@@ -111,17 +144,16 @@ impl BlockDevice for Counted {
 
     fn submit(&self, io: Checked) -> Completion<'_> {
         self.counters.count(io.io());
-        let begun = self.health.guard(|| self.device.submit(io.into_io()));
-        match begun.unwrap_or_else(|_| Completion::failed(IoError::Medium)) {
+        let (timed, begun) = (Timed::of(io.io()), self.counters.begin());
+        let completion = self.health.guard(|| self.device.submit(io.into_io()));
+        match completion.unwrap_or_else(|_| Completion::failed(IoError::Medium)) {
             Completion::Ready(outcome) => {
-                if matches!(outcome, Some(Err(_))) {
-                    add(&self.counters.inner.errors, 1);
-                }
+                outcome.iter().for_each(|outcome| self.counters.end(timed, begun, outcome));
                 Completion::Ready(outcome)
             }
             under_way => {
                 let io = self.health.contain(under_way.boxed());
-                Completion::pending(Request { io, counters: &self.counters })
+                Completion::pending(Request { io, counters: &self.counters, timed, begun })
             }
         }
     }
@@ -170,6 +202,6 @@ mod tests {
         assert!(device.flush().now_or_never().is_some_and(|outcome| outcome.is_err()));
         let now = counters.now();
         assert_eq!((now.reads, now.read_bytes, now.writes, now.write_bytes), (1, 4096, 1, 512));
-        assert_eq!((now.flushes, now.errors), (1, 2));
+        assert_eq!((now.flushes, now.errors, now.in_flight), (1, 2, 0));
     }
 }

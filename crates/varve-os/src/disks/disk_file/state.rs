@@ -41,7 +41,7 @@ impl DiskFile {
         DiskCounters {
             errors: self.health.failures.total(),
             no_space: self.health.no_space.load(Ordering::Relaxed),
-            slow: self.answers.slow(),
+            ..self.answers.counters()
         }
     }
 

@@ -1,0 +1,85 @@
+//! Arrays of volumes and pools, and their members.
+
+use super::text::{Metric, counter, gauge, labels};
+use varve_api::{Array, ArrayMember, MemberState};
+use varve_control::Figures;
+
+/// All arrays, of the volumes that are shown and of pools.
+pub(super) fn all(figures: &Figures) -> Vec<Metric> {
+    let volumes = figures.volumes.iter().filter_map(|volume| Some((&*volume.name, volume.array.as_ref()?)));
+    let pools = figures.pools.iter().filter_map(|pool| Some((&*pool.name, pool.array.as_ref()?)));
+    let arrays: Vec<(&str, &Array)> = volumes.chain(pools).collect();
+    let sample = |value: fn(&Array) -> u64| {
+        arrays.iter().map(|(name, array)| (labels(&[("volume", name)]), value(array))).collect::<Vec<_>>()
+    };
+    let mut metrics = vec![
+        gauge("varve_array_members", "Members of the array.", sample(|array| array.members.len() as u64)),
+        gauge(
+            "varve_array_members_in_sync",
+            "Members that are read and written.",
+            sample(|array| {
+                let in_sync = |member: &&ArrayMember| member.state == MemberState::InSync;
+                array.members.iter().filter(in_sync).count() as u64
+            }),
+        ),
+        gauge(
+            "varve_array_dirty_bytes",
+            "Bytes in which members may differ if the power fails now.",
+            sample(|array| array.dirty),
+        ),
+        gauge(
+            "varve_array_unsynced_bytes",
+            "Bytes in which members may differ, and that are being made equal.",
+            sample(|array| array.unsynced),
+        ),
+        gauge("varve_array_lost_bytes", "Bytes that cannot be read.", sample(|array| array.lost)),
+        gauge(
+            "varve_array_resync_bytes_per_second",
+            "How fast members are made equal and caught up now.",
+            sample(|array| array.rate.unwrap_or(0)),
+        ),
+        counter(
+            "varve_array_mismatches_total",
+            "Reads and scrubbed blocks in which members did not fit each other.",
+            sample(|array| array.mismatches),
+        ),
+    ];
+    metrics.extend(members(&arrays));
+    metrics
+}
+
+fn members(arrays: &[(&str, &Array)]) -> Vec<Metric> {
+    let each = arrays.iter().flat_map(|(name, array)| array.members.iter().map(move |member| (name, member)));
+    let each: Vec<(String, &ArrayMember)> = each
+        .map(|(name, member)| {
+            let disks = member.disks.join(",");
+            (labels(&[("volume", name), ("member", &member.id), ("disks", &disks)]), member)
+        })
+        .collect();
+    let sample = |value: fn(&ArrayMember) -> u64| {
+        each.iter().map(|(labels, member)| (labels.clone(), value(member))).collect::<Vec<_>>()
+    };
+    vec![
+        gauge(
+            "varve_array_member_in_sync",
+            "Whether the member is read and written.",
+            sample(|member| u64::from(member.state == MemberState::InSync)),
+        ),
+        gauge("varve_array_member_behind_bytes", "Bytes that it lacks.", sample(|member| member.behind)),
+        counter(
+            "varve_array_member_errors_total",
+            "Requests that it failed.",
+            sample(|member| member.errors),
+        ),
+        counter(
+            "varve_array_member_healed_total",
+            "Blocks that it could not read, or held wrong, and that were written again.",
+            sample(|member| member.healed),
+        ),
+        counter(
+            "varve_array_member_corrupt_total",
+            "Blocks of which it held something else than what was written, by their checksums.",
+            sample(|member| member.wrong),
+        ),
+    ]
+}
