@@ -43,7 +43,6 @@ use host::life::Life;
 use host::memory::Memory;
 use host::path_calls::{at_path, within};
 use jobs::known_jobs::KnownJobs;
-use status::looks;
 use status::watch::Watch;
 use std::path::{Path, PathBuf};
 use std::rc::Weak;
@@ -107,27 +106,6 @@ impl Control {
             attention: Vec::new(),
             events: self.events.list(),
         }
-    }
-
-    /// All that is exposed as metrics.
-    pub async fn figures(&self) -> Result<Figures, Failure> {
-        let mut groups = self.list_groups();
-        for group in &mut groups {
-            self.add_memory(group).await;
-        }
-        looks::count(self).await;
-        // Each is asked once: with thousands of volumes that is what takes the time.
-        let (pools, volumes) = (self.list_pools(None).await?, self.list_volumes(None).await?);
-        Ok(Figures {
-            status: self.status_of(self.problems_with(&pools, &volumes).await?),
-            disks: self.disk_figures(),
-            groups,
-            volumes,
-            pools,
-            exports: self.list_exports().await?,
-            arena: self.context.arena().usage(),
-            jobs: self.jobs.list.all(),
-        })
     }
 
     /// Seconds since 1970.

@@ -2,6 +2,7 @@
 //!
 //! Invariant PROBLEMS1: each row of the table in `docs/status.md` is a kind of problem, and each kind is a row.
 
+use super::figures::Figures;
 use super::looks;
 use crate::Control;
 use crate::exports::known_export::Open;
@@ -60,6 +61,27 @@ impl Control {
         let health = if attention.is_empty() { Health::Ok } else { Health::Attention };
         let problems = attention.iter().map(ToString::to_string).collect();
         DaemonStatus { health, problems, attention, ..self.status() }
+    }
+
+    /// All that is exposed as metrics.
+    pub async fn figures(&self) -> Result<Figures, Failure> {
+        let mut groups = self.list_groups();
+        for group in &mut groups {
+            self.add_memory(group).await;
+        }
+        looks::count(self).await;
+        // Each is asked once: with thousands of volumes that is what takes the time.
+        let (pools, volumes) = (self.list_pools(None).await?, self.list_volumes(None).await?);
+        Ok(Figures {
+            status: self.status_of(self.problems_with(&pools, &volumes).await?),
+            disks: self.disk_figures(),
+            groups,
+            volumes,
+            pools,
+            exports: self.list_exports().await?,
+            arena: self.context.arena().usage(),
+            jobs: self.jobs.list.all(),
+        })
     }
 
     /// The groups, and whether anything about each needs a person.

@@ -1,10 +1,10 @@
 //! What is counted, in Prometheus' text exposition form.
 //!
-//! Invariants:
+//! Invariant:
 //! - METRICS1. However many volumes there are, the lines of a scrape are bounded, unless all volumes are asked for: those of groups,
 //!   pools and disks, and of so many volumes, exports, problems and jobs as were chosen.
-//! - METRICS2. One scrape after the other: what a later one shows was asked for after what an earlier one shows, so that no counter
-//!   falls.
+//!
+//! One scrape comes after the other: what a later one shows was asked for after what an earlier one shows, so that no counter falls.
 
 mod arrays;
 mod groups;
@@ -27,7 +27,7 @@ const ROWS_MAX: usize = 100;
 /// What scrapes share.
 pub(crate) struct Scrapes {
     volumes: VolumeMetrics,
-    /// The last one, and when it was (METRICS2).
+    /// The last one, and when it was.
     last: Mutex<(Tally, Instant)>,
 }
 

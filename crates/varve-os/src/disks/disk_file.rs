@@ -26,6 +26,7 @@ use crate::disks::medium::medium_of;
 use crate::disks::syncs::Syncs;
 use crate::sys;
 use allocation::AllocationPace;
+pub(crate) use answers::Answered;
 use answers::Answers;
 use blocks::Blocks;
 use health::Health;

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::disks::attempt;
-use crate::disks::disk_file::DiskFile;
+use crate::disks::disk_file::{Answered, DiskFile};
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FallocateFlags;
@@ -63,6 +63,17 @@ pub(crate) enum DiskAction {
     Discard { extent: Extent },
 }
 
+impl DiskAction {
+    fn counted(&self) -> Answered {
+        match self {
+            Self::Read { .. } => Answered::Read,
+            Self::Write { .. } => Answered::Write,
+            Self::Flush => Answered::Flush,
+            Self::Allocate { .. } | Self::Discard { .. } => Answered::Discard,
+        }
+    }
+}
+
 impl DiskOperation {
     pub(crate) fn new(disk: Arc<DiskFile>, action: DiskAction) -> Self {
         let makes_durable = matches!(action, DiskAction::Flush | DiskAction::Write { durable: true, .. });
@@ -109,7 +120,7 @@ impl DiskOperation {
             _ => {}
         }
         let now = clock::now().0;
-        self.disk.answers.count(&self.action, answer, self.begun, now);
+        self.disk.answers.count(self.action.counted(), answer.unwrap_or(0) as u64, self.begun, now);
         self.disk.answers.end(self.begun, now);
     }
 
