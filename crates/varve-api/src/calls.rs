@@ -10,10 +10,11 @@ use crate::{
     ExportRemove, Flatten, Group, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History,
     InGroup, Job, JobCancel, LogicalVolume, OfVolume, PhysicalVolume, PhysicalVolumeChange,
     PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace,
-    PhysicalVolumeResize, PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Rename, Resize, Restored,
-    Schedule, ScheduleChange, ScheduleCreate, ScheduleRan, ScheduleRun, Snapshot, SnapshotChange,
+    PhysicalVolumeResize, PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Removed, Rename, Resize,
+    Restored, Schedule, ScheduleChange, ScheduleCreate, ScheduleRan, ScheduleRun, Snapshot, SnapshotChange,
     SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split,
-    Timeout, VolumeArray, VolumeChange, VolumeCreate, VolumeMap,
+    Timeout, TrashEmpty, TrashItem, TrashRestore, TrashRestored, VolumeArray, VolumeChange, VolumeCreate,
+    VolumeMap, VolumeRemove,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,7 +47,7 @@ pub struct Declaration {
 }
 
 /// What the parameters of paths are.
-const PARAMETERS: [(&str, &str); 8] = [
+const PARAMETERS: [(&str, &str); 9] = [
     ("array", "VG/LV or VG/POOL, escaped as one segment"),
     ("code", "V0123"),
     ("export", "ID, URI, address or volume, escaped as one segment"),
@@ -54,6 +55,7 @@ const PARAMETERS: [(&str, &str); 8] = [
     ("id", "The job"),
     ("pool", "VG/POOL, escaped as one segment"),
     ("schedule", "VG/NAME, escaped as one segment"),
+    ("trash", "VG/NAME or VG/ID, or VG where all of its trash will do, escaped as one segment"),
     ("volume", "VG/LV, or VG/LV@SNAP where a snapshot will do, escaped as one segment"),
 ];
 
@@ -250,7 +252,7 @@ calls! {
         /// List where the bytes of a volume or snapshot lie. There may be more than one answer lists: ask again from its end on.
         MapVolume        Get    "/v1/volumes/" {volume} "/map"         (ByteRange) -> VolumeMap;
         /// Remove a volume and its content.
-        RemoveVolume     Delete "/v1/volumes/" {volume}                (Remove) -> Changed<Empty>;
+        RemoveVolume     Delete "/v1/volumes/" {volume}                (VolumeRemove) -> Changed<Removed>;
         /// Grow a volume while it is in use.
         ExtendVolume     Post   "/v1/volumes/" {volume} "/extend"      (Resize) -> Changed<LogicalVolume>;
         /// Shrink a volume.
@@ -281,7 +283,7 @@ calls! {
         /// Show a pool and where it is.
         ShowPool         Get    "/v1/pools/" {pool}                    -> Pool;
         /// Remove a pool that holds no volume.
-        RemovePool       Delete "/v1/pools/" {pool}                    (Remove) -> Changed<Empty>;
+        RemovePool       Delete "/v1/pools/" {pool}                    (VolumeRemove) -> Changed<Removed>;
         /// Make a pool larger while it is in use.
         ExtendPool       Post   "/v1/pools/" {pool} "/extend"          (Resize) -> Changed<Pool>;
         /// Change what a pool does when it fills.
@@ -347,6 +349,15 @@ calls! {
         RemoveSchedule   Delete "/v1/schedules/" {schedule}            (Remove) -> Changed<Empty>;
         /// Run a schedule now: make its snapshots, and remove those of its own that are not to stay.
         RunSchedule      Post   "/v1/schedules/" {schedule} "/run"     (ScheduleRun) -> Changed<ScheduleRan>;
+    }
+
+    "trash" {
+        /// List the volumes and pools that were removed and can be brought back.
+        ListTrash        Get    "/v1/trash"                            (InGroup) -> Vec<TrashItem>;
+        /// Bring a volume or pool back.
+        RestoreTrash     Post   "/v1/trash/" {trash} "/restore"        (TrashRestore) -> Changed<TrashRestored>;
+        /// Give up what is in the trash of a group, or one thing of it.
+        EmptyTrash       Delete "/v1/trash/" {trash}                   (TrashEmpty) -> Changed<Empty>;
     }
 
     "exports" {

@@ -309,6 +309,13 @@ catalogue! {
         "A group has at most 256 schedules, and at most 16384 snapshots that they made and that are there. Let schedules keep \
         fewer, or remove some: `varve schedule list VG`, `varve schedule change`, `varve schedule remove`.";
 
+    TrashNotFound = 430, NotFound, "not in the trash",
+        "`varve trash list` shows the volumes and pools that were removed and can be brought back. They are given up when their time is over, \
+        and before anything fails for want of space.";
+    TrashAmbiguous = 431, Usage, "several in the trash have this name",
+        "Volumes of one name were removed one after the other. Name the one that is meant by its identity, which `varve trash list` shows: \
+        VG/ID.";
+
     ExportNotFound = 501, NotFound, "no such export",
         "`varve export list` shows the exports. An export is named by its ID, its URI or path, or by its volume if \
         that has only one.";

@@ -30,9 +30,9 @@ pub use export::{Export, ExportAccess, ExportLimits, ExportTls, FileMode};
 pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    AutoExtend, Backup, ByteExtent, Group, History, HistoryEntry, LogicalVolume, Mapper, PhysicalVolume,
-    Plan, Pool, Restored, Schedule, ScheduleRan, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
-    SnapshotStore, ThinUse, VolumeImage,
+    AutoExtend, Backup, ByteExtent, Group, GroupTrash, History, HistoryEntry, LogicalVolume, Mapper,
+    PhysicalVolume, Plan, Pool, Removed, Restored, Schedule, ScheduleRan, Segment, Snapshot, SnapshotDiff,
+    SnapshotPolicy, SnapshotStore, ThinUse, TrashItem, TrashRestored, VolumeImage,
 };
 pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
@@ -41,8 +41,8 @@ pub use requests::{
     GroupExtend, GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
     PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
     PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
-    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split, VolumeChange,
-    VolumeCreate,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split, TrashEmpty,
+    TrashRestore, VolumeChange, VolumeCreate, VolumeRemove,
 };
 pub use schedule::{ScheduleChange, ScheduleCreate, ScheduleRun};
 pub use status::{DaemonStatus, Event, Problem};

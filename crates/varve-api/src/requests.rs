@@ -44,6 +44,13 @@ pub trait DryRun {
     fn set_dry_run(&mut self);
 }
 
+impl VolumeRemove {
+    /// Past the trash.
+    pub fn at_once() -> Self {
+        Self { now: true, dry_run: false }
+    }
+}
+
 /// What a command says of what is done when snapshot stores, or a pool, fill.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -181,6 +188,8 @@ requests! {
     struct GroupChange {
         /// How the metadata of its snapshot stores and pools is kept.
         metadata: MetadataWords,
+        /// How long volumes and pools that are removed stay in the trash: `24h`, `7d`; `0` if they go at once.
+        trash: Option<String>,
     }
 
     /// Adds disks to a group.
@@ -228,8 +237,23 @@ requests! {
     /// Takes a volume, a pool or all of a group out of use until it is activated.
     struct Deactivate {}
 
-    /// Removes a group or a volume.
+    /// Removes a group or a schedule.
     struct Remove {}
+
+    /// Removes a volume or a pool.
+    struct VolumeRemove {
+        /// Whether it goes at once, not to the trash. A volume has no snapshots then.
+        now: bool,
+    }
+
+    /// Brings a volume or pool back from the trash.
+    struct TrashRestore {
+        /// What it is called from then on; as it was if not given.
+        name: Option<String>,
+    }
+
+    /// Gives up what is in the trash.
+    struct TrashEmpty {}
 
     /// Makes a volume.
     struct VolumeCreate {

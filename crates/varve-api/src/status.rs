@@ -57,6 +57,9 @@ pub struct DaemonStatus {
     pub io: String,
     /// Where it keeps what it remembers.
     pub state_dir: String,
+    /// Bytes of extents that the trash of all groups holds.
+    #[serde(default)]
+    pub trash: u64,
     /// Whether anything needs a person.
     pub health: Health,
     /// What is not as it should be, one sentence each.

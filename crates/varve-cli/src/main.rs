@@ -72,6 +72,7 @@ fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
             Noun::Lv(verb) => verbs::volume(&session, verb).await,
             Noun::Pool(verb) => verbs::pool(&session, verb).await,
             Noun::Snap(verb) => verbs::snapshot(&session, verb).await,
+            Noun::Trash(verb) => verbs::trash(&session, verb).await,
             Noun::Schedule(verb) => verbs::schedule(&session, verb).await,
             Noun::Array(verb) => verbs::array(&session, verb).await,
             Noun::Export(verb) => verbs::export(&session, verb).await,

@@ -21,7 +21,6 @@ const LACKING: &[&[&str]] = &[
     &["pool", "reduce"],
     &["export", "create", "--allow"],
     &["export", "create", "--member"],
-    &["trash"],
     &["backup"],
     &["send"],
     &["receive"],

@@ -190,6 +190,7 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::Schedule(ScheduleError::Exists { .. }) => Code::ScheduleExists,
         PlanError::Schedule(ScheduleError::NotFound { .. }) => Code::ScheduleNotFound,
         PlanError::Schedule(ScheduleError::Full { .. }) => Code::SchedulesFull,
+        PlanError::Trash(error) => crate::trash::verbs::code(error),
         PlanError::NothingToMove { .. } => Code::DiskIsEmpty,
         PlanError::NoPlace { .. } => Code::NoSpaceInGroup,
         PlanError::Conversion(ConversionError::Converting { .. }) => Code::VolumeBusy,

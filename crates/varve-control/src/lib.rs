@@ -24,6 +24,7 @@ mod simulation;
 mod status;
 #[cfg(test)]
 mod tests;
+mod trash;
 
 pub use commands::restore::{Lost, refuse_lost};
 pub use failures::state_unusable;
@@ -33,6 +34,7 @@ pub use host::remembered::Remembered;
 pub use jobs::job_list::Jobs;
 pub use schedules::Schedules;
 pub use status::figures::{DiskFigures, Figures};
+pub use trash::Trash;
 
 use crate::status::events::Events;
 use exports::known_exports::Exports;
@@ -101,6 +103,12 @@ impl Control {
             shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
             io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
             state_dir: self.memory.state_dir.display().to_string(),
+            trash: self
+                .list_groups()
+                .iter()
+                .filter_map(|group| group.trash.as_ref())
+                .map(|trash| trash.bytes)
+                .sum(),
             health: Health::Ok,
             problems: Vec::new(),
             attention: Vec::new(),

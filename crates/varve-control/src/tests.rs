@@ -11,7 +11,7 @@ use std::rc::Rc;
 use varve_api::{
     Changed, Code, GroupCreate, GroupState, Layout as ShownLayout, OverCommit, PhysicalVolumeCreate,
     PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Resize, SnapshotCreate, SnapshotMode,
-    SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
+    SnapshotRollback, VolumeCreate, VolumeRemove, VolumeState, WhenFull,
 };
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::FaultPlan;
@@ -219,7 +219,10 @@ fn a_volume_whose_last_flush_fails_is_removed_at_once() {
             None => panic!("it is active"),
         });
         broken.await.expect("a shard");
-        control.remove_volume("data/a", Remove::default()).await.expect("nothing of it is needed any more");
+        control
+            .remove_volume("data/a", VolumeRemove::at_once())
+            .await
+            .expect("nothing of it is needed any more");
         let shown = control.show_volume("data/a").await.map_err(|failure| failure.code);
         assert_eq!(shown.err(), Some(Code::VolumeNotFound));
         let told = control.events.list().into_iter().any(|event| event.message.contains("last flush failed"));
@@ -234,7 +237,7 @@ fn a_disk_that_refused_the_last_flush_of_a_volume_is_opened_anew() {
         make_linear(&control, "data/v", "4M").await;
         write_with(&control, "data/v", (0, 7), Durability::Volatile).await.expect("it is served");
         host().set_faults(&disks[0], FaultPlan { flush_error: 1_000_000, ..FaultPlan::default() });
-        let removed = control.remove_volume("data/v", Remove::default()).await;
+        let removed = control.remove_volume("data/v", VolumeRemove::at_once()).await;
         assert_eq!(removed.map_err(|failure| failure.code), Err(Code::MediumFailed));
         set_refusing(&disks[0], false);
         scan(&control).await;
@@ -488,7 +491,7 @@ fn a_volume_whose_removal_reached_some_disks_is_out_of_use_and_goes_with_a_scan(
         let located = control.find_volume(&name("data/v")).expect("it is there");
         let (id, home) = (located.volume.id, located.home);
         set_refusing(&disks[1], true);
-        assert!(control.remove_volume("data/v", Remove::default()).await.is_err(), "the commit failed");
+        assert!(control.remove_volume("data/v", VolumeRemove::at_once()).await.is_err(), "the commit failed");
         set_refusing(&disks[1], false);
         assert_eq!(state_of(&control, "data/v").await, VolumeState::Unusable);
         assert_eq!(write_block(&control, "data/v", 0, 0x55).await, Err(IoError::Gone));

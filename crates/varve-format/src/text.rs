@@ -46,6 +46,8 @@
 //! - TEXT26. A volume is cleared by one job at most, from one of its extents on, which are on disks.
 //! - TEXT27. A schedule has a name that no other one of the group has, runs every second at most and every 366 days at least, and is of 1 to
 //!   64 volumes, each once. Volumes and stores that it names may be gone. A snapshot is made by one schedule.
+//! - TEXT28. A volume or pool in the trash is laid out by the rules of the others, and is on disks; no other thing has its id, and nothing else owns
+//!   its extents. Others may have its name. At most 256 are there. A group keeps what is removed for 366 days at most.
 
 mod areas;
 mod array_policy;
@@ -65,6 +67,7 @@ mod schedules;
 mod space;
 #[cfg(test)]
 mod tests;
+mod trash;
 
 pub use areas::{Area, PvName, Segment};
 pub use array_policy::ArrayPolicyEntry;
@@ -82,6 +85,7 @@ pub use schedules::{
     ScheduledVolume,
 };
 pub use space::Space;
+pub use trash::{TRASH_KEEP_S_DEFAULT, TRASH_KEEP_S_MAX, TRASH_MAX, TrashEntry};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -126,6 +130,9 @@ pub struct Description {
     /// When snapshots of its volumes are made and removed.
     #[serde(default, rename = "schedule", skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<ScheduleEntry>,
+    /// Volumes and pools that were removed and can be brought back, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trash: Vec<TrashEntry>,
 }
 
 /// The group itself.
@@ -151,6 +158,9 @@ pub struct GroupEntry {
     /// How the metadata of its exception stores and pools is kept; the program's defaults if nothing was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<MetadataEntry>,
+    /// Seconds for which volumes and pools that are removed stay in the trash; 0 if there is none, a day if nothing was declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trash_keep_s: Option<u64>,
 }
 
 /// How the metadata of a group's exception stores and pools is kept.
@@ -451,7 +461,13 @@ impl Description {
             images: Vec::new(),
             jobs: Vec::new(),
             schedules: Vec::new(),
+            trash: Vec::new(),
         }
+    }
+
+    /// Its volumes and pools, and those in the trash.
+    fn all_volumes(&self) -> impl Iterator<Item = &LogicalVolumeEntry> {
+        self.logical_volumes.iter().chain(self.trash.iter().map(|entry| &entry.volume))
     }
 
     /// The volume or pool with this id.
@@ -462,7 +478,7 @@ impl Description {
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT27: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT28: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

@@ -13,7 +13,7 @@ pub use varve_format::text::{
     MoveEntry as DiskMove, MoveStep, OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy,
     RemovedSnapshots, Role, ScheduleEntry as Schedule, ScheduledVolume, ScrubPosition, Segment,
     SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space, StoreEntry as Store,
-    StorePolicyEntry as StorePolicy, TextError, WhenFull,
+    StorePolicyEntry as StorePolicy, TRASH_KEEP_S_DEFAULT, TextError, TrashEntry as Trashed, WhenFull,
 };
 
 /// A volume group.
@@ -33,6 +33,9 @@ pub struct GroupUse {
     pub missing: u64,
     /// Extents of spares that are here.
     pub spare: u64,
+    /// Extents of what is in the trash, which is emptied before anything fails for want of space; those of missing disks and spares are not
+    /// among them.
+    pub trash: u64,
 }
 
 impl Group {
@@ -119,6 +122,16 @@ impl Group {
         self.schedules().iter().find(|schedule| schedule.name == name)
     }
 
+    /// Volumes and pools that were removed and can be brought back.
+    pub fn trash(&self) -> &[Trashed] {
+        &self.description.trash
+    }
+
+    /// Seconds for which volumes and pools that are removed stay in the trash; 0 if they go at once.
+    pub fn trash_keep_s(&self) -> u64 {
+        self.description.group.trash_keep_s.unwrap_or(TRASH_KEEP_S_DEFAULT)
+    }
+
     /// Disks that are being emptied.
     pub fn moves(&self) -> impl Iterator<Item = &DiskMove> {
         self.description.moves()
@@ -157,7 +170,8 @@ impl Group {
     /// Every area that something owns.
     pub fn owned_areas(&self) -> impl Iterator<Item = Area> {
         let of_volumes = self.logical_volumes().iter().flat_map(areas);
-        of_volumes.chain(self.description.areas_of_jobs().map(|(_, area)| area))
+        let of_trash = self.trash().iter().flat_map(|entry| areas(&entry.volume));
+        of_volumes.chain(of_trash).chain(self.description.areas_of_jobs().map(|(_, area)| area))
     }
 
     /// The physical volume that the group calls `name`.
@@ -234,7 +248,13 @@ impl Group {
         let (size, missing, spare) = (sum(|_| true), sum(|pv| pv.missing), sum(|pv| pv.spare && !pv.missing));
         let free = self.bytes(self.free_areas().iter().map(|area| area.count).sum());
         assert!(free + missing + spare <= size, "GROUP1, TEXT5: what is free lies on disks that are here");
-        GroupUse { size, free, missing, spare }
+        let may_be_used = |area: &Area| {
+            self.pv(area.pv).is_some_and(|pv| !pv.missing && !pv.spare && self.move_from(pv.name).is_none())
+        };
+        let of_trash = self.trash().iter().flat_map(|entry| areas(&entry.volume)).filter(may_be_used);
+        let trash = self.bytes(of_trash.map(|area| area.count).sum());
+        assert!(free + trash <= size, "GROUP1, TEXT5: what is in the trash is not free");
+        GroupUse { size, free, missing, spare, trash }
     }
 
     /// The same group, with disks at these paths.

@@ -31,6 +31,7 @@ mod space;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod trash;
 mod under_way;
 mod volumes;
 
@@ -41,6 +42,7 @@ pub use error::{ErrorKind, PlanError};
 pub use job_step::{JobStep, ScheduleError, ScheduleRun, ScheduleStep};
 pub use restore::{Loss, LossKind, losses};
 pub use schedules::every_text;
+pub use trash::{TrashError, TrashStep};
 pub(crate) use under_way::drop_under_way;
 pub use under_way::under_way;
 
@@ -75,6 +77,8 @@ pub struct Plan {
     pub bytes_freed: u64,
     /// What is possible and may be regretted.
     pub warnings: Vec<String>,
+    /// What is in the trash and is given up for it (PLANTRASH2 of `trash.rs`).
+    pub emptied: Vec<Uuid>,
 }
 
 impl Plan {
@@ -87,6 +91,14 @@ impl Plan {
 
 /// Plans `change` to `group`.
 pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanError> {
+    if group.trash().is_empty() {
+        return plan_as_it_is(group, change, stamp);
+    }
+    trash::with_room(group, &change, |group| plan_as_it_is(group, change.clone(), stamp))
+}
+
+/// Plans `change` to `group`, with the extents that are free.
+fn plan_as_it_is(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanError> {
     let mut draft = Draft::of(group);
     draft.check_complete(&change)?;
     draft.check_granted(&change)?;
@@ -136,6 +148,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::Convert { volume, step } => draft.convert(volume, step, stamp.date),
         Change::Jobs(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
         Change::Schedule(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
+        Change::Trash(step) => draft.change_trash(step, stamp),
         Change::Restore { backup } => draft.restore(&backup),
     }?;
     draft.finish(stamp)
@@ -158,6 +171,7 @@ pub fn plan_group(
         changed: stamp.date,
         change: stamp.change.clone(),
         metadata: None,
+        trash_keep_s: None,
     };
     let empty = Group::new(Description::new(entry)).map_err(PlanError::Invalid)?;
     let mut draft = Draft::of(&empty);
@@ -213,6 +227,7 @@ impl<'a> Draft<'a> {
             after,
             steps,
             warnings,
+            emptied: Vec::new(),
             bytes_taken: taken * unit,
             bytes_freed: freed * unit,
         };

@@ -124,7 +124,7 @@ impl Varve {
     /// Ends the export of a thin volume and removes it; waits until its space has come back.
     pub(crate) fn remove_thin(&self, name: &str, pool: &str) -> Outcome<()> {
         self.call(&["export", "remove", &volume(name), "--yes"])?;
-        self.call(&["lv", "remove", &volume(name), "--yes"])?;
+        self.call(&["lv", "remove", &volume(name), "--now", "--yes"])?;
         while self.call(&["pool", "show", &volume(pool)])?.get("removing") != Some(&json!(0)) {
             pause(Duration::from_millis(5));
         }

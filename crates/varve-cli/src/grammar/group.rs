@@ -48,7 +48,7 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         destroy: Destroy,
     },
-    /// Change how a group keeps the metadata of its snapshot stores and pools, while they are in use.
+    /// Change how a group keeps the metadata of its snapshot stores and pools, while they are in use, and what is removed.
     #[command(name = "change")]
     Declare {
         /// The group.
@@ -56,6 +56,9 @@ pub(crate) enum GroupVerb {
         name: String,
         #[command(flatten)]
         metadata: MetadataOptions,
+        /// How long volumes and pools that are removed stay in the trash; 0: they go at once [default: 24h].
+        #[arg(long, value_name = "TIME")]
+        trash: Option<String>,
         #[command(flatten)]
         change: Change,
     },

@@ -12,6 +12,7 @@ mod physical;
 mod pool;
 mod schedule;
 mod snapshot;
+mod trash;
 mod volume;
 
 pub(crate) use array::{ArrayVerb, ScrubOptions};
@@ -29,6 +30,7 @@ pub(crate) use physical::{DiskChange, PhysicalVerb};
 pub(crate) use pool::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};
 pub(crate) use schedule::ScheduleVerb;
 pub(crate) use snapshot::SnapVerb;
+pub(crate) use trash::{TrashOptions, TrashVerb};
 pub(crate) use volume::{
     Driver, PolicyOptions, VolumeAttachOptions, VolumeCreateOptions, VolumeDetachOptions, VolumeMapOptions,
     VolumeVerb,
@@ -99,6 +101,9 @@ pub(crate) enum Noun {
     /// Schedules of snapshots.
     #[command(subcommand)]
     Schedule(ScheduleVerb),
+    /// Volumes and pools that were removed and can be brought back.
+    #[command(subcommand)]
+    Trash(TrashVerb),
     /// Exports: doors through which volumes are reached.
     #[command(subcommand)]
     Export(ExportVerb),

@@ -1,7 +1,9 @@
 //! `varve pool`: the verbs of thin pools.
 
 use super::options::layouts_on_disks;
-use super::{ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
+use super::{
+    ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, TrashOptions, Waiting,
+};
 use clap::{Args, Subcommand};
 use varve_api::{Discards, OverCommit, WhenFull};
 
@@ -89,12 +91,14 @@ pub(crate) enum PoolVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Remove a pool that holds no volume.
+    /// Remove a pool that holds no volume: it goes to the trash of its group.
     #[command(visible_alias = "rm")]
     Remove {
         /// The pool.
         #[arg(value_name = "VG/POOL")]
         name: String,
+        #[command(flatten)]
+        trash: TrashOptions,
         #[command(flatten)]
         destroy: Destroy,
     },

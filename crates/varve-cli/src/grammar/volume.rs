@@ -1,6 +1,8 @@
 //! `varve lv`: the verbs of logical volumes.
 
-use super::{ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, Force, LayoutOptions, Waiting};
+use super::{
+    ActivateOptions, Change, ConvertOptions, Destroy, DiskWords, Force, LayoutOptions, TrashOptions, Waiting,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use varve_api::WhenFull;
 
@@ -141,12 +143,15 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Remove a volume and its content.
+    /// Remove a volume, with its snapshots: it goes to the trash of its group, from where it can be brought back for a while. A thin volume goes at
+    /// once.
     #[command(visible_alias = "rm")]
     Remove {
         /// The volume.
         #[arg(value_name = "VG/LV")]
         name: String,
+        #[command(flatten)]
+        trash: TrashOptions,
         #[command(flatten)]
         destroy: Destroy,
     },

@@ -11,8 +11,9 @@ use crate::units::{date, size};
 use std::path::Path;
 use varve_api::{
     Code, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce, GroupRestore,
-    History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored, calls,
+    GroupTrash, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored, calls,
 };
+use varve_vg::plan::every_text;
 
 /// The longest description of a group that can be sent, in bytes.
 const BACKUP_MAX: u64 = 1 << 20;
@@ -50,9 +51,10 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             let gone = gone.unwrap_or_else(|| "the missing disks".to_owned());
             session.destroy(&what, destroy.yes || !with_volumes, call, |group| taken_out(&gone, group)).await
         }
-        GroupVerb::Declare { name, metadata, change } => {
-            let request = GroupChange { metadata: words(metadata), dry_run: change.dry_run };
-            session.change(calls::ChangeGroup(name, request), declared).await
+        GroupVerb::Declare { name, metadata, trash, change } => {
+            let request = GroupChange { metadata: words(metadata), trash, dry_run: change.dry_run };
+            let keep = request.trash.is_some();
+            session.change(calls::ChangeGroup(name, request), |group| declared(group, keep)).await
         }
         GroupVerb::Rename { name, to, force, change } => {
             let request = Rename { to, force: force.force, dry_run: change.dry_run };
@@ -135,7 +137,10 @@ fn words(options: MetadataOptions) -> MetadataWords {
 }
 
 /// What a group declares now, and for whom it does not work yet.
-fn declared(group: &Group) -> String {
+fn declared(group: &Group, keep: bool) -> String {
+    if let Some(trash) = group.trash.as_ref().filter(|_| keep) {
+        return format!("{}: trash {}", group.name, trash_text(trash));
+    }
     let Some(metadata) = &group.metadata else { return format!("{} changed", group.name) };
     let later = match metadata.unusable {
         0 => String::new(),
@@ -201,10 +206,24 @@ fn show(group: &Group) -> String {
         ("extent size", size(group.extent_size)),
         ("last change", group.sequence.to_string()),
         ("volumes", super::or_dash(&group.volumes.join(" "))),
+        ("trash", group.trash.as_ref().map_or_else(|| "-".to_owned(), trash_text)),
         ("metadata", group.metadata.as_ref().map_or_else(|| "-".to_owned(), metadata_text)),
         ("cache", group.metadata.as_ref().map_or_else(|| "-".to_owned(), cache_text)),
     ]);
     format!("{head}\n{}", physical::table(&group.physical_volumes))
+}
+
+/// What the trash holds, and how long.
+fn trash_text(trash: &GroupTrash) -> String {
+    let keep = match trash.keep {
+        0 => "what is removed goes at once".to_owned(),
+        keep => format!("what is removed stays for {}", every_text(keep)),
+    };
+    match trash.count {
+        0 => format!("empty; {keep}"),
+        1 => format!("{} of 1 volume or pool, free when needed; {keep}", size(trash.bytes)),
+        many => format!("{} of {many} volumes and pools, free when needed; {keep}", size(trash.bytes)),
+    }
 }
 
 fn cache_text(metadata: &GroupMetadata) -> String {

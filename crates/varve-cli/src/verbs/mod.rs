@@ -13,6 +13,7 @@ mod report;
 mod schedule;
 mod snapshot;
 mod status;
+mod trash;
 mod volume;
 mod volume_map;
 
@@ -27,6 +28,7 @@ pub(crate) use report::report;
 pub(crate) use schedule::schedule;
 pub(crate) use snapshot::{differences, snapshot};
 pub(crate) use status::{problem_text, status};
+pub(crate) use trash::trash;
 pub(crate) use volume::volume;
 
 use crate::answer::Answer;
@@ -116,6 +118,7 @@ mod tests {
             include_str!("schedule.rs"),
             include_str!("snapshot.rs"),
             include_str!("status.rs"),
+            include_str!("trash.rs"),
             include_str!("volume.rs"),
             include_str!("volume_map.rs"),
             include_str!("../session.rs"),

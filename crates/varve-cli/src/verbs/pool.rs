@@ -1,6 +1,7 @@
 //! `varve pool`, carried out.
 
 use super::layout::{array_text, convert, disk_words, layout_word, member_table, policy_words};
+use super::trash::removed;
 use super::volume::milliseconds;
 use super::{activate, deactivate, or_dash};
 use crate::answer::Answer;
@@ -10,8 +11,8 @@ use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use varve_api::{
-    Discards, Failure, InGroup, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Rename,
-    Resize, SnapshotPolicy, WhenFull, calls,
+    Discards, Failure, InGroup, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate, Rename, Resize,
+    SnapshotPolicy, VolumeRemove, WhenFull, calls,
 };
 
 /// Carries out a verb of thin pools.
@@ -52,10 +53,11 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let job = session.ask(&calls::CheckPool(name.clone())).await?;
             session.begun(job, waiting, |_| format!("{name}: the last commit is sound")).await
         }
-        PoolVerb::Remove { name, destroy } => {
-            let call = calls::RemovePool(name.clone(), Remove { dry_run: destroy.dry_run });
-            let (what, text) = (format!("pool remove {name}"), format!("removed {name}"));
-            session.destroy(&what, destroy.yes, call, |_| text).await
+        PoolVerb::Remove { name, trash, destroy } => {
+            let request = VolumeRemove { now: trash.now, dry_run: destroy.dry_run };
+            let call = calls::RemovePool(name.clone(), request);
+            let what = format!("pool remove {name}");
+            session.destroy(&what, destroy.yes, call, |gone| removed(&name, gone)).await
         }
     }
 }

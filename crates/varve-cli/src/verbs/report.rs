@@ -73,6 +73,7 @@ async fn gathered(session: &Session) -> Value {
     all.insert("pools".into(), answered(session, &calls::ListPools(InGroup::default())).await);
     all.insert("snapshots".into(), answered(session, &calls::ListSnapshots(OfVolume::default())).await);
     all.insert("schedules".into(), answered(session, &calls::ListSchedules(InGroup::default())).await);
+    all.insert("trash".into(), answered(session, &calls::ListTrash(InGroup::default())).await);
     all.insert("exports".into(), answered(session, &calls::ListExports()).await);
     all.insert("jobs".into(), answered(session, &calls::ListJobs()).await);
     let metrics = session.text("/metrics").await;

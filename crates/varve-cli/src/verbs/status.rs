@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::grammar::CheckFormat;
 use crate::session::Session;
 use crate::table::pairs;
-use crate::units::{date, duration};
+use crate::units::{date, duration, size};
 use rustix::time::{ClockId, clock_gettime};
 use varve_api::{DaemonStatus, Exit, Failure, Health, Problem, Severity, calls};
 
@@ -28,6 +28,7 @@ pub(crate) async fn status(session: &Session, check: Option<CheckFormat>) -> Res
         ("shards", status.shards.to_string()),
         ("io", status.io.clone()),
         ("state", status.state_dir.clone()),
+        ("trash", size(status.trash)),
     ]);
     let events = super::events::table(&status.events);
     Ok(Answer::new(&status, format!("{head}\n{problems}{events}")))

@@ -2,6 +2,7 @@
 
 use super::export::{attach, detach};
 use super::layout::{array_text, array_word, convert, disk_words, layout_word, member_table, policy_words};
+use super::trash::removed;
 use super::{activate, deactivate, not_built, or_dash};
 use crate::answer::Answer;
 use crate::grammar::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
@@ -10,8 +11,8 @@ use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use varve_api::{
-    Code, Commit, Failure, Flatten, InGroup, Layout, LogicalVolume, Mapper, PolicyWords, Remove, Rename,
-    Resize, SnapshotPolicy, SnapshotStore, Split, ThinUse, VolumeChange, VolumeCreate, WhenFull, calls,
+    Code, Commit, Failure, Flatten, InGroup, Layout, LogicalVolume, Mapper, PolicyWords, Rename, Resize,
+    SnapshotPolicy, SnapshotStore, Split, ThinUse, VolumeChange, VolumeCreate, VolumeRemove, WhenFull, calls,
 };
 
 /// Carries out a verb of volumes.
@@ -77,10 +78,11 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let call = calls::CommitVolume(name.clone(), Commit { dry_run: change.dry_run });
             session.job(call, waiting, |_| format!("{name} lies in the image below now")).await
         }
-        VolumeVerb::Remove { name, destroy } => {
-            let call = calls::RemoveVolume(name.clone(), Remove { dry_run: destroy.dry_run });
-            let (what, text) = (format!("lv remove {name}"), format!("removed {name}"));
-            session.destroy(&what, destroy.yes, call, |_| text).await
+        VolumeVerb::Remove { name, trash, destroy } => {
+            let request = VolumeRemove { now: trash.now, dry_run: destroy.dry_run };
+            let call = calls::RemoveVolume(name.clone(), request);
+            let what = format!("lv remove {name}");
+            session.destroy(&what, destroy.yes, call, |gone| removed(&name, gone)).await
         }
     }
 }

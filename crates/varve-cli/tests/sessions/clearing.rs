@@ -49,7 +49,7 @@ fn soil(world: &World) {
             client.fill(offset, MIB, 0xa5).expect("it is served");
         }
     });
-    world.ok("lv remove data/soil -y");
+    world.ok("lv remove data/soil --now -y");
 }
 
 fn count(bytes: &[u8], value: u8) -> usize {
@@ -145,7 +145,7 @@ fn arrays_and_pools_on_them_read_as_zeros_wherever_others_wrote() {
         world.ok(&format!("lv create data/a --size 16M --no-zero {layout}"));
         wait_until_clear(&world, "data/a");
         with_client(&world, "data/a", |client| check_pieces(client, 16 << 20));
-        world.ok("lv remove data/a -y");
+        world.ok("lv remove data/a --now -y");
         // More than is cleared while a command waits.
         world.ok(&format!("pool create data/p --size 160M {layout}"));
         world.ok("lv create data/t --pool p --size 1G");
@@ -162,8 +162,8 @@ fn arrays_and_pools_on_them_read_as_zeros_wherever_others_wrote() {
             }
             client.fill(300 * MIB, 150 * MIB, 8).expect("the pool has grown");
         });
-        world.ok("lv remove data/t -y");
-        world.ok("pool remove data/p -y");
+        world.ok("lv remove data/t --now -y");
+        world.ok("pool remove data/p --now -y");
     }
 }
 
@@ -241,6 +241,6 @@ fn a_volume_that_is_being_cleared_says_so_and_can_be_given_up() {
         let _ = world.run(&format!("job cancel {id}")); // It may have ended meanwhile.
         let _ = world.run(&format!("job wait {id}"));
     }
-    world.ok("lv remove data/a -y");
+    world.ok("lv remove data/a --now -y");
     assert_eq!(world.data("vg show data")["volumes"], serde_json::json!([]));
 }

@@ -203,7 +203,7 @@ fn an_array_grows_while_it_is_used_and_its_space_comes_back() {
     assert_eq!(client.read(12 << 20, 131_072), Ok([vec![6; 65_536], vec![0; 65_536]].concat()));
     drop(client);
     world.ok("export remove m.sock -y");
-    world.ok("lv remove data/m -y");
+    world.ok("lv remove data/m --now -y");
     assert_eq!(world.data("vg show data")["free"], free);
 }
 

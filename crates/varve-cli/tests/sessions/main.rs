@@ -55,5 +55,6 @@ mod snapshots;
 mod stalling;
 mod stops;
 mod top;
+mod trash;
 mod verbs;
 mod writer;

@@ -9,7 +9,7 @@ fn what_is_refused_anyway_is_refused_before_consent_is_asked() {
     world.ok("lv create data/a --size 64M");
     world.ok("snap create data/a@one");
     world.refused("lv reduce data/a --size 4M", 5, "V0308");
-    world.refused("lv remove data/a", 5, "V0304");
+    world.refused("lv remove data/a --now", 5, "V0304");
     world.refused("vg remove data", 5, "V0204");
     world.refused("snap remove data/a@none", 3, "V0401");
     let help = world.refused("snap show data/a@none", 3, "V0401");

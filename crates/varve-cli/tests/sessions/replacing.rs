@@ -82,7 +82,7 @@ fn a_disk_that_is_gone_is_replaced_under_clients_and_another_one_may_go_then() {
 
     // What does not need the disk goes on.
     world.ok("lv create data/new --size 8M");
-    world.ok("lv remove data/new -y");
+    world.ok("lv remove data/new --now -y");
     let message = world.refused("lv extend data/m --size +8M", 5, "V0210");
     assert!(message.contains("varve pv replace"), "{message}");
     world.refused("pv replace d1 d4", 3, "V0211");

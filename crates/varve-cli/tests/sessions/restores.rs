@@ -69,7 +69,7 @@ fn a_pool_that_holds_what_the_backup_gives_to_another_is_dropped_only_by_name() 
     world.ok("lv create data/thin --pool p --size 40M");
     world.ok("lv create data/old --size 100%FREE");
     world.ok("vg backup data backup");
-    world.ok("lv remove data/old -y");
+    world.ok("lv remove data/old --now -y");
     world.ok("pool extend data/p --size +128M");
     fill(&world, "data/thin", 40 * MIB, 5);
     let refused = world.refused("vg restore data backup -y", 8, "V0213");

@@ -138,7 +138,7 @@ fn errors_have_their_codes_and_remedies() {
     world.refused("snap diff data/a@one data/b@one", 2, "V0002");
     world.ok("snap remove data/b@one -y --wait");
     world.refused("snap remove data/a@two..@one -y", 2, "V0405");
-    let text = world.refused("lv remove data/a -y", 5, "V0304");
+    let text = world.refused("lv remove data/a --now -y", 5, "V0304");
     assert!(text.contains("varve snap remove data/a@one..@two"), "{text}");
     world.refused("lv reduce data/a --size 4M -y", 5, "V0308");
     assert_eq!(world.data("snap list").as_array().map(Vec::len), Some(2), "a refused set leaves nothing");

@@ -162,12 +162,12 @@ fn a_volume_takes_its_schedules_with_it() {
             world.ok(&format!("snap remove {snapshot} -y --wait"));
         }
         assert_eq!(list(), Some(1));
-        let planned = world.ok(&format!("lv remove {volume} -n"));
+        let planned = world.ok(&format!("lv remove {volume} --now -n"));
         assert!(
             planned.contains(&format!("would remove schedule {volume}, whose volumes are gone")),
             "{planned}"
         );
-        world.ok(&format!("lv remove {volume} -y"));
+        world.ok(&format!("lv remove {volume} --now -y"));
         assert_eq!(list(), Some(0), "PLANSCHEDULE1, TIMER2: {volume}");
     }
 }

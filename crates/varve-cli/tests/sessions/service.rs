@@ -41,7 +41,7 @@ fn a_job_whose_volume_is_gone_fails_with_a_reason() {
     world.start_with_fault("job-erasure"); // It goes on with the next start.
     world.ok("snap rollback data/a@s0 --no-snapshot -y --wait");
     world.ok("snap remove data/a@s0 -y --wait");
-    world.ok("lv remove data/a -y");
+    world.ok("lv remove data/a --now -y");
     world.kill();
     world.start();
     let text = world.refused("job wait 1", 1, "V0703");

@@ -95,7 +95,7 @@ fn volumes() {
     assert_eq!(world.data("lv rename data/home haus")["name"], "data/haus");
     assert_eq!(world.data("lv rename data/haus data/home")["name"], "data/home");
     assert_eq!(world.data("lv show data/home")["name"], "data/home");
-    assert_eq!(world.data("lv remove data/home -y"), serde_json::json!({}));
+    assert_eq!(world.data("lv remove data/home --now -y"), serde_json::json!({}));
     let shards: Vec<Value> =
         world.data("lv list").as_array().expect("a list").iter().map(|lv| lv["shard"].clone()).collect();
     assert_ne!(shards[0], shards[1], "volumes are spread over the shards");

@@ -7,6 +7,7 @@ use crate::group::known_group::KnownGroup;
 use crate::host::disks::{Candidate, Search};
 use crate::host::known_disk::KnownDisk;
 use crate::host::stalled::STALLED;
+use crate::trash::verbs::shown_trash;
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
@@ -157,9 +158,11 @@ impl Control {
             return Err(Failure::new(Code::GroupNotEmpty, message).help(help));
         }
         if request.dry_run {
-            return Ok(Changed::Planned(Plan::of_steps(vec![format!(
-                "would give up group {name}; its disks stay labelled"
-            )])));
+            let trash = self.with_group(id, |known| shown_trash(known).count)?;
+            let trash =
+                if trash > 0 { format!(" with what is in its trash ({trash})") } else { String::new() };
+            let step = format!("would give up group {name}{trash}; its disks stay labelled");
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         let missing = self.with_group(id, |known| !known.missing().is_empty())?;
         let open = self.groups.known.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
@@ -373,6 +376,7 @@ impl Control {
             physical_volumes: self.disks_of(known),
             volumes: names_of_volumes(known),
             metadata: Some(crate::group::quotas::shown(known)),
+            trash: Some(shown_trash(known)),
         }
     }
 }
@@ -399,6 +403,7 @@ fn shown_refused(refused: &RefusedGroup) -> ShownGroup {
         physical_volumes: Vec::new(),
         volumes: Vec::new(),
         metadata: None,
+        trash: None,
     }
 }
 

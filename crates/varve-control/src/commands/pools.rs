@@ -9,16 +9,18 @@ use super::options::ShownOption;
 use super::policy::{changed, shown_policy};
 use super::shown_volume::shown_segments;
 use super::snapshots::unit_size;
+use super::volumes::for_good;
 use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;
 use crate::find::volume_name;
 use crate::group::activation::state_of;
 use crate::group::change::shown;
+use crate::trash::Trash;
 use uuid::Uuid;
 use varve_api::{
-    Array, Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove,
-    Rename, Resize,
+    Array, Changed, Code, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Removed, Rename,
+    Resize, VolumeRemove,
 };
 use varve_block::KIB;
 use varve_vg::Change;
@@ -78,7 +80,8 @@ impl Control {
         let change =
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let commits = self.commits(group).await;
-        let planned = commits.plan(group, change, &format!("pool create {name} --size {}", request.size))?;
+        let words = format!("pool create {name} --size {}", request.size);
+        let planned = commits.plan_with_room(group, change, &words, request.dry_run).await?;
         let planned = array_policy::with_words(planned, &name.volume, &request.array_policy)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
@@ -111,7 +114,7 @@ impl Control {
         let located = LocatedVolume { volume, uncleared: self.uncleared(group, pool), ..located };
         let change = Change::ExtendVolume { name: located.volume.name.clone(), size, disks };
         let words = format!("pool extend {name} --size {}", request.size);
-        let planned = commits.plan(group, change, &words)?;
+        let planned = commits.plan_with_room(group, change, &words, request.dry_run).await?;
         let grown = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this pool");
         refuse_beyond(most, planned.after.bytes(grown.extents))?;
         self.refuse_wider_loss(group, pool, &planned.after).await?;
@@ -172,7 +175,7 @@ impl Control {
     }
 
     /// Removes a pool in which there is no volume.
-    pub async fn remove_pool(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
+    pub async fn remove_pool(&self, text: &str, request: VolumeRemove) -> Result<Changed<Removed>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
@@ -189,13 +192,16 @@ impl Control {
             let message = format!("{name} holds volumes: {}", super::groups::few(&volumes));
             return Err(Failure::new(Code::PoolNotEmpty, message).help(format!("varve lv remove {first}")));
         }
+        if !request.now && Trash::of(self).takes(&located) {
+            return Trash::of(self).put(&located, &format!("pool remove {name}"), request.dry_run).await;
+        }
         let commits = self.commits(located.group).await;
         let remove = Change::RemoveVolume { name: name.volume.clone() };
         let planned = commits.plan(located.group, remove, &format!("pool remove {name}"))?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        self.commit_removal(commits, planned, &located).await
+        self.commit_removal(commits, planned, &located).await.map(for_good)
     }
 
     /// A pool beside others: one that does not answer is shown with its error.

@@ -12,8 +12,7 @@ use crate::schedules::Schedules;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, Remove, Resize,
-    VolumeCreate,
+    Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, Resize, VolumeCreate,
 };
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size};
@@ -238,10 +237,10 @@ impl Control {
         &self,
         name: &VolumeName,
         located: &LocatedVolume,
-        request: &Remove,
+        dry_run: bool,
     ) -> Result<Changed<Empty>, Failure> {
         let (id, thin) = (located.volume.id, located.thin.clone().expect("the caller found a thin volume"));
-        if request.dry_run {
+        if dry_run {
             let facts = located.home.volume(id).facts().await.map_err(failures::gone)?;
             let exclusive = facts.thin.map_or(0, |facts| facts.exclusive);
             let steps = vec![

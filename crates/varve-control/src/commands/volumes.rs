@@ -9,11 +9,13 @@ use crate::backing::mappers::{asked_layout, refuse_absent_mapper};
 use crate::failures;
 use crate::find::{LocatedVolume, volume_name};
 use crate::group::change::{Commits, joined, shown};
+use crate::trash::Trash;
 use crate::{Control, PROBE};
 use futures_util::future::join_all;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Remove, Rename, Resize, VolumeCreate,
+    Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Removed, Rename, Resize, VolumeCreate,
+    VolumeRemove,
 };
 use varve_block::IoError;
 use varve_vg::model::{self, LogicalVolume, Role, StorePolicy};
@@ -79,7 +81,7 @@ impl Control {
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let words = format!("lv create {name} --size {}", request.size);
         let commits = self.commits(group).await;
-        let planned = commits.plan(group, change, &words)?;
+        let planned = commits.plan_with_room(group, change, &words, request.dry_run).await?;
         let planned = array_policy::with_words(planned, &name.volume, &request.array_policy)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
@@ -139,8 +141,8 @@ impl Control {
         let disks = self.disk_choice(located.group, &request.on).await?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
         let commits = self.commits(located.group).await;
-        let planned =
-            commits.plan(located.group, change, &format!("lv extend {name} --size {}", request.size))?;
+        let words = format!("lv extend {name} --size {}", request.size);
+        let planned = commits.plan_with_room(located.group, change, &words, request.dry_run).await?;
         self.refuse_wider_loss(located.group, located.volume.id, &planned.after).await?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
@@ -202,16 +204,23 @@ impl Control {
         self.show_volume(&to.to_string()).await.map(Changed::Done)
     }
 
-    /// Removes a volume that is not in use.
-    pub async fn remove_volume(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
+    /// Removes a volume that is not in use: it goes to the trash, unless that is not wanted.
+    pub async fn remove_volume(
+        &self,
+        text: &str,
+        request: VolumeRemove,
+    ) -> Result<Changed<Removed>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
         self.refuse_if_exported(located.volume.id, &name, true)?;
+        if !request.now && Trash::of(self).takes(&located) {
+            return self.put_volume_into_trash(&located, &name, request.dry_run).await;
+        }
         self.refuse_snapshots(&located, &name, Code::VolumeHasSnapshots).await?;
         if located.thin.is_some() {
-            return self.remove_thin(&name, &located, &request).await;
+            return self.remove_thin(&name, &located, request.dry_run).await.map(for_good);
         }
         self.refuse_read_only_origin(&located, &name).await?;
         let remove = Change::RemoveVolume { name: name.volume.clone() };
@@ -222,7 +231,22 @@ impl Control {
         self.drop_stores(&located).await?;
         let commits = self.commits(located.group).await;
         let planned = commits.plan(located.group, remove, &words)?;
-        self.commit_removal(commits, planned, &located).await
+        self.commit_removal(commits, planned, &located).await.map(for_good)
+    }
+
+    /// Puts a volume into the trash with its snapshots, unless something needs it or one of them.
+    async fn put_volume_into_trash(
+        &self,
+        located: &LocatedVolume,
+        name: &VolumeName,
+        dry_run: bool,
+    ) -> Result<Changed<Removed>, Failure> {
+        self.refuse_read_only_origin(located, name).await?;
+        for facts in self.facts(located).await {
+            self.refuse_if_needed_snapshot(located.group, &facts, &format!("{name}@{}", facts.name)).await?;
+        }
+        self.refuse_if_paused(located).await?;
+        Trash::of(self).put(located, &format!("lv remove {name}"), dry_run).await
     }
 
     /// Releases a volume or pool, then makes the change that removes it; if that fails it is served again.
@@ -345,6 +369,14 @@ impl Control {
             .values()
             .filter(|export| export.remembered.volume == volume && export.name.snapshot.is_none());
         own.map(|export| export.remembered.id.clone()).collect()
+    }
+}
+
+/// The answer about what was removed and cannot be brought back.
+pub(crate) fn for_good(removed: Changed<Empty>) -> Changed<Removed> {
+    match removed {
+        Changed::Done(Empty {}) => Changed::Done(Removed { until: None }),
+        Changed::Planned(plan) => Changed::Planned(plan),
     }
 }
 

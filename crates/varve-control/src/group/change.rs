@@ -14,7 +14,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, Plan as ShownPlan};
 use varve_block::UnixTime;
 use varve_vg::model::GroupUse;
-use varve_vg::plan::plan;
+use varve_vg::plan::{TrashStep, plan};
 use varve_vg::size::format_size;
 use varve_vg::{Change, CommitError, FreeDisk, Group, Plan, Stamp};
 use varve_volume::opened::growth::LEVELS;
@@ -79,7 +79,7 @@ impl Commits<'_> {
         control.event(&name, &words);
         warnings.iter().for_each(|warning| control.warn(&name, warning));
         if let Some(percent) = level_reached(before, after) {
-            let free = format_size(after.free);
+            let free = format_size(after.free + after.trash);
             control.warn(&name, &format!("{percent} % of the group are taken, {free} are free"));
         }
         if after.free > before.free {
@@ -92,6 +92,31 @@ impl Commits<'_> {
             control.tell_stores_of_space(group);
         }
         Ok(())
+    }
+
+    /// Plans a change that is carried out, and before which others may write to the extents that it takes: what it needs of the trash is
+    /// given up first, durably (PLANTRASH2).
+    pub(crate) async fn plan_with_room(
+        &self,
+        group: Uuid,
+        change: Change,
+        words: &str,
+        dry_run: bool,
+    ) -> Result<Plan, Failure> {
+        let planned = self.plan(group, change.clone(), words)?;
+        if dry_run || planned.emptied.is_empty() {
+            return Ok(planned);
+        }
+        self.make_room(group, &planned).await?;
+        self.plan(group, change, words)
+    }
+
+    /// Gives up what a plan needs of the trash; the plan is outdated then.
+    pub(crate) async fn make_room(&self, group: Uuid, plan: &Plan) -> Result<(), Failure> {
+        assert!(!plan.emptied.is_empty(), "PLANTRASH2");
+        let change = Change::Trash(TrashStep::Empty { ids: plan.emptied.clone() });
+        let words = format!("trash emptied for {}", plan.after.entry().change);
+        self.make(group, change, &words).await
     }
 
     /// Plans and commits.
@@ -109,7 +134,7 @@ impl Commits<'_> {
 /// How much of a group is taken, in percent, if a change has taken it to one of the levels that are reported.
 fn level_reached(before: GroupUse, after: GroupUse) -> Option<u64> {
     let size = |usage: GroupUse| usage.size - usage.spare;
-    let percent = |usage| (size(usage) - usage.free).saturating_mul(100) / size(usage).max(1);
+    let percent = |usage| (size(usage) - usage.free - usage.trash).saturating_mul(100) / size(usage).max(1);
     let level = |usage| LEVELS.into_iter().filter(|level| *level <= percent(usage)).max();
     (level(after) > level(before)).then(|| percent(after))
 }
@@ -138,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_level_of_the_group_is_told_when_it_is_reached_and_not_again() {
-        let usage = |free| GroupUse { size: 1000, free, missing: 0, spare: 0 };
+        let usage = |free| GroupUse { size: 1000, free, missing: 0, spare: 0, trash: 0 };
         assert_eq!(level_reached(usage(1000), usage(201)), None);
         assert_eq!(level_reached(usage(201), usage(200)), Some(80));
         assert_eq!(level_reached(usage(200), usage(101)), None);

@@ -10,6 +10,7 @@ use super::change::shown as shown_plan;
 use super::known_group::KnownGroup;
 use crate::Control;
 use crate::commands::options::ShownOption;
+use crate::trash::Trash;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -50,9 +51,17 @@ impl Control {
         request: GroupChange,
     ) -> Result<Changed<ShownGroup>, Failure> {
         let id = self.find_group(name)?;
+        if let Some(keep) = &request.trash {
+            if let Some(plan) = Trash::of(self).keep(id, keep, request.dry_run).await? {
+                return Ok(Changed::Planned(plan));
+            }
+            if request.metadata == MetadataWords::default() {
+                return self.show_group(&id.to_string()).await.map(Changed::Done);
+            }
+        }
         if request.metadata == MetadataWords::default() {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
-                .help("--cache, --cache-policy or --metadata"));
+                .help("--cache, --cache-policy, --metadata or --trash"));
         }
         let commits = self.commits(id).await;
         let group = commits.group(id)?;

@@ -113,7 +113,7 @@ impl Control {
         }
         let own = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
         let extents = if is_itself { entry.extents } else { own };
-        let free = before.usage().free;
+        let free = before.usage().free + before.usage().trash;
         if free == 0 {
             return Err(match is_itself {
                 true => {
@@ -137,7 +137,7 @@ impl Control {
             let change = Change::ExtendStore { volume: entry.name.clone(), store, by };
             (change, format!("snapshot store of {subject} extended by {size}"))
         };
-        let mut planned = commits.plan(group, change, &words)?;
+        let mut planned = commits.plan_with_room(group, change, &words, false).await?;
         if is_itself {
             self.refuse_wider_loss(group, volume, &planned.after).await?;
             let grown = planned.after.lv(&entry.name).cloned().expect("the plan keeps this pool");
@@ -171,7 +171,7 @@ impl Control {
             located.volume.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
         let present = before.bytes(extents);
         let by = match size.amount {
-            Amount::PercentFree(percent) => share(before.usage().free, percent),
+            Amount::PercentFree(percent) => share(before.usage().free + before.usage().trash, percent),
             Amount::Bytes(bytes) if size.relative => bytes,
             Amount::Bytes(bytes) => bytes.saturating_sub(present),
         };
@@ -231,7 +231,7 @@ impl Control {
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<(Uuid, Plan), Failure> {
-        let size = (located.size() / 10).max(STEP_MIN).min(group.usage().free);
+        let size = (located.size() / 10).max(STEP_MIN).min(group.usage().free + group.usage().trash);
         if size == 0 {
             return Err(no_space(group.name()));
         }
@@ -280,7 +280,11 @@ impl Control {
         kind: StoreKind,
     ) -> Result<(StoreNode, Disks), Failure> {
         let commits = self.commits(located.group).await;
-        let (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
+        let (mut store, mut planned) = self.plan_store(&commits, located, chunk_size, kind)?;
+        if !planned.emptied.is_empty() {
+            commits.make_room(located.group, &planned).await?; // The store is formatted before it is there.
+            (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
+        }
         let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
         let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
         let node = node.store(store).expect("the plan gives it this store").clone();

@@ -250,8 +250,19 @@ impl Control {
     /// Refuses to remove a snapshot that is held, exported, an origin, or what the volume is rolled back to.
     pub(crate) async fn refuse_removal(&self, batch: &Batch, facts: &SnapshotFacts) -> Result<(), Failure> {
         let full = batch.full(&facts.name);
+        self.refuse_if_needed_snapshot(batch.located.group, facts, &full).await?;
+        self.refuse_if_exported(batch.located.volume.id, &snapshot_name(&full)?, false)
+    }
+
+    /// The same, but for exports.
+    pub(crate) async fn refuse_if_needed_snapshot(
+        &self,
+        group: Uuid,
+        facts: &SnapshotFacts,
+        full: &str,
+    ) -> Result<(), Failure> {
         if facts.held || facts.is_base {
-            self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // BELOW2 of `origins.rs`
+            self.refuse_origin(group, facts.backing(), full).await?; // BELOW2 of `origins.rs`
         }
         if facts.held {
             return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
@@ -261,7 +272,7 @@ impl Control {
             let message = format!("the volume is being rolled back to {full}");
             return Err(Failure::new(Code::SnapshotMergesNow, message).help("varve job list"));
         }
-        self.refuse_if_exported(batch.located.volume.id, &snapshot_name(&full)?, false)
+        Ok(())
     }
 
     /// Begins removals in their order until `timeout` is over; how many were begun.

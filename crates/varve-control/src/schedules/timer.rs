@@ -1,7 +1,8 @@
 //! Schedules that are due are begun; and what is said of those that failed.
 //!
 //! Invariants:
-//! - TIMER1. A schedule runs when its group is served and none of its volumes was taken out of use by a person; what was missed until then is
+//! - TIMER1. A schedule runs when its group is served and none of its volumes was taken out of use by a person; those in the trash are
+//!   left out. What was missed until then is
 //!   made up for once (DUE1 of `due.rs`).
 //! - TIMER2. A schedule of thin volumes alone goes when its pool is in use and has none of these.
 
@@ -166,9 +167,13 @@ fn is_gone(known: &KnownGroup, volume: &ScheduledVolume) -> bool {
     is_in_use && known.thin.get(&pool).is_some_and(|volumes| !has(volumes))
 }
 
-/// TIMER1: whether a volume of a schedule, or its pool, was taken out of use by a person.
+/// TIMER1: whether a volume of a schedule, or its pool, was taken out of use by a person, or all of them are in the trash.
 pub(super) fn is_paused(known: &KnownGroup, schedule: &Schedule) -> bool {
     let entries = known.group.logical_volumes();
+    let in_trash = |id: Uuid| known.group.trash().iter().any(|entry| entry.volume.id == id);
+    if schedule.volumes.iter().all(|volume| in_trash(volume.pool.unwrap_or(volume.id))) {
+        return true;
+    }
     schedule.volumes.iter().any(|volume| {
         let id = volume.pool.unwrap_or(volume.id);
         entries.iter().any(|entry| entry.id == id && is_deactivated(entry))

@@ -208,7 +208,7 @@ impl Schedules<'_> {
 }
 
 /// `90s`, `15m`, `1h`, `1d`, `1w`.
-fn seconds(text: &str) -> Result<u64, Failure> {
+pub(crate) fn seconds(text: &str) -> Result<u64, Failure> {
     const UNITS: [(&str, u64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
     let refused = || {
         Failure::new(Code::BadSchedule, format!("{text:?} is not the time between two runs"))

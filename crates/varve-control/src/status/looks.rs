@@ -10,6 +10,7 @@ use crate::exports::doors;
 use crate::injected_bug::{self, InjectedBug};
 use crate::jobs::rebuilds;
 use crate::schedules::Schedules;
+use crate::trash::Trash;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub(crate) async fn look(control: &Control) {
         control.memory.archive.retry();
     }
     Schedules::of(control).look();
+    Trash::of(control).look();
     count(control).await;
     rebuilds::resume(control).await;
     if let Some(Ok(problems)) = control.until(begun.after(LOOK_MAX), control.problems()).await {

@@ -6,6 +6,7 @@
 use crate::backing::read_files::ReadFiles;
 use crate::host::known_disk::why_failed;
 use crate::schedules::known_schedules::KnownSchedules;
+use crate::trash::expiry::KnownTrash;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -43,6 +44,8 @@ pub(crate) struct Watch {
     pub(crate) unsaved: RefCell<Option<Failure>>,
     /// Schedules that run, and those that failed.
     pub(crate) schedules: KnownSchedules,
+    /// What was seen of the clock by which the trash is emptied.
+    pub(crate) trash: KnownTrash,
 }
 
 /// A file below a disk or an image.

@@ -137,7 +137,7 @@ fn a_disk_is_known_by_every_path_that_leads_to_it() {
         let listed: Vec<_> = control.list_disks().into_iter().filter_map(|disk| disk.path).collect();
         assert_eq!(listed, disks, "it keeps the path by which it is known");
         make_mirror(&control, "data/m", "4M", &[disks[0].clone(), "/link".into()]).await;
-        control.remove_volume("data/m", Remove::default()).await.expect("it is there");
+        control.remove_volume("data/m", VolumeRemove::at_once()).await.expect("it is there");
         let reduce = GroupReduce { path: Some("/link".into()), ..Default::default() };
         control.reduce_group("data", reduce.clone()).await.expect("nothing lies there");
         extend(&control, "/link").await.expect("it is known, and no group uses it");

@@ -109,7 +109,7 @@ fn a_clearing_that_was_cancelled_stays_in_the_text_and_goes_on_under_another_num
         assert_eq!(clearings(&control), [("3".to_owned(), Some(0))]);
         control.jobs.list.cancel("3", &JobCancel::default()).expect("it may be asked to end");
         let _ = control.jobs.list.ended("3").expect("it is known").await;
-        control.remove_volume("data/w", Remove::default()).await.expect("a removal gives it up");
+        control.remove_volume("data/w", VolumeRemove::at_once()).await.expect("a removal gives it up");
         assert_eq!(clearings(&control), [], "PLANJOB3: it ends with its volume");
         make_linear(&control, "data/x", "40M").await;
     });
@@ -266,7 +266,7 @@ fn a_removal_that_has_ended_is_not_taken_up_at_the_next_start() {
 
 /// Removes a volume whose last flush fails: that is told, and one removal is enough.
 async fn remove_unflushed(control: &Control, volume: &str) {
-    let removed = control.remove_volume(volume, Remove::default()).await;
+    let removed = control.remove_volume(volume, VolumeRemove::at_once()).await;
     removed.expect("nothing of it is needed any more");
     let shown = control.show_volume(volume).await.map_err(|failure| failure.code);
     assert_eq!(shown.err(), Some(Code::VolumeNotFound));
@@ -313,7 +313,7 @@ fn a_mapped_volume_whose_mapper_has_gone_with_unflushed_writes_is_removed_at_onc
                 host().set_gone("/mappers/1", false);
             }
         }
-        control.remove_volume("data/v", Remove::default()).await.expect("nobody uses it");
+        control.remove_volume("data/v", VolumeRemove::at_once()).await.expect("nobody uses it");
     });
 }
 

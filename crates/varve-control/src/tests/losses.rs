@@ -325,7 +325,7 @@ fn what_lay_on_the_disks_of_a_new_mirror_is_no_difference_between_its_copies() {
             for at in (0..180 * MIB).step_by(256 << 10) {
                 write_block(&control, name, at, byte).await.expect("it is served");
             }
-            control.remove_volume(name, Remove::default()).await.expect("nobody uses it");
+            control.remove_volume(name, VolumeRemove::at_once()).await.expect("nobody uses it");
         }
         make_mirror(&control, "data/v", "8M", &disks).await;
         make_snapshot(&control, "data/v@s").await;

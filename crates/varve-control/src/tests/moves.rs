@@ -29,7 +29,7 @@ fn a_mirrored_store_needs_no_disk_to_which_only_its_volume_was_moved() {
             disks.expect("it is known")
         };
         assert_eq!(disks_of_store(), BTreeSet::from([PvName(0), PvName(2)]));
-        control.remove_volume("data/filler", Remove::default()).await.expect("nobody uses it");
+        control.remove_volume("data/filler", VolumeRemove::at_once()).await.expect("nobody uses it");
         let request = PhysicalVolumeMove { from: disks[0].clone(), ..Default::default() };
         ended(&control, control.move_disk(request).await).await;
         assert_eq!(disks_of_store(), BTreeSet::from([PvName(1), PvName(2)]));

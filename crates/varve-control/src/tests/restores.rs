@@ -27,7 +27,7 @@ fn what_was_under_way_in_a_backup_does_not_go_on_after_a_restore() {
         make_linear(&control, "data/v", "8M").await;
         let text = busy(&control.backup_group("data").expect("it is there").text);
         write_block(&control, "data/v", 4096, 7).await.expect("it is served");
-        control.remove_volume("data/v", Remove::default()).await.expect("nobody uses it");
+        control.remove_volume("data/v", VolumeRemove::at_once()).await.expect("nobody uses it");
         let request = GroupRestore { text, ..Default::default() };
         let dry_run = GroupRestore { dry_run: true, ..request.clone() };
         let Ok(Changed::Planned(plan)) = control.restore_group("data", dry_run).await else {

@@ -4,14 +4,14 @@ use super::interface::Interface;
 use std::time::Duration;
 use varve_api::calls::*;
 use varve_api::{Between, ByteRange, Code, Failure, InGroup, OfVolume, Timeout};
-use varve_control::Schedules;
+use varve_control::{Schedules, Trash};
 
 /// The longest that one request waits.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// All calls.
 pub(super) fn serve(interface: Interface) -> Interface {
-    [disks, groups, volumes, pools, arrays, snapshots, schedules, exports, jobs, program]
+    [disks, groups, volumes, pools, arrays, snapshots, schedules, trash, exports, jobs, program]
         .into_iter()
         .fold(interface, |interface, part| part(interface))
 }
@@ -129,6 +129,13 @@ fn schedules(interface: Interface) -> Interface {
         .on(async |control, RunSchedule(schedule, request)| {
             Schedules::of(&control).run(&schedule, request).await
         })
+}
+
+fn trash(interface: Interface) -> Interface {
+    interface
+        .on(async |control, ListTrash(InGroup { group })| Trash::of(&control).list(group.as_deref()))
+        .on(async |control, RestoreTrash(trash, request)| Trash::of(&control).restore(&trash, request).await)
+        .on(async |control, EmptyTrash(trash, request)| Trash::of(&control).empty(&trash, request).await)
 }
 
 fn exports(interface: Interface) -> Interface {

@@ -8,6 +8,7 @@ use varve_block::ArenaUse;
 fn status(attention: Vec<Problem>) -> DaemonStatus {
     DaemonStatus {
         version: "0.1.0".into(),
+        trash: 0,
         pid: 1,
         started: 5,
         shards: 2,

@@ -15,7 +15,7 @@ use varve_block::{KIB, MIB, is_aligned};
 pub(super) const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT27 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT28 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -33,6 +33,7 @@ impl Description {
         self.images.iter().try_for_each(check_image)?;
         self.check_jobs()?;
         self.check_schedules()?;
+        self.check_trash()?;
         self.check_files()?;
         self.check_granted()?;
         self.check_areas()
@@ -59,8 +60,8 @@ impl Description {
     fn check_ids(&self) -> Result<(), TextError> {
         let group = [("the group".to_owned(), self.group.id)].into_iter();
         let disks = self.physical_volumes.iter().map(|pv| (pv.name.to_string(), pv.id));
-        let volumes = self.logical_volumes.iter().map(|lv| (lv.name.clone(), lv.id));
-        let stores = self.logical_volumes.iter().flat_map(|lv| {
+        let volumes = self.all_volumes().map(|lv| (lv.name.clone(), lv.id));
+        let stores = self.all_volumes().flat_map(|lv| {
             let of = |store| {
                 let place = place_of_store(lv, store);
                 std::iter::once((place.clone(), store.id)).chain(ids_of_members(place, &store.layout))
@@ -156,7 +157,7 @@ impl Description {
 
     /// Every area that something owns, and the name of its owner.
     fn areas(&self) -> impl Iterator<Item = (String, Area)> {
-        let of_volumes = self.logical_volumes.iter().flat_map(|lv| {
+        let of_volumes = self.all_volumes().flat_map(|lv| {
             let own = lv.space().areas().map(|area| (lv.name.clone(), area));
             let stores = lv.stores().flat_map(move |store| {
                 store.space().areas().map(move |area| (place_of_store(lv, store), area))
@@ -206,7 +207,7 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
 }
 
 /// TEXT6 to TEXT8, TEXT10, TEXT12, TEXT15, TEXT16, TEXT19, TEXT21, TEXT22, TEXT24.
-fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
+pub(super) fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {
         return problem(wrong);

@@ -2,6 +2,7 @@
 
 mod logs;
 mod schedules;
+mod trash;
 mod work;
 
 use super::*;
@@ -35,6 +36,7 @@ fn sample() -> Description {
         changed: UnixTime(1_750_000_100),
         change: "lv create data/fast --size 80M --type striped".into(),
         metadata: None,
+        trash_keep_s: None,
     });
     description.physical_volumes = vec![disk(0), disk(1)];
     description.logical_volumes = vec![

@@ -1,6 +1,6 @@
 //! What a group can be changed by.
 
-use super::{ConversionStep, DiskChoice, JobStep, Layout, ScheduleRun, ScheduleStep, Sectors};
+use super::{ConversionStep, DiskChoice, JobStep, Layout, ScheduleRun, ScheduleStep, Sectors, TrashStep};
 use crate::model::{
     ArrayPolicy, Description, Image, ImageFormat, Job, Metadata, PvName, Role, SnapshotSet, StorePolicy,
 };
@@ -288,6 +288,8 @@ pub enum Change {
     Jobs(JobStep),
     /// Write down when snapshots are made and removed.
     Schedule(ScheduleStep),
+    /// Put volumes into the trash, bring them back, or give them up.
+    Trash(TrashStep),
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
         /// What the backup says.

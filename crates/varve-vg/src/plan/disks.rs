@@ -214,7 +214,8 @@ impl Draft<'_> {
         let extent_size = self.extent_size();
         let mut used: BTreeMap<PvName, u64> = BTreeMap::new();
         let description = &self.description;
-        let of_volumes = description.logical_volumes.iter().flat_map(areas);
+        let of_trash = description.trash.iter().map(|entry| &entry.volume);
+        let of_volumes = description.logical_volumes.iter().chain(of_trash).flat_map(areas);
         let of_jobs = description.areas_of_jobs();
         for area in of_volumes.chain(of_jobs.map(|(_, area)| area)) {
             let end = used.entry(area.pv).or_default();

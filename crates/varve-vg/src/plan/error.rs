@@ -1,6 +1,6 @@
 //! Why a change is not possible: typed, with the sentence for users and the command that helps.
 
-use super::{ConversionError, ScheduleError};
+use super::{ConversionError, ScheduleError, TrashError};
 use crate::model::{Area, PvName, TextError};
 use crate::size::format_size;
 use varve_format::NameError;
@@ -427,6 +427,9 @@ pub enum PlanError {
     /// What is asked of a schedule.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
+    /// What is asked of the trash.
+    #[error(transparent)]
+    Trash(#[from] TrashError),
     /// The backup is of another group, or of other disks.
     #[error("the backup does not fit {group}: {problem}")]
     Backup {
@@ -464,6 +467,9 @@ impl PlanError {
             Self::Schedule(ScheduleError::Exists { .. }) => ErrorKind::Exists,
             Self::Schedule(ScheduleError::NotFound { .. }) => ErrorKind::NotFound,
             Self::Schedule(ScheduleError::Full { .. }) => ErrorKind::NoSpace,
+            Self::Trash(TrashError::NotFound { .. }) => ErrorKind::NotFound,
+            Self::Trash(TrashError::Uncleared { .. }) => ErrorKind::Busy,
+            Self::Trash(_) => ErrorKind::Usage,
             Self::NoPlace { .. } | Self::NoLogSpace { .. } => ErrorKind::NoSpace,
             Self::Conversion(ConversionError::Converting { .. }) => ErrorKind::Busy,
             Self::Conversion(ConversionError::NotConverting { .. }) => ErrorKind::NotFound,

@@ -68,6 +68,7 @@ impl PlanError {
             }
             Self::Conversion(error) => error.help(),
             Self::Schedule(error) => help_schedule(error),
+            Self::Trash(error) => error.help(),
             Self::JobNotFound { .. } => "`varve job list` shows what goes on".into(),
             Self::JobsFull { .. } => {
                 "wait for one of them: `varve job list`; or name fewer snapshots at once".into()

@@ -1,6 +1,6 @@
 //! What is not changed while disks are missing (PLAN3).
 
-use super::{Change, Draft, PlanError};
+use super::{Change, Draft, PlanError, TrashStep};
 use crate::model::{LogicalVolume, PvName, Space, spaces};
 
 impl Draft<'_> {
@@ -28,7 +28,8 @@ impl Draft<'_> {
         let volume = match change {
             Change::ExtendVolume { name, .. }
             | Change::ReduceVolume { name, .. }
-            | Change::RemoveVolume { name } => name,
+            | Change::RemoveVolume { name }
+            | Change::Trash(TrashStep::Put { name }) => name,
             Change::CreateStore { volume, .. } => volume,
             _ => return Ok(()),
         };

@@ -137,6 +137,7 @@ impl Draft<'_> {
         self.description.physical_volumes = disks;
         self.description.logical_volumes = backup.logical_volumes().to_vec();
         self.description.jobs.retain(|job| !job.work.holds_extents());
+        self.keep_trash();
         self.keep_what_is_there(&backup);
         self.restore_images(&backup);
         self.keep_clearings();
@@ -190,7 +191,7 @@ impl Draft<'_> {
     }
 
     /// Whether what areas call the disks of the group now is what they are called then.
-    fn disks_keep_names(&self) -> bool {
+    pub(super) fn disks_keep_names(&self) -> bool {
         let then = &self.description.physical_volumes;
         let keeps = |pv: &PhysicalVolume| then.iter().any(|then| (then.id, then.name) == (pv.id, pv.name));
         self.before.physical_volumes().iter().all(keeps)

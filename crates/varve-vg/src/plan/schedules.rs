@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - PLANSCHEDULE1. A schedule goes with the last of its volumes. One whose volumes are in a pool has them as long as that is there; of those in it
-//!   the pool alone knows.
+//!   the pool alone knows. What is in the trash is a volume of it still, in case it comes back.
 //! - PLANSCHEDULE2. Schedules are what they are now, whatever backup is written back: the snapshots that they made are those of now. Those
 //!   of volumes that come back come back, too.
 //! - PLANSCHEDULE3. A snapshot that was made by no schedule becomes none's: only the change that makes it valid says whose it is.
@@ -124,7 +124,8 @@ pub(super) fn bring_back(description: &mut Description, before: &Group, backup: 
 
 /// PLANSCHEDULE1: what has no volume left goes; the steps, in words.
 pub(super) fn drop_lost_schedules(description: &mut Description) -> Vec<String> {
-    let there: BTreeSet<Uuid> = description.logical_volumes.iter().map(|lv| lv.id).collect();
+    let there = description.logical_volumes.iter().map(|lv| lv.id);
+    let there: BTreeSet<Uuid> = there.chain(description.trash.iter().map(|entry| entry.volume.id)).collect();
     for schedule in &mut description.schedules {
         schedule.volumes.retain(|volume| there.contains(&volume.pool.unwrap_or(volume.id)));
     }

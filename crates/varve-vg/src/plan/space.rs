@@ -132,7 +132,7 @@ impl Draft<'_> {
             }
             Amount::PercentFree(percent) => percent,
         };
-        let free = self.free_for(growth, disks)?;
+        let free = self.with_empty_trash().free_for(growth, disks)?;
         let most = if growth.is_array() {
             let rows = |rows| free.rows_max(self.need(growth, rows).metadata, &growth.members());
             rows(rows(0)) * growth.row() // Pages of checksums need space, too.

@@ -10,6 +10,7 @@ mod mapper;
 mod moves;
 mod replace;
 mod schedules;
+mod trash;
 mod under_way;
 
 use super::*;
@@ -455,6 +456,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                 },
                 3 => Change::ExtendVolume { name, size, disks: DiskChoice::default() },
                 4 => Change::ReduceVolume { name, size: bytes },
+                5 if number.is_multiple_of(2) => Change::Trash(TrashStep::Put { name }),
                 5 => Change::RemoveVolume { name },
                 6 => Change::RenameVolume { from: name, to },
                 7 => {
@@ -495,8 +497,10 @@ fn untouched(before: &Group, after: &Group, names: &[&str]) {
 /// All extents that something owns.
 fn owned(group: &Group) -> BTreeSet<(Uuid, u64)> {
     let id = |area: &Area| group.pv(area.pv).expect("TEXT4").id;
-    let areas = group.logical_volumes().iter().flat_map(areas);
-    areas.flat_map(|area| (area.start..area.end()).map(move |extent| (id(&area), extent))).collect()
+    group
+        .owned_areas()
+        .flat_map(|area| (area.start..area.end()).map(move |extent| (id(&area), extent)))
+        .collect()
 }
 
 /// Those of missing disks.
@@ -512,6 +516,7 @@ proptest! {
             let named: Vec<String> = match &change {
                 Change::CreateVolume { name, .. } | Change::ExtendVolume { name, .. }
                 | Change::ReduceVolume { name, .. } | Change::RemoveVolume { name } => vec![name.clone()],
+                Change::Trash(TrashStep::Put { name }) => vec![name.clone()],
                 Change::RenameVolume { from, to } => vec![from.clone(), to.clone()],
                 Change::CreateStore { volume, .. } | Change::ExtendStore { volume, .. }
                 | Change::RemoveStore { volume, .. } => vec![volume.clone()],
@@ -526,7 +531,7 @@ proptest! {
             untouched(&group, &plan.after, &names);
             prop_assert_eq!(plan.after.entry().sequence, group.entry().sequence + 1, "PLAN1");
             let used = |group: &Group| -> u64 {
-                group.logical_volumes().iter().flat_map(areas).map(|area| area.count * MIB4).sum()
+                group.owned_areas().map(|area| area.count * MIB4).sum()
             };
             prop_assert_eq!(used(&group) + plan.bytes_taken - plan.bytes_freed, used(&plan.after));
             let usage = plan.after.usage();

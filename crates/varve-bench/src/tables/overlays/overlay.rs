@@ -188,7 +188,7 @@ impl Bench {
             return self.varve.remove_thin(VOLUME, POOL);
         }
         self.varve.end_export(VOLUME)?;
-        self.varve.call(&["lv", "remove", &format!("bench/{VOLUME}"), "--yes"])?;
+        self.varve.call(&["lv", "remove", &format!("bench/{VOLUME}"), "--now", "--yes"])?;
         self.mapper.take().map_or(Ok(()), Server::stop)
     }
 

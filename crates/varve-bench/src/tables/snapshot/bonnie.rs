@@ -74,5 +74,5 @@ fn remove(varve: &Varve, snapshots: u32) -> Outcome<()> {
         let all = format!("bench/bonnie@s0..@s{}", snapshots - 1);
         varve.call(&["snap", "remove", &all, "--yes", "--wait"])?;
     }
-    varve.call(&["lv", "remove", "bench/bonnie", "--yes"]).map(drop)
+    varve.call(&["lv", "remove", "bench/bonnie", "--now", "--yes"]).map(drop)
 }

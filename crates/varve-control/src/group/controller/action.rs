@@ -35,6 +35,8 @@ pub(super) enum Action {
     RenameExports,
     /// Completes or takes back snapshots of one instant that were cut short.
     ResolveSets,
+    /// Gives up what was in the trash for its time.
+    EmptyTrash(Vec<Uuid>),
     /// Begins the jobs of arrays that fill members or make them equal.
     FollowArrays,
     /// Resumes, retries or erases a job of the text.

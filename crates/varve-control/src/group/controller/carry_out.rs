@@ -6,6 +6,7 @@ use super::view::Facts;
 use crate::Control;
 use crate::find::LocatedVolume;
 use crate::jobs::rebuilds;
+use crate::trash::Trash;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -67,6 +68,7 @@ impl Controller<'_> {
             Action::NoteServed => drop(control.groups.unserved.borrow_mut().remove(&group)),
             Action::RenameExports => control.rename_exports(group).await,
             Action::ResolveSets => control.resolve_sets(&[group]).await,
+            Action::EmptyTrash(ids) => Trash::of(control).empty_old(group, ids).await,
             Action::FollowArrays => rebuilds::resume(control).await,
             Action::Job(id) => control.resume_recorded(group, *id).await,
             Action::Ask(owner) => self.ask(*owner).await,

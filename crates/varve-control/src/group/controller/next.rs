@@ -18,7 +18,7 @@ use varve_volume::lifecycle::placement::PlacementState;
 type Stage = fn(&View, &Facts) -> Vec<Action>;
 
 /// In this order.
-const STAGES: [Stage; 23] = [
+const STAGES: [Stage; 24] = [
     |_, _| vec![Action::Compare],
     |_, facts| placed(facts, PlacementState::Fenced).map(Action::Close).collect(), // NEXT3
     extend,
@@ -35,6 +35,7 @@ const STAGES: [Stage; 23] = [
     |view, _| when(view.is_unserved, Action::NoteServed),
     |_, _| vec![Action::RenameExports], // NEXT5
     |view, _| when(view.has_sets, Action::ResolveSets),
+    |view, _| when(!view.expired.is_empty() && !view.is_undecided, Action::EmptyTrash(view.expired.clone())),
     |_, _| vec![Action::FollowArrays],
     resume_jobs,
     ask,

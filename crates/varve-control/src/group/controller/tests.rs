@@ -59,6 +59,7 @@ impl Model {
             is_draining: random.chance(1, 5),
             is_unserved: random.chance(1, 2),
             has_sets: random.chance(1, 3),
+            expired: (0..random.below(3)).map(|id| Uuid::from_u128(u128::from(id))).collect(),
             jobs,
             is_started: random.chance(2, 3),
             is_stopping: random.chance(1, 10),
@@ -114,6 +115,7 @@ impl Model {
             }
             Action::NoteServed => self.view.is_unserved = false,
             Action::ResolveSets if !fails => self.view.has_sets = false,
+            Action::EmptyTrash(ids) if !fails => self.view.expired.retain(|id| !ids.contains(id)),
             Action::Job(id) if !fails => self.begin_job(*id),
             Action::Ask(id) => self.volume(*id).is_unasked = false,
             Action::ListExports => self.facts.down.clone_from(&self.down),
@@ -148,6 +150,7 @@ fn changes(action: &Action) -> bool {
             | Action::Activate(_)
             | Action::NoteServed
             | Action::ResolveSets
+            | Action::EmptyTrash(_)
             | Action::Job(_)
             | Action::Ask(_)
             | Action::OpenExport(_)
@@ -160,7 +163,7 @@ fn a_convergence_ends_whatever_fails() {
         let mut model = Model::new(seed, seed % 11);
         let volumes = model.view.volumes.len();
         // Each volume is closed, extended, cut off, activated, asked and redirected once at most.
-        let actions_max = 6 * volumes + model.view.jobs.len() + model.down.len() + 13;
+        let actions_max = 6 * volumes + model.view.jobs.len() + model.down.len() + 14;
         model.converge();
         assert!(model.log.len() <= actions_max, "NEXT1: {:?}", model.log);
     }
@@ -180,6 +183,7 @@ fn what_has_converged_without_a_failure_stays_as_it_is() {
         let view = &model.view;
         assert!(view.volumes.iter().all(|volume| volume.is_in_text && volume.presence == Presence::InUse));
         assert!(!view.is_draining && !view.is_unserved && !view.has_sets, "seed {seed}");
+        assert!(view.expired.is_empty() || view.is_undecided, "seed {seed}: {:?}", view.expired);
         let left = view.jobs.iter().filter(|job| job.may_begin && !view.is_stopping).count();
         assert_eq!(left, 0, "seed {seed}: {:?}", view.jobs);
         assert!(!view.is_started || model.down.is_empty(), "seed {seed}");

@@ -4,6 +4,7 @@ use super::action::Action;
 use crate::Control;
 use crate::group::known_group::{Home, KnownGroup};
 use crate::jobs::records::RestingJob;
+use crate::trash::Trash;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_volume::lifecycle::placement::PlacementState;
@@ -21,6 +22,8 @@ pub(super) struct View {
     pub(super) is_unserved: bool,
     /// Whether the text has snapshots of one instant that are not complete.
     pub(super) has_sets: bool,
+    /// What is in the trash and was there for its time.
+    pub(super) expired: Vec<Uuid>,
     /// Jobs of which the group decides and on which no task works.
     pub(super) jobs: Vec<RestingJob>,
     /// Whether the daemon serves exports already.
@@ -76,11 +79,13 @@ impl View {
             is_draining: known.is_draining,
             is_unserved: control.groups.unserved.borrow().contains(&group),
             has_sets: !known.group.snapshot_sets().is_empty(),
+            expired: Vec::new(),
             jobs: Vec::new(),
             is_started: control.life.started.get().is_some(),
             is_stopping: control.life.stopping.get(),
         };
         drop(groups);
+        view.expired = Trash::of(control).expired(group);
         view.jobs = control.resting_jobs(group);
         Some(view)
     }

@@ -96,6 +96,7 @@ fn sample() -> Description {
         changed: UnixTime(1_750_000_100),
         change: "snap rollback data/vm2@monday".into(),
         metadata: None,
+        trash_keep_s: None,
     });
     let image = || "/srv/vm \"4\".qcow2".to_owned();
     let rollback = |mark, begun| JobWork::Rollback {
