@@ -19,6 +19,7 @@ mod requests;
 mod schedule;
 mod status;
 mod traffic;
+mod trash;
 mod volume_map;
 mod words;
 
@@ -30,9 +31,9 @@ pub use export::{Export, ExportAccess, ExportLimits, ExportTls, FileMode};
 pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    AutoExtend, Backup, ByteExtent, Group, GroupTrash, History, HistoryEntry, LogicalVolume, Mapper,
-    PhysicalVolume, Plan, Pool, Removed, Restored, Schedule, ScheduleRan, Segment, Snapshot, SnapshotDiff,
-    SnapshotPolicy, SnapshotStore, ThinUse, TrashItem, TrashRestored, VolumeImage,
+    AutoExtend, Backup, ByteExtent, Group, History, HistoryEntry, LogicalVolume, Mapper, PhysicalVolume,
+    Plan, Pool, Restored, Schedule, ScheduleRan, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
+    SnapshotStore, ThinUse, VolumeImage,
 };
 pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
@@ -41,12 +42,13 @@ pub use requests::{
     GroupExtend, GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
     PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
     PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
-    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split, TrashEmpty,
-    TrashRestore, VolumeChange, VolumeCreate, VolumeRemove,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split, VolumeChange,
+    VolumeCreate,
 };
 pub use schedule::{ScheduleChange, ScheduleCreate, ScheduleRun};
 pub use status::{DaemonStatus, Event, Problem};
 pub use traffic::{RequestLatencies, RequestLatency, Traffic};
+pub use trash::{GroupTrash, Removed, TrashEmpty, TrashItem, TrashRestore, TrashRestored, VolumeRemove};
 pub use volume_map::{MapExtent, VolumeMap};
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, Health, JobState, Layout, MapKind,

@@ -1,7 +1,6 @@
 //! What can be asked: the bodies of requests that change something.
 //!
-//! With `dry_run` the answer is a [`crate::Plan`] and nothing is changed. Names and sizes are texts in the grammar
-//! of the command line (`VG/LV@SNAP`, `10G`, `+2G`, `50%FREE`).
+//! With `dry_run` the answer is a [`crate::Plan`]. Names and sizes are texts as on the command line (`VG/LV@SNAP`, `10G`, `50%FREE`).
 
 use crate::metadata::MetadataWords;
 use crate::words::{Cache, Discards, Door, Layout, OverCommit, ReadPolicy, SnapshotMode, WhenFull};
@@ -42,13 +41,6 @@ pub trait DryRun {
 
     /// Asks only that.
     fn set_dry_run(&mut self);
-}
-
-impl VolumeRemove {
-    /// Past the trash.
-    pub fn at_once() -> Self {
-        Self { now: true, dry_run: false }
-    }
 }
 
 /// What a command says of what is done when snapshot stores, or a pool, fill.
@@ -239,21 +231,6 @@ requests! {
 
     /// Removes a group or a schedule.
     struct Remove {}
-
-    /// Removes a volume or a pool.
-    struct VolumeRemove {
-        /// Whether it goes at once, not to the trash. A volume has no snapshots then.
-        now: bool,
-    }
-
-    /// Brings a volume or pool back from the trash.
-    struct TrashRestore {
-        /// What it is called from then on; as it was if not given.
-        name: Option<String>,
-    }
-
-    /// Gives up what is in the trash.
-    struct TrashEmpty {}
 
     /// Makes a volume.
     struct VolumeCreate {

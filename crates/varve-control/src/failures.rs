@@ -9,7 +9,7 @@ use varve_target::snapshot::StoreError;
 use varve_vg::disks::create::CreateProblem;
 use varve_vg::disks::identity::Holdings;
 use varve_vg::names::{NamesError, VolumeName};
-use varve_vg::plan::{ConversionError, ScheduleError};
+use varve_vg::plan::{ConversionError, ScheduleError, TrashError};
 use varve_vg::size::SizeError;
 use varve_vg::tree::TreeError;
 use varve_vg::{CommitError, PlanError};
@@ -190,7 +190,9 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::Schedule(ScheduleError::Exists { .. }) => Code::ScheduleExists,
         PlanError::Schedule(ScheduleError::NotFound { .. }) => Code::ScheduleNotFound,
         PlanError::Schedule(ScheduleError::Full { .. }) => Code::SchedulesFull,
-        PlanError::Trash(error) => crate::trash::verbs::code(error),
+        PlanError::Trash(TrashError::NotFound { .. }) => Code::TrashNotFound,
+        PlanError::Trash(TrashError::Uncleared { .. }) => Code::VolumeBusy,
+        PlanError::Trash(TrashError::NoSpace { .. } | TrashError::Keep) => Code::Usage,
         PlanError::NothingToMove { .. } => Code::DiskIsEmpty,
         PlanError::NoPlace { .. } => Code::NoSpaceInGroup,
         PlanError::Conversion(ConversionError::Converting { .. }) => Code::VolumeBusy,

@@ -39,10 +39,9 @@ pub use arrays::conversion::{ConversionError, ConversionStep};
 pub use asked::{DiskChoice, Layout, Sectors};
 pub use change::{Change, NewDisk, StoreKind};
 pub use error::{ErrorKind, PlanError};
-pub use job_step::{JobStep, ScheduleError, ScheduleRun, ScheduleStep};
+pub use job_step::{JobStep, ScheduleError, ScheduleRun, ScheduleStep, TrashError, TrashStep};
 pub use restore::{Loss, LossKind, losses};
 pub use schedules::every_text;
-pub use trash::{TrashError, TrashStep};
 pub(crate) use under_way::drop_under_way;
 pub use under_way::under_way;
 
@@ -94,7 +93,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
     if group.trash().is_empty() {
         return plan_as_it_is(group, change, stamp);
     }
-    trash::with_room(group, &change, |group| plan_as_it_is(group, change.clone(), stamp))
+    change.with_room(group, |group| plan_as_it_is(group, change.clone(), stamp))
 }
 
 /// Plans `change` to `group`, with the extents that are free.
@@ -148,7 +147,7 @@ fn plan_as_it_is(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, P
         Change::Convert { volume, step } => draft.convert(volume, step, stamp.date),
         Change::Jobs(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
         Change::Schedule(step) => step.apply(&mut draft.description).map(|done| draft.step(done)),
-        Change::Trash(step) => draft.change_trash(step, stamp),
+        Change::Trash(step) => step.apply(&mut draft, stamp),
         Change::Restore { backup } => draft.restore(&backup),
     }?;
     draft.finish(stamp)

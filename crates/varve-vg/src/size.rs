@@ -138,6 +138,15 @@ pub fn format_size(bytes: u64) -> String {
     format!("{}.{} {letter}iB", tenths(unit) / 10, tenths(unit) % 10)
 }
 
+/// Seconds of a time such as `90s`, `15m`, `1h`, `1d` or `1w`; nothing if it is none.
+pub fn parse_seconds(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
+    let (number, factor) =
+        UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)))?;
+    let number = number.parse::<u64>().ok().filter(|_| number.bytes().all(|digit| digit.is_ascii_digit()))?;
+    number.checked_mul(factor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,7 @@ use varve_format::text::{EVERY_S_MAX, SCHEDULED_MAX};
 use varve_vg::Change;
 use varve_vg::model::{Schedule, ScheduleKeep, ScheduledVolume};
 use varve_vg::plan::ScheduleStep;
+use varve_vg::size::parse_seconds;
 
 /// A change of a schedule that was planned, and made unless it was only asked for.
 type Planned = Result<Option<Plan>, Failure>;
@@ -207,18 +208,12 @@ impl Schedules<'_> {
     }
 }
 
-/// `90s`, `15m`, `1h`, `1d`, `1w`.
-pub(crate) fn seconds(text: &str) -> Result<u64, Failure> {
-    const UNITS: [(&str, u64); 5] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 7 * 86_400)];
-    let refused = || {
+/// The time between two runs.
+fn seconds(text: &str) -> Result<u64, Failure> {
+    parse_seconds(text).filter(|seconds| (1..=EVERY_S_MAX).contains(seconds)).ok_or_else(|| {
         Failure::new(Code::BadSchedule, format!("{text:?} is not the time between two runs"))
             .help("--every 90s, 15m, 1h, 1d or 1w; at most 366d")
-    };
-    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
-    let (number, factor) = unit.ok_or_else(refused)?;
-    let number = number.parse::<u64>().ok().filter(|_| number.bytes().all(|digit| digit.is_ascii_digit()));
-    let seconds = number.and_then(|number| number.checked_mul(factor));
-    seconds.filter(|seconds| (1..=EVERY_S_MAX).contains(seconds)).ok_or_else(refused)
+    })
 }
 
 /// `24h,7d,4w,12m`.

@@ -362,3 +362,9 @@ fn unique(models: &[Model]) -> Vec<SharedOracle> {
     all.dedup_by(|one, other| Rc::ptr_eq(one, other));
     all
 }
+
+/// Half of what is removed goes to the trash, which what needs its space empties; the rest goes at once.
+pub(super) fn removal(name: &str) -> varve_api::VolumeRemove {
+    let is_odd = name.bytes().next_back().is_some_and(|last| last % 2 == 1);
+    varve_api::VolumeRemove { now: is_odd, ..Default::default() }
+}

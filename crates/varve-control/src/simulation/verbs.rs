@@ -3,14 +3,14 @@
 use super::array_verbs::ArrayVerb;
 use super::daemon::Daemon;
 use super::mapper::MAPPERS;
-use super::model::Model;
+use super::model::{self, Model};
 use crate::Control;
 use std::rc::Rc;
 use varve_api::{
     Code, Convert, ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout,
     PhysicalVolumeMove, PhysicalVolumeResize, PhysicalVolumeScan, PoolCreate, Rename, Resize, SnapshotChange,
     SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRename, SnapshotRollback,
-    VolumeCreate, VolumeRemove,
+    VolumeCreate,
 };
 use varve_block::{KIB, MIB};
 use varve_sim::Random;
@@ -630,7 +630,7 @@ impl Verb {
                 control.create_pool(PoolCreate { name, size, block_size, ..Default::default() }).await?;
             }
             Verb::RemovePool { name } => {
-                control.remove_pool(&name, removal(&name)).await?;
+                control.remove_pool(&name, model::removal(&name)).await?;
             }
             Verb::Array(verb) => verb.issue(control).await?,
             Verb::Scan => {
@@ -682,7 +682,7 @@ impl Verb {
                 control.rename_volume(&name, Rename { to, ..Default::default() }).await?;
             }
             Verb::RemoveVolume { name } => {
-                control.remove_volume(&name, removal(&name)).await?;
+                control.remove_volume(&name, model::removal(&name)).await?;
             }
             Verb::Export { target: volume, address } => {
                 let door = Some(varve_api::Door::Nbd);
@@ -795,10 +795,4 @@ impl Model {
             self.groups.insert(trimmed(to), disks);
         }
     }
-}
-
-/// Half of what is removed goes to the trash, which what needs its space empties; the rest goes at once.
-fn removal(name: &str) -> VolumeRemove {
-    let is_odd = name.bytes().next_back().is_some_and(|last| last % 2 == 1);
-    VolumeRemove { now: is_odd, ..VolumeRemove::default() }
 }

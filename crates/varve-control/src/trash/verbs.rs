@@ -13,6 +13,7 @@ use varve_vg::Change;
 use varve_vg::model::{Trashed, areas};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::TrashStep;
+use varve_vg::size::parse_seconds;
 
 impl Trash<'_> {
     /// What is in the trash of all groups, or of one, the oldest first.
@@ -178,7 +179,7 @@ fn keep_change(text: &str) -> Result<Change, Failure> {
     };
     let seconds = match text {
         "0" => 0,
-        _ => crate::schedules::verbs::seconds(text).map_err(|_| refused())?,
+        _ => parse_seconds(text).ok_or_else(refused)?,
     };
     Ok(Change::Trash(TrashStep::Keep { seconds }))
 }
@@ -208,15 +209,5 @@ pub(crate) fn shown_trash(known: &KnownGroup) -> GroupTrash {
         count: known.group.trash().len() as u64,
         bytes: known.group.bytes(extents.sum()),
         keep: known.group.trash_keep_s(),
-    }
-}
-
-/// The failure of a change of the trash.
-pub(crate) fn code(error: &varve_vg::plan::TrashError) -> Code {
-    use varve_vg::plan::TrashError;
-    match error {
-        TrashError::NotFound { .. } => Code::TrashNotFound,
-        TrashError::Uncleared { .. } => Code::VolumeBusy,
-        TrashError::NoSpace { .. } | TrashError::Keep => Code::Usage,
     }
 }

@@ -1,6 +1,7 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
 use super::image::is_snapshot_name;
+use super::trash::{TRASH_KEEP_S_MAX, TRASH_MAX};
 use super::{
     Area, ConversionEntry, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout,
     LogicalVolumeEntry, MemberEntry, MetadataEntry, OverCommit, PhysicalVolumeEntry, Role, SnapshotSetEntry,
@@ -165,6 +166,26 @@ impl Description {
             own.chain(stores)
         });
         of_volumes.chain(self.areas_of_jobs())
+    }
+
+    /// Checks what is in the trash (TEXT28), but for ids and areas.
+    fn check_trash(&self) -> Result<(), TextError> {
+        let problem = |problem| Err(TextError::Shape { place: "the group".to_owned(), problem });
+        if self.trash.len() > TRASH_MAX {
+            return problem("at most 256 volumes and pools are in its trash");
+        }
+        if self.group.trash_keep_s > Some(TRASH_KEEP_S_MAX) {
+            return problem("`trash_keep_s` is at most 366 days");
+        }
+        self.trash.iter().try_for_each(|entry| {
+            let lv = &entry.volume;
+            let place = || format!("the volume {:?} in the trash", lv.name);
+            check_name(&lv.name).map_err(|error| TextError::Name { place: place(), error })?;
+            if !lv.layout.takes_space() {
+                return Err(TextError::Shape { place: place(), problem: "what is in the trash is on disks" });
+            }
+            check_lv(lv, self.group.extent_size)
+        })
     }
 }
 

@@ -1,8 +1,6 @@
 //! The trash: volumes and pools that were removed, as they were, until it is emptied.
 
-use super::check::check_lv;
-use super::{Description, LogicalVolumeEntry, TextError};
-use crate::name::check_name;
+use super::logical_volume::LogicalVolumeEntry;
 use serde::{Deserialize, Serialize};
 use varve_block::UnixTime;
 
@@ -25,26 +23,4 @@ pub struct TrashEntry {
     pub until: UnixTime,
     /// What it was, with its exception stores.
     pub volume: LogicalVolumeEntry,
-}
-
-impl Description {
-    /// Checks what is in the trash (TEXT28), but for ids and areas.
-    pub(super) fn check_trash(&self) -> Result<(), TextError> {
-        let problem = |problem| Err(TextError::Shape { place: "the group".to_owned(), problem });
-        if self.trash.len() > TRASH_MAX {
-            return problem("at most 256 volumes and pools are in its trash");
-        }
-        if self.group.trash_keep_s > Some(TRASH_KEEP_S_MAX) {
-            return problem("`trash_keep_s` is at most 366 days");
-        }
-        self.trash.iter().try_for_each(|entry| {
-            let lv = &entry.volume;
-            let place = || format!("the volume {:?} in the trash", lv.name);
-            check_name(&lv.name).map_err(|error| TextError::Name { place: place(), error })?;
-            if !lv.layout.takes_space() {
-                return Err(TextError::Shape { place: place(), problem: "what is in the trash is on disks" });
-            }
-            check_lv(lv, self.group.extent_size)
-        })
-    }
 }

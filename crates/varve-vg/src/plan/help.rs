@@ -70,9 +70,7 @@ impl PlanError {
             Self::Schedule(error) => help_schedule(error),
             Self::Trash(error) => error.help(),
             Self::JobNotFound { .. } => "`varve job list` shows what goes on".into(),
-            Self::JobsFull { .. } => {
-                "wait for one of them: `varve job list`; or name fewer snapshots at once".into()
-            }
+            Self::JobsFull { .. } => "wait for one of them: `varve job list`; or name fewer snapshots".into(),
             _ => self.help_disks(),
         }
     }

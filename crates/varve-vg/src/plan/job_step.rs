@@ -1,4 +1,4 @@
-//! What a change says of jobs and schedules, and why that of schedules is not possible.
+//! What a change says of jobs, of schedules and of the trash, and why that of the last two is not possible.
 
 use crate::model::{Job, MadeSnapshots, Schedule, ScheduleKeep, ScrubPosition};
 use uuid::Uuid;
@@ -102,4 +102,75 @@ pub enum ScheduleError {
         /// The group.
         group: String,
     },
+}
+
+/// What is done with the trash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrashStep {
+    /// A volume or pool is removed, and can be brought back until its time is over.
+    Put {
+        /// What it is called.
+        name: String,
+    },
+    /// It comes back.
+    Restore {
+        /// Which.
+        id: Uuid,
+        /// What it is called from then on.
+        name: String,
+    },
+    /// These are given up.
+    Empty {
+        /// Which.
+        ids: Vec<Uuid>,
+    },
+    /// What is removed from now on stays for so long.
+    Keep {
+        /// Seconds; 0 if there is no trash.
+        seconds: u64,
+    },
+}
+
+/// Why a change of the trash is not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrashError {
+    /// It is not there.
+    #[error("{what} is not in the trash of {group}")]
+    NotFound {
+        /// The group.
+        group: String,
+        /// Its name or id.
+        what: String,
+    },
+    /// What others wrote to its extents has not been cleared yet: brought back, it would show that.
+    #[error("{group}/{volume} is being cleared")]
+    Uncleared {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+    },
+    /// It has no extents that could be kept.
+    #[error("{group}/{volume} takes no space of its group, and has nothing to keep")]
+    NoSpace {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+    },
+    /// No group keeps what is removed for so long.
+    #[error("what is removed stays in the trash for 366 days at most")]
+    Keep,
+}
+
+impl TrashError {
+    /// What to do about it.
+    pub(super) fn help(&self) -> String {
+        match self {
+            Self::NotFound { group, .. } => format!("`varve trash list {group}` shows what is there"),
+            Self::Uncleared { .. } => "wait for its job (`varve job list`), or --now".to_owned(),
+            Self::NoSpace { .. } => "--now".to_owned(),
+            Self::Keep => "--trash 24h, 7d or 0".to_owned(),
+        }
+    }
 }

@@ -7,13 +7,15 @@
 //! Invariant PLAN4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
 
 use super::schedules::bring_back;
+use super::trash::empty_text;
 use super::under_way::{drop_under_way, under_way_words};
 use super::{Draft, PlanError};
 use crate::disks::tail::extents_beside;
 use crate::model::{
-    Description, Group, Job, JobWork, Layout, LogicalVolume, PhysicalVolume, PvName, Segment, Store,
+    Area, Description, Group, Job, JobWork, Layout, LogicalVolume, PhysicalVolume, PvName, Segment, Store,
+    areas,
 };
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use uuid::Uuid;
 
 /// What a volume or pool of a group loses.
@@ -108,6 +110,37 @@ fn begins_with(segments: &[Segment], before: &[Segment]) -> bool {
 }
 
 impl Draft<'_> {
+    fn pv_called(&self, name: PvName) -> Option<&PhysicalVolume> {
+        self.description.physical_volumes.iter().find(|pv| pv.name == name)
+    }
+
+    /// PLANTRASH4, of volumes that a backup has written back.
+    pub(super) fn keep_trash(&mut self) {
+        let owned: Vec<Area> = self.description.logical_volumes.iter().flat_map(areas).collect();
+        let ids: BTreeSet<Uuid> = self.description.logical_volumes.iter().map(|lv| lv.id).collect();
+        let overlaps = |one: Area| {
+            owned.iter().any(|area| area.pv == one.pv && area.start < one.end() && one.start < area.end())
+        };
+        let names_stay = self.disks_keep_names();
+        let (mut trash, mut steps) = (Vec::new(), Vec::new());
+        for entry in &self.description.trash {
+            if ids.contains(&entry.volume.id) {
+                continue; // It comes back.
+            }
+            let is_beyond = |area: Area| self.pv_called(area.pv).is_none_or(|pv| area.end() > pv.extents);
+            match !names_stay || areas(&entry.volume).any(|area| overlaps(area) || is_beyond(area)) {
+                true => steps.push(empty_text(self.group_name(), self.extent_size(), entry)),
+                false => trash.push(entry.clone()),
+            }
+        }
+        assert!(
+            trash.len() + steps.len() <= self.description.trash.len(),
+            "PLANTRASH4: nothing else is there"
+        );
+        self.description.trash = trash;
+        self.steps.extend(steps);
+    }
+
     /// The volumes of the backup on the disks of the group, which must be the very ones of the backup.
     pub(super) fn restore(&mut self, taken: &Description) -> Result<(), PlanError> {
         let group: String = self.group_name().into();

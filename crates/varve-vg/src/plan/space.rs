@@ -72,6 +72,14 @@ impl Growth {
 }
 
 impl Draft<'_> {
+    /// The same draft, with an empty trash: what may be taken of it is free there.
+    pub(super) fn with_empty_trash(&self) -> Draft<'_> {
+        let mut draft = Draft::of(self.before);
+        draft.description.clone_from(&self.description);
+        draft.description.trash.clear();
+        draft
+    }
+
     /// A new volume or store, without space yet.
     pub(super) fn new_growth(&self, layout: &Layout, id: Uuid) -> Result<Growth, PlanError> {
         let (width, layout) = match *layout {
