@@ -314,7 +314,7 @@ impl Verb {
 
     fn new_mapped(model: &Model, group: &str, name: String, random: &mut Random) -> Option<Verb> {
         let prefix = format!("{group}/");
-        let is_fit = |(name, volume): &(&String, &super::model::Volume)| {
+        let is_fit = |(name, volume): &(&String, &model::Volume)| {
             let is_used = model.is_granted(name) || model.exports.values().any(|target| target == *name);
             let is_fit = match volume.layout {
                 Layout::Linear | Layout::Striped => true,
@@ -323,7 +323,7 @@ impl Verb {
             };
             name.starts_with(&prefix) && is_fit && volume.snapshots.is_empty() && !is_used
         };
-        let size = |volume: &super::model::Volume| volume.oracle.borrow().size();
+        let size = |volume: &model::Volume| volume.oracle.borrow().size();
         let fit = || model.volumes.iter().filter(is_fit);
         let (first, base) = pick(fit().filter(|(_, volume)| !volume.is_spoilt), random)?;
         let others = fit().filter(|(name, volume)| *name != first && size(volume) >= size(base));
@@ -383,7 +383,7 @@ impl Verb {
     pub(super) fn new_snapshots(model: &Model, random: &mut Random) -> Option<Verb> {
         let group = pick(model.groups.keys(), random)?;
         let prefix = format!("{group}/");
-        let few = |volume: &super::model::Volume| volume.snapshots.len() < SNAPSHOTS_MAX && !volume.is_spoilt;
+        let few = |volume: &model::Volume| volume.snapshots.len() < SNAPSHOTS_MAX && !volume.is_spoilt;
         let volumes = model.volumes.iter().filter(|(name, volume)| name.starts_with(&prefix) && few(volume));
         let volumes: Vec<_> = volumes.collect();
         let independent = random.chance(1, 4) && volumes.iter().all(|(_, volume)| volume.pool.is_none());
@@ -416,7 +416,7 @@ impl Verb {
                 is_free.then_some(Verb::RenameSnapshot { volume: name, name: own, to })
             }
             _ => {
-                let free = |(own, snapshot): &(&String, &super::model::Snapshot)| {
+                let free = |(own, snapshot): &(&String, &model::Snapshot)| {
                     !snapshot.held && !is_exported(&format!("{name}@{own}"))
                 };
                 let names: Vec<String> =
@@ -783,7 +783,7 @@ impl Model {
             .map(|(name, volume)| {
                 let pool = volume.pool.as_ref().map(renamed);
                 let devices = volume.devices.iter().map(renamed).collect();
-                (renamed(&name), super::model::Volume { pool, devices, ..volume })
+                (renamed(&name), model::Volume { pool, devices, ..volume })
             })
             .collect();
         self.pools = self.pools.iter().map(renamed).collect();
