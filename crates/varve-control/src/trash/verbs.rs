@@ -26,7 +26,7 @@ impl Trash<'_> {
             |known: &KnownGroup| known.group.trash().iter().map(|entry| item(known, entry, now)).collect();
         let mut items: Vec<TrashItem> =
             wanted.flat_map(|(_, known)| -> Vec<TrashItem> { own(known) }).collect();
-        items.sort_by(|one, other| (one.removed, &one.name).cmp(&(other.removed, &other.name)));
+        items.sort_by_key(|item| item.removed); // Of one second in the order in which they are given up.
         Ok(items)
     }
 
