@@ -155,10 +155,13 @@ class World:
         name = self.name()
         record = self.there(name)
         asked = self.rng.random() < 0.2
-        words = ["lv", "remove", name] + ([] if asked else ["-y"])
+        # Half of those that are not thin go to the trash, with their snapshots.
+        now = self.rng.random() < 0.5
+        words = ["lv", "remove", name] + ([] if asked else ["-y"]) + (["--now"] if now else [])
         if not record:
             return Command(words, MISSING)
-        if self.exported(name) or record.snaps:
+        kept = record.snaps if now or record.kind == "thin" else [snap for snap in record.snaps.values() if snap["held"]]
+        if self.exported(name) or kept:
             return Command(words, BUSY)  # Refused before anybody is asked.
         return Command(words, DECLINED) if asked else Command(words, OK, {name: None})
 

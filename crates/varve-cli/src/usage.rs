@@ -94,13 +94,14 @@ mod tests {
 
     #[test]
     fn what_the_contract_names_and_is_not_built_is_told_from_what_nobody_knows() {
-        for line in ["varve trash list", "varve --json cluster join", "varve --socket pool pool reduce a/b"] {
+        for line in ["varve vg undo data", "varve --json cluster join", "varve --socket pool pool reduce a/b"]
+        {
             assert!(lacks(line).is_some(), "{line}");
         }
         let given = "varve export create a/b --nbd unix:s --allow=5";
         assert_eq!(lacks(given).as_deref(), Some("varve export create --allow"));
         assert_eq!(lacks("varve vg split a d").as_deref(), Some("varve vg split"));
-        for line in ["varve trush list", "varve snap renam a/b@c d", "varve export list --iops 5"] {
+        for line in ["varve vg undu data", "varve snap renam a/b@c d", "varve export list --iops 5"] {
             assert_eq!(lacks(line), None, "{line}");
         }
     }

@@ -78,9 +78,10 @@ impl KnownGroup {
 
     /// A volume or pool that was served was closed, for this reason.
     pub(crate) fn note_closed(&mut self, volume: Uuid, reason: Failure) {
+        let may_be_origin = self.may_be_origin(volume);
         if let Some(home) = self.homes.get_mut(&volume) {
             home.unusable = Some(reason);
-            self.closed.insert(volume);
+            self.closed.extend(may_be_origin.then_some(volume));
         }
     }
 

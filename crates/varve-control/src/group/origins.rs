@@ -55,6 +55,17 @@ impl KnownGroup {
         }
     }
 
+    /// Whether pools may hold a volume, or snapshots of what it has served, as external origins (BELOW1).
+    pub(crate) fn may_be_origin(&self, volume: Uuid) -> bool {
+        let entry = self.group.logical_volumes().iter().find(|entry| entry.id == volume);
+        let has_none =
+            |entry: &LogicalVolume| !entry.is_pool() && !entry.read_only && entry.stores().next().is_none();
+        let mut origins = self.thin.values().flatten().filter_map(|thin| thin.origin);
+        let is_gone =
+            |origin: Origin| self.owner_of(&origin).is_none() && self.image(origin.backing.id()).is_none();
+        !entry.is_some_and(has_none) || origins.any(is_gone)
+    }
+
     /// The volume or pool that holds an origin, unless the group has it no more.
     fn owner_of(&self, origin: &Origin) -> Option<&LogicalVolume> {
         let (mut volumes, id) = (self.group.logical_volumes().iter(), origin.backing.id());

@@ -117,3 +117,23 @@ fn a_pool_that_grows_while_its_group_converges_stays_in_use() {
         assert_eq!(out, None, "RECONCILE3");
     });
 }
+
+#[test]
+fn a_volume_that_cannot_be_an_origin_leaves_pools_in_use_when_it_is_closed() {
+    with_disks(1, "600M", async |control, _| {
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/v", None, None).await;
+        make_volume(&control, "data/w", None, None).await;
+        make_snapshot(&control, "data/w@a").await;
+        let group = control.find_group("data").expect("it is there");
+        let holds = || control.with_group(group, |known| known.may_hold_closed_origins());
+        let close = |text: &str| {
+            let volume = control.find_volume(&name(text)).expect("it is there").volume.id;
+            control.take_out_of_use(group, volume, Failure::new(Code::VolumeUnusable, "it moved"));
+        };
+        close("data/v");
+        assert_eq!(holds(), Ok(false), "it has no snapshot that could be an origin");
+        close("data/w");
+        assert_eq!(holds(), Ok(true), "REOPEN3");
+    });
+}
