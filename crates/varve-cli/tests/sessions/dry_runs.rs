@@ -167,6 +167,7 @@ const IMPOSSIBLE: &[&str] = &[
     "vg change none --cache 1M",
     "vg change data --trash soon",
     "vg change data --trash 367d",
+    "vg change data --trash 7d --cache 1M",
     "vg rename data other",
     "vg rename none x",
     "vg rename other a/b",

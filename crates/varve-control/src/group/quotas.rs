@@ -51,15 +51,18 @@ impl Control {
         request: GroupChange,
     ) -> Result<Changed<ShownGroup>, Failure> {
         let id = self.find_group(name)?;
+        let has_metadata = request.metadata != MetadataWords::default();
         if let Some(keep) = &request.trash {
-            if let Some(plan) = Trash::of(self).keep(id, keep, request.dry_run).await? {
-                return Ok(Changed::Planned(plan));
+            if has_metadata {
+                let message = "--trash is changed by a command of its own";
+                return Err(Failure::new(Code::Usage, message).help("leave the other options out"));
             }
-            if request.metadata == MetadataWords::default() {
-                return self.show_group(&id.to_string()).await.map(Changed::Done);
-            }
+            return match Trash::of(self).keep(id, keep, request.dry_run).await? {
+                Some(plan) => Ok(Changed::Planned(plan)),
+                None => self.show_group(&id.to_string()).await.map(Changed::Done),
+            };
         }
-        if request.metadata == MetadataWords::default() {
+        if !has_metadata {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--cache, --cache-policy, --metadata or --trash"));
         }

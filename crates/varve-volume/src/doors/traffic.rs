@@ -67,9 +67,13 @@ impl Counters {
         self.clock.as_ref().map(Clock::now).unwrap_or_default()
     }
 
+    /// It is under way no more, also if nobody waited for its end.
+    fn leave(&self) {
+        self.inner.in_flight.set(self.inner.in_flight.get() - 1);
+    }
+
     /// It began at `begun` and has ended with `outcome`.
     fn end(&self, timed: Option<Timed>, begun: Moment, outcome: &Outcome) {
-        self.inner.in_flight.set(self.inner.in_flight.get() - 1);
         if outcome.is_err() {
             add(&self.inner.errors, 1);
         }
@@ -137,6 +141,12 @@ impl Future for Request<'_> {
     }
 }
 
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        self.counters.leave();
+    }
+}
+
 impl BlockDevice for Counted {
     fn shape(&self) -> Shape {
         self.shape
@@ -149,6 +159,7 @@ impl BlockDevice for Counted {
         match completion.unwrap_or_else(|_| Completion::failed(IoError::Medium)) {
             Completion::Ready(outcome) => {
                 outcome.iter().for_each(|outcome| self.counters.end(timed, begun, outcome));
+                self.counters.leave();
                 Completion::Ready(outcome)
             }
             under_way => {
@@ -186,6 +197,7 @@ mod tests {
             match io.into_io() {
                 Io::Read { buffer, .. } => Completion::ready(Ok(buffer)),
                 Io::Flush => Completion::pending(std::future::ready(Err(IoError::Medium))),
+                Io::Discard { .. } => Completion::pending(std::future::pending()),
                 _ => Completion::failed(IoError::NoSpace),
             }
         }
@@ -203,5 +215,9 @@ mod tests {
         let now = counters.now();
         assert_eq!((now.reads, now.read_bytes, now.writes, now.write_bytes), (1, 4096, 1, 512));
         assert_eq!((now.flushes, now.errors, now.in_flight), (1, 2, 0));
+        let discard = device.discard(Extent::new(0, 512));
+        assert_eq!(counters.now().in_flight, 1);
+        drop(discard);
+        assert_eq!(counters.now().in_flight, 0, "nobody waits for it any more");
     }
 }
