@@ -51,6 +51,7 @@ impl Scrapes {
 /// The text; `elapsed` is the time since the last one.
 fn render(mut figures: Figures, tally: &mut Tally, volumes: VolumeMetrics, elapsed: Duration) -> String {
     tally.take(&mut figures.volumes, &mut figures.exports, elapsed);
+    tally.keep(&figures.groups, &figures.pools);
     let mut metrics = groups::all(&figures);
     metrics.extend(groups::sums_of_pools(tally.pools()));
     if volumes != VolumeMetrics::None {

@@ -1,16 +1,17 @@
 //! What one scrape remembers for the next: sums of volumes that never fall, and which volumes and exports are the busiest.
 //!
 //! Invariants:
-//! - TALLY1. A sum of a group or pool only grows, whatever volumes are removed, renamed or opened anew: a counter that falls would
-//!   be taken for one that began anew, and all of it for an increase.
-//! - TALLY3. What does not answer now has the counters that it had, not zeros.
+//! - TALLY1. A sum of a group or pool only grows while that is there, whatever volumes are removed, renamed or opened anew: a counter
+//!   that falls would be taken for one that began anew, and all of it for an increase.
 //! - TALLY2. What was busy lately ranks before what was busy long ago, so that the series of a scrape change seldom, and the new load is
 //!   among them soon.
+//! - TALLY3. What does not answer now has the counters that it had, not zeros.
+//! - TALLY4. Of groups and pools that are gone nothing is remembered: there may be new ones under new names for ever.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-use varve_api::{Export, LogicalVolume, Traffic};
+use varve_api::{Export, Group, LogicalVolume, Pool, Traffic};
 
 /// After so long without requests the weight of those before is half (TALLY2).
 const HALF_LIFE: Duration = Duration::from_secs(300);
@@ -45,7 +46,15 @@ impl Tally {
         }
     }
 
-    /// Sums of the volumes of each group that there is or was (TALLY1).
+    /// Forgets all but these groups and pools (TALLY4).
+    pub(super) fn keep(&mut self, groups: &[Group], pools: &[Pool]) {
+        let groups: HashSet<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        self.groups.retain(|name, _| groups.contains(name.as_str()));
+        let pools: HashSet<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+        self.pools.retain(|name, _| pools.contains(name.as_str()));
+    }
+
+    /// Sums of the volumes of each group (TALLY1).
     pub(super) fn groups(&self) -> &Sums {
         &self.groups
     }
@@ -150,6 +159,8 @@ mod tests {
             sums.push(tally.groups()["data"].reads);
         }
         assert_eq!(sums, [110, 130, 135, 138, 138], "TALLY1");
+        tally.keep(&[], &[]);
+        assert!(tally.groups().is_empty() && tally.pools().is_empty(), "TALLY4");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::BTreeSet;
-use varve_api::{DaemonStatus, Export, Health, LogicalVolume, Problem, ProblemKind, Severity};
+use varve_api::{DaemonStatus, Export, Group, Health, LogicalVolume, Problem, ProblemKind, Severity};
 use varve_block::ArenaUse;
 
 fn status(attention: Vec<Problem>) -> DaemonStatus {
@@ -19,6 +19,14 @@ fn status(attention: Vec<Problem>) -> DaemonStatus {
         attention,
         events: vec![],
     }
+}
+
+fn group(name: &str) -> Group {
+    let shown = serde_json::json!({
+        "name": name, "id": name, "state": "ok", "reason": null, "extent_size": 1, "size": 1, "free": 1, "sequence": 1,
+        "physical_volumes": [], "volumes": [],
+    });
+    serde_json::from_value(shown).expect("a group")
 }
 
 /// A daemon with so many busy volumes, each exported, an array, and with a problem.
@@ -66,7 +74,7 @@ fn figures(count: u64) -> Figures {
     Figures {
         status: status((1..=count).map(problem).collect()),
         disks: vec![],
-        groups: vec![],
+        groups: vec![group("data")],
         volumes: (1..=count).map(volume).collect(),
         pools: vec![],
         exports: (1..=count).map(export).collect(),
@@ -136,4 +144,21 @@ fn a_scrape_of_ten_thousand_volumes_is_no_longer_than_one_of_a_thousand() {
         !none.contains("varve_group_reads_total")
             && text(10, VolumeMetrics::Group).contains("varve_group_reads_total")
     );
+}
+
+#[test]
+fn groups_that_come_and_go_leave_nothing_in_a_scrape() {
+    let mut tally = Tally::default();
+    for number in 0..100 {
+        let mut now = figures(1);
+        let name = format!("g{number}");
+        now.groups = vec![group(&name)];
+        for volume in &mut now.volumes {
+            (volume.id, volume.group) = (name.clone(), name.clone());
+        }
+        let text = render(now, &mut tally, VolumeMetrics::Group, Duration::ZERO);
+        let sums: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("varve_group_reads_total")).collect();
+        assert_eq!(sums, [format!("varve_group_reads_total{{group=\"{name}\"}} 1")], "TALLY4");
+    }
 }
