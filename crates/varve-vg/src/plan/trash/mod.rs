@@ -23,22 +23,29 @@ impl Change {
         group: &Group,
         attempt: impl Fn(&Group) -> Result<Plan, PlanError>,
     ) -> Result<Plan, PlanError> {
-        let mut emptied = in_the_way(group, self);
+        let way = in_the_way(group, self);
         let mut candidates = candidates(group, self);
-        candidates.retain(|id| !emptied.contains(id));
-        let mut candidates = candidates.into_iter();
-        loop {
-            let room = without(group, &emptied);
-            let planned = attempt(&room);
-            let is_short = match &planned {
-                Ok(plan) => takes_last_extents(self, group, plan),
-                Err(error) => is_shortage(error),
-            };
-            match candidates.next().filter(|_| is_short) {
-                Some(id) => emptied.push(id),
-                None => return planned.map(|plan| emptying(group, plan, emptied)),
+        candidates.retain(|id| !way.contains(id));
+        let emptied = |count: usize| way.iter().chain(&candidates[..count]).copied().collect::<Vec<Uuid>>();
+        let attempt = |count: usize| attempt(&without(group, &emptied(count)));
+        let is_short = |planned: &Result<Plan, PlanError>| match planned {
+            Ok(plan) => takes_last_extents(self, group, plan),
+            Err(error) => is_shortage(error),
+        };
+        // The first that suffices is searched for by halves: the more of the trash is empty, the more room there is.
+        let (mut short, mut enough, mut planned) = (0, 0, attempt(0));
+        if is_short(&planned) && !candidates.is_empty() {
+            (enough, planned) = (candidates.len(), attempt(candidates.len()));
+            while enough - short > 1 {
+                let middle = short.midpoint(enough);
+                let tried = attempt(middle);
+                match is_short(&tried) {
+                    true => short = middle,
+                    false => (enough, planned) = (middle, tried),
+                }
             }
         }
+        planned.map(|plan| emptying(group, plan, emptied(enough)))
     }
 }
 
