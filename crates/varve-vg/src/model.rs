@@ -38,6 +38,13 @@ pub struct GroupUse {
     pub trash: u64,
 }
 
+impl GroupUse {
+    /// What a change can be given: what is free, and what the trash gives back.
+    pub fn available(&self) -> u64 {
+        self.free + self.trash
+    }
+}
+
 impl Group {
     /// The group that `description` describes.
     pub fn new(description: Description) -> Result<Self, TextError> {

@@ -250,8 +250,8 @@ impl Control {
         self.check_snapshot(&batch.located, &name).await?;
         self.check_new(&batch, None).await?;
         self.refuse_names_of_sets(&batch)?;
-        let old: Vec<String> = name.snapshot.iter().cloned().collect();
-        let batch = Batch { names: old, ..batch };
+        let own = |name: &VolumeName| name.snapshot.clone().unwrap_or_default();
+        let batch = Batch { names: vec![own(&name)], ..batch };
         self.refuse_names_of_sets(&batch)?;
         self.refuse_if_exported(batch.located.volume.id, &name, false)?; // SNAPCHANGE3
         self.refuse_if_compared(batch.located.volume.id, &name)?;
@@ -259,14 +259,11 @@ impl Control {
             let step = format!("would rename {name} to {to}");
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        let own = |name: &VolumeName| name.snapshot.clone().unwrap_or_default();
         let done = batch.located.home.volume(batch.located.volume.id).rename_snapshot(own(&name), own(&to));
         let done = done.await.map_err(failures::gone)?.unwrap_or(Err(StoreError::NotFound));
         done.map_err(|error| failures::store(&name.to_string(), &error))?;
         self.event(&name.to_string(), &format!("renamed to {to}"));
-        let mut all = Vec::new();
-        self.show_snapshots(&batch.volume, &batch.located, &mut all).await;
-        let renamed = all.into_iter().find(|snapshot| snapshot.name == to.to_string());
+        let renamed = self.show_named(&Batch { names: vec![own(&to)], ..batch }).await.pop();
         renamed.map(Changed::Done).ok_or_else(|| failures::store(&to.to_string(), &StoreError::NotFound))
     }
 
@@ -317,13 +314,17 @@ impl Control {
             let done = batch.located.home.volume(volume).set_flags(names, read_only, held);
             let done = done.await.map_err(failures::gone)?.unwrap_or(Err(StoreError::NotFound));
             done.map_err(|error| failures::store(&batch.volume.to_string(), &error))?;
-            let mut all = Vec::new();
-            self.show_snapshots(&batch.volume, &batch.located, &mut all).await;
-            let is_named =
-                |snapshot: &Snapshot| batch.names.iter().any(|name| batch.full(name) == snapshot.name);
-            shown.extend(all.into_iter().filter(is_named));
+            shown.extend(self.show_named(batch).await);
         }
         Ok(shown)
+    }
+
+    /// The snapshots of a batch as they are shown.
+    async fn show_named(&self, batch: &Batch) -> Vec<Snapshot> {
+        let mut all = Vec::new();
+        self.show_snapshots(&batch.volume, &batch.located, &mut all).await;
+        all.retain(|snapshot| batch.names.iter().any(|name| batch.full(name) == snapshot.name));
+        all
     }
 
     /// The names of a command, by volume, each of which is found by `find`.

@@ -79,7 +79,7 @@ impl Commits<'_> {
         control.event(&name, &words);
         warnings.iter().for_each(|warning| control.warn(&name, warning));
         if let Some(percent) = level_reached(before, after) {
-            let free = format_size(after.free + after.trash);
+            let free = format_size(after.available());
             control.warn(&name, &format!("{percent} % of the group are taken, {free} are free"));
         }
         if after.free > before.free {
@@ -134,7 +134,7 @@ impl Commits<'_> {
 /// How much of a group is taken, in percent, if a change has taken it to one of the levels that are reported.
 fn level_reached(before: GroupUse, after: GroupUse) -> Option<u64> {
     let size = |usage: GroupUse| usage.size - usage.spare;
-    let percent = |usage| (size(usage) - usage.free - usage.trash).saturating_mul(100) / size(usage).max(1);
+    let percent = |usage| (size(usage) - usage.available()).saturating_mul(100) / size(usage).max(1);
     let level = |usage| LEVELS.into_iter().filter(|level| *level <= percent(usage)).max();
     (level(after) > level(before)).then(|| percent(after))
 }

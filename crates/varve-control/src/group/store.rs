@@ -113,7 +113,7 @@ impl Control {
         }
         let own = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
         let extents = if is_itself { entry.extents } else { own };
-        let free = before.usage().free + before.usage().trash;
+        let free = before.usage().available();
         if free == 0 {
             return Err(match is_itself {
                 true => {
@@ -171,7 +171,7 @@ impl Control {
             located.volume.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
         let present = before.bytes(extents);
         let by = match size.amount {
-            Amount::PercentFree(percent) => share(before.usage().free + before.usage().trash, percent),
+            Amount::PercentFree(percent) => share(before.usage().available(), percent),
             Amount::Bytes(bytes) if size.relative => bytes,
             Amount::Bytes(bytes) => bytes.saturating_sub(present),
         };
@@ -231,7 +231,7 @@ impl Control {
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<(Uuid, Plan), Failure> {
-        let size = (located.size() / 10).max(STEP_MIN).min(group.usage().free + group.usage().trash);
+        let size = (located.size() / 10).max(STEP_MIN).min(group.usage().available());
         if size == 0 {
             return Err(no_space(group.name()));
         }

@@ -1,9 +1,8 @@
 //! Schedules that are due are begun; and what is said of those that failed.
 //!
 //! Invariants:
-//! - TIMER1. A schedule runs when its group is served and none of its volumes was taken out of use by a person; those in the trash are
-//!   left out. What was missed until then is
-//!   made up for once (DUE1 of `due.rs`).
+//! - TIMER1. A schedule runs when its group is served, none of its volumes was taken out of use by a person, and not all of them are in the
+//!   trash. What was missed until then is made up for once (DUE1 of `due.rs`).
 //! - TIMER2. A schedule of thin volumes alone goes when its pool is in use and has none of these.
 
 use super::Schedules;

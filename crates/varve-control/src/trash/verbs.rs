@@ -22,10 +22,10 @@ impl Trash<'_> {
         let now = self.control.now();
         let groups = self.control.groups.known.borrow();
         let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
-        let own =
-            |known: &KnownGroup| known.group.trash().iter().map(|entry| item(known, entry, now)).collect();
-        let mut items: Vec<TrashItem> =
-            wanted.flat_map(|(_, known)| -> Vec<TrashItem> { own(known) }).collect();
+        let own = |known: &KnownGroup| -> Vec<TrashItem> {
+            known.group.trash().iter().map(|entry| item(known, entry, now)).collect()
+        };
+        let mut items: Vec<TrashItem> = wanted.flat_map(|(_, known)| own(known)).collect();
         items.sort_by_key(|item| item.removed); // Of one second in the order in which they are given up.
         Ok(items)
     }
