@@ -1,6 +1,6 @@
 //! Arrays of volumes and pools, and their members.
 
-use super::text::{Metric, counter, gauge, labels};
+use super::text::{Metric, Rows, labels};
 use varve_api::{Array, ArrayMember, MemberState};
 use varve_control::Figures;
 
@@ -9,39 +9,34 @@ pub(super) fn all(figures: &Figures) -> Vec<Metric> {
     let volumes = figures.volumes.iter().filter_map(|volume| Some((&*volume.name, volume.array.as_ref()?)));
     let pools = figures.pools.iter().filter_map(|pool| Some((&*pool.name, pool.array.as_ref()?)));
     let arrays: Vec<(&str, &Array)> = volumes.chain(pools).collect();
-    let sample = |value: fn(&Array) -> u64| {
-        arrays.iter().map(|(name, array)| (labels(&[("volume", name)]), value(array))).collect::<Vec<_>>()
-    };
+    let label = |name| labels(&[("volume", name)]);
+    let rows: Rows<&Array> = arrays.iter().map(|(name, array)| (label(name), *array)).collect();
     let mut metrics = vec![
-        gauge("varve_array_members", "Members of the array.", sample(|array| array.members.len() as u64)),
-        gauge(
-            "varve_array_members_in_sync",
-            "Members that are read and written.",
-            sample(|array| {
-                let in_sync = |member: &&ArrayMember| member.state == MemberState::InSync;
-                array.members.iter().filter(in_sync).count() as u64
-            }),
-        ),
-        gauge(
+        rows.gauge("varve_array_members", "Members of the array.", |array| array.members.len() as u64),
+        rows.gauge("varve_array_members_in_sync", "Members that are read and written.", |array| {
+            let in_sync = |member: &&ArrayMember| member.state == MemberState::InSync;
+            array.members.iter().filter(in_sync).count() as u64
+        }),
+        rows.gauge(
             "varve_array_dirty_bytes",
             "Bytes in which members may differ if the power fails now.",
-            sample(|array| array.dirty),
+            |array| array.dirty,
         ),
-        gauge(
+        rows.gauge(
             "varve_array_unsynced_bytes",
             "Bytes in which members may differ, and that are being made equal.",
-            sample(|array| array.unsynced),
+            |array| array.unsynced,
         ),
-        gauge("varve_array_lost_bytes", "Bytes that cannot be read.", sample(|array| array.lost)),
-        gauge(
+        rows.gauge("varve_array_lost_bytes", "Bytes that cannot be read.", |array| array.lost),
+        rows.gauge(
             "varve_array_resync_bytes_per_second",
             "How fast members are made equal and caught up now.",
-            sample(|array| array.rate.unwrap_or(0)),
+            |array| array.rate.unwrap_or(0),
         ),
-        counter(
+        rows.counter(
             "varve_array_mismatches_total",
             "Reads and scrubbed blocks in which members did not fit each other.",
-            sample(|array| array.mismatches),
+            |array| array.mismatches,
         ),
     ];
     metrics.extend(members(&arrays));
@@ -50,36 +45,26 @@ pub(super) fn all(figures: &Figures) -> Vec<Metric> {
 
 fn members(arrays: &[(&str, &Array)]) -> Vec<Metric> {
     let each = arrays.iter().flat_map(|(name, array)| array.members.iter().map(move |member| (name, member)));
-    let each: Vec<(String, &ArrayMember)> = each
-        .map(|(name, member)| {
-            let disks = member.disks.join(",");
-            (labels(&[("volume", name), ("member", &member.id), ("disks", &disks)]), member)
-        })
-        .collect();
-    let sample = |value: fn(&ArrayMember) -> u64| {
-        each.iter().map(|(labels, member)| (labels.clone(), value(member))).collect::<Vec<_>>()
+    let label = |name: &str, member: &ArrayMember| {
+        let disks = member.disks.join(",");
+        labels(&[("volume", name), ("member", &member.id), ("disks", &disks)])
     };
+    let rows: Rows<&ArrayMember> = each.map(|(name, member)| (label(name, member), member)).collect();
     vec![
-        gauge(
-            "varve_array_member_in_sync",
-            "Whether the member is read and written.",
-            sample(|member| u64::from(member.state == MemberState::InSync)),
-        ),
-        gauge("varve_array_member_behind_bytes", "Bytes that it lacks.", sample(|member| member.behind)),
-        counter(
-            "varve_array_member_errors_total",
-            "Requests that it failed.",
-            sample(|member| member.errors),
-        ),
-        counter(
+        rows.gauge("varve_array_member_in_sync", "Whether the member is read and written.", |member| {
+            u64::from(member.state == MemberState::InSync)
+        }),
+        rows.gauge("varve_array_member_behind_bytes", "Bytes that it lacks.", |member| member.behind),
+        rows.counter("varve_array_member_errors_total", "Requests that it failed.", |member| member.errors),
+        rows.counter(
             "varve_array_member_healed_total",
             "Blocks that it could not read, or held wrong, and that were written again.",
-            sample(|member| member.healed),
+            |member| member.healed,
         ),
-        counter(
+        rows.counter(
             "varve_array_member_corrupt_total",
             "Blocks of which it held something else than what was written, by their checksums.",
-            sample(|member| member.wrong),
+            |member| member.wrong,
         ),
     ]
 }

@@ -1,7 +1,8 @@
 //! Groups, their disks, pools, and memory for metadata; and sums of the traffic of their volumes.
 
 use super::tally::Sums;
-use super::text::{Metric, TrafficNames, counter, gauge, labels, traffic, traffic_names};
+use super::text::{Metric, Rows, TrafficNames, labels, traffic, traffic_names};
+use std::collections::BTreeMap;
 use varve_api::{
     Group, GroupMetadata, GroupState, PhysicalVolume, PhysicalVolumeState, Pool, Traffic, VolumeState,
 };
@@ -16,34 +17,32 @@ pub(super) fn all(figures: &Figures) -> Vec<Metric> {
 
 /// What went through the volumes of each group together.
 pub(super) fn sums_of_groups(sums: &Sums) -> Vec<Metric> {
-    let all: Vec<_> = sums.iter().map(|(group, sum)| (labels(&[("group", group)]), sum)).collect();
+    let all = sums.iter().map(|(group, sum)| (labels(&[("group", group)]), sum)).collect();
     traffic(&traffic_names!("varve_group"), &all)
 }
 
 /// What went through the volumes of each pool together.
 pub(super) fn sums_of_pools(sums: &Sums) -> Vec<Metric> {
-    let all: Vec<_> = sums.iter().map(|(pool, sum)| (labels(&[("pool", pool)]), sum)).collect();
+    let all = sums.iter().map(|(pool, sum)| (labels(&[("pool", pool)]), sum)).collect();
     traffic(&traffic_names!("varve_pool"), &all)
 }
 
 /// Volume groups.
 fn groups(figures: &Figures) -> Vec<Metric> {
-    let sample = |value: fn(&Group) -> u64| {
-        figures.groups.iter().map(|group| (labels(&[("group", &group.name)]), value(group))).collect()
-    };
-    let volumes =
-        |group: &Group| figures.volumes.iter().filter(|volume| volume.group == group.name).count() as u64;
-    let counted =
-        figures.groups.iter().map(|group| (labels(&[("group", &group.name)]), volumes(group))).collect();
+    let mut volumes: BTreeMap<&str, u64> = BTreeMap::new();
+    figures.volumes.iter().for_each(|volume| *volumes.entry(&volume.group).or_default() += 1);
+    let rows: Rows<&Group> =
+        figures.groups.iter().map(|group| (labels(&[("group", &group.name)]), group)).collect();
+    let counted = |group: &&Group| volumes.get(group.name.as_str()).copied().unwrap_or(0);
     vec![
-        gauge("varve_group_bytes", "Bytes in all extents of the group.", sample(|group| group.size)),
-        gauge("varve_group_free_bytes", "Bytes in free extents.", sample(|group| group.free)),
-        gauge(
+        rows.gauge("varve_group_bytes", "Bytes in all extents of the group.", |group| group.size),
+        rows.gauge("varve_group_free_bytes", "Bytes in free extents.", |group| group.free),
+        rows.gauge(
             "varve_group_ok",
             "Whether all disks of the group are there, and its last change reached them.",
-            sample(|group| u64::from(group.state == GroupState::Ok)),
+            |group| u64::from(group.state == GroupState::Ok),
         ),
-        gauge("varve_group_volumes", "Volumes of the group.", counted),
+        rows.gauge("varve_group_volumes", "Volumes of the group.", counted),
     ]
 }
 
@@ -53,30 +52,26 @@ fn disks(figures: &Figures) -> Vec<Metric> {
         let path = disk.path.as_deref().unwrap_or(&disk.id);
         labels(&[("path", path), ("group", disk.group.as_deref().unwrap_or_default())])
     };
-    let sample = |value: fn(&DiskFigures) -> u64| {
-        figures.disks.iter().map(|figures| (label(&figures.disk), value(figures))).collect::<Vec<_>>()
-    };
+    let rows: Rows<&DiskFigures> = figures.disks.iter().map(|disk| (label(&disk.disk), disk)).collect();
     let mut metrics = vec![
-        gauge("varve_physical_volume_bytes", "Bytes for extents.", sample(|disk| disk.disk.size)),
-        gauge("varve_physical_volume_free_bytes", "Bytes in free extents.", sample(|disk| disk.disk.free)),
-        gauge(
-            "varve_physical_volume_ok",
-            "Whether the disk is there and takes writes.",
-            sample(|disk| u64::from(disk.disk.state == PhysicalVolumeState::Ok)),
-        ),
-        counter(
+        rows.gauge("varve_physical_volume_bytes", "Bytes for extents.", |disk| disk.disk.size),
+        rows.gauge("varve_physical_volume_free_bytes", "Bytes in free extents.", |disk| disk.disk.free),
+        rows.gauge("varve_physical_volume_ok", "Whether the disk is there and takes writes.", |disk| {
+            u64::from(disk.disk.state == PhysicalVolumeState::Ok)
+        }),
+        rows.counter(
             "varve_physical_volume_slow_requests_total",
             "Requests on the disk that took a second or longer since it was opened.",
-            sample(|disk| disk.counters.slow),
+            |disk| disk.counters.slow,
         ),
-        counter(
+        rows.counter(
             "varve_physical_volume_ejections_total",
             "How often arrays have gone on without what they have on the disk.",
-            sample(|disk| disk.disk.ejections),
+            |disk| disk.disk.ejections,
         ),
     ];
     let shown: Vec<Traffic> = figures.disks.iter().map(|disk| disk_traffic(&disk.counters)).collect();
-    let all: Vec<_> = figures.disks.iter().map(|disk| label(&disk.disk)).zip(&shown).collect();
+    let all = figures.disks.iter().map(|disk| label(&disk.disk)).zip(&shown).collect();
     metrics.extend(traffic(&traffic_names!("varve_physical_volume"), &all));
     metrics
 }
@@ -97,71 +92,55 @@ fn disk_traffic(counters: &DiskCounters) -> Traffic {
 
 /// What metadata of snapshot stores and pools takes in memory, by group.
 fn caches(figures: &Figures) -> Vec<Metric> {
-    let sample = |value: fn(&GroupMetadata) -> u64| {
-        let known = figures.groups.iter().filter_map(|group| Some((group, group.metadata.as_ref()?)));
-        known.map(|(group, metadata)| (labels(&[("group", &group.name)]), value(metadata))).collect()
-    };
+    let known = figures.groups.iter().filter_map(|group| Some((group, group.metadata.as_ref()?)));
+    let rows: Rows<&GroupMetadata> =
+        known.map(|(group, metadata)| (labels(&[("group", &group.name)]), metadata)).collect();
     vec![
-        gauge(
+        rows.gauge(
             "varve_metadata_cache_budget_bytes",
             "Metadata that the group's snapshot stores and pools may keep in memory.",
-            sample(|metadata| metadata.budget),
+            |metadata| metadata.budget,
         ),
-        gauge(
-            "varve_metadata_cache_bytes",
-            "Metadata that they keep in memory now.",
-            sample(|metadata| metadata.memory.unwrap_or_default().in_use),
-        ),
-        counter(
+        rows.gauge("varve_metadata_cache_bytes", "Metadata that they keep in memory now.", |metadata| {
+            metadata.memory.unwrap_or_default().in_use
+        }),
+        rows.counter(
             "varve_metadata_cache_hits_total",
             "How often metadata was wanted and was in memory, of the stores and pools now open.",
-            sample(|metadata| metadata.memory.unwrap_or_default().hits),
+            |metadata| metadata.memory.unwrap_or_default().hits,
         ),
-        counter(
-            "varve_metadata_cache_misses_total",
-            "How often it had to be read.",
-            sample(|metadata| metadata.memory.unwrap_or_default().misses),
-        ),
-        counter(
+        rows.counter("varve_metadata_cache_misses_total", "How often it had to be read.", |metadata| {
+            metadata.memory.unwrap_or_default().misses
+        }),
+        rows.counter(
             "varve_metadata_cache_evictions_total",
             "How often some was evicted to make room.",
-            sample(|metadata| metadata.memory.unwrap_or_default().evictions),
+            |metadata| metadata.memory.unwrap_or_default().evictions,
         ),
     ]
 }
 
 /// Thin pools.
 fn pools(figures: &Figures) -> Vec<Metric> {
-    let sample = |value: fn(&Pool) -> u64| {
-        figures.pools.iter().map(|pool| (labels(&[("pool", &pool.name)]), value(pool))).collect::<Vec<_>>()
-    };
+    let rows: Rows<&Pool> =
+        figures.pools.iter().map(|pool| (labels(&[("pool", &pool.name)]), pool)).collect();
     vec![
-        gauge("varve_pool_bytes", "Size of the thin pool.", sample(|pool| pool.size)),
-        gauge(
-            "varve_pool_ok",
-            "Whether the pool is active and takes changes.",
-            sample(|pool| u64::from(pool.state == VolumeState::Active)),
-        ),
-        gauge(
-            "varve_pool_allocated_bytes",
-            "Bytes that volumes and their maps take.",
-            sample(|pool| pool.allocated),
-        ),
-        gauge("varve_pool_free_bytes", "Bytes that volumes may still take.", sample(|pool| pool.free)),
-        gauge(
-            "varve_pool_virtual_bytes",
-            "Sum of the sizes of its volumes and snapshots.",
-            sample(|pool| pool.virtual_size),
-        ),
-        gauge(
-            "varve_pool_paused",
-            "Whether writes wait for space in the pool.",
-            sample(|pool| u64::from(pool.paused)),
-        ),
-        counter(
-            "varve_pool_timeouts_total",
-            "Writes that waited for space in vain.",
-            sample(|pool| pool.timed_out),
-        ),
+        rows.gauge("varve_pool_bytes", "Size of the thin pool.", |pool| pool.size),
+        rows.gauge("varve_pool_ok", "Whether the pool is active and takes changes.", |pool| {
+            u64::from(pool.state == VolumeState::Active)
+        }),
+        rows.gauge("varve_pool_allocated_bytes", "Bytes that volumes and their maps take.", |pool| {
+            pool.allocated
+        }),
+        rows.gauge("varve_pool_free_bytes", "Bytes that volumes may still take.", |pool| pool.free),
+        rows.gauge("varve_pool_virtual_bytes", "Sum of the sizes of its volumes and snapshots.", |pool| {
+            pool.virtual_size
+        }),
+        rows.gauge("varve_pool_paused", "Whether writes wait for space in the pool.", |pool| {
+            u64::from(pool.paused)
+        }),
+        rows.counter("varve_pool_timeouts_total", "Writes that waited for space in vain.", |pool| {
+            pool.timed_out
+        }),
     ]
 }

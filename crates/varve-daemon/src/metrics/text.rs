@@ -52,13 +52,39 @@ pub(super) fn gauge<V: ToString>(
     Metric::new("gauge", name, help, samples)
 }
 
-pub(super) fn counter(name: &'static str, help: &'static str, samples: Vec<(String, u64)>) -> Metric {
-    Metric::new("counter", name, help, samples)
-}
-
 /// A sample without labels.
 pub(super) fn one(value: u64) -> Vec<(String, u64)> {
     vec![(String::new(), value)]
+}
+
+/// Nouns with their labels, of each of which several metrics have a sample.
+pub(super) struct Rows<T>(Vec<(String, T)>);
+
+impl<T> Rows<T> {
+    /// What a gauge shows of each.
+    pub(super) fn gauge(&self, name: &'static str, help: &'static str, value: impl Fn(&T) -> u64) -> Metric {
+        gauge(name, help, self.values(value))
+    }
+
+    /// What was counted of each.
+    pub(super) fn counter(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        value: impl Fn(&T) -> u64,
+    ) -> Metric {
+        Metric::new("counter", name, help, self.values(value))
+    }
+
+    fn values(&self, value: impl Fn(&T) -> u64) -> Vec<(String, u64)> {
+        self.0.iter().map(|(labels, noun)| (labels.clone(), value(noun))).collect()
+    }
+}
+
+impl<T> FromIterator<(String, T)> for Rows<T> {
+    fn from_iter<I: IntoIterator<Item = (String, T)>>(rows: I) -> Self {
+        Self(rows.into_iter().collect())
+    }
 }
 
 /// How the metrics of traffic of one kind of noun are called.
@@ -88,8 +114,8 @@ macro_rules! traffic_names {
 }
 pub(super) use traffic_names;
 
-/// What went through nouns with these labels.
-pub(super) fn traffic(names: &TrafficNames, traffic: &[(String, &Traffic)]) -> Vec<Metric> {
+/// What went through nouns.
+pub(super) fn traffic(names: &TrafficNames, rows: &Rows<&Traffic>) -> Vec<Metric> {
     type Value = fn(&Traffic) -> u64;
     let kinds: [(&'static str, Value); 7] = [
         ("Read requests.", |traffic| traffic.reads),
@@ -100,15 +126,12 @@ pub(super) fn traffic(names: &TrafficNames, traffic: &[(String, &Traffic)]) -> V
         ("Discards.", |traffic| traffic.discards),
         ("Requests that failed.", |traffic| traffic.errors),
     ];
-    let values = |value: Value| {
-        traffic.iter().map(|(labels, traffic)| (labels.clone(), value(traffic))).collect::<Vec<_>>()
-    };
     let counters = names.counters.into_iter().zip(kinds);
     let mut metrics: Vec<Metric> =
-        counters.map(|(name, (help, value))| counter(name, help, values(value))).collect();
-    metrics.push(gauge(names.in_flight, "Requests under way now.", values(|traffic| traffic.in_flight)));
+        counters.map(|(name, (help, value))| rows.counter(name, help, |traffic| value(traffic))).collect();
+    metrics.push(rows.gauge(names.in_flight, "Requests under way now.", |traffic| traffic.in_flight));
     let mut samples = Vec::new();
-    for (labels, traffic) in traffic {
+    for (labels, traffic) in &rows.0 {
         let latency = &traffic.latency;
         for (kind, latency) in
             [("read", &latency.reads), ("write", &latency.writes), ("flush", &latency.flushes)]
