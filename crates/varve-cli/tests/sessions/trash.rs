@@ -110,6 +110,8 @@ fn what_needs_space_gets_that_of_the_oldest_in_the_trash_and_shows_nothing_of_it
     let plan = world.ok("lv create data/x --size 48M -n");
     assert!(plan.contains("would empty the trash of data/old (40.0 MiB)"), "{plan}");
     assert_eq!(names(&world, "trash list"), ["data/old", "data/new"], "a plan empties nothing");
+    world.refused("lv create data/x --size 48M --slow-after 5s", 2, "V0002");
+    assert_eq!(names(&world, "trash list"), ["data/old", "data/new"], "what is refused empties nothing");
     world.ok("lv create data/x --size 48M");
     assert_eq!(names(&world, "trash list"), ["data/new"], "the oldest, and no more than is needed");
     assert_eq!(content(&world, "data/x").iter().filter(|byte| **byte != 0).count(), 0);

@@ -81,10 +81,16 @@ impl Control {
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let commits = self.commits(group).await;
         let words = format!("pool create {name} --size {}", request.size);
-        let planned = commits.plan_with_room(group, change, &words, request.dry_run).await?;
-        let planned = array_policy::with_words(planned, &name.volume, &request.array_policy)?;
+        let plan = || {
+            let planned = commits.plan(group, change.clone(), &words)?;
+            array_policy::with_words(planned, &name.volume, &request.array_policy)
+        };
+        let mut planned = plan()?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
+        }
+        if commits.make_room(group, &planned).await? {
+            planned = plan()?;
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this pool");
         let planned = self.clear(group, planned, &volume, 0, false).await?;
@@ -114,13 +120,17 @@ impl Control {
         let located = LocatedVolume { volume, uncleared: self.uncleared(group, pool), ..located };
         let change = Change::ExtendVolume { name: located.volume.name.clone(), size, disks };
         let words = format!("pool extend {name} --size {}", request.size);
-        let planned = commits.plan_with_room(group, change, &words, request.dry_run).await?;
-        let grown = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this pool");
+        let mut planned = commits.plan(group, change.clone(), &words)?;
+        let grown = planned.after.lv(&located.volume.name).expect("the plan keeps this pool");
         refuse_beyond(most, planned.after.bytes(grown.extents))?;
         self.refuse_wider_loss(group, pool, &planned.after).await?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
+        if commits.make_room(group, &planned).await? {
+            planned = commits.plan(group, change, &words)?;
+        }
+        let grown = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this pool");
         let planned = self.clear(group, planned, &grown, located.served_extents(), false).await?;
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);

@@ -81,10 +81,16 @@ impl Control {
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let words = format!("lv create {name} --size {}", request.size);
         let commits = self.commits(group).await;
-        let planned = commits.plan_with_room(group, change, &words, request.dry_run).await?;
-        let planned = array_policy::with_words(planned, &name.volume, &request.array_policy)?;
+        let plan = || {
+            let planned = commits.plan(group, change.clone(), &words)?;
+            array_policy::with_words(planned, &name.volume, &request.array_policy)
+        };
+        let mut planned = plan()?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
+        }
+        if commits.make_room(group, &planned).await? {
+            planned = plan()?;
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
         self.agree_to_mapper(group, &volume).await?;
@@ -142,10 +148,13 @@ impl Control {
         let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
         let commits = self.commits(located.group).await;
         let words = format!("lv extend {name} --size {}", request.size);
-        let planned = commits.plan_with_room(located.group, change, &words, request.dry_run).await?;
+        let mut planned = commits.plan(located.group, change.clone(), &words)?;
         self.refuse_wider_loss(located.group, located.volume.id, &planned.after).await?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
+        }
+        if commits.make_room(located.group, &planned).await? {
+            planned = commits.plan(located.group, change, &words)?;
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this volume");
         let before = located.served_extents();

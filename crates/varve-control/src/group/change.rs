@@ -94,29 +94,16 @@ impl Commits<'_> {
         Ok(())
     }
 
-    /// Plans a change that is carried out, and before which others may write to the extents that it takes: what it needs of the trash is
-    /// given up first, durably (PLANTRASH2).
-    pub(crate) async fn plan_with_room(
-        &self,
-        group: Uuid,
-        change: Change,
-        words: &str,
-        dry_run: bool,
-    ) -> Result<Plan, Failure> {
-        let planned = self.plan(group, change.clone(), words)?;
-        if dry_run || planned.emptied.is_empty() {
-            return Ok(planned);
+    /// Gives up what a plan needs of the trash, durably, before others write to its extents (PLANTRASH2). Whether it needed anything: it is
+    /// outdated then, and the change is to be planned anew. What refuses the change comes before.
+    pub(crate) async fn make_room(&self, group: Uuid, plan: &Plan) -> Result<bool, Failure> {
+        if plan.emptied.is_empty() {
+            return Ok(false);
         }
-        self.make_room(group, &planned).await?;
-        self.plan(group, change, words)
-    }
-
-    /// Gives up what a plan needs of the trash; the plan is outdated then.
-    pub(crate) async fn make_room(&self, group: Uuid, plan: &Plan) -> Result<(), Failure> {
-        assert!(!plan.emptied.is_empty(), "PLANTRASH2");
         let change = Change::Trash(TrashStep::Empty { ids: plan.emptied.clone() });
         let words = format!("trash emptied for {}", plan.after.entry().change);
-        self.make(group, change, &words).await
+        self.make(group, change, &words).await?;
+        Ok(true)
     }
 
     /// Plans and commits.

@@ -137,9 +137,14 @@ impl Control {
             let change = Change::ExtendStore { volume: entry.name.clone(), store, by };
             (change, format!("snapshot store of {subject} extended by {size}"))
         };
-        let mut planned = commits.plan_with_room(group, change, &words, false).await?;
+        let mut planned = commits.plan(group, change.clone(), &words)?;
         if is_itself {
             self.refuse_wider_loss(group, volume, &planned.after).await?;
+        }
+        if commits.make_room(group, &planned).await? {
+            planned = commits.plan(group, change, &words)?;
+        }
+        if is_itself {
             let grown = planned.after.lv(&entry.name).cloned().expect("the plan keeps this pool");
             planned = self.clear(group, planned, &grown, entry.extents, false).await?;
         }
@@ -281,10 +286,10 @@ impl Control {
     ) -> Result<(StoreNode, Disks), Failure> {
         let commits = self.commits(located.group).await;
         let (mut store, mut planned) = self.plan_store(&commits, located, chunk_size, kind)?;
-        if !planned.emptied.is_empty() {
-            commits.make_room(located.group, &planned).await?; // The store is formatted before it is there.
+        if commits.make_room(located.group, &planned).await? {
             (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
         }
+        assert!(planned.emptied.is_empty(), "PLANTRASH2: the store is formatted before it is there");
         let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
         let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
         let node = node.store(store).expect("the plan gives it this store").clone();

@@ -63,6 +63,7 @@ impl Control {
         from: u64,
         no_zero: bool,
     ) -> Result<Plan, Failure> {
+        assert!(planned.emptied.is_empty(), "PLANTRASH2: what is written before the change is valid is free");
         let is_ddraid = matches!(volume.layout, Layout::Ddraid { .. });
         if !volume.layout.takes_space() || (volume.is_pool() && !is_ddraid) {
             return Ok(planned);

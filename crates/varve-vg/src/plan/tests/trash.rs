@@ -161,3 +161,17 @@ fn the_time_in_the_trash_is_declared_and_its_end_is_not_moved() {
     let emptied = planned(&gone, Change::Trash(TrashStep::Empty { ids })).expect("possible");
     assert_eq!((in_trash(&emptied.after), emptied.bytes_freed), (vec!["b"], 8 * MIB4));
 }
+
+#[test]
+fn a_disk_that_loses_its_end_takes_from_the_trash_what_is_there_and_no_more() {
+    // `a` is on the extents 0 to 5, `b` on 6 to 13.
+    let group = made(&with_trash(), Change::RemoveVolume { name: "c".into() });
+    let resized = |extents: u64| {
+        let disk = disk(0, extents);
+        planned(&group, Change::ResizeDisk { id: disk.id, size: disk.size }).expect("nothing in use is there")
+    };
+    assert_eq!(in_trash(&resized(14).after), ["a", "b"], "b ends where the disk does");
+    assert_eq!(in_trash(&resized(13).after), ["a"], "PLANTRASH3: an extent of b is lost");
+    assert_eq!(in_trash(&resized(6).after), ["a"], "a ends where the disk does");
+    assert_eq!(in_trash(&resized(5).after), [""; 0], "PLANTRASH3");
+}
