@@ -37,7 +37,6 @@ pub use status::figures::{DiskFigures, Figures};
 pub use trash::Trash;
 
 use crate::status::events::Events;
-use crate::trash::verbs::shown_trash;
 use exports::known_exports::Exports;
 use group::known_groups::{Arrays, Groups};
 use group::locks::Locks;
@@ -104,7 +103,7 @@ impl Control {
             shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
             io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
             state_dir: self.memory.state_dir.display().to_string(),
-            trash: self.groups.known.borrow().values().map(|known| shown_trash(known).bytes).sum(),
+            trash: self.groups.known.borrow().values().map(|known| known.group.trash_bytes()).sum(),
             health: Health::Ok,
             problems: Vec::new(),
             attention: Vec::new(),

@@ -134,6 +134,12 @@ impl Group {
         &self.description.trash
     }
 
+    /// Bytes of the extents of what is in the trash.
+    pub fn trash_bytes(&self) -> u64 {
+        let all = self.trash().iter().flat_map(|entry| areas(&entry.volume));
+        self.bytes(all.map(|area| area.count).sum())
+    }
+
     /// Seconds for which volumes and pools that are removed stay in the trash; 0 if they go at once.
     pub fn trash_keep_s(&self) -> u64 {
         self.description.group.trash_keep_s.unwrap_or(TRASH_KEEP_S_DEFAULT)

@@ -204,10 +204,9 @@ fn item(known: &KnownGroup, entry: &Trashed, now: u64) -> TrashItem {
 
 /// What the trash of a group holds.
 pub(crate) fn shown_trash(known: &KnownGroup) -> GroupTrash {
-    let extents = known.group.trash().iter().flat_map(|entry| areas(&entry.volume)).map(|area| area.count);
     GroupTrash {
         count: known.group.trash().len() as u64,
-        bytes: known.group.bytes(extents.sum()),
+        bytes: known.group.trash_bytes(),
         keep: known.group.trash_keep_s(),
     }
 }

@@ -67,7 +67,7 @@ impl Counters {
         self.clock.as_ref().map(Clock::now).unwrap_or_default()
     }
 
-    /// It is under way no more, also if nobody waited for its end.
+    /// It is under way no more, also if its caller has dropped it.
     fn leave(&self) {
         self.inner.in_flight.set(self.inner.in_flight.get() - 1);
     }
