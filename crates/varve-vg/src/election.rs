@@ -17,7 +17,7 @@
 //! - ELECT2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
 //!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (VERSION3): a disk
 //!   of a higher number than the line has seen what came later. Nor does the line decide by its head over one of a higher number that
-//!   names its disks as present: that one may have taken them back.
+//!   names its disks as present: that one may have taken them back. If each has left the other's disks out, neither decides.
 //! - ELECT3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged. A disk that lacks
 //!   the version before it, too, proves nothing: it is older than what it had acknowledged (ELECT5).
 //! - ELECT4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
@@ -194,8 +194,8 @@ impl<'a> Tree<'a> {
             return passed.0;
         }
         match (self.leaves_out(one, other), self.leaves_out(other, one)) {
-            (true, false) => true,
-            (false, true) => false,
+            (true, false) if !self.may_have_returned(one, other) => true,
+            (false, true) if !self.may_have_returned(other, one) => false,
             _ => self.unacknowledged(other, one) && !self.unacknowledged(one, other),
         }
     }
@@ -206,20 +206,17 @@ impl<'a> Tree<'a> {
         let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
         let higher = number(&one.0) > number(&other.0);
         let line: Vec<Group> = beyond_fork(one, other).filter_map(|version| self.group(version)).collect();
-        // A version of a higher number may be of a time when the disks of `one` were back.
-        let was_seen = number(&one.0) < number(&other.0) && self.counts_on_all(&other.0, &one.0);
-        let left_out = |pv: &Uuid| {
-            let head_leaves_out = line.first().is_some_and(|group| !group.counts_on(*pv));
-            (head_leaves_out && !was_seen) || (higher && line.iter().any(|group| !group.counts_on(*pv)))
-        };
+        let deciding = if higher { line.as_slice() } else { line.get(..1).unwrap_or_default() };
+        let left_out = |pv: &Uuid| deciding.iter().any(|group| !group.counts_on(*pv));
         self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(left_out))
     }
 
-    /// Whether a version has every disk as present whose newest is `head`.
-    fn counts_on_all(&self, version: &Uuid, head: &Uuid) -> bool {
-        let holders = self.heads.get(head).into_iter().flatten();
-        let group = self.group(*version);
-        group.is_some_and(|group| holders.into_iter().all(|pv| group.counts_on(*pv)))
+    /// Whether every disk whose newest version is `one` may have been back when `other` was written, which has the higher number.
+    fn may_have_returned(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
+        let mut holders = self.heads.get(&one.0).into_iter().flatten();
+        let later = self.group(other.0).filter(|_| number(&one.0) < number(&other.0));
+        later.is_some_and(|group| holders.all(|pv| group.counts_on(*pv)))
     }
 
     /// ELECT6: whether each disk whose newest version is `other` has held a later one of the line of `one`, and lacks it.

@@ -117,6 +117,22 @@ fn an_older_copy_of_a_disk_does_not_bring_a_change_back_that_the_group_has_passe
     assert_eq!(elected(&[newer, b]).1[0], ReplicaState::Current, "a held the one before it earlier");
 }
 
+/// d was used alone after a and b had left it out; that they took it back was written to them alone.
+#[test]
+fn a_version_that_takes_a_disk_back_and_never_reached_it_does_not_undo_what_that_disk_has_acknowledged() {
+    let one = first();
+    let left_out = next(&one, "without d", "d");
+    let back = next_numbered(&left_out, "d taken back", "", 4);
+    let renamed = next(&next(&one, "d alone", "ab"), "a change of d", "ab");
+    let halves = ['a', 'b'].map(|disk| holds(disk, &[&one, &left_out, &back]));
+    let d = holds('d', &[&one, &renamed]);
+    let found = elect(&[halves[0].clone(), halves[1].clone(), d]);
+    assert!(matches!(found, Err(Undecided::Divergent(_))), "each has left the other out: {found:?}");
+    let (cut_off, [a, b]) = (next(&one, "cut off", "a"), halves);
+    let (winner, _) = elected(&[a, b, holds('d', &[&one, &cut_off])]);
+    assert_eq!(winner, back.version(), "ELECT3: b never had what d has");
+}
+
 /// Of two versions with one number the disk has the acknowledged one that both count on, unless an older copy is in its place.
 #[test]
 fn an_older_copy_does_not_prove_that_a_version_was_not_acknowledged() {

@@ -510,6 +510,12 @@ fn an_older_copy_of_a_disk_does_not_bring_a_change_back() {
     history(213_048);
 }
 
+/// A disk is used alone, and the version that takes it back did not reach it because it failed.
+#[test]
+fn a_disk_that_was_used_alone_keeps_its_change_though_the_others_meant_to_take_it_back() {
+    live(295_963, FAILURES);
+}
+
 /// Half of a version that a crash cut off, then half of another one in its place, in which the sectors that lacked are the same.
 #[test]
 fn a_version_that_was_torn_is_not_made_whole_by_the_next_one() {
