@@ -5,6 +5,7 @@
 //! - WORLD2. Time moves only from one timer to a later one.
 //! - WORLD3. From the moment of a crash until the crash is over, no disk sees a request.
 //! - WORLD4. After a crash nothing of the former boot is left: no task, no timer, no request.
+//! - WORLD5. A power cut concerns every disk that was ever attached, also one that the boot which it ended had not attached yet.
 
 mod clock;
 mod crash;

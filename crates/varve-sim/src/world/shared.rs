@@ -11,7 +11,7 @@ use async_task::Task;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(super) next_id: Cell<u64>,
     pub(super) steps: Cell<u64>,
     pub(super) hardware: RefCell<Vec<Rc<dyn Hardware>>>,
+    /// All hardware that was ever attached.
+    known: RefCell<Vec<Weak<dyn Hardware>>>,
     pub(super) crash: Cell<Option<(CrashAt, CrashKind)>>,
     pub(super) events: Cell<u64>,
     pub(super) halted: Cell<Option<CrashKind>>,
@@ -106,6 +108,7 @@ impl Core {
             next_id: Cell::default(),
             steps: Cell::default(),
             hardware: RefCell::default(),
+            known: RefCell::default(),
             crash: Cell::default(),
             events: Cell::default(),
             halted: Cell::default(),
@@ -251,6 +254,9 @@ impl Core {
                 lost.merge(hardware.crash(kind, &mut random, &mut chooser));
             }
         }
+        if kind == CrashKind::Power {
+            lost.merge(self.cut_power_of_others());
+        }
         tally.add_state(lost);
         self.tally.set(tally);
         crate::chance::count_on_this_thread(lost);
@@ -261,11 +267,32 @@ impl Core {
         self.halted.set(None);
     }
 
+    /// Disks of earlier boots that were not attached in this one lose their power too. They choose what they lose by themselves: a disk
+    /// that has nothing to lose changes nothing of the history.
+    fn cut_power_of_others(&self) -> CrashTally {
+        let attached = self.hardware.borrow();
+        let mut random = Random::new(self.seed ^ mix(self.boot.get()));
+        let mut chooser = Chooser::random(random.fork());
+        let mut known = self.known.borrow_mut();
+        known.retain(|hardware| hardware.strong_count() > 0);
+        let mut lost = CrashTally::default();
+        for hardware in known.iter().filter_map(Weak::upgrade) {
+            if !attached.iter().any(|other| Rc::ptr_eq(other, &hardware)) {
+                lost.merge(hardware.crash(CrashKind::Power, &mut random, &mut chooser));
+            }
+        }
+        lost
+    }
+
     /// Registers hardware; returns its number in this boot.
     pub(crate) fn attach(&self, hardware: Rc<dyn Hardware>) -> usize {
         let mut all = self.hardware.borrow_mut();
         if let Some(index) = all.iter().position(|known| Rc::ptr_eq(known, &hardware)) {
             return index;
+        }
+        let mut known = self.known.borrow_mut();
+        if !known.iter().any(|other| std::ptr::addr_eq(other.as_ptr(), Rc::as_ptr(&hardware))) {
+            known.push(Rc::downgrade(&hardware));
         }
         all.push(hardware);
         all.len() - 1
