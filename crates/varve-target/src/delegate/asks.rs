@@ -4,7 +4,7 @@ use super::question::{About, Answer, Connection, Outstanding, Trimming, send};
 use super::state::State;
 use futures_util::future::{Either, select};
 use std::pin::pin;
-use varve_block::{Extent, IoError, LockMode, Moment, TrackerGuard};
+use varve_block::{Extent, IoError, LockMode, Moment, RangeGuard, TrackerGuard};
 use varve_mapper::wire::Intent;
 
 /// A question of this request is under way: others for the same range wait.
@@ -13,6 +13,8 @@ pub(super) struct Question<'a> {
     pub(super) number: u64,
     /// DELEGATE3: for writes.
     landing: Option<TrackerGuard>,
+    /// No trim of the range begins before what was copied for the answer is kept, so that a mapper that reconnects is sent it (DELEGATE6).
+    no_trim: Option<RangeGuard>,
 }
 
 impl Question<'_> {
@@ -71,7 +73,7 @@ impl State {
             self.until(deadline, || (!must_wait()).then_some(())).await?;
             return Ok(Asked::Again);
         }
-        let _no_trim = self.in_time(deadline, self.trims.lock(gap, LockMode::Shared)).await?;
+        let no_trim = self.in_time(deadline, self.trims.lock(gap, LockMode::Shared)).await?;
         let landing = match intent {
             Intent::Write => Some(self.in_time(deadline, self.landing.enter()).await?),
             Intent::Read => None,
@@ -88,7 +90,8 @@ impl State {
         }
         self.count(|counters| counters.misses += 1);
         self.cache.borrow_mut().evict();
-        let question = self.send_question(&connection, About::Range(gap, intent), landing);
+        let mut question = self.send_question(&connection, About::Range(gap, intent), landing);
+        question.no_trim = Some(no_trim);
         match self.answer_to(&question, &connection, deadline).await? {
             Some(answer) => Ok(Asked::Answered(question, answer)),
             None => Ok(Asked::Again),
@@ -108,7 +111,7 @@ impl State {
         assert!(before.is_none(), "numbers are used once");
         self.silent_since.set(self.silent_since.get().or(Some(self.clock.now())));
         send(connection, number, &about.message());
-        Question { state: self, number, landing }
+        Question { state: self, number, landing, no_trim: None }
     }
 
     /// Waits for the answer; none if the connection is lost before.

@@ -116,6 +116,12 @@ fn nothing_is_lost_when_the_mapper_dies_and_comes_back() {
     histories(test_name!("nothing_is_lost_when_the_mapper_dies_and_comes_back"), 40);
 }
 
+/// A copy lands while a trim of its range waits, the mapper dies before the trim, and the power fails after a flush.
+#[test]
+fn a_write_that_is_acknowledged_before_a_trim_is_durable_after_a_flush() {
+    history(1902, 40, None);
+}
+
 fn noticed(bug: InjectedBug, deaths: u64, percent_min: u64) {
     caught_share(&format!("{bug:?}"), 200, percent_min, |seed| {
         history(seed, deaths, Some(bug));

@@ -5,6 +5,7 @@ use crate::scripted_mapper::{BLOCK, Host, OWN, Turn, Turns};
 use std::time::Duration;
 use varve_block::{Extent, IoError};
 use varve_mapper::wire::{self, Access, Place, Status, ToEngine, Welcome};
+use varve_sim::Holds;
 
 /// Block 0 is in block `at` of the mapper's device.
 fn data(at: u64) -> wire::Extent {
@@ -141,6 +142,34 @@ fn answers_for_a_range_that_a_mapper_died_trimming_are_sent_to_it_when_it_is_bac
         host.delegate.connected(true).await;
         assert_eq!(held(&host), [data(4).place], "DELEGATE6");
     });
+}
+
+/// What is copied for a write lands while a discard of the range waits for it; then the mapper dies before it has trimmed the range.
+#[test]
+fn a_copy_that_lands_while_a_trim_waits_is_sent_to_a_mapper_that_comes_back() {
+    for copied in [copied_once(4), wire::Extent { once: false, ..copied_once(4) }] {
+        let host = host(vec![copied]);
+        host.script.trimmed.set(None);
+        host.run(async {
+            host.holder.hold_next(1, Holds::VolatileWrites);
+            let land = async {
+                host.settle().await;
+                assert_eq!(host.holder.held(), 1, "the copy is under way");
+                host.holder.release();
+                host.settle().await;
+                assert_eq!(host.mapper.trims().len(), 1, "DELEGATE5: the trim has waited");
+                host.reconnect().await;
+                assert_eq!(held(&host), [data(4).place], "DELEGATE6: the write was acknowledged");
+            };
+            let discard = async {
+                host.world.clock().sleep(Duration::from_millis(100)).await;
+                host.discard(first()).await
+            };
+            let (written, discarded, ()) = futures_util::future::join3(host.write(0), discard, land).await;
+            written.expect("a good disk");
+            assert_eq!(discarded, Err(IoError::Medium), "the mapper never says that it has trimmed");
+        });
+    }
 }
 
 /// A write, and a discard of it that the mapper has not answered when the request is given up. The number of the trim.
