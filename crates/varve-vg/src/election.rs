@@ -17,7 +17,8 @@
 //! - ELECT2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
 //!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (VERSION3): a disk
 //!   of a higher number than the line has seen what came later. Nor does the line decide by its head over one of a higher number that
-//!   names its disks as present: that one may have taken them back. If each has left the other's disks out, neither decides.
+//!   names its disks as present: that one may have taken them back. Nor does it decide if the other line may have left its disks out as
+//!   well, by a version of a lower number or one that no disk has: both may have been used.
 //! - ELECT3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged. A disk that lacks
 //!   the version before it, too, proves nothing: it is older than what it had acknowledged (ELECT5).
 //! - ELECT4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
@@ -193,22 +194,44 @@ impl<'a> Tree<'a> {
         if passed.0 != passed.1 {
             return passed.0;
         }
-        match (self.leaves_out(one, other), self.leaves_out(other, one)) {
-            (true, false) if !self.may_have_returned(one, other) => true,
-            (false, true) if !self.may_have_returned(other, one) => false,
+        let decides = |one, other| {
+            self.leaves_out(one, other)
+                && !self.may_have_returned(one, other)
+                && (!self.may_have_left_out(other, one) || has(InjectedBug::NumbersDecide))
+        };
+        match (decides(one, other), decides(other, one)) {
+            (true, false) => true,
+            (false, true) => false,
             _ => self.unacknowledged(other, one) && !self.unacknowledged(one, other),
         }
     }
 
-    /// ELECT2: whether the line of `one`, since it parted from that of `other`, has left out every disk whose newest
-    /// version is `other`; if it has taken them back since, then by a version of a higher number (VERSION3).
+    /// ELECT2: whether the line of `one` leaves out every disk whose newest version is `other`, or has done so before by a version of a
+    /// higher number (VERSION3).
     fn leaves_out(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
         let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
-        let higher = number(&one.0) > number(&other.0);
-        let line: Vec<Group> = beyond_fork(one, other).filter_map(|version| self.group(version)).collect();
-        let deciding = if higher { line.as_slice() } else { line.get(..1).unwrap_or_default() };
-        let left_out = |pv: &Uuid| deciding.iter().any(|group| !group.counts_on(*pv));
-        self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(left_out))
+        let head = self.group(one.0).is_some_and(|group| self.is_without(&group, &other.0));
+        head || number(&one.0) > number(&other.0) && self.has_left_out(one, other)
+    }
+
+    /// Whether the line of `one`, since it parted from that of `other`, was ever without all disks whose newest version is `other`.
+    fn has_left_out(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        let mut line = beyond_fork(one, other).filter_map(|version| self.group(version));
+        line.any(|group| self.is_without(&group, &other.0))
+    }
+
+    /// Whether it may have been: no disk that is here has one of its versions. Those before all that any disk has tell nothing.
+    fn may_have_left_out(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        let mut beyond: Vec<Uuid> = beyond_fork(one, other).collect();
+        if beyond.len() == one.1.len() {
+            let oldest = beyond.iter().rposition(|version| self.slots.contains_key(version));
+            beyond.truncate(oldest.map_or(0, |oldest| oldest + 1)); // The two have no version in common.
+        }
+        beyond.iter().any(|version| !self.slots.contains_key(version)) || self.has_left_out(one, other)
+    }
+
+    fn is_without(&self, group: &Group, head: &Uuid) -> bool {
+        self.heads.get(head).is_some_and(|holders| holders.iter().all(|pv| !group.counts_on(*pv)))
     }
 
     /// Whether every disk whose newest version is `one` may have been back when `other` was written, which has the higher number.
@@ -290,5 +313,7 @@ fn never_held(ring: &RingContent, version: Uuid, sequence: u64) -> bool {
     covered && !ring.damaged.iter().any(may_be) && !ring.slots.iter().any(here)
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

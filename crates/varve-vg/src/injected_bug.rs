@@ -9,6 +9,8 @@ pub enum InjectedBug {
     OverwriteNewest,
     /// Believes whichever disk comes first, however old its version.
     BelieveStale,
+    /// Decides by numbers between two lines of versions each of which has left the disks of the other out.
+    NumbersDecide,
     /// Tells a disk that leaves its group nothing before the others have heard of it.
     LeaveLast,
     /// Writes new versions to no tail.
