@@ -65,6 +65,14 @@ fn an_array_survives_every_crash() {
     histories(test_name!("an_array_survives_every_crash"), 5000, Kind::Crashes, &COUNTS);
 }
 
+/// All members have called a region clean, of which something has rotted; two openings are cut short one after the other, the first while its stamp is
+/// on some members only. What is right can be computed, and is not to be made of what has rotted.
+#[test]
+fn a_region_that_was_clean_is_no_dirty_one_after_two_openings_that_were_cut_short() {
+    static COUNTS: Counts = Counts::new();
+    history(10_490, Kind::Crashes, None, &COUNTS);
+}
+
 #[test]
 fn members_fail_and_return_at_any_moment() {
     static COUNTS: Counts = Counts::new();

@@ -1,10 +1,10 @@
-//! Members that come back as copies that were made of them while the array served: as in `docs/decisions/0151-members-as-new-as-they-left.md`.
+//! Members that come back as copies that were made of them while the array served, and what is clean by their stamps: as in `docs/decisions/0151-members-as-new-as-they-left.md`.
 
 use super::rig::{self, LAYOUTS};
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, MIB};
-use varve_sim::{CrashKind, DiskImage, SimDisk, World};
+use varve_sim::{CrashAt, CrashKind, DiskImage, SimDisk, World};
 use varve_target::array::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
     MemberState, Rates, ScrubOptions, ScrubReport,
@@ -22,9 +22,13 @@ struct Rig {
 
 impl Rig {
     fn new(layout: ArrayLayout) -> Self {
+        Self::seeded(layout, 1)
+    }
+
+    fn seeded(layout: ArrayLayout, seed: u64) -> Self {
         let spec = rig::spec(layout, SIZE, METADATA_SIZE_MIN);
         let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA_SIZE_MIN + SIZE)).collect();
-        let rig = Self { world: World::new(1), spec, disks, log: None, bug: None };
+        let rig = Self { world: World::new(seed), spec, disks, log: None, bug: None };
         let members = (0..rig.disks.len()).map(|place| rig.member(place)).collect::<Vec<_>>();
         rig.world.run(Array::create(&rig.spec, &members, &rig.world.arena())).expect("made");
         rig
@@ -37,6 +41,16 @@ impl Rig {
     async fn open(&self, accept_missing: bool) -> Result<Rc<Array>, ArrayError> {
         let members = (0..self.disks.len()).map(|place| self.member(place)).collect();
         self.open_on(members, accept_missing).await
+    }
+
+    /// Opens the array without the members at `missing`.
+    async fn open_without(&self, missing: &[usize]) -> Rc<Array> {
+        let here = |place: usize| match missing.contains(&place) {
+            true => rig::member(place, None),
+            false => self.member(place),
+        };
+        let members = (0..self.disks.len()).map(here).collect();
+        self.open_on(members, false).await.expect("enough are there")
     }
 
     /// Opens the array with member `place` alone, as a person says that it may be.
@@ -314,4 +328,40 @@ fn stamps_of_a_history_that_was_given_up_count_no_more() {
         assert_eq!(array.status().unsynced, 0, "STAMP4: all was clean");
         rig.agrees(&array, 2).await;
     });
+}
+
+/// All members call all regions clean, an opening without the members at `before` is cut short at `event`, and the next one has not those at
+/// `after`. Returns whether the opening was over by then.
+fn cut_short(layout: ArrayLayout, event: u64, before: &[usize], after: &[usize]) -> bool {
+    let rig = Rig::seeded(layout, event);
+    rig.world.run(async {
+        let array = rig.open(false).await.expect("all are there");
+        rig.fill(&array, 2).await;
+        rig.world.clock().sleep(Duration::from_millis(100)).await; // The record that says so is durable.
+    });
+    rig.world.crash(CrashKind::Power);
+    rig.world.schedule(CrashAt::Event(event), CrashKind::Power);
+    let is_over = !rig.world.run_until_crash(rig.open_without(before)).crashed();
+    if is_over {
+        rig.world.crash(CrashKind::Power);
+    }
+    rig.world.run(async {
+        let status = rig.open_without(after).await.status();
+        let found = (status.unsynced, status.lost_regions);
+        assert_eq!(found, (0, vec![]), "STAMP5, STAMP6: {layout:?}, event {event}, {before:?}, {after:?}");
+    });
+    is_over
+}
+
+/// Else what is sound there would be made of what has rotted, or be lost with a data member.
+#[test]
+fn what_all_members_called_clean_stays_so_wherever_the_next_opening_is_cut_short() {
+    let ddraid = LAYOUTS[2];
+    let (none, first): (&[usize], &[usize]) = (&[], &[0]);
+    let whole = LAYOUTS.map(|layout| (layout, none, none));
+    let degraded = [(ddraid, none, first), (ddraid, first, first)];
+    for (layout, before, after) in whole.into_iter().chain(degraded) {
+        let last = (1..500).find(|event| cut_short(layout, *event, before, after));
+        assert!(last.is_some_and(|last| last > 10), "{layout:?}: {last:?} events of an opening");
+    }
 }

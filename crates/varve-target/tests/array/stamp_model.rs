@@ -118,6 +118,16 @@ struct Model {
 /// What an opening makes of the members: the run, or that the contract is broken; none if it is refused, or nobody can know.
 type Opened = Option<Result<Run, &'static str>>;
 
+/// The newest stamp that all who are `believed` are known to have.
+fn had_by_all(members: &[Member], believed: Set, elected: &Superblock, newest: &Member) -> u8 {
+    let least = each(believed).map(|place| members[place].stamp).min().unwrap_or(0);
+    let is_any_behind = each(believed).any(|place| members[place].is_behind);
+    match is_any_behind || (least < newest.stamp && elected.dirty != 0) {
+        true => newest.acknowledged,
+        false => least.max(newest.acknowledged),
+    }
+}
+
 /// Whether one of those that are `believed` lacks the newest stamp, and which of them do not decide what dirty regions hold.
 fn lagging(members: &[Member], believed: Set, elected: &Superblock, newest: u8) -> (bool, Set) {
     let lags = |place: usize| members[place].stamp < newest || members[place].is_behind;
@@ -129,12 +139,17 @@ fn lagging(members: &[Member], believed: Set, elected: &Superblock, newest: u8) 
 }
 
 /// The regions that are dirty behind a superblock that says so of `dirty`, and those that stamps name which not all are known to have.
-fn replayed(mut dirty: Set, log: &[Record], acknowledged: u8, is_any_lagging: bool) -> (Set, Set) {
+fn replayed(
+    mut dirty: Set,
+    log: &[Record],
+    (acknowledged, had_by_all): (u8, u8),
+    is_any_lagging: bool,
+) -> (Set, Set) {
     let mut named = 0;
     for record in log {
         let is_open = record.stamp > acknowledged;
         dirty |= record.marks;
-        dirty &= if is_open && is_any_lagging { ALL_REGIONS } else { !record.cleans };
+        dirty &= if record.stamp > had_by_all && is_any_lagging { ALL_REGIONS } else { !record.cleans };
         named |= if is_open { record.marks | record.cleans } else { 0 };
     }
     (dirty, named)
@@ -392,7 +407,8 @@ impl Model {
         let (is_any_lagging, behind) = lagging(members, believed, &elected, newest.stamp);
         let logs = each(believed).filter(|place| members[*place].superblock == elected);
         let log = logs.map(|place| &members[place].records).max_by_key(|records| records.len())?;
-        let (dirty, named) = replayed(elected.dirty, log, newest.acknowledged, is_any_lagging);
+        let had_by_all = had_by_all(members, believed, &elected, newest);
+        let (dirty, named) = replayed(elected.dirty, log, (newest.acknowledged, had_by_all), is_any_lagging);
         let source = self.sources(believed, behind)[0];
         let lacks =
             |place: usize| each(dirty).any(|region| members[place].content[region] != state.written[region]);
@@ -428,7 +444,7 @@ impl Model {
             writing: Writing::Nothing,
             lacking: 0,
             newest: newest.stamp,
-            acknowledged: newest.acknowledged,
+            acknowledged: if next.away == 0 { had_by_all } else { newest.acknowledged },
             marked: 0,
             named,
             next,

@@ -248,12 +248,13 @@ impl Sets {
         };
         let newest = &election.newest;
         for Record { stamp, changes, .. } in records.iter().map(|placed| &placed.record) {
-            self.apply_all(changes, region_size, (*stamp > newest.acknowledged).then_some(election))?;
+            let is_open = *stamp > newest.acknowledged;
+            self.apply_all(changes, region_size, (is_open, election.voids_cleans(*stamp)))?;
         }
         let is_in_log = records.last().is_some_and(|last| last.record.stamp >= newest.stamp);
         // What only a stamp calls clean may have been written again, for the log does not.
         let marks = newest.changes.iter().filter(|change| !is_in_log && !matches!(change, Change::Clean(..)));
-        self.apply_all(marks, region_size, Some(election))
+        self.apply_all(marks, region_size, (true, false))
     }
 
     /// ARRAYOPEN3: the log is unknown.
@@ -264,26 +265,25 @@ impl Sets {
         }
     }
 
-    /// Applies `changes`. With an `election` not all members are known to have their stamp: what they call clean is so only if no member
-    /// in sync lacks it (STAMP5).
+    /// Applies `changes`. `is_open`: not all members have acknowledged their stamp. `voids_cleans`: one may lack it, so that what they call
+    /// clean is not (STAMP5).
     fn apply_all<'a>(
         &mut self,
         changes: impl IntoIterator<Item = &'a Change>,
         region_size: u64,
-        election: Option<&Election>,
+        (is_open, voids_cleans): (bool, bool),
     ) -> Result<(), ArrayError> {
         for change in changes {
             let regions = regions_of(change, region_size);
             if regions.end > self.regions {
                 return Err(ArrayError::Mismatch("the log names a region that is not there"));
             }
-            if election.is_some() {
+            if is_open {
                 regions.clone().for_each(|region| {
                     self.named.insert(region);
                 });
             }
-            let is_void =
-                matches!(change, Change::Clean(..)) && election.is_some_and(Election::is_any_lagging);
+            let is_void = voids_cleans && matches!(change, Change::Clean(..));
             for region in regions.filter(|_| !is_void) {
                 match self.lost.contains(region) {
                     true => self.apply_lost(change, region, region_size),

@@ -20,9 +20,12 @@
 //!   marked, or called clean by a later one.
 //! - STAMP4. A member in sync at an opening has the last stamp that all acknowledged, and that of the authoritative superblock; else it is
 //!   away, and lacks everything.
-//! - STAMP5. What was called clean by stamps that not all acknowledged is dirty if a member lacks the newest one, in a crash or as a copy.
-//!   Such a member does not decide what dirty regions hold, also after the next crash. But where members were being made equal since an earlier
-//!   crash, the one goes on to decide that was read.
+//! - STAMP5. What was called clean by a stamp that not all acknowledged is dirty if a member in use lacks that one, in a crash or as a copy, or
+//!   was behind at an earlier opening: it may have got a later stamp since. A member that lacks the newest one does not decide what dirty
+//!   regions hold, also after the next crash. But where members were being made equal since an earlier crash, the one goes on to decide that was
+//!   read, and what is called clean is so only if no member lacks the newest stamp.
+//! - STAMP6. What all members show at an opening they acknowledge with its first stamp, when they have flushed it: if the opening is cut short,
+//!   the next one finds as clean what this one did.
 
 use super::super::members::Members;
 use super::super::{InjectedBug, Uuid};
@@ -125,6 +128,12 @@ impl Stamps {
     pub(in crate::array) fn end(&self) {
         self.acknowledged.set(self.newest.get());
         self.named.borrow_mut().clear();
+    }
+
+    /// All members have `stamp`, durably: they were found with it (STAMP6).
+    pub(in crate::array) fn acknowledge(&self, stamp: u64) {
+        assert!(stamp <= self.newest.get(), "STAMP2: {stamp} was not written");
+        self.acknowledged.set(stamp.max(self.acknowledged.get()));
     }
 
     /// Writes `record`, without content, to the members at `places`, as their newest stamp. Returns those that failed.

@@ -54,15 +54,20 @@ pub(in crate::array) struct Election {
     pub(in crate::array) members: Vec<Worth>,
     /// The newest stamp.
     pub(in crate::array) newest: Shown,
-    /// Members that lack it or did at an earlier opening, and of those in sync the ones that do not decide what dirty regions hold (STAMP5).
+    /// The newest one that all members in use are known to have: they have acknowledged it, or show it or a later one (STAMP5).
+    pub(in crate::array) had_by_all: u64,
+    /// Members that lack the newest or did at an earlier opening, and of those in sync the ones that do not decide what dirty regions hold (STAMP5).
     pub(in crate::array) lagging: Vec<bool>,
     pub(in crate::array) behind: Vec<bool>,
 }
 
 impl Election {
-    /// Whether a member in sync lacks the newest stamp: then not all have acknowledged it, or that member is a copy.
-    pub(in crate::array) fn is_any_lagging(&self) -> bool {
-        self.members.iter().zip(&self.lagging).any(|(worth, lags)| *worth == Worth::InSync && *lags)
+    /// Whether what `stamp` calls clean is not: a member in sync may lack it, for not all have acknowledged it, or that member is a copy
+    /// (STAMP5).
+    pub(in crate::array) fn voids_cleans(&self, stamp: u64) -> bool {
+        assert!(self.had_by_all <= self.newest.stamp, "STAMP5: {} of {:?}", self.had_by_all, self.newest);
+        let mut members = self.members.iter().zip(&self.lagging);
+        stamp > self.had_by_all && members.any(|(worth, lags)| *worth == Worth::InSync && *lags)
     }
 }
 
@@ -77,6 +82,13 @@ pub(in crate::array) enum Worth {
     Returned,
     /// It is missing, or is not a member of the array yet.
     Absent,
+}
+
+impl Worth {
+    /// Whether the member is written.
+    fn is_in_use(self) -> bool {
+        matches!(self, Worth::InSync | Worth::CatchingUp)
+    }
 }
 
 /// Decides, by what was `found` of members and the newest stamps that they have. `accept_missing`: ELECTION3's second half was answered by a person; `bug`: a fault for tests.
@@ -109,12 +121,25 @@ pub(in crate::array) fn elect(
             let most = in_sync.map(|(_, own)| own.stamp).max().unwrap_or(0);
             let is_behind = |own: &Shown| own.is_behind || (own.stamp < most && was_equal);
             let behind = shown.iter().map(is_behind).collect();
-            return Ok(Election { superblock: superblock.clone(), members, newest, lagging, behind });
+            let had_by_all = had_by_all((&members, shown), &newest, was_equal);
+            let superblock = superblock.clone();
+            return Ok(Election { superblock, members, newest, had_by_all, lagging, behind });
         } else {
             refused = refused.or(Some(why_not_alone(superblock, &members))); // ELECTION3
         }
     }
     Err(refused.unwrap_or(ArrayError::TooFew { present: present_max, needed }))
+}
+
+/// STAMP5: the newest stamp that all `members` in use are known to have. One that is behind may have got a later stamp than one that it lacks, and
+/// nothing says that it is if members were not equal then.
+fn had_by_all((members, shown): (&[Worth], &[Shown]), newest: &Shown, was_equal: bool) -> u64 {
+    let in_use = members.iter().zip(shown).filter(|(worth, _)| worth.is_in_use()).map(|(_, own)| own);
+    let least = in_use.clone().map(|own| own.stamp).min().unwrap_or(0);
+    match { in_use }.any(|own| own.is_behind) || (least < newest.stamp && !was_equal) {
+        true => newest.acknowledged,
+        false => least.max(newest.acknowledged),
+    }
 }
 
 /// Why `members` of which `superblock` tells are not used without the others: one of these may be here as it was before.
@@ -150,12 +175,11 @@ fn worths(
         (Some(_), _) => Worth::Returned,
     };
     let mut members: Vec<Worth> = found.iter().zip(&superblock.members).map(worth).collect();
-    let is_used = |worth: &Worth| matches!(worth, Worth::InSync | Worth::CatchingUp);
-    let used = members.iter().zip(shown).filter(|(worth, _)| is_used(worth)).map(|(_, own)| own);
+    let used = members.iter().zip(shown).filter(|(worth, _)| worth.is_in_use()).map(|(_, own)| own);
     let newest = used.max_by_key(|own| own.stamp).filter(|own| own.stamp > superblock.stamp);
     let newest = newest.cloned().unwrap_or_else(|| Shown::of(superblock));
     let believes_older = believes_stale || bug == Some(InjectedBug::NumbersAlone);
-    for (worth, own) in members.iter_mut().zip(shown).filter(|(worth, _)| is_used(worth)) {
+    for (worth, own) in members.iter_mut().zip(shown).filter(|(worth, _)| worth.is_in_use()) {
         if own.stamp < newest.acknowledged.max(superblock.stamp) && !believes_older {
             *worth = Worth::Returned; // STAMP4
         }

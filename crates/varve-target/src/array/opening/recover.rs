@@ -90,6 +90,7 @@ impl Array {
         }
         let array = Rc::new(Self::build(spec, (&members, log), options, (election, found), replayed));
         array.write_again(&records).await?;
+        array.acknowledge_shown(election).await?;
         array.complete(election, found).await?;
         array.reconfigure().await?;
         if let Some(log) = later
@@ -217,6 +218,19 @@ impl Array {
         if outcome.is_err() {
             self.log_disk.leave();
         }
+    }
+
+    /// The stamps that all members show are acknowledged from now on, if all members are here (STAMP6). After a clean stop they have been.
+    async fn acknowledge_shown(&self, election: &Election) -> Result<(), ArrayError> {
+        let are_all_here = self.members.written().len() == self.members.count();
+        if election.had_by_all == election.newest.acknowledged || !are_all_here {
+            return Ok(());
+        }
+        let failed = self.on_members(|_| Io::Flush).await; // After the end of a process they may lie in caches alone.
+        if failed.is_empty() {
+            self.log.stamps().acknowledge(election.had_by_all);
+        }
+        Ok(self.handle_failures(&failed, 0..0)?)
     }
 
     /// Writes the content that the log has once more, in its order (ARRAYOPEN2).

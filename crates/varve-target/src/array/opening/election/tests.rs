@@ -174,3 +174,32 @@ fn a_superblock_of_before_others_went_on_does_not_count() {
     let alone = [copy, Found::Missing, superblock(9, &[InSync, Away, CatchingUp])];
     assert_eq!(worth(layout, &alone).map(|found| found[0]), Ok(Worth::InSync), "it was the last one");
 }
+
+/// STAMP5.
+#[test]
+fn what_a_stamp_calls_clean_is_so_if_all_members_show_that_one_or_a_later_one() {
+    use MemberState::InSync;
+    let all = || [superblock(4, &[InSync; 3]), superblock(4, &[InSync; 3]), superblock(4, &[InSync; 3])];
+    let of = |found: &[Found], stamps: [u64; 3], behind: Option<usize>| {
+        let shown = |(place, stamp)| Shown {
+            stamp,
+            acknowledged: 6,
+            is_behind: behind == Some(place),
+            sequence: 1,
+            changes: Vec::new(),
+        };
+        let shown: Vec<Shown> = stamps.into_iter().enumerate().map(shown).collect();
+        let election = elect(DDRAID, (found, &shown), false, None).expect("all are here");
+        (election.had_by_all, [6, 7, 8].map(|stamp| election.voids_cleans(stamp)))
+    };
+    assert_eq!(of(&all(), [8, 8, 8], None), (8, [false; 3]));
+    assert_eq!(of(&all(), [8, 8, 7], None), (7, [false, false, true]), "an opening was cut short at stamp 8");
+    assert_eq!(of(&all(), [8, 7, 6], None), (6, [false, true, true]));
+    assert_eq!(of(&all(), [8, 7, 8], Some(0)), (6, [false, true, true]), "it may have got 8, and lack 7");
+    let unequal = all().map(|found| match found {
+        Found::Superblock(own) => Found::Superblock(Superblock { dirty: vec![1], ..own }),
+        other => other,
+    });
+    assert_eq!(of(&unequal, [8, 8, 7], None), (6, [false, true, true]), "nothing says who was behind");
+    assert_eq!(of(&unequal, [8, 8, 8], None), (8, [false; 3]));
+}
