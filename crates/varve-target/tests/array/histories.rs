@@ -99,6 +99,14 @@ fn members_come_back_as_copies_that_were_made_of_them() {
     assert!(COUNTS.get(Event::Copied) > 0 || COUNTS.get(Event::Opened) < 1000);
 }
 
+/// A member refuses a fast zero that another one has done, and a data member is lost before they are equal there: of the region whose loss is
+/// accepted the blocks of the zero are lost.
+#[test]
+fn a_zero_that_was_refused_before_a_data_member_was_lost_costs_its_blocks_alone() {
+    static COUNTS: Counts = Counts::new();
+    history(2913, Kind::Copies, None, &COUNTS);
+}
+
 #[test]
 fn what_is_lost_with_a_member_is_accepted_and_nothing_else_is() {
     static COUNTS: Counts = Counts::new();

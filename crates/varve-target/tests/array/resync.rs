@@ -361,6 +361,39 @@ fn a_fast_zero_that_one_member_refuses_costs_no_member_and_leaves_them_equal() {
     }
 }
 
+/// RESYNC4: as `docs/decisions/0092-arrays.md` says.
+#[test]
+fn a_data_member_that_is_lost_when_a_fast_zero_was_refused_costs_the_region_and_once_accepted_the_zero() {
+    for checksums in [false, true] {
+        let rig = Rig::new(DDRAID, 8 * MIB, checksums);
+        let beside = MIB + MIB / 2;
+        rig.world.run(async {
+            let array = rig.open(rig.members()).await;
+            for at in [0, MIB, beside, 2 * MIB] {
+                rig.write(&array, at, 1).await.expect("no faults");
+            }
+            array.device().flush().await.expect("no faults");
+            rig.moods[1].refuses.set(true);
+            let zeroed = array.device().zero(Extent::new(MIB, LENGTH as u64), FAST).await;
+            assert_eq!(zeroed.err(), Some(IoError::Unsupported));
+            array.fail_member(0).await.expect("the others have all");
+            assert_eq!(array.lost_regions(), [1], "members differed there: {:?}", array.status());
+            rig.reads(&array, 0, 1).await;
+            rig.reads(&array, 2 * MIB, 1).await;
+            rig.write(&array, MIB, 2).await.expect("whole blocks are written in a lost region");
+            rig.reads(&array, MIB, 2).await;
+            assert_eq!(array.accept_loss(|_| true).await, Ok(vec![1]));
+            rig.reads(&array, beside, 1).await;
+            rig.reads(&array, MIB, 2).await;
+            array.attach(0, rig.members().swap_remove(0)).await.expect("it returns");
+            rig.is_equal(&array).await;
+            rig.reads(&array, beside, 1).await;
+            rig.reads(&array, MIB, 2).await;
+            array.close().await.expect("closed");
+        });
+    }
+}
+
 #[test]
 fn a_fast_zero_is_refused_at_once_where_a_member_says_that_it_cannot() {
     for layout in [MIRROR, DDRAID] {

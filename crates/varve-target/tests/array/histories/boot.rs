@@ -127,6 +127,11 @@ impl<'a> Boot<'a> {
         match self.client.zero(extent, fast).await {
             Err(IoError::Unsupported) => {
                 self.host.counts.add(Event::ZeroRefused, 1);
+                if self.array.status().unsynced > 0 {
+                    // RESYNC4: until members are equal the loss of one costs these blocks, as a crash would.
+                    let torn = extent.pieces(unit).map(|(_, block)| block.offset);
+                    self.host.torn.borrow_mut().extend(torn);
+                }
                 Ok(())
             }
             outcome => outcome,

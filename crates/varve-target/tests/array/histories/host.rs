@@ -111,7 +111,7 @@ pub(crate) struct Host {
     pub(crate) array: RefCell<Option<Rc<Array>>>,
     /// Regions that were not durable on a member when a crash came.
     exposed: RefCell<BTreeSet<u64>>,
-    /// Blocks, as clients see them, that were being written when a crash came, until their members are equal.
+    /// Blocks, as clients see them, that were being written when a crash came, or a zero of which was refused, until their members are equal.
     pub(crate) torn: RefCell<BTreeSet<u64>>,
     /// Those of them whose loss was accepted.
     pub(crate) lost: RefCell<Vec<Extent>>,
