@@ -3,6 +3,7 @@
 use crate::buffer::{Buffer, Bytes};
 use crate::clock::LocalFuture;
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -60,6 +61,20 @@ pub trait ByteStream {
 
     /// Describes the other end, for logs.
     fn peer(&self) -> String;
+
+    /// Whether another process can go on with it ([`ByteStream::detach`]).
+    fn is_passable(&self) -> bool {
+        false
+    }
+
+    /// Ends a receive that is under way with what it has received, which may be less than is wanted; nothing is lost.
+    fn interrupt(&self) {}
+
+    /// The socket, for another process to go on with, and bytes that were received of it and that no receive has had yet. No transfer is
+    /// under way, and none follows. None if it is not passable, or the system has no descriptor to spare.
+    fn detach(&self) -> Option<(OwnedFd, Vec<u8>)> {
+        None
+    }
 }
 
 /// A handle to a connection.

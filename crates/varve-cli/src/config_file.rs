@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 use varve_api::{Code, Failure};
 
 /// Options that say where the others are, or what to do with them.
-const NOT_KEYS: [&str; 4] = ["config", "check-config", "json", "help"];
+const NOT_KEYS: [&str; 5] = ["config", "check-config", "replace", "json", "help"];
 
 /// A configuration file that is valid.
 #[derive(Debug)]

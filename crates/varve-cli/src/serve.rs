@@ -24,7 +24,7 @@ pub(crate) fn run(options: &DaemonOptions, words: &[OsString]) -> Result<Answer,
     if options.check_config {
         return Ok(settings.show(&config));
     }
-    varve_daemon::run(&config)?;
+    varve_daemon::run(&config, options.replace)?;
     Ok(Answer::silent(Exit::Ok))
 }
 

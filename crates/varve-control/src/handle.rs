@@ -1,7 +1,9 @@
 //! The way to the control: commands from any thread, and events of the volumes.
 
 use super::Control;
+use super::exports::handover::{self, Handover};
 use super::exports::known_exports::Exports;
+use super::exports::server::HandedSocket;
 use super::group::locks::Locks;
 use super::host::known_disks::Disks;
 use super::host::life::Life;
@@ -140,6 +142,20 @@ impl ControlHandle {
     /// Completes when a shard has broken down.
     pub async fn broken(&self) {
         let _ = select_all(self.shards.iter().map(ShardHandle::ended)).await;
+    }
+
+    /// Has clients wait whom another process can serve on, within `bound`; the daemon is to be stopped then. If it fails they are served on.
+    pub async fn prepare_handover(&self, bound: Duration) -> Result<Handover, Failure> {
+        self.call(async move |control| handover::prepare(&control, bound).await).await
+    }
+
+    /// Serves clients on that another process has passed here.
+    pub async fn adopt(&self, sockets: Vec<HandedSocket>) -> Result<(), Failure> {
+        self.call(async move |control| {
+            handover::adopt(&control, sockets).await;
+            Ok(())
+        })
+        .await
     }
 
     /// Closes every export, makes every volume durable, releases every disk. An error tells what went wrong in the

@@ -27,6 +27,8 @@ mod tests;
 mod trash;
 
 pub use commands::restore::{Lost, refuse_lost};
+pub use exports::handover::Handover;
+pub use exports::server::HandedSocket;
 pub use failures::state_unusable;
 pub use group::change::shown as shown_plan;
 pub use handle::{ControlHandle, ControlOptions};

@@ -8,6 +8,8 @@
 mod archive;
 mod config;
 mod file_link;
+mod handover;
+mod held;
 mod http;
 mod log;
 mod metrics;
@@ -24,11 +26,18 @@ pub use archive::{ArchivedFile, archived};
 pub use config::{Config, ControlSocket, IoMode, LogForm, TcpListeners, VolumeMetrics};
 pub use http::openapi_json;
 
+use axum::Router;
+use handover::{Attempt, Inherited, Link};
+use held::Held;
+use http::listen::Listeners;
+use server::{Beginning, Resumed, Succession};
 use std::cell::Cell;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use varve_api::{Code, Failure};
-use varve_control::{ControlHandle, ControlOptions};
+use varve_control::{ControlHandle, ControlOptions, Handover};
 use varve_os::{IoChoice, Shards, ShardsConfig};
 use varve_volume::DoorLimits;
 use varve_volume::fault::{Injections, inject};
@@ -36,36 +45,164 @@ use varve_volume::fault::{Injections, inject};
 /// How long the shards may take to end, once no volume is in use, however late it is.
 const SHARDS_MIN: Duration = Duration::from_secs(1);
 
-/// Runs a daemon until SIGTERM, SIGINT or SIGHUP. What was in flight is finished and durable when it returns.
-pub fn run(config: &Config) -> Result<(), Failure> {
+/// How long a process that has ended may take to release its locks.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
+
+/// Runs a daemon until SIGTERM, SIGINT or SIGHUP, or until another one has taken over. What was in flight is finished and durable when it
+/// returns. `is_replacement`: takes over from the daemon that runs with the same state directory, if one does.
+pub fn run(config: &Config, is_replacement: bool) -> Result<(), Failure> {
     log::start(config);
     let injected = |name: &str| std::env::var_os(name);
     inject(Injections { fault: injected("VARVE_FAULT"), panic: injected("VARVE_INJECT_PANIC") });
     varve_os::give_back_large_allocations();
     varve_os::raise_open_files_limit();
+    let routes = http::routes();
+    let (mut inherited, mut shards, mut predecessor) = if is_replacement {
+        // All that can fail and changes nothing comes before the other daemon closes anything.
+        state::check(&config.state)?;
+        let shards = start_shards(config)?;
+        let (inherited, predecessor) = take_over(config)?;
+        (inherited, shards, predecessor)
+    } else {
+        (begin(config)?, start_shards(config)?, None)
+    };
+    loop {
+        match live(config, &routes, shards, inherited, predecessor.take())? {
+            None => return Ok(()),
+            Some(returned) => inherited = returned,
+        }
+        shards = start_shards(config)?;
+    }
+}
+
+/// Locks the places of the daemon, and listens.
+fn begin(config: &Config) -> Result<Inherited, Failure> {
     let locks = places::lock(&config.state, &config.socket)?;
+    let socket = places::listen(&config.socket, &locks)?;
+    let listeners = Listeners { socket, tcp: listen_at(config, Vec::new())? };
+    Ok(Inherited { locks, listeners, handover: Handover::default(), begun_ms: 0 })
+}
+
+/// Listens at the TCP addresses of the configuration, by the sockets that are `there` where they are.
+fn listen_at(
+    config: &Config,
+    mut there: Vec<(SocketAddr, TcpListener)>,
+) -> Result<Vec<(SocketAddr, TcpListener)>, Failure> {
+    let wanted = [config.tcp.http, config.tcp.metrics].into_iter().flatten();
+    let listener = |address| match there.iter().position(|(at, _)| *at == address) {
+        Some(place) => Ok(there.swap_remove(place)),
+        None => Ok((address, places::listen_tcp(address)?)),
+    };
+    wanted.map(listener).collect()
+}
+
+/// What another daemon passes on; without one, or if it has ended meanwhile, this one begins as any other.
+fn take_over(config: &Config) -> Result<(Inherited, Option<Link>), Failure> {
+    match handover::take(&config.state, &config.socket.path)? {
+        Attempt::Given(inherited, predecessor) => {
+            let mut inherited = *inherited;
+            let inherited_tcp = std::mem::take(&mut inherited.listeners.tcp);
+            inherited.listeners.tcp = listen_at(config, inherited_tcp)?;
+            Ok((inherited, Some(predecessor)))
+        }
+        Attempt::Nobody => Ok((begin(config)?, None)),
+        Attempt::Ended => Ok((begin_after(config)?, None)),
+    }
+}
+
+/// Begins where another daemon has ended just now: the kernel may not have released all that it had.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing else is to be done on this thread before the daemon begins"
+)]
+fn begin_after(config: &Config) -> Result<Inherited, Failure> {
+    let begun = std::time::Instant::now();
+    loop {
+        match begin(config) {
+            Err(failure) if failure.code == Code::DaemonRuns && begun.elapsed() < RELEASE_MAX => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// One life between two handovers: serves what was `inherited`. What is left of it if a daemon that was to take over has ended before it
+/// served.
+fn live(
+    config: &Config,
+    routes: &Router<ControlHandle>,
+    shards: Shards,
+    inherited: Inherited,
+    predecessor: Option<Link>,
+) -> Result<Option<Inherited>, Failure> {
+    let Inherited { locks, listeners, handover, begun_ms } = inherited;
+    let is_passed_on = predecessor.is_some();
+    let kept = listeners.try_clone().map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+    let Handover { mut sockets, disks } = handover;
+    let listening = sockets.iter_mut().filter_map(|it| Some((it.address.clone(), it.listener.take()?)));
+    let held = Arc::new(Held::new(disks, listening));
     let remembered = state::load(&config.state)?;
-    let listener = places::listen(&config.socket, &locks)?;
-    let shards = start_shards(config)?;
     let all = (0..shards.count()).map(|index| shards.handle(index));
-    let (handles, events) = real::begin(all, &config.state);
+    let (handles, events) = real::begin(all, &config.state, Arc::clone(&held));
     let options = control_options(config, shards.is_ring());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Code::Failed, format!("no runtime for HTTP: {error}")))?;
     let deadline = Cell::new(None);
-    let result = runtime.block_on(async {
-        let signals = server::Signals::new()?;
-        let control = ControlHandle::start(handles, events, options, remembered).await?;
-        let served = server::serve(config, &control, listener, signals, &deadline).await;
-        served.and(control.stop().await)
+    let beginning = Beginning { routes: routes.clone(), resumed: Resumed { sockets, begun_ms, predecessor } };
+    let (succession, result) = runtime.block_on(async {
+        let started = async {
+            let signals = server::Signals::new()?;
+            Ok((signals, ControlHandle::start(handles, events, options, remembered).await?))
+        };
+        let (signals, control) = match started.await {
+            Ok(started) => started,
+            Err(failure) => return (None, Err(failure)),
+        };
+        held.clear();
+        let (succession, served) =
+            server::serve(config, &control, listeners, beginning, signals, &deadline).await;
+        (succession, served.and(control.stop().await))
     });
+    runtime.shutdown_background(); // A program that has connected and says nothing is not waited for.
+    if is_passed_on && deadline.get().is_none() {
+        std::mem::forget(shards); // Its sockets are those of the daemon that serves on: their files stay.
+        return result.map(|()| None);
+    }
     let left = deadline.get().map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let result = result.and(stop_shards(shards, left.unwrap_or(config.stop_timeout).max(SHARDS_MIN)));
-    let _ = std::fs::remove_file(&config.socket.path);
-    tracing::info!("stopped");
-    result
+    let Some(Succession { successor, handover, begun_ms }) = succession else {
+        let _ = std::fs::remove_file(&config.socket.path);
+        tracing::info!("stopped");
+        return result.map(|()| None);
+    };
+    pass_on(successor, Inherited { locks, listeners: kept, handover, begun_ms }, result)
+}
+
+/// Passes on what was released with this `result`; takes it back if the other daemon ends before it serves.
+fn pass_on(
+    mut successor: Link,
+    mut inherited: Inherited,
+    result: Result<(), Failure>,
+) -> Result<Option<Inherited>, Failure> {
+    if result.is_err() {
+        // What hangs may still be written: the other daemon opens its disks when this one has ended, and clients connect again.
+        inherited.handover.disks.clear();
+        inherited.handover.sockets.iter_mut().for_each(|socket| socket.connections.clear());
+    }
+    let given = successor.give(&inherited);
+    result?;
+    let process = successor.process;
+    if given.is_ok() && successor.wait_until_taken() {
+        tracing::info!(process, "handed over");
+        return Ok(None);
+    }
+    tracing::error!(process, "the daemon that was to take over ended before it served: this one goes on");
+    inherited.locks.take_back();
+    inherited.handover.disks.clear(); // TAKEOVER2 of `handover.rs`
+    Ok(Some(inherited))
 }
 
 fn control_options(config: &Config, is_ring: bool) -> ControlOptions {

@@ -11,6 +11,8 @@ use crate::config::ControlSocket;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -27,7 +29,26 @@ const LOCK_LENGTH: usize = 12;
 /// Files that are locked for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    _files: Vec<File>,
+    files: Vec<File>,
+}
+
+impl Locks {
+    /// Locks that another process has passed here, and that go on with their descriptors; the files name this process from now on.
+    pub(crate) fn of(descriptors: Vec<OwnedFd>) -> Self {
+        let files: Vec<File> = descriptors.into_iter().map(File::from).collect();
+        files.iter().for_each(note_process);
+        Self { files }
+    }
+
+    /// Their descriptors.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.files.iter().map(AsFd::as_fd)
+    }
+
+    /// The files name this process again.
+    pub(crate) fn take_back(&self) {
+        self.files.iter().for_each(note_process);
+    }
 }
 
 /// Makes the state directory and locks it and the socket's place.
@@ -40,7 +61,7 @@ pub(crate) fn lock(state: &Path, socket: &ControlSocket) -> Result<Locks, Failur
     }
     let state_lock = lock_file(&state.join("lock"), &format!("the state directory {}", state.display()))?;
     let socket_lock = lock_file(&beside(socket), &format!("the socket {}", socket.display()))?;
-    Ok(Locks { _files: vec![state_lock, socket_lock] })
+    Ok(Locks { files: vec![state_lock, socket_lock] })
 }
 
 /// Listens at `socket`, in place of a file that a killed daemon left there.
@@ -55,6 +76,15 @@ pub(crate) fn listen(socket: &ControlSocket, _locks: &Locks) -> Result<UnixListe
         ErrorKind::AddrInUse => another(&format!("the socket {}", socket.display())),
         _ => socket_unusable(socket, &error),
     })
+}
+
+/// Listens at a TCP address.
+pub(crate) fn listen_tcp(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listening = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listening.map_err(|error| Failure::new(Code::SocketUnusable, format!("the address {address}: {error}")))
 }
 
 fn make_directory(path: &Path, mode: u32) -> std::io::Result<()> {
@@ -74,10 +104,14 @@ fn lock_file(path: &Path, what: &str) -> Result<File, Failure> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(another(what)),
         Err(error) => return Err(state_unusable(path, &error.into())),
     }
-    // For administrators. Always of one length, so that nothing has to be cut off.
-    let _ =
-        file.write_all_at(format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1).as_bytes(), 0);
+    note_process(&file);
     Ok(file)
+}
+
+/// For administrators. Always of one length, so that nothing has to be cut off.
+fn note_process(file: &File) {
+    let process = format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1);
+    let _ = file.write_all_at(process.as_bytes(), 0);
 }
 
 /// Opens a lock file, following no link in the last part of its name (PLACES2).

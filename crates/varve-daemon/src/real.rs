@@ -1,5 +1,6 @@
 //! The real host: its files, its sockets, and the shards of `varve-os`.
 
+use crate::held::Held;
 use crate::own_exports::find_own;
 use crate::real_disk::RealDisk;
 use crate::real_doors::{RealDevice, RealFileDoor, RealMachineDoor};
@@ -7,6 +8,7 @@ use crate::{archive, file_link, state, tls_files};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -29,6 +31,8 @@ use varve_volume::{EventReceiver, ShardHandle, event_channel, shard_channel};
 struct RealFiles {
     /// Where what is remembered is kept.
     state_dir: PathBuf,
+    /// What an earlier process has passed here.
+    held: Arc<Held>,
     /// Where devices were mounted as files or attached; some may be so no more.
     mounted: Mutex<BTreeSet<PathBuf>>,
 }
@@ -47,7 +51,8 @@ impl RealFiles {
 
 impl Files for RealFiles {
     fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
-        DiskFile::open(path, options).map(RealDisk::on)
+        let held = if options.create_size.is_none() { self.held.disk(path) } else { None };
+        DiskFile::open_with(path, options, held).map(RealDisk::on)
     }
 
     fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError> {
@@ -209,6 +214,10 @@ impl Listener for RealListener {
     fn accept(&self) -> LocalFuture<'_, io::Result<Stream>> {
         Box::pin(async { self.listener.accept().await.map(|descriptor| self.context.adopt(descriptor)) })
     }
+
+    fn into_descriptor(self: Box<Self>) -> Option<OwnedFd> {
+        self.listener.into_descriptor().ok()
+    }
 }
 
 /// One shard of this host.
@@ -221,8 +230,9 @@ struct RealWorld {
 pub(crate) fn begin(
     shards: impl IntoIterator<Item = varve_os::ShardHandle>,
     state_dir: &Path,
+    held: Arc<Held>,
 ) -> (Vec<ShardHandle>, EventReceiver) {
-    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned(), mounted: Mutex::default() });
+    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned(), held, mounted: Mutex::default() });
     let (sender, events) = event_channel();
     let begin = |shard: varve_os::ShardHandle| {
         let (handle, inbox) = shard_channel(shard.index());
@@ -275,11 +285,18 @@ impl World for RealWorld {
     }
 
     fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
-        let listener = match place {
-            Place::Unix(path, access) => self.context.listen_unix(path, *access)?,
-            Place::Tcp(address) => self.context.listen_tcp(*address)?,
+        let held = self.files.held.listener(place);
+        let listener = match (place, held) {
+            (Place::Unix(path, _), Some(held)) => self.context.listen_on(held, Some(path))?,
+            (Place::Tcp(_), Some(held)) => self.context.listen_on(held, None)?,
+            (Place::Unix(path, access), None) => self.context.listen_unix(path, *access)?,
+            (Place::Tcp(address), None) => self.context.listen_tcp(*address)?,
         };
         Ok(Box::new(RealListener { context: self.context.clone(), listener }))
+    }
+
+    fn adopt(&self, socket: OwnedFd) -> Option<Stream> {
+        Some(self.context.adopt(socket))
     }
 
     fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>> {
@@ -321,7 +338,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let config = ShardsConfig { arena_bytes: 8 << 20, ..ShardsConfig::default() };
         let shards = Shards::start(&config).expect("they start");
-        let (handles, _events) = begin([shards.handle(0)], folder.path());
+        let (handles, _events) = begin([shards.handle(0)], folder.path(), Arc::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let soon = async |answer| tokio::time::timeout(LONG, answer).await.is_ok();
         let path = folder.path().to_owned();

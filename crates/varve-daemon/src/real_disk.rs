@@ -1,6 +1,7 @@
 //! Disks of the real host: files and block devices that `varve-os` has opened.
 
 use std::any::Any;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +79,15 @@ impl OpenDisk for RealDisk {
 
     fn adopt_marks(&self, marks: &[DiskMark]) {
         self.0.adopt_marks(marks);
+    }
+
+    fn descriptor(&self) -> Option<OwnedFd> {
+        let descriptor = self.0.descriptor();
+        descriptor
+            .inspect_err(
+                |error| tracing::warn!(path = %self.path().display(), %error, "its lock cannot be passed on"),
+            )
+            .ok()
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

@@ -29,6 +29,18 @@ pub(crate) fn load(directory: &Path) -> Result<Remembered, Failure> {
     })
 }
 
+/// Refuses what is remembered in `directory` if it cannot be read, by a version that is older than the one that wrote it for one; changes
+/// nothing.
+pub(crate) fn check(directory: &Path) -> Result<(), Failure> {
+    let path = directory.join(FILE);
+    let parsed = match std::fs::read_to_string(&path) {
+        Ok(text) => Remembered::parse(&text).map(drop).map_err(std::io::Error::other),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    parsed.map_err(|error| state_unusable(&path, &error))
+}
+
 /// Replaces what is remembered in `directory`.
 pub(crate) fn save(directory: &Path, text: &str) -> std::io::Result<()> {
     replace(directory, FILE, text)

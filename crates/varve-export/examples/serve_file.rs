@@ -34,6 +34,7 @@ async fn serve(context: ShardContext, disk: std::sync::Arc<DiskFile>, socket: St
         arena: context.arena(),
         clock: context.clock(),
         shutdown: Shutdown::new(),
+        detachment: Default::default(),
     };
     println!("ready");
     loop {

@@ -20,6 +20,7 @@
 mod activity;
 mod catalog;
 mod connection;
+mod detachment;
 mod dirty;
 mod door;
 mod handshake;
@@ -35,35 +36,68 @@ mod wakers;
 pub use crate::budget::Budget;
 pub use activity::Activity;
 pub use catalog::{Catalog, Counters, Export};
+pub use detachment::{ConnectionState, DetachedConnection, Detachment};
 pub use dirty::DirtyBitmap;
 pub use door::{Door, SessionEnd};
 pub use limits::{Admission, Limits, Refusal};
 pub use receive_buffer::LANDING_BYTES;
 pub use shutdown::Shutdown;
 pub use tls::{TlsCredentials, TlsError, TlsFiles, TlsServer};
-pub use varve_nbd::server::{CloseReason, Listed};
+pub use varve_nbd::server::{CloseReason, Contexts, Listed, Terms};
+pub use varve_nbd::{BlockSizes, ExportFlags, Framing};
 
 pub(crate) use job::error_code;
 
 use connection::Connection;
+use detachment::Ended;
+use handshake::Chosen;
 use varve_block::{Buffer, Stream};
 
 impl Door {
     /// Serves one connection to its end, then closes it. `Ok` if it ended in order: by the client's wish, by its
     /// closing between two requests, or because the door or the export was shut.
     pub async fn serve(&self, stream: Stream) -> Result<(), SessionEnd> {
-        let result = self.serve_open(&stream).await;
-        stream.close();
-        result
+        let _open = (self.tls.is_none() && stream.is_passable()).then(|| self.detachment.enter());
+        match handshake::run(self, &stream).await {
+            Ok(Some(chosen)) => self.transmit(&stream, chosen).await,
+            ended => {
+                stream.close();
+                ended.map(drop)
+            }
+        }
     }
 
-    async fn serve_open(&self, stream: &Stream) -> Result<(), SessionEnd> {
-        let Some(mut chosen) = handshake::run(self, stream).await? else { return Ok(()) };
+    /// Goes on with a connection that an earlier process has detached, as [`Door::serve`] does after the handshake.
+    pub async fn adopt(&self, stream: Stream, connection: ConnectionState) -> Result<(), SessionEnd> {
+        let _open = stream.is_passable().then(|| self.detachment.enter());
+        match handshake::adopt(self, Stream::clone(&stream), connection).await {
+            Ok(chosen) => self.transmit(&stream, chosen).await,
+            Err(end) => {
+                stream.close();
+                Err(end)
+            }
+        }
+    }
+
+    /// Serves requests to the end of the connection, or until it is detached.
+    async fn transmit(&self, stream: &Stream, mut chosen: Chosen) -> Result<(), SessionEnd> {
         let early = std::mem::replace(&mut chosen.early, Buffer::empty());
         let connection = Connection::new(self, &chosen.stream, &chosen, &early);
         drop(early);
-        let result = connection.await;
+        let result = match connection.await {
+            Ok(Ended::Closed) => Ok(()),
+            Ok(Ended::Detached { unread, skip }) => {
+                let (export, terms) = (chosen.export.name.clone(), chosen.terms);
+                if self.detachment.put(&chosen.stream, ConnectionState { export, terms, unread, skip }) {
+                    return Ok(()); // NBDDETACH2
+                }
+                tracing::warn!(peer = stream.peer(), "an NBD connection cannot be passed on, and is closed");
+                Ok(())
+            }
+            Err(end) => Err(end),
+        };
         chosen.stream.close();
+        stream.close();
         result
     }
 }

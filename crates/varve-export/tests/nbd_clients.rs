@@ -38,6 +38,7 @@ async fn listen(context: ShardContext, file: PathBuf, socket: PathBuf, cache: Ca
         arena: context.arena(),
         clock: context.clock(),
         shutdown: Shutdown::new(),
+        detachment: Default::default(),
     };
     let spawner = context.spawner();
     context.spawner().spawn(async move {

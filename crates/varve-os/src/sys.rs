@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::{self, NonNull};
 use varve_block::Extent;
 
@@ -146,12 +146,6 @@ pub(crate) fn group_called(name: &str) -> Result<Option<u32>, Errno> {
             _ => return Err(Errno::from_raw_os_error(error)),
         }
     }
-}
-
-/// Takes over a descriptor that the kernel has just made for us.
-pub(crate) fn own(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: called only with a descriptor that an accept has just returned and that has no other owner.
-    unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
 fn check(result: libc::c_int) -> Result<(), Errno> {

@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -59,6 +60,10 @@ pub trait OpenDisk: Send + Sync {
     }
     /// It was found to hold these, and nothing has written it since.
     fn adopt_marks(&self, _: &[DiskMark]) {}
+    /// A descriptor of it, with its lock, for another process to go on with, if there is one.
+    fn descriptor(&self) -> Option<OwnedFd> {
+        None
+    }
     /// What the world that opened it makes devices of. They keep it as long as they live.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -255,6 +260,10 @@ pub trait FileDoor: Send {
 pub trait Listener {
     /// The next connection.
     fn accept(&self) -> LocalFuture<'_, io::Result<Stream>>;
+    /// Its socket, for another process to go on with, or this one; its file stays. Closes it if there is none.
+    fn into_descriptor(self: Box<Self>) -> Option<OwnedFd> {
+        None
+    }
 }
 
 /// Why a connection to a program that passes files is of no use any more.
@@ -309,6 +318,10 @@ pub trait World {
     fn import(&self, portal: &Portal) -> Device;
     /// Listens at `place`.
     fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>>;
+    /// Goes on with a connection that was detached.
+    fn adopt(&self, _: OwnedFd) -> Option<Stream> {
+        None
+    }
     /// Connects to the program that listens at the Unix socket `path`.
     fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>>;
     /// Whether nothing new is taken in any more, because the program is about to end.

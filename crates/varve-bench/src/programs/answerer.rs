@@ -126,6 +126,7 @@ fn serve_image(file: &Path, socket: &Path) -> Outcome<()> {
             arena,
             clock,
             shutdown: Shutdown::new(),
+            detachment: Default::default(),
         };
         let listener = context.listen_unix(&socket, varve_os::FileAccess::OWNER)?;
         println!("{READY}");

@@ -15,6 +15,9 @@ pub(crate) struct DaemonOptions {
     /// Print what is in force by the file and the command line, or what is wrong with it, and exit.
     #[arg(long)]
     pub(crate) check_config: bool,
+    /// Take over from the daemon that runs with the same --state and --socket: NBD clients without TLS see a pause. Without one, start.
+    #[arg(long)]
+    pub(crate) replace: bool,
     /// Where the paths of disks and the exports are remembered
     /// [default: /var/lib/varve for root, else the user's state directory].
     #[arg(long, value_name = "DIR")]

@@ -7,6 +7,14 @@ use std::path::Path;
 const REQUEST: u32 = 0x2560_9513;
 const REPLY: u32 = 0x6744_6698;
 
+fn header(kind: u16, offset: u64, length: usize) -> Vec<u8> {
+    let mut request = REQUEST.to_be_bytes().to_vec();
+    request.extend([0_u16.to_be_bytes(), kind.to_be_bytes()].concat());
+    request.extend([7_u64.to_be_bytes(), offset.to_be_bytes()].concat());
+    request.extend(u32::try_from(length).expect("short").to_be_bytes());
+    request
+}
+
 /// A connection to one export.
 pub(crate) struct Client {
     stream: UnixStream,
@@ -33,14 +41,27 @@ impl Client {
         Self { stream, size }
     }
 
+    /// Sends the first `part` bytes of a write.
+    pub(crate) fn begin_write(&mut self, offset: u64, data: &[u8], part: usize) {
+        let all = [header(1, offset, data.len()), data.to_vec()].concat();
+        self.stream.write_all(&all[..part]).expect("it listens");
+    }
+
+    /// Sends what is left after so many bytes; the server's error number if it refuses.
+    pub(crate) fn end_write(&mut self, data: &[u8], part: usize) -> Result<(), u32> {
+        let all = [header(1, 0, data.len()), data.to_vec()].concat();
+        self.stream.write_all(&all[part..]).expect("it listens");
+        self.answer(0).map(drop)
+    }
+
     /// The error number of the server, or the data of a read.
     fn request(&mut self, kind: u16, offset: u64, length: usize, data: &[u8]) -> Result<Vec<u8>, u32> {
-        let count = u32::try_from(length).expect("short");
-        let mut request = REQUEST.to_be_bytes().to_vec();
-        request.extend([0_u16.to_be_bytes(), kind.to_be_bytes()].concat());
-        request.extend([7_u64.to_be_bytes(), offset.to_be_bytes()].concat());
-        request.extend(count.to_be_bytes());
+        let request = header(kind, offset, length);
         self.stream.write_all(&request).and_then(|()| self.stream.write_all(data)).expect("it listens");
+        self.answer(if kind == 0 { length } else { 0 })
+    }
+
+    fn answer(&mut self, length: usize) -> Result<Vec<u8>, u32> {
         let mut reply = [0; 16];
         self.stream.read_exact(&mut reply).expect("it answers");
         let word = |at: usize| u32::from_be_bytes(reply[at..at + 4].try_into().expect("four bytes"));
@@ -48,7 +69,7 @@ impl Client {
         if word(4) != 0 {
             return Err(word(4));
         }
-        let mut content = vec![0; if kind == 0 { length } else { 0 }];
+        let mut content = vec![0; length];
         self.stream.read_exact(&mut content).expect("it answers");
         Ok(content)
     }

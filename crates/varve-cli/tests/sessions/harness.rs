@@ -109,6 +109,24 @@ impl World {
         assert_eq!(line, "ready\n", "{}", self.log());
     }
 
+    /// The command for a daemon that takes over.
+    pub(crate) fn successor(&self) -> Command {
+        self.command("daemon --state state --shards 2 --replace")
+    }
+
+    /// Starts a daemon that takes over, and waits until it serves; the exit code of the one before.
+    pub(crate) fn replace(&mut self) -> Option<i32> {
+        let mut before = self.daemon.take().expect("a daemon runs");
+        self.spawn(self.successor());
+        before.wait().expect("it ends").code()
+    }
+
+    /// Whether the daemon has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        let daemon = self.daemon.as_mut().expect("a daemon was started");
+        daemon.try_wait().expect("it is known").is_none()
+    }
+
     /// What the daemon has logged.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()

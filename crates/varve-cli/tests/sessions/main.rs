@@ -17,6 +17,7 @@ mod export_limits;
 mod export_since;
 mod export_tls;
 mod growth;
+mod handovers;
 mod harness;
 mod image_commits;
 mod image_jobs;

@@ -58,6 +58,11 @@ impl Exports {
         }
     }
 
+    /// What serves exports through doors of any kind.
+    pub(super) fn servers(&self) -> [&dyn ExportServer; 5] {
+        [&self.nbd, &self.fuse, &self.vhost_user, &self.kernel_nbd, &self.ublk]
+    }
+
     /// There is no such export any more.
     pub(super) fn forget(&self, id: &str) {
         let gone = self.known.borrow_mut().remove(id);

@@ -4,6 +4,7 @@ mod access;
 pub(super) mod address;
 pub(super) mod doors;
 pub(super) mod fuse;
+pub(super) mod handover;
 pub(super) mod kernel_nbd;
 pub(super) mod known_export;
 pub(super) mod known_exports;

@@ -3,9 +3,12 @@
 //! Invariant NBDDOOR1: while a door is at an address, others at that address are names behind its socket, on the socket's shard.
 
 use super::address::{Address, bad, escape_path};
-use super::server::{Closing, Ended, ExportDoor, ExportServer, NewDoor, NotClosed, Opened, ReadAddress};
+use super::server::{
+    Closing, Ended, ExportDoor, ExportServer, HandedSocket, NewDoor, NotClosed, Opened, ReadAddress,
+};
 use crate::failures;
 use crate::host::path_calls::at_path;
+use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,8 +17,9 @@ use std::rc::{Rc, Weak};
 use varve_api::{Code, Failure, Traffic};
 use varve_block::LocalFuture;
 use varve_block::host::FileAccess;
+use varve_export::nbd::DetachedConnection;
 use varve_volume::doors::export_target::Target;
-use varve_volume::doors::nbd::DoorResources;
+use varve_volume::doors::nbd::{DetachedSocket, DoorResources};
 use varve_volume::world::{Files, Place};
 use varve_volume::{Host, NewExport, ShardHandle};
 
@@ -51,6 +55,10 @@ impl NbdServer {
         let mut sockets = self.sockets.borrow_mut();
         sockets.retain(|_, socket| socket.strong_count() > 0);
         sockets.get(address)?.upgrade()
+    }
+
+    fn open_sockets(&self) -> Vec<Rc<Socket>> {
+        self.sockets.borrow().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Adds a name to the socket at an address; a new socket listens on the volume's own shard.
@@ -105,11 +113,51 @@ impl ExportServer for NbdServer {
     fn open(&self, new: NewDoor) -> LocalFuture<'_, Result<Opened, Failure>> {
         Box::pin(self.open_door(new))
     }
+
+    fn detach(&self) -> LocalFuture<'_, ()> {
+        Box::pin(async {
+            let sockets = self.open_sockets();
+            join_all(sockets.iter().map(|socket| socket.exports().detach())).await;
+        })
+    }
+
+    fn resume(&self) -> LocalFuture<'_, ()> {
+        Box::pin(async {
+            let sockets = self.open_sockets();
+            join_all(sockets.iter().map(|socket| socket.exports().resume())).await;
+        })
+    }
+
+    fn take_detached(&self) -> LocalFuture<'_, Vec<HandedSocket>> {
+        Box::pin(async {
+            let mut handed = Vec::new();
+            for socket in self.open_sockets() {
+                let Ok(Some(taken)) = socket.exports().take_detached().await else { continue };
+                let DetachedSocket { listener, connections } = taken;
+                handed.push(HandedSocket { address: socket.address.clone(), listener, connections });
+            }
+            handed
+        })
+    }
+
+    fn adopt<'a>(&'a self, address: &'a str, connections: Vec<DetachedConnection>) -> LocalFuture<'a, ()> {
+        Box::pin(async move {
+            if let Some(socket) = self.socket(address) {
+                let _ = socket.exports().adopt(connections).await;
+            }
+        })
+    }
+}
+
+impl Socket {
+    fn exports(&self) -> varve_volume::ExportCalls<'_> {
+        self.shard.exports(&self.address)
+    }
 }
 
 impl NbdDoor {
     fn exports(&self) -> varve_volume::ExportCalls<'_> {
-        self.socket.shard.exports(&self.socket.address)
+        self.socket.exports()
     }
 
     fn name(&self) -> String {

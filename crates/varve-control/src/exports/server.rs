@@ -7,12 +7,13 @@
 
 use super::address::Address;
 use crate::failures;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::host::FileAccess;
 use varve_block::{LocalFuture, Portal};
-use varve_export::nbd::{DirtyBitmap, TlsServer};
+use varve_export::nbd::{DetachedConnection, DirtyBitmap, TlsServer};
 use varve_volume::DoorOf;
 use varve_volume::doors::export_target::Target;
 
@@ -29,6 +30,34 @@ pub(crate) trait ExportServer {
     fn check<'a>(&'a self, address: &'a Address) -> LocalFuture<'a, Result<(), Failure>>;
     /// Opens a door.
     fn open(&self, new: NewDoor) -> LocalFuture<'_, Result<Opened, Failure>>;
+    /// Has clients wait whom another process can serve on, and answers when nothing of theirs is in flight. Those of other kinds are served
+    /// until their doors are closed.
+    fn detach(&self) -> LocalFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+    /// Goes on with the clients that were detached, or still are to be.
+    fn resume(&self) -> LocalFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+    /// What was detached, for another process.
+    fn take_detached(&self) -> LocalFuture<'_, Vec<HandedSocket>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+    /// Goes on with clients that another process has detached; those whose doors are not open are disconnected.
+    fn adopt<'a>(&'a self, _: &'a str, _: Vec<DetachedConnection>) -> LocalFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A listening socket that passes from one process to another, with its connections.
+#[derive(Debug)]
+pub struct HandedSocket {
+    /// The address of its exports, as it is remembered.
+    pub address: String,
+    /// It.
+    pub listener: Option<OwnedFd>,
+    /// Connections past their handshakes.
+    pub connections: Vec<DetachedConnection>,
 }
 
 /// A door that is to be opened.

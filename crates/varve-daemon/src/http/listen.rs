@@ -14,6 +14,8 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +31,22 @@ pub(crate) const CONNECTIONS_MAX: usize = 64;
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Where the HTTP interface listens.
+pub(crate) struct Listeners {
+    /// The daemon's socket.
+    pub(crate) socket: UnixListener,
+    /// TCP addresses, and the sockets that listen there.
+    pub(crate) tcp: Vec<(SocketAddr, TcpListener)>,
+}
+
+impl Listeners {
+    /// The same sockets, by descriptors of their own.
+    pub(crate) fn try_clone(&self) -> std::io::Result<Self> {
+        let tcp = self.tcp.iter().map(|(address, listener)| Ok((*address, listener.try_clone()?)));
+        Ok(Self { socket: self.socket.try_clone()?, tcp: tcp.collect::<std::io::Result<_>>()? })
+    }
+}
 
 /// The connections of one listener, the oldest first.
 #[derive(Clone, Default)]

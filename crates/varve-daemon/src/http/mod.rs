@@ -35,20 +35,28 @@ pub(crate) fn metrics_service(control: ControlHandle, scrapes: Arc<Scrapes>) -> 
     program::metrics_route().layer(Extension(scrapes)).with_state(control)
 }
 
-/// The service.
-pub(crate) fn service(control: ControlHandle, scrapes: Arc<Scrapes>) -> Router {
-    let document = program::OpenApiText(openapi_json());
-    interface()
-        .router
-        .fallback(program::unknown)
-        .layer(Extension(document))
-        .layer(Extension(scrapes))
-        .with_state(control)
+/// The service, without the control to which it leads. It takes longer than the rest of a start.
+pub(crate) fn routes() -> Router<ControlHandle> {
+    let Interface { router, document, .. } = interface();
+    router.fallback(program::unknown).layer(Extension(program::OpenApiText(text(&document))))
+}
+
+/// The same, complete.
+pub(crate) fn service(
+    routes: Router<ControlHandle>,
+    control: ControlHandle,
+    scrapes: Arc<Scrapes>,
+) -> Router {
+    routes.layer(Extension(scrapes)).with_state(control)
 }
 
 /// The OpenAPI document, as JSON.
 pub fn openapi_json() -> String {
-    interface().document.to_pretty_json().expect("the document is plain data") + "\n"
+    text(&interface().document)
+}
+
+fn text(document: &utoipa::openapi::OpenApi) -> String {
+    document.to_pretty_json().expect("the document is plain data") + "\n"
 }
 
 #[cfg(test)]

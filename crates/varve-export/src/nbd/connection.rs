@@ -6,6 +6,7 @@
 
 use super::activity::{Activity, Pace, Turn};
 use super::catalog::Counters;
+use super::detachment::Ended;
 use super::handshake::Chosen;
 use super::job::{self, Answer, Job};
 use super::limits::{Limits, Share};
@@ -20,6 +21,7 @@ use futures_util::stream::FuturesUnordered;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use varve_block::{Arena, Clock, LocalFuture, Stream, StreamError, Transfer};
 use varve_nbd::server::Terms;
 use varve_nbd::transmission::{Head, encode_runs};
@@ -43,6 +45,8 @@ const FLIGHT_MIN: u64 = 32 << 10;
 const FLIGHT_CHANGE: u64 = 1 << 20;
 /// Requests to cache in flight: they are hints, and each may fetch much.
 const FETCHES_MAX: usize = 1;
+/// How long a client may take to fetch its replies when its connection is to be detached: all others wait for it.
+const DETACH_DRAIN: Duration = Duration::from_millis(500);
 /// Rounds after which other tasks get their turn.
 const ROUNDS_MAX: usize = 16;
 
@@ -71,7 +75,8 @@ pub(super) struct Connection<'c> {
     activity: &'c Activity,
     turn: Turn,
     stall: Stall,
-    shut: [Watch; 2],
+    /// Of the door, of the export, and the one that detaches (NBDDETACH1 of `detachment.rs`).
+    signals: [Watch; 3],
     /// How the connection ends; nothing more is taken from the client.
     closing: Option<Result<(), SessionEnd>>,
     /// The client gets nothing any more.
@@ -95,6 +100,8 @@ impl<'c> Connection<'c> {
         let limits =
             Limits { bytes_max: door.limits.bytes_max.min(door.budget.capacity() / 4), ..door.limits };
         let memory = ReceiveMemory::new(&door.arena, &door.budget, limits.receive_bytes);
+        let mut receive_buffer = ReceiveBuffer::new(stream, terms.framing, memory, early);
+        receive_buffer.skip_first(chosen.skip);
         Self {
             stream,
             export,
@@ -103,7 +110,7 @@ impl<'c> Connection<'c> {
             counters: &export.counters,
             limits,
             terms: *terms,
-            receive_buffer: ReceiveBuffer::new(stream, terms.framing, memory, early),
+            receive_buffer,
             flight: FuturesUnordered::new(),
             flight_bytes: 0,
             fetches: 0,
@@ -115,7 +122,7 @@ impl<'c> Connection<'c> {
             activity: &door.activity,
             turn: Turn::new(false, 1),
             stall: Stall::default(),
-            shut: [door.shutdown.watch(), export.shutdown.watch()],
+            signals: [door.shutdown.watch(), export.shutdown.watch(), door.detachment.watch()],
             closing: None,
             send_closed: false,
             drain: None,
@@ -382,6 +389,44 @@ impl<'c> Connection<'c> {
         true
     }
 
+    /// Whether the connection is to be detached: it takes no more requests.
+    fn is_detaching(&mut self, context: &mut Context<'_>) -> bool {
+        let is_wanted = self.signals[2].poll(context).is_ready();
+        if !is_wanted || self.closing.is_some() || !self.stream.is_passable() {
+            if self.closing.is_none() {
+                self.drain = None;
+            }
+            return false;
+        }
+        self.receive_buffer.interrupt();
+        self.share.leave_line();
+        true
+    }
+
+    /// One step towards the end of a connection that is to be detached: what it has received, once what was begun is answered (NBDDETACH1).
+    fn detach(&mut self, context: &mut Context<'_>) -> Option<Ended> {
+        if self.receive_buffer.is_receiving() || self.receive_buffer.ended().is_some() {
+            self.receive(&Stop::Hungry, context);
+        }
+        if self.receive_buffer.is_receiving() || self.closing.is_some() || !self.flight.is_empty() {
+            return None;
+        }
+        if self.sending.is_none() && self.send_queue.is_empty() {
+            let (unread, skip) = self.receive_buffer.take_unread();
+            return Some(Ended::Detached { unread, skip });
+        }
+        let clock = self.clock;
+        let drain = self.drain.get_or_insert_with(|| clock.sleep(DETACH_DRAIN));
+        if drain.as_mut().poll(context).is_ready() {
+            self.closing = Some(Err(SessionEnd::Stalled));
+            self.send_closed = true;
+            if self.sending.is_some() {
+                self.sent(false);
+            }
+        }
+        None
+    }
+
     fn end_turn<T>(&self, export: usize, has_taken: bool) -> Poll<T> {
         if has_taken {
             self.activity.note(export);
@@ -390,8 +435,8 @@ impl<'c> Connection<'c> {
     }
 
     /// The end, once nothing is in flight (NBD1) and the client has its replies or cannot get them.
-    fn over(&mut self, context: &mut Context<'_>) -> Option<Result<(), SessionEnd>> {
-        let end = self.closing?;
+    fn over(&mut self, context: &mut Context<'_>) -> Option<Result<Ended, SessionEnd>> {
+        let end = self.closing?.map(|()| Ended::Closed);
         if !self.flight.is_empty() {
             return None;
         }
@@ -405,11 +450,11 @@ impl<'c> Connection<'c> {
 }
 
 impl Future for Connection<'_> {
-    type Output = Result<(), SessionEnd>;
+    type Output = Result<Ended, SessionEnd>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if this.shut.iter_mut().any(|watch| watch.poll(context).is_ready()) {
+        if this.signals[..2].iter_mut().any(|watch| watch.poll(context).is_ready()) {
             this.closing.get_or_insert(Ok(()));
         }
         if this.closing.is_some() {
@@ -420,10 +465,14 @@ impl Future for Connection<'_> {
         let mut has_taken = false;
         for _ in 0..ROUNDS_MAX {
             let collected = this.collect(context);
-            let (taken, stop) = this.take_requests(context);
+            let is_detaching = this.is_detaching(context);
+            let (taken, stop) = if is_detaching { (false, Stop::Full) } else { this.take_requests(context) };
             has_taken |= taken;
             let sent = this.send(context);
             let received = this.receive(&stop, context);
+            if is_detaching && let Some(detached) = this.detach(context) {
+                return Poll::Ready(Ok(detached));
+            }
             if let Some(end) = this.over(context) {
                 return Poll::Ready(end);
             }

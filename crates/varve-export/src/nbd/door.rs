@@ -1,6 +1,8 @@
 //! What the connections of one listening socket share, and how one of them may end.
 
-use super::{Activity, Admission, Budget, Catalog, CloseReason, Limits, Refusal, Shutdown, TlsServer};
+use super::{
+    Activity, Admission, Budget, Catalog, CloseReason, Detachment, Limits, Refusal, Shutdown, TlsServer,
+};
 use std::rc::Rc;
 use varve_block::{Arena, Clock, StreamError};
 
@@ -23,6 +25,8 @@ pub enum SessionEnd {
     Truncated,
     /// The connection broke.
     Broken,
+    /// It was passed here by an earlier process, and its export is not there as the client knows it.
+    Changed,
 }
 
 impl SessionEnd {
@@ -46,6 +50,7 @@ impl std::fmt::Display for SessionEnd {
             SessionEnd::Malformed(why) => write!(f, "the client does not speak the protocol: {why}"),
             SessionEnd::Truncated => f.write_str("the client left in the middle of a message"),
             SessionEnd::Broken => f.write_str("the connection broke"),
+            SessionEnd::Changed => f.write_str("the export is not there any more as the client knows it"),
         }
     }
 }
@@ -73,4 +78,6 @@ pub struct Door {
     pub clock: Clock,
     /// Ends every connection.
     pub shutdown: Shutdown,
+    /// Takes connections out for another process to go on with.
+    pub detachment: Detachment,
 }

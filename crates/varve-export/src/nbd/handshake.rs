@@ -1,11 +1,13 @@
 //! The handshake over a stream: carries bytes between it and the protocol's state machine, and asks the catalog.
 
 use super::catalog::OpenConnection;
+use super::detachment::{ConnectionState, resumed};
 use super::limits::Counted;
 use super::receive_buffer::LANDING_BYTES;
 use super::{Door, Export, Refusal, SessionEnd, tls};
 use futures_util::future::{Either, select};
 use std::pin::pin;
+use std::time::Duration;
 use varve_block::{Arena, Buffer, Stream, timeout};
 use varve_nbd::server::{Agreement, Handshake, Step, Terms};
 use varve_nbd::wire::GREETING_LENGTH;
@@ -14,6 +16,8 @@ use varve_nbd::{ExportFlags, Framing};
 /// Bytes that are received at once. What is left of them at the end goes into the first buffer of the connection.
 const RECEIVE_LENGTH: usize = 4096;
 const _: () = assert!(RECEIVE_LENGTH <= LANDING_BYTES);
+/// How long a handshake may go on when connections are to be detached: those that are served wait for it.
+const DETACH_MAX: Duration = Duration::from_millis(200);
 /// Replies are sent when there are this many bytes of them, at the latest.
 const OUTPUT_LENGTH_MAX: usize = 64 << 10;
 
@@ -25,6 +29,8 @@ pub(super) struct Chosen {
     pub(super) stream: Stream,
     /// What the client sent already of its first requests.
     pub(super) early: Buffer,
+    /// Bytes of a payload that are skipped first.
+    pub(super) skip: u64,
     _admitted: Counted,
     _open: OpenConnection,
 }
@@ -35,6 +41,23 @@ struct Asked {
     admitted: Option<(Counted, OpenConnection)>,
 }
 
+/// Goes on with a connection that an earlier process has passed here.
+pub(super) async fn adopt(
+    door: &Door,
+    stream: Stream,
+    connection: ConnectionState,
+) -> Result<Chosen, SessionEnd> {
+    let ConnectionState { export, terms, unread, skip } = connection;
+    let export = door.catalog.lookup(&export).await.ok_or(SessionEnd::Changed)?;
+    if !terms.are_kept_by(&export.offer()) {
+        return Err(SessionEnd::Changed);
+    }
+    let asked = admit(door, &stream, export, true).map_err(SessionEnd::Refused)?;
+    let (admitted, open) = asked.admitted.expect("it is asked for to be served");
+    let (stream, early) = (resumed(stream, unread), Buffer::empty());
+    Ok(Chosen { export: asked.export, terms, stream, early, skip, _admitted: admitted, _open: open })
+}
+
 /// `None`: the door was shut meanwhile.
 pub(super) async fn run(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd> {
     let _counted = door.admission.begin().map_err(|refusal| {
@@ -42,7 +65,14 @@ pub(super) async fn run(door: &Door, stream: &Stream) -> Result<Option<Chosen>, 
         SessionEnd::Refused(refusal)
     })?;
     let talk = pin!(timeout(&door.clock, door.limits.handshake, talk(door, stream)));
-    let shut = pin!(door.shutdown.wait());
+    let shut = async {
+        let detached = async {
+            door.detachment.wait().await;
+            door.clock.sleep(DETACH_MAX).await;
+        };
+        select(pin!(door.shutdown.wait()), pin!(detached)).await;
+    };
+    let shut = pin!(shut);
     match select(talk, shut).await {
         Either::Left((Some(result), _)) => result,
         Either::Left((None, _)) => Err(SessionEnd::TimedOut),
@@ -123,7 +153,7 @@ fn chosen(stream: Stream, asked: Asked, agreement: Agreement, early: Buffer) -> 
     };
     let (admitted, open) =
         asked.admitted.expect("a transmission begins with the answer to who wants the export");
-    Chosen { export, terms, stream, early, _admitted: admitted, _open: open }
+    Chosen { export, terms, stream, early, skip: 0, _admitted: admitted, _open: open }
 }
 
 /// Lets the client in to `export`, if it wants to be served next.

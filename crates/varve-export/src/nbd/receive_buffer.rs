@@ -97,6 +97,14 @@ impl InPlace {
         taken
     }
 
+    /// What was received of it, as it came.
+    fn put_back(self, framing: Framing, bytes: &mut Vec<u8>) {
+        let head = self.request.encode(framing).expect("a request that was decoded fits its framing");
+        bytes.extend_from_slice(&head);
+        self.pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        bytes.extend_from_slice(&self.buffer[..self.filled]);
+    }
+
     fn is_complete(&self) -> bool {
         self.left == 0 && self.filled == self.buffer.len()
     }
@@ -187,6 +195,39 @@ impl<'s> ReceiveBuffer<'s> {
             received: 0,
             ended: None,
         }
+    }
+
+    /// Skips so many bytes of a payload first.
+    pub(super) fn skip_first(&mut self, bytes: u64) {
+        self.skip = bytes;
+        if bytes > 0 {
+            self.wanted = 1;
+        }
+    }
+
+    /// Ends a receive that is under way; it is to be polled once more.
+    pub(super) fn interrupt(&self) {
+        if self.receiving.is_some() {
+            self.stream.interrupt();
+        }
+    }
+
+    /// Whether a receive is under way.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.receiving.is_some()
+    }
+
+    /// Takes out what was received and is no part of a request that was taken, as it came; and how much of a payload is to be skipped
+    /// before it.
+    pub(super) fn take_unread(&mut self) -> (Vec<u8>, u64) {
+        assert!(self.receiving.is_none(), "nothing is on its way");
+        let mut bytes = Vec::new();
+        if let Some(in_place) = self.in_place.take() {
+            in_place.put_back(self.framing, &mut bytes);
+        }
+        bytes.extend_from_slice(&self.buffer[self.start..self.filled]);
+        self.start = self.filled;
+        (bytes, self.skip)
     }
 
     /// Bytes received so far.

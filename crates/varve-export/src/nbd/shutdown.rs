@@ -25,6 +25,12 @@ impl Shutdown {
         self.wakers.wake();
     }
 
+    /// Takes it back, of a signal that allows for that: tasks that have not acted on it go on.
+    pub(super) fn release(&self) {
+        self.pulled.set(false);
+        self.wakers.wake();
+    }
+
     /// Whether it was pulled.
     pub fn is_pulled(&self) -> bool {
         self.pulled.get()
@@ -49,10 +55,8 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn poll(&mut self, context: &Context<'_>) -> Poll<()> {
-        if self.shutdown.is_pulled() {
-            return Poll::Ready(());
-        }
+        // Also when it is pulled: it may be taken back.
         self.ticket.register(context.waker());
-        Poll::Pending
+        if self.shutdown.is_pulled() { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -53,6 +53,7 @@ impl Scene {
             arena: Arena::heap(8 << 20),
             clock: clock.clock(),
             shutdown: Shutdown::new(),
+            detachment: Detachment::default(),
         };
         Self { clock, device, export, door }
     }

@@ -175,6 +175,7 @@ impl Host {
             arena: self.world.arena(),
             clock: self.world.clock(),
             shutdown: Shutdown::new(),
+            detachment: Default::default(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Which requests are in order, given what was agreed.
 
+use super::Offer;
 use super::step::Contexts;
 use crate::transmission::{Framing, Request};
 use crate::wire::{BlockSizes, Command, ErrorCode, ExportFlags, PAYLOAD_LENGTH_MAX, command_flag};
@@ -36,6 +37,21 @@ impl Terms {
             return Err(ErrorCode::Invalid);
         }
         self.check_range(request)
+    }
+
+    /// Whether what a client knows of an export is true of one that is offered so now: it is no smaller, can as much, and takes as small and
+    /// as large requests.
+    pub fn are_kept_by(&self, offer: &Offer) -> bool {
+        let can = offer.flags.with(ExportFlags::DF).with(ExportFlags::HAS_FLAGS);
+        let is_writable = self.flags.has(ExportFlags::READ_ONLY) || !offer.flags.has(ExportFlags::READ_ONLY);
+        let abilities = ExportFlags(self.flags.0 & !ExportFlags::READ_ONLY.0);
+        let sizes = (self.block_sizes, offer.block_sizes);
+        offer.size >= self.size
+            && is_writable
+            && can.has(abilities)
+            && sizes.1.minimum <= sizes.0.minimum
+            && sizes.1.maximum >= sizes.0.maximum
+            && (!self.contexts.dirty || offer.changed_since.is_some())
     }
 
     fn knows(&self, command: Command) -> bool {
@@ -124,6 +140,37 @@ mod tests {
         assert_eq!(check(Command::BlockStatus, 0, 0), Err(ErrorCode::Invalid));
         assert_eq!(check(Command::Read, 0, (32 << 20) + 1), Err(ErrorCode::Invalid));
         assert_eq!(check(Command::Read, 0, 32 << 20), Ok(()));
+    }
+
+    #[test]
+    fn an_export_keeps_what_a_client_knows_of_it_if_it_is_no_smaller_and_can_as_much() {
+        let terms = terms(Framing::Structured);
+        let offer = Offer {
+            size: terms.size,
+            flags: ExportFlags::FLUSH
+                .with(ExportFlags::FUA)
+                .with(ExportFlags::WRITE_ZEROES)
+                .with(ExportFlags::TRIM),
+            block_sizes: terms.block_sizes,
+            name: "data/a".to_owned(),
+            description: String::new(),
+            changed_since: None,
+        };
+        let is_kept = |change: fn(&mut Offer)| {
+            let mut changed = offer.clone();
+            change(&mut changed);
+            terms.are_kept_by(&changed)
+        };
+        assert!(is_kept(|_| {}) && is_kept(|offer| offer.size += 512));
+        assert!(is_kept(|offer| offer.flags = offer.flags.with(ExportFlags::CACHE)));
+        assert!(!is_kept(|offer| offer.size -= 512));
+        assert!(!is_kept(|offer| offer.flags = offer.flags.with(ExportFlags::READ_ONLY)));
+        assert!(!is_kept(|offer| offer.flags = ExportFlags::FLUSH));
+        assert!(!is_kept(|offer| offer.block_sizes.minimum = 512));
+        assert!(!is_kept(|offer| offer.block_sizes.maximum /= 2));
+        let contexts = Contexts { allocation: true, dirty: true };
+        let of_changes = Terms { contexts, ..terms };
+        assert!(!of_changes.are_kept_by(&offer), "what was changed is not known any more");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod answers;
 mod blocks;
 mod cache;
 mod health;
+mod held;
 mod length;
 mod marks;
 mod options;
@@ -35,7 +36,7 @@ use options::{open_error, open_error_of};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,13 +100,24 @@ impl DiskFile {
     /// Opens, or creates, the disk at `path`; may wait. This is also the way back for a disk that is out of use, once all
     /// handles to it are dropped and the cause is gone: what is read then is what the disk holds.
     pub fn open(path: impl AsRef<Path>, options: DiskOptions) -> Result<Arc<Self>, OpenError> {
+        Self::open_with(path, options, None)
+    }
+
+    /// Like [`DiskFile::open`]; `held` is a descriptor by which another process had what is at the path as a disk: its lock goes on with
+    /// it. One of another file or for other uses is closed.
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: DiskOptions,
+        held: Option<OwnedFd>,
+    ) -> Result<Arc<Self>, OpenError> {
         let path = path.as_ref();
         let options = DiskOptions { read_only: options.read_only || options.unlocked, ..options };
         let kind = match options.create_size {
             Some(size) => create_sparse(path, size).map(|()| DiskKind::File)?,
             None => kind_of(path)?,
         };
-        let (file, cache) = open_file(path, kind, options)?;
+        let held = held.and_then(|held| held::usable(held, path, options));
+        let (file, cache) = held.map_or_else(|| open_file(path, kind, options), Ok)?;
         let fail = |errno| open_error(path, errno);
         lock(&file, options).map_err(fail)?;
         let disk = Self::examine(file, path, kind, cache, options).map_err(fail)?;
@@ -295,6 +307,11 @@ impl DiskFile {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => DiskPlacement::AtPath,
             _ => DiskPlacement::Elsewhere,
         }
+    }
+
+    /// A descriptor for another process to go on with: the lock travels with it.
+    pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
+        self.file.as_fd().try_clone_to_owned()
     }
 
     /// A change of `extent` begins.

@@ -3,13 +3,12 @@
 use crate::clock;
 use crate::disks::attempt;
 use crate::disks::disk_file::{Answered, DiskFile};
-use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags};
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_block::host::CacheMode;
@@ -20,7 +19,7 @@ pub(crate) const PARTS_MAX: usize = 1024;
 /// Most bytes of one request to the kernel, a multiple of every sector size.
 pub(crate) const TRANSFER_MAX: usize = 1 << 30;
 
-/// A count of bytes (or a descriptor), or what went wrong.
+/// A count of bytes, or what went wrong.
 pub(crate) type Answer = Result<usize, Errno>;
 
 /// One operation.
@@ -35,7 +34,7 @@ impl Operation {
     /// Whether it waits for a peer to begin something.
     pub(crate) fn waits_for_peer(&self) -> bool {
         let Operation::Socket(_, action) = self else { return false };
-        matches!(action, SocketAction::Receive { .. } | SocketAction::AwaitInput | SocketAction::Accept)
+        matches!(action, SocketAction::Receive { .. } | SocketAction::AwaitInput)
     }
 }
 
@@ -178,8 +177,6 @@ pub(crate) enum SocketAction {
     AwaitInput,
     /// Send what is left of a message; some of it may be left.
     Send(Box<Message>),
-    /// Take in one connection; the answer is its descriptor.
-    Accept,
 }
 
 impl SocketAction {
@@ -189,22 +186,8 @@ impl SocketAction {
             SocketAction::Receive { buffer, filled } => try_receive(socket, &mut buffer[*filled..]),
             SocketAction::AwaitInput => has_input(socket),
             SocketAction::Send(message) => message.try_send(socket),
-            SocketAction::Accept => rustix::net::accept_with(socket, SocketFlags::CLOEXEC)
-                .map(|descriptor| usize::try_from(descriptor.into_raw_fd()).unwrap_or_default()),
         }
     }
-
-    /// Frees what an answer that no task waits for any more has brought.
-    pub(crate) fn discard_answer(&self, answer: Answer) {
-        if let (SocketAction::Accept, Ok(descriptor)) = (self, answer) {
-            drop(sys::own(descriptor_of(descriptor)));
-        }
-    }
-}
-
-/// The descriptor that an accept has answered.
-pub(crate) fn descriptor_of(answer: usize) -> RawFd {
-    RawFd::try_from(answer).expect("the kernel's descriptors are ints")
 }
 
 /// Whether something is there to be received, or the end; else `Errno::AGAIN`.

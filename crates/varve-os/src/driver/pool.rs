@@ -81,7 +81,7 @@ fn watch(flight: &Flight) -> PollFd<'_> {
     };
     let events = match action {
         SocketAction::Send(_) => PollFlags::OUT,
-        SocketAction::Receive { .. } | SocketAction::AwaitInput | SocketAction::Accept => PollFlags::IN,
+        SocketAction::Receive { .. } | SocketAction::AwaitInput => PollFlags::IN,
     };
     PollFd::from_borrowed_fd(socket.as_fd(), events)
 }

@@ -216,6 +216,18 @@ impl Reactor {
         keys.into_iter().for_each(|key| self.cancel(key));
     }
 
+    /// Ends an operation early that is under way: it answers with what it has done, or with `Errno::CANCELED` if it has done nothing.
+    pub(crate) fn interrupt(&self, key: usize) {
+        let is_under_way = self
+            .flights
+            .borrow()
+            .get(key)
+            .is_some_and(|flight| matches!(flight.state, FlightState::Waiting(_)));
+        if is_under_way {
+            self.cancel(key);
+        }
+    }
+
     fn cancel(&self, key: usize) {
         let is_complete = match &mut *self.driver.borrow_mut() {
             Driver::Ring(ring) => {
@@ -255,10 +267,10 @@ impl Reactor {
             FlightState::Orphan => {
                 let flight = flights.remove(key);
                 drop(flights);
+                drop(flight);
                 if let Some(lane) = &lane {
                     lane.end_abandoned();
                 }
-                forget_answer(flight.operation.as_ref(), answer);
             }
             FlightState::Finished(_) => unreachable!("URING3: one terminal completion a flight"),
         }
@@ -269,17 +281,18 @@ impl Reactor {
     }
 }
 
-fn forget_answer(operation: Option<&Operation>, answer: Answer) {
-    if let Some(Operation::Socket(_, action)) = operation {
-        action.discard_answer(answer);
-    }
-}
-
 /// Waits for an operation. Dropped early it abandons the answer: a disk operation still runs to its end, one on a
 /// socket is cancelled (and may have moved bytes, so that the connection is of no use any more).
 pub(crate) struct OperationFuture {
     reactor: Rc<Reactor>,
     key: Option<usize>,
+}
+
+impl OperationFuture {
+    /// Its number among those under way; it means another one once this has answered or was dropped.
+    pub(crate) fn key(&self) -> Option<usize> {
+        self.key
+    }
 }
 
 impl Future for OperationFuture {
@@ -314,10 +327,10 @@ impl Drop for OperationFuture {
         let flight = &mut flights[key];
         let is_socket = matches!(flight.operation, Some(Operation::Socket(..)));
         match std::mem::replace(&mut flight.state, FlightState::Orphan) {
-            FlightState::Finished(answer) => {
+            FlightState::Finished(_) => {
                 let flight = flights.remove(key);
                 drop(flights);
-                forget_answer(flight.operation.as_ref(), answer);
+                drop(flight);
             }
             _ => {
                 if let Some(lane) = &flight.lane {

@@ -332,9 +332,6 @@ fn socket_entry(socket: RawFd, action: &mut SocketAction) -> squeue::Entry {
             let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
             opcode::SendMsg::new(socket, header).flags(flags).ioprio(POLL_FIRST).build()
         }
-        SocketAction::Accept => opcode::Accept::new(socket, std::ptr::null_mut(), std::ptr::null_mut())
-            .flags(libc::SOCK_CLOEXEC)
-            .build(),
     }
 }
 
@@ -384,7 +381,6 @@ fn require(ring: &IoUring) -> io::Result<()> {
         opcode::Fallocate::CODE,
         opcode::Recv::CODE,
         opcode::SendMsg::CODE,
-        opcode::Accept::CODE,
         opcode::PollAdd::CODE,
         opcode::AsyncCancel::CODE,
     ];

@@ -1,9 +1,11 @@
 //! Doors for connections: Unix and TCP listeners, and connecting to those of others.
 //!
-//! Invariant LISTENER1: at no time may a user connect to a socket file who may neither before nor after. A new one listens once it has
-//! its group and mode; one that gets another group is its owner's alone meanwhile.
+//! Invariants:
+//! - LISTENER1. At no time may a user connect to a socket file who may neither before nor after. A new one listens once it has its group
+//!   and mode; one that gets another group is its owner's alone meanwhile.
+//! - LISTENER2. An accept that is dropped before it has answered takes no connection in: the next accept does, of another process too.
 
-use crate::disks::operation::{Operation, Socket, SocketAction, descriptor_of};
+use crate::disks::operation::{Operation, Socket, SocketAction};
 use crate::driver::reactor::Reactor;
 use crate::folder::check_folder;
 use crate::shard::ShardContext;
@@ -13,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ pub struct Listener {
     reactor: Rc<Reactor>,
     socket: Rc<Socket>,
     address: Option<SocketAddr>,
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
 }
 
 /// A socket file that we made. Dropping it removes it.
@@ -37,10 +39,27 @@ pub struct Listener {
 pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
+    is_left: bool,
+}
+
+impl SocketFile {
+    /// The file at `path`, which this process has made or goes on with.
+    fn at(path: &Path) -> io::Result<Self> {
+        let metadata = std::fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()), is_left: false })
+    }
+
+    /// Leaves the file to another process.
+    fn leave(mut self) {
+        self.is_left = true;
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         // Another file may be in its place by now.
         let same = std::fs::symlink_metadata(&self.path)
             .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
@@ -55,14 +74,26 @@ impl Listener {
     /// files the listener still works; it ends with an error for good when the shard drains.
     pub async fn accept(&self) -> io::Result<OwnedFd> {
         loop {
-            let operation = Operation::Socket(Rc::clone(&self.socket), SocketAction::Accept);
-            let (_, answer) = self.reactor.start(operation).await;
-            match answer {
-                Ok(descriptor) => return Ok(sys::own(descriptor_of(descriptor))),
+            let operation = Operation::Socket(Rc::clone(&self.socket), SocketAction::AwaitInput);
+            match self.reactor.start(operation).await.1 {
+                Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            match rustix::net::accept_with(&*self.socket, SocketFlags::CLOEXEC) {
+                Ok(descriptor) => return Ok(descriptor), // LISTENER2
                 Err(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
+    }
+
+    /// The socket, for another process to listen at; its file stays.
+    pub fn into_descriptor(mut self) -> io::Result<OwnedFd> {
+        let descriptor = self.socket.as_fd().try_clone_to_owned()?;
+        if let Some(file) = self.file.take() {
+            file.leave();
+        }
+        Ok(descriptor)
     }
 
     /// The address of a TCP listener, with the port that the system chose if none was asked for.
@@ -85,16 +116,26 @@ impl ShardContext {
         self.listener(listener.into(), Some(address), None)
     }
 
+    /// Goes on with a socket that listens already; `path` is its file, if it has one.
+    pub fn listen_on(&self, socket: OwnedFd, path: Option<&Path>) -> io::Result<Listener> {
+        let file = path.map(SocketFile::at).transpose()?;
+        let address = match file {
+            Some(_) => None,
+            None => SocketAddr::try_from(rustix::net::getsockname(&socket)?).ok(),
+        };
+        self.listener(socket, address, file)
+    }
+
     fn listener(
         &self,
         socket: OwnedFd,
         address: Option<SocketAddr>,
         file: Option<SocketFile>,
     ) -> io::Result<Listener> {
-        // Without a ring an accept is tried after a poll, and must not wait if the client has left in between.
-        rustix::io::ioctl_fionbio(&socket, !self.is_ring())?;
+        // An accept is tried after a poll, and must not wait if the client has left in between.
+        rustix::io::ioctl_fionbio(&socket, true)?;
         let reactor = Rc::clone(&self.core.reactor);
-        Ok(Listener { reactor, socket: Socket::new(socket), address, _file: file })
+        Ok(Listener { reactor, socket: Socket::new(socket), address, file })
     }
 
     /// Connects to a Unix socket.
@@ -115,8 +156,7 @@ impl ShardContext {
 /// A socket that listens at `path`, as [`bind_unix`] has it, and its file.
 pub fn listen_at(path: &Path, access: FileAccess) -> io::Result<(OwnedFd, SocketFile)> {
     let socket = bind_unix(path, access, BACKLOG)?;
-    let metadata = std::fs::symlink_metadata(path)?;
-    Ok((socket, SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) }))
+    Ok((socket, SocketFile::at(path)?))
 }
 
 /// A socket that listens at `path`, to whose file those may connect whom `access` lets; `backlog` connections may wait. A socket file

@@ -5,6 +5,7 @@ use crate::driver::reactor::Reactor;
 use crate::shard::ShardContext;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketAddrAny};
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,6 +15,17 @@ struct SocketStream {
     reactor: Rc<Reactor>,
     socket: Rc<Socket>,
     peer: String,
+    /// The receive that the reactor has under way.
+    receiving: Cell<Option<usize>>,
+}
+
+/// Notes a receive as long as it is awaited: its number means another operation afterwards.
+struct Noted<'s>(&'s Cell<Option<usize>>);
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
 }
 
 impl SocketStream {
@@ -21,8 +33,11 @@ impl SocketStream {
     async fn receive_rest(&self, mut buffer: Buffer, mut filled: usize, wanted: usize) -> Received {
         loop {
             let action = SocketAction::Receive { buffer, filled };
-            let (operation, answer) =
-                self.reactor.start(Operation::Socket(Rc::clone(&self.socket), action)).await;
+            let started = self.reactor.start(Operation::Socket(Rc::clone(&self.socket), action));
+            self.receiving.set(started.key());
+            let noted = Noted(&self.receiving);
+            let (operation, answer) = started.await;
+            drop(noted);
             let Operation::Socket(_, SocketAction::Receive { buffer: back, .. }) = operation else {
                 unreachable!("a receive comes back as a receive");
             };
@@ -31,6 +46,8 @@ impl SocketStream {
                 Ok(0) => return (Err(StreamError::Closed), buffer),
                 Ok(count) => filled += count,
                 Err(Errno::INTR | Errno::AGAIN) => {}
+                // Interrupted.
+                Err(Errno::CANCELED) if !self.reactor.is_draining() => return (Ok(filled), buffer),
                 Err(_) => return (Err(StreamError::Broken), buffer),
             }
             if filled >= wanted {
@@ -99,6 +116,20 @@ impl ByteStream for SocketStream {
     fn peer(&self) -> String {
         self.peer.clone()
     }
+
+    fn is_passable(&self) -> bool {
+        true
+    }
+
+    fn interrupt(&self) {
+        if let Some(key) = self.receiving.get() {
+            self.reactor.interrupt(key);
+        }
+    }
+
+    fn detach(&self) -> Option<(OwnedFd, Vec<u8>)> {
+        Some((self.socket.as_fd().try_clone_to_owned().ok()?, Vec::new()))
+    }
 }
 
 impl ShardContext {
@@ -110,7 +141,7 @@ impl ShardContext {
             tracing::warn!(%error, peer, "a connection stays non-blocking");
         }
         let reactor = Rc::clone(&self.core.reactor);
-        Rc::new(SocketStream { reactor, socket: Socket::new(socket), peer })
+        Rc::new(SocketStream { reactor, socket: Socket::new(socket), peer, receiving: Cell::new(None) })
     }
 }
 

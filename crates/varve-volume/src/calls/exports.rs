@@ -4,14 +4,14 @@
 
 use crate::context::ShardContext;
 use crate::doors::export_target::{ReachedFrom, Target};
-use crate::doors::nbd::{DoorResources, NbdSocket};
+use crate::doors::nbd::{DetachedSocket, DoorResources, NbdSocket};
 use crate::handle::{Answer, ShardHandle};
 use crate::world::Place;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_api::Traffic;
-use varve_export::nbd::{DirtyBitmap, TlsServer};
+use varve_export::nbd::{DetachedConnection, DirtyBitmap, TlsServer};
 
 /// Calls that concern the exports at one address.
 #[derive(Clone)]
@@ -86,6 +86,40 @@ impl ExportCalls<'_> {
             let socket = here.state().sockets.borrow_mut().remove(&address);
             if let Some(socket) = socket {
                 socket.close().await;
+            }
+        })
+    }
+
+    /// Takes nothing in at the socket any more; answers when the connections that can be passed on are out, and nothing of them is in
+    /// flight.
+    pub fn detach(&self) -> Answer<()> {
+        self.at_socket(async |socket: Rc<NbdSocket>| socket.detach().await)
+    }
+
+    /// What was detached, for another process.
+    pub fn take_detached(&self) -> Answer<Option<DetachedSocket>> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| {
+            here.state().socket(&address).map(|socket| socket.take_detached())
+        })
+    }
+
+    /// Goes on as before [`ExportCalls::detach`].
+    pub fn resume(&self) -> Answer<()> {
+        self.at_socket(async |socket: Rc<NbdSocket>| socket.resume())
+    }
+
+    /// Serves connections that were detached; without the socket they are closed.
+    pub fn adopt(&self, connections: Vec<DetachedConnection>) -> Answer<()> {
+        self.at_socket(async move |socket: Rc<NbdSocket>| socket.adopt(connections))
+    }
+
+    fn at_socket(&self, work: impl AsyncFnOnce(Rc<NbdSocket>) + Send + 'static) -> Answer<()> {
+        let address = self.address.clone();
+        self.shard.run(async move |here: ShardContext| {
+            let socket = here.state().socket(&address);
+            if let Some(socket) = socket {
+                work(socket).await;
             }
         })
     }

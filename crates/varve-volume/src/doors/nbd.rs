@@ -4,6 +4,7 @@
 //! - NBDSOCKET1. An export answers to its own name; an export alone behind its socket answers to the empty name too.
 //! - NBDSOCKET4. An export answers to the names that it had, too, until another one of the socket has such a name: so a name leads to one export.
 //! - NBDSOCKET3. A socket listens in one place; where it begins to listen anew its connections stay.
+//! - NBDSOCKET5. A socket that is detached takes nothing in until it is resumed: what comes waits in the kernel.
 //! - NBDSOCKET2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
 use crate::doors::traffic::shown_latencies;
@@ -12,14 +13,15 @@ use crate::world::{Listener, Place};
 use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use varve_api::Traffic;
 use varve_block::{Device, LocalFuture, Tracker};
 use varve_export::nbd::{
-    Activity, Admission, Budget, Catalog, Counters, DirtyBitmap, Door, Export, Limits, Listed, SessionEnd,
-    Shutdown, TlsServer,
+    Activity, Admission, Budget, Catalog, Counters, DetachedConnection, Detachment, DirtyBitmap, Door,
+    Export, Limits, Listed, SessionEnd, Shutdown, TlsServer,
 };
 
 /// What the clients of all doors of the daemon share.
@@ -88,7 +90,20 @@ pub struct NbdSocket {
     door: Door,
     /// Ends the listener (NBDSOCKET3).
     listening: RefCell<Shutdown>,
+    /// The listener while connections are detached (NBDSOCKET5).
+    parked: Parked,
     tasks: Tracker,
+}
+
+type Parked = Rc<RefCell<Option<Box<dyn Listener>>>>;
+
+/// What another process goes on with of a socket.
+#[derive(Debug)]
+pub struct DetachedSocket {
+    /// It, listening.
+    pub listener: Option<OwnedFd>,
+    /// Connections past their handshakes.
+    pub connections: Vec<DetachedConnection>,
 }
 
 impl NbdSocket {
@@ -111,9 +126,11 @@ impl NbdSocket {
             arena: host.arena(),
             clock: host.clock(),
             shutdown: Shutdown::new(),
+            detachment: Detachment::default(),
         };
         let (listening, tasks) = (RefCell::new(Shutdown::new()), Tracker::default());
-        let socket = Rc::new(Self { exports, host: host.clone(), door, listening, tasks });
+        let parked = Parked::default();
+        let socket = Rc::new(Self { exports, host: host.clone(), door, listening, parked, tasks });
         socket.accept_from(listener);
         Ok(socket)
     }
@@ -130,7 +147,49 @@ impl NbdSocket {
 
     fn accept_from(&self, listener: Box<dyn Listener>) {
         let ends = (self.door.clone(), self.listening.borrow().clone());
-        self.host.spawner().spawn(accept(self.host.clone(), listener, ends, self.tasks.clone()));
+        let (host, tasks, parked) = (self.host.clone(), self.tasks.clone(), Rc::clone(&self.parked));
+        let is_listening = (self.door.detachment.enter(), self.tasks.enter());
+        self.host.spawner().spawn(async move {
+            let listener = accept(host, listener, &ends, tasks).await;
+            if ends.0.detachment.is_wanted() {
+                parked.replace(Some(listener));
+            }
+            drop(is_listening);
+        });
+    }
+
+    /// Takes nothing in any more, and waits until connections that can be passed on are out, with all that they began answered
+    /// (NBDSOCKET5).
+    pub async fn detach(&self) {
+        self.door.detachment.detach().await;
+    }
+
+    /// What was detached.
+    pub fn take_detached(&self) -> DetachedSocket {
+        let listener = self.parked.take().and_then(|listener| listener.into_descriptor());
+        DetachedSocket { listener, connections: self.door.detachment.take() }
+    }
+
+    /// Goes on as before [`NbdSocket::detach`].
+    pub fn resume(&self) {
+        self.door.detachment.release();
+        if let Some(listener) = self.parked.take() {
+            self.accept_from(listener);
+        }
+        self.adopt(self.door.detachment.take());
+    }
+
+    /// Serves connections that were detached.
+    pub fn adopt(&self, connections: Vec<DetachedConnection>) {
+        for DetachedConnection { socket, state } in connections {
+            let Some(stream) = self.host.world.adopt(socket) else { continue };
+            let (door, guard) = (self.door.clone(), self.tasks.enter());
+            self.host.spawner().spawn(async move {
+                let peer = stream.peer();
+                note_end(&peer, door.adopt(stream, state).await);
+                drop(guard);
+            });
+        }
     }
 
     /// Adds an export that had the names `aliases`; `false` if there is one of this name.
@@ -193,33 +252,40 @@ async fn wait_for_connections(host: &Host, counters: &Rc<Counters>) {
     }
 }
 
-/// Takes connections in until the door is shut, or the listener is replaced.
+fn note_end(peer: &str, ended: Result<(), SessionEnd>) {
+    match ended {
+        Ok(()) | Err(SessionEnd::Refused(_)) => {}
+        Err(end) => tracing::info!(peer, %end, "an NBD connection ended out of order"),
+    }
+}
+
+/// Takes connections in until the door is shut, connections are detached, or the listener is replaced; gives the listener back.
 async fn accept(
     host: Host,
     listener: Box<dyn Listener>,
-    (door, listening): (Door, Shutdown),
+    (door, listening): &(Door, Shutdown),
     tasks: Tracker,
-) {
-    let _guard = tasks.enter();
+) -> Box<dyn Listener> {
     loop {
         let end = select(Box::pin(door.shutdown.wait()), Box::pin(listening.wait()));
-        let next = select(listener.accept(), end);
-        match next.await {
-            Either::Right(_) => return,
-            Either::Left((Ok(stream), _)) => {
+        let next = select(listener.accept(), select(end, Box::pin(door.detachment.wait())));
+        let accepted = match next.await {
+            Either::Right(_) => None,
+            Either::Left((accepted, _)) => Some(accepted),
+        };
+        match accepted {
+            None => return listener,
+            Some(Ok(stream)) => {
                 let (door, guard) = (door.clone(), tasks.enter());
                 host.spawner().spawn(async move {
                     let peer = stream.peer();
-                    match door.serve(stream).await {
-                        Ok(()) | Err(SessionEnd::Refused(_)) => {}
-                        Err(end) => tracing::info!(peer, %end, "an NBD connection ended out of order"),
-                    }
+                    note_end(&peer, door.serve(stream).await);
                     drop(guard);
                 });
             }
-            Either::Left((Err(error), _)) => {
+            Some(Err(error)) => {
                 if host.world.is_draining() || door.shutdown.is_pulled() {
-                    return;
+                    return listener;
                 }
                 tracing::warn!(%error, "an NBD connection could not be accepted");
                 host.clock().sleep(Duration::from_millis(100)).await;

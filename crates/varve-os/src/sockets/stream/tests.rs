@@ -256,3 +256,53 @@ fn a_tcp_peer_that_vanishes_is_noticed() {
         drop(client);
     });
 }
+
+#[test]
+fn an_interrupted_receive_gives_what_it_has_and_another_process_receives_the_rest() {
+    with_shards(1, |shards| {
+        let (near, far) = socket_pair().expect("a pair");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let (near, far) = (context.adopt(near), context.adopt(far));
+            let arena = context.arena();
+            let interrupted = async {
+                context.clock().sleep(Duration::from_millis(20)).await;
+                far.interrupt();
+            };
+            assert_eq!(near.send(vec![arena.copy(b"abc")]).await, Ok(()));
+            let (received, ()) = futures_util::join!(far.receive(arena.take(100), 0, 10), interrupted);
+            assert_eq!((received.0, &received.1[..3]), (Ok(3), &b"abc"[..]));
+            far.interrupt(); // Nothing is under way: nothing happens.
+            let (socket, unread) = far.detach().expect("a socket can be passed on");
+            assert!(far.is_passable() && unread.is_empty());
+            drop(far);
+            assert_eq!(near.send(vec![arena.copy(b"def")]).await, Ok(()));
+            let (result, buffer) = context.adopt(socket).receive(arena.take(100), 0, 3).await;
+            assert_eq!((result, &buffer[..3]), (Ok(3), &b"def"[..]));
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn an_accept_that_is_dropped_takes_no_connection_in() {
+    with_shards(1, |shards| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let listener = context.listen_unix(&path, FileAccess::OWNER).expect("free");
+            let (clock, soon) = (context.clock(), Duration::from_millis(10));
+            assert!(varve_block::timeout(&clock, soon, listener.accept()).await.is_none());
+            let client = context.connect_unix(&path).await.expect("it listens");
+            let descriptor = listener.into_descriptor().expect("a descriptor");
+            assert!(path.exists(), "its file stays");
+            let again = context.listen_on(descriptor, Some(&path)).expect("its file is there");
+            let served = context.adopt(again.accept().await.expect("LISTENER2: it waits still"));
+            let arena = context.arena();
+            assert_eq!(client.send(vec![arena.copy(b"abc")]).await, Ok(()));
+            assert_eq!(served.receive(arena.take(10), 0, 3).await.0, Ok(3));
+            drop(again);
+            assert!(!path.exists(), "it goes with the one that goes on");
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
