@@ -39,10 +39,6 @@ const QUEUE_BYTES: u64 = 1 << 20;
 const QUEUE_REPLIES: usize = 1024;
 /// Bytes of data in one send, so that a client that takes them as fast as they come does not keep others waiting.
 const SEND_BYTES: u64 = 256 << 10;
-/// What a small request is charged in flight at the device, in bytes.
-const FLIGHT_MIN: u64 = 32 << 10;
-/// What a request is charged at most that moves no data but may take its time.
-const FLIGHT_CHANGE: u64 = 1 << 20;
 /// Requests to cache in flight: they are hints, and each may fetch much.
 const FETCHES_MAX: usize = 1;
 /// How long a client may take to fetch its replies when its connection is to be detached: all others wait for it.
@@ -136,7 +132,7 @@ impl<'c> Connection<'c> {
             let Poll::Ready(Some((request, answer, under_way))) = self.flight.poll_next_unpin(context) else {
                 break;
             };
-            self.flight_bytes -= in_flight(&request);
+            self.flight_bytes -= job::in_flight(&request);
             under_way.into_iter().for_each(|under_way| under_way.end(request.command, self.clock));
             self.fetches -= usize::from(request.command == Command::Cache);
             self.turn.step(0);
@@ -224,7 +220,7 @@ impl<'c> Connection<'c> {
         if held > 0 && held.saturating_add(cost.total()) > self.limits.bytes_max {
             return false;
         }
-        if self.flight_bytes > 0 && self.flight_bytes + in_flight(request) > self.turn.flight_max {
+        if self.flight_bytes > 0 && self.flight_bytes + job::in_flight(request) > self.turn.flight_max {
             return false;
         }
         if request.command == Command::Cache && self.fetches == FETCHES_MAX {
@@ -245,7 +241,7 @@ impl<'c> Connection<'c> {
                 self.reply(&request, answer);
             }
             Poll::Pending => {
-                self.flight_bytes += in_flight(&request);
+                self.flight_bytes += job::in_flight(&request);
                 self.fetches += usize::from(request.command == Command::Cache);
                 self.flight.push(job);
             }
@@ -491,12 +487,4 @@ impl Future for Connection<'_> {
 /// Tells exports apart.
 fn identity(counters: &Counters) -> usize {
     std::ptr::from_ref(counters).addr()
-}
-
-/// What a request is charged in flight at the device, in bytes.
-fn in_flight(request: &Request) -> u64 {
-    match request.command {
-        Command::Trim | Command::WriteZeroes => request.length.clamp(FLIGHT_MIN, FLIGHT_CHANGE),
-        _ => job::cost(request).max(FLIGHT_MIN),
-    }
 }

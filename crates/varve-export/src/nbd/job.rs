@@ -18,6 +18,10 @@ use varve_nbd::transmission::coalesce;
 use varve_nbd::wire::{STATE_HOLE, STATE_ZERO, command_flag};
 use varve_nbd::{Command, ErrorCode, Request, Run};
 
+/// What a small request is charged in flight at the device, in bytes.
+const FLIGHT_MIN: u64 = 32 << 10;
+/// What a request is charged at most that moves no data but may take its time.
+const FLIGHT_CHANGE: u64 = 1 << 20;
 /// Bytes that one request to cache fetches, at most: it is only a hint.
 const CACHE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes that are fetched at once for it.
@@ -95,6 +99,14 @@ pub(super) fn cost(request: &Request) -> u64 {
         Command::Cache => CACHE_PIECE,
         Command::BlockStatus => STATUS_MEMORY,
         _ => 0,
+    }
+}
+
+/// What a request is charged in flight at the device, in bytes.
+pub(super) fn in_flight(request: &Request) -> u64 {
+    match request.command {
+        Command::Trim | Command::WriteZeroes => request.length.clamp(FLIGHT_MIN, FLIGHT_CHANGE),
+        _ => cost(request).max(FLIGHT_MIN),
     }
 }
 
