@@ -17,6 +17,8 @@ struct SocketStream {
     peer: String,
     /// The receive that the reactor has under way.
     receiving: Cell<Option<usize>>,
+    /// Whether the present receive is to end with what it has: its bytes may have come at the same moment.
+    is_interrupted: Cell<bool>,
 }
 
 /// Notes a receive as long as it is awaited: its number means another operation afterwards.
@@ -32,6 +34,9 @@ impl SocketStream {
     /// Receives through the reactor until `wanted` bytes are there.
     async fn receive_rest(&self, mut buffer: Buffer, mut filled: usize, wanted: usize) -> Received {
         loop {
+            if self.is_interrupted.get() {
+                return (Ok(filled), buffer);
+            }
             let action = SocketAction::Receive { buffer, filled };
             let started = self.reactor.start(Operation::Socket(Rc::clone(&self.socket), action));
             self.receiving.set(started.key());
@@ -82,6 +87,7 @@ impl ByteStream for SocketStream {
         if self.reactor.is_draining() {
             return Transfer::ready((Err(StreamError::Broken), buffer));
         }
+        self.is_interrupted.set(false);
         loop {
             match try_receive(&self.socket, &mut buffer[filled..]) {
                 Ok(0) => return Transfer::ready((Err(StreamError::Closed), buffer)),
@@ -122,6 +128,7 @@ impl ByteStream for SocketStream {
     }
 
     fn interrupt(&self) {
+        self.is_interrupted.set(true);
         if let Some(key) = self.receiving.get() {
             self.reactor.interrupt(key);
         }
@@ -141,7 +148,8 @@ impl ShardContext {
             tracing::warn!(%error, peer, "a connection stays non-blocking");
         }
         let reactor = Rc::clone(&self.core.reactor);
-        Rc::new(SocketStream { reactor, socket: Socket::new(socket), peer, receiving: Cell::new(None) })
+        let (socket, receiving, is_interrupted) = (Socket::new(socket), Cell::default(), Cell::default());
+        Rc::new(SocketStream { reactor, socket, peer, receiving, is_interrupted })
     }
 }
 

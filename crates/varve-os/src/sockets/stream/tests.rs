@@ -284,6 +284,37 @@ fn an_interrupted_receive_gives_what_it_has_and_another_process_receives_the_res
 }
 
 #[test]
+fn a_receive_is_interrupted_also_when_a_part_of_the_message_comes_at_the_same_moment() {
+    with_shards(1, |shards| {
+        let (near, far) = socket_pair().expect("a pair");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let (near, far) = (context.adopt(near), context.adopt(far));
+            let (arena, clock) = (context.arena(), context.clock());
+            let mut is_woken = false;
+            let interrupted = async {
+                clock.sleep(Duration::from_millis(20)).await;
+                assert_eq!(near.send(vec![arena.copy(b"abc")]).await, Ok(()));
+                // What wakes the task is that the three bytes are there; the receive hears of it only afterwards.
+                std::future::poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
+                    true => std::task::Poll::Ready(()),
+                    false => std::task::Poll::Pending,
+                })
+                .await;
+                far.interrupt();
+            };
+            let received = async { futures_util::join!(interrupted, far.receive(arena.take(100), 0, 10)).1 };
+            let received = varve_block::timeout(&clock, Duration::from_secs(20), received).await;
+            let (result, buffer) = received.expect("the receive ends with what it has");
+            assert_eq!((result, &buffer[..3]), (Ok(3), &b"abc"[..]));
+            assert_eq!(near.send(vec![arena.copy(b"def")]).await, Ok(()));
+            let (result, buffer) = far.receive(buffer, 3, 6).await;
+            assert_eq!((result, &buffer[..6]), (Ok(6), &b"abcdef"[..]), "the next one is not interrupted");
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
 fn an_accept_that_is_dropped_takes_no_connection_in() {
     with_shards(1, |shards| {
         let folder = tempfile::tempdir().expect("a folder");
