@@ -41,8 +41,8 @@ const QUEUE_REPLIES: usize = 1024;
 const SEND_BYTES: u64 = 256 << 10;
 /// Requests to cache in flight: they are hints, and each may fetch much.
 const FETCHES_MAX: usize = 1;
-/// How long a client may take to fetch its replies when its connection is to be detached: all others wait for it.
-const DETACH_DRAIN: Duration = Duration::from_millis(500);
+/// How long a client may take over the next 256 KiB of its replies when its connection is to be detached: all others wait for it.
+const DETACH_PROGRESS: Duration = Duration::from_millis(500);
 /// Rounds after which other tasks get their turn.
 const ROUNDS_MAX: usize = 16;
 
@@ -367,14 +367,17 @@ impl<'c> Connection<'c> {
     }
 
     /// Leaves a client that has begun a message, or to fetch replies, and does not go on.
-    fn end_if_stalled(&mut self, context: &mut Context<'_>) -> bool {
+    fn end_if_stalled(&mut self, is_detaching: bool, context: &mut Context<'_>) -> bool {
         if self.sending.is_none() && (self.closing.is_some() || !self.receive_buffer.waits_amid()) {
             self.stall.end();
             return false;
         }
         let progress = self.sends.wrapping_add(self.receive_buffer.received());
-        let is_wanted = self.share.is_wanted();
-        if !self.stall.is_over(progress, self.limits.progress, is_wanted, self.clock, context) {
+        let (limit, is_wanted) = match is_detaching {
+            true => (DETACH_PROGRESS, false),
+            false => (self.limits.progress, self.share.is_wanted()),
+        };
+        if !self.stall.is_over(progress, limit, is_wanted, self.clock, context) {
             return false;
         }
         self.closing = Some(Err(SessionEnd::Stalled));
@@ -411,8 +414,8 @@ impl<'c> Connection<'c> {
             let (unread, skip) = self.receive_buffer.take_unread();
             return Some(Ended::Detached { unread, skip });
         }
-        let clock = self.clock;
-        let drain = self.drain.get_or_insert_with(|| clock.sleep(DETACH_DRAIN));
+        let (clock, limit) = (self.clock, self.limits.drain);
+        let drain = self.drain.get_or_insert_with(|| clock.sleep(limit));
         if drain.as_mut().poll(context).is_ready() {
             self.closing = Some(Err(SessionEnd::Stalled));
             self.send_closed = true;
@@ -472,7 +475,7 @@ impl Future for Connection<'_> {
             if let Some(end) = this.over(context) {
                 return Poll::Ready(end);
             }
-            if !(collected || taken || sent || received || this.end_if_stalled(context)) {
+            if !(collected || taken || sent || received || this.end_if_stalled(is_detaching, context)) {
                 return this.end_turn(export, has_taken);
             }
             if this.turn.is_over() {

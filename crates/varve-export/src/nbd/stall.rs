@@ -9,13 +9,16 @@ use varve_block::{Clock, LocalFuture, Moment};
 pub(super) struct Stall {
     /// When the present wait began, and how much had been moved by then.
     since: Option<(Moment, u64)>,
+    /// How long it may take.
+    limit: Duration,
     /// Wakes the connection; may be early.
     timer: Option<LocalFuture<'static, ()>>,
 }
 
 impl Stall {
     /// The connection waits for its client amid a message, after `progress` transfers. Whether it has waited for
-    /// `limit`, or for a tenth of it if it `is_wanted`; else its task is woken when that may be so.
+    /// `limit`, or for a tenth of it if it `is_wanted`; else its task is woken when that may be so. Another limit than
+    /// before is a wait that begins now.
     pub(super) fn is_over(
         &mut self,
         progress: u64,
@@ -24,6 +27,9 @@ impl Stall {
         clock: &Clock,
         context: &mut Context<'_>,
     ) -> bool {
+        if std::mem::replace(&mut self.limit, limit) != limit {
+            (self.since, self.timer) = (None, None);
+        }
         let since = match self.since {
             Some((since, before)) if before == progress => since,
             _ => {
