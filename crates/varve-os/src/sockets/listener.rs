@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -43,9 +43,15 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// The file at `path`, which this process has made or goes on with.
+    /// The socket at `path`, which this process has made or goes on with.
     fn at(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::symlink_metadata(path)?;
+        if !metadata.file_type().is_socket() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "another file is in the place of the socket",
+            ));
+        }
         Ok(Self { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()), is_left: false })
     }
 
@@ -243,7 +249,7 @@ pub fn check_tcp(address: SocketAddr) -> io::Result<()> {
 /// Whether there is a socket file without a listener. Any other file is refused.
 fn is_stale(path: &Path) -> io::Result<bool> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
-    if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) {
+    if !metadata.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
     }
     // A listener that accepts nothing lets others wait once its backlog is full: a shard does not.
