@@ -122,7 +122,7 @@ impl Display for OpenError {
 impl Error for OpenError {}
 
 /// What tells one file from another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FileIdentity {
     /// The device that its file system is on.
     pub device: u64,

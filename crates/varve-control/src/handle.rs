@@ -144,18 +144,15 @@ impl ControlHandle {
         let _ = select_all(self.shards.iter().map(ShardHandle::ended)).await;
     }
 
-    /// Has clients wait whom another process can serve on, within `bound`; the daemon is to be stopped then. If it fails they are served on.
+    /// Has clients wait whom another process can serve on, within `bound`; the daemon is to be stopped then, and its stop tells only what goes
+    /// wrong from here on. If it fails they are served on.
     pub async fn prepare_handover(&self, bound: Duration) -> Result<Handover, Failure> {
         self.call(async move |control| handover::prepare(&control, bound).await).await
     }
 
-    /// Serves clients on that another process has passed here.
-    pub async fn adopt(&self, sockets: Vec<HandedSocket>) -> Result<(), Failure> {
-        self.call(async move |control| {
-            handover::adopt(&control, sockets).await;
-            Ok(())
-        })
-        .await
+    /// Serves clients on that another process has passed here; how many.
+    pub async fn adopt(&self, sockets: Vec<HandedSocket>) -> Result<usize, Failure> {
+        self.call(async move |control| Ok(handover::adopt(&control, sockets).await)).await
     }
 
     /// Closes every export, makes every volume durable, releases every disk. An error tells what went wrong in the

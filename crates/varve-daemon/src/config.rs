@@ -77,6 +77,13 @@ pub struct TcpListeners {
     pub volume_metrics: VolumeMetrics,
 }
 
+impl TcpListeners {
+    /// Their addresses.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        [self.http, self.metrics].into_iter().flatten()
+    }
+}
+
 /// The daemon's configuration; what the command line does not say has been filled in by the caller.
 #[derive(Clone, Debug)]
 pub struct Config {

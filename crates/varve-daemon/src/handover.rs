@@ -19,12 +19,13 @@
 //!   descriptors still, takes everything back and goes on.
 //! - TAKEOVER2. Disks that are taken back are opened anew: their locks say when the requests of the new daemon have ended.
 //! - TAKEOVER3. Two daemons whose versions of the handover differ leave each other alone.
+//! - TAKEOVER4. What the old daemon cannot pass on whole it does not pass on at all: it ends, and the new one starts as after a crash.
 
 use crate::http::listen::Listeners;
 use crate::places::Locks;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -62,6 +63,17 @@ struct Hello {
     process: u32,
     /// Where its HTTP interface is to listen.
     socket: PathBuf,
+    /// Where it is to listen too and cannot, unless the old daemon does and passes that on.
+    #[serde(default)]
+    occupied: Vec<SocketAddr>,
+}
+
+/// What every version of [`Hello`] has.
+#[derive(Deserialize)]
+struct AnyHello {
+    version: u32,
+    #[serde(default)]
+    program: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -127,11 +139,22 @@ pub(crate) struct Link {
     pub(crate) process: u32,
 }
 
+/// What the daemon that runs has, and one that is to take over has to want.
+#[derive(Clone)]
+pub(crate) struct Own {
+    /// Where its HTTP interface listens.
+    pub(crate) socket: PathBuf,
+    /// At which TCP addresses it listens.
+    pub(crate) tcp: Vec<SocketAddr>,
+    /// Whether a service manager started it, for which a process ends that another one follows.
+    pub(crate) is_service: bool,
+}
+
 /// What came of an attempt to take over.
 pub(crate) enum Attempt {
     /// No daemon runs that knows of handovers.
     Nobody,
-    /// It has ended meanwhile.
+    /// It has closed the connection meanwhile.
     Ended,
     /// It has passed on everything.
     Given(Box<Inherited>, Link),
@@ -173,18 +196,14 @@ pub(crate) fn leave(state: &Path) {
 }
 
 /// Waits for a daemon that is to take over and can; others are refused.
-pub(crate) async fn next_successor(
-    listener: &tokio::net::UnixListener,
-    socket: &Path,
-    bound: Duration,
-) -> Link {
+pub(crate) async fn next_successor(listener: &tokio::net::UnixListener, own: &Own, bound: Duration) -> Link {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let socket = socket.to_owned();
-        let greeted = tokio::task::spawn_blocking(move || greet(stream.into_std()?, &socket, bound)).await;
+        let own = own.clone();
+        let greeted = tokio::task::spawn_blocking(move || greet(stream.into_std()?, &own, bound)).await;
         match greeted {
             Ok(Ok(link)) => return link,
             Ok(Err(error)) => tracing::warn!(%error, "a daemon that is to take over was refused"),
@@ -193,36 +212,50 @@ pub(crate) async fn next_successor(
     }
 }
 
-fn greet(stream: UnixStream, socket: &Path, bound: Duration) -> io::Result<Link> {
+fn greet(stream: UnixStream, own: &Own, bound: Duration) -> io::Result<Link> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(TALK_MAX))?;
     stream.set_write_timeout(Some(TALK_MAX))?;
     let mut link = Link { stream, process: 0 };
-    let hello: Hello = link.receive()?;
-    let refusal = if hello.version != VERSION {
+    let text = link.receive_text()?;
+    let AnyHello { version, program } = serde_json::from_slice(&text)?;
+    let refused = if version == VERSION {
+        let hello: Hello = serde_json::from_slice(&text)?;
+        link.process = hello.process;
+        refusal(&hello, own)
+    } else {
         let message = format!(
-            "the daemon that runs hands over by version {VERSION}, and {} knows version {}: neither can take over from the other",
-            hello.program, hello.version
+            "the daemon that runs hands over by version {VERSION}, and {program} knows version {version}: neither can take over from the other"
         );
         Some(Failure::new(Code::DaemonRuns, message).help("stop it (SIGTERM), then start the new one"))
-    } else if hello.socket != socket {
-        let message =
-            format!("the daemon that runs with this --state has its socket at {}", socket.display());
-        Some(Failure::new(Code::DaemonRuns, message).help(format!("--socket {}", socket.display())))
-    } else {
-        None
     };
-    if let Some(failure) = refusal {
+    if let Some(failure) = refused {
         link.refuse(failure.clone());
         return Err(io::Error::other(failure.message));
     }
-    link.process = hello.process;
     link.send(&Reply::Accepted { process: std::process::id(), bound_s: bound.as_secs() })?;
     Ok(link)
 }
 
-/// Asks the daemon that runs with this state directory to hand over, and waits for what it passes on.
-pub(crate) fn take(state: &Path, socket: &Path) -> Result<Attempt, Failure> {
+/// Why a daemon of the same version cannot take over.
+fn refusal(hello: &Hello, own: &Own) -> Option<Failure> {
+    if own.is_service {
+        let message = "a service manager started the daemon that runs: it would not know the new one";
+        return Some(Failure::new(Code::DaemonRuns, message).help("systemctl restart varve"));
+    }
+    if hello.socket != own.socket {
+        let socket = own.socket.display();
+        let message = format!("the daemon that runs with this --state has its socket at {socket}");
+        return Some(Failure::new(Code::DaemonRuns, message).help(format!("--socket {socket}")));
+    }
+    let address = hello.occupied.iter().find(|address| !own.tcp.contains(address))?;
+    let message =
+        format!("the address {address}: it cannot be listened at, and the daemon that runs does not");
+    Some(Failure::new(Code::SocketUnusable, message).help("choose another address; nothing has changed"))
+}
+
+/// Asks the daemon that runs with this state directory to hand over, and waits for what it passes on. `occupied` are addresses that only this daemon can have.
+pub(crate) fn take(state: &Path, socket: &Path, occupied: Vec<SocketAddr>) -> Result<Attempt, Failure> {
     let failed = |error: &io::Error| {
         let message = format!("the daemon that runs cannot be asked to hand over: {error}");
         Failure::new(Code::DaemonRuns, message).help("stop it (SIGTERM), then start this one")
@@ -235,23 +268,25 @@ pub(crate) fn take(state: &Path, socket: &Path) -> Result<Attempt, Failure> {
         }
         Err(error) => return Err(failed(&error)),
     };
-    let asked = ask(Link { stream, process: 0 }, socket);
+    let asked = ask(Link { stream, process: 0 }, socket, occupied);
     match asked {
         Ok(attempt) => attempt,
         Err(error) if is_end(&error) => {
-            tracing::warn!("the daemon that was to hand over has ended: this one starts as after a crash");
+            tracing::warn!(
+                "the daemon that was to hand over closed the connection: this one starts as after a crash once that has ended"
+            );
             Ok(Attempt::Ended)
         }
         Err(error) => Err(failed(&error)),
     }
 }
 
-fn ask(mut link: Link, socket: &Path) -> io::Result<Result<Attempt, Failure>> {
+fn ask(mut link: Link, socket: &Path, occupied: Vec<SocketAddr>) -> io::Result<Result<Attempt, Failure>> {
     let wait_at_most = |link: &Link, limit| link.stream.set_read_timeout(Some(limit));
     wait_at_most(&link, TALK_MAX)?;
     let program = format!("varve {}", env!("CARGO_PKG_VERSION"));
     let (socket, process) = (socket.to_owned(), std::process::id());
-    link.send(&Hello { version: VERSION, program, process, socket })?;
+    link.send(&Hello { version: VERSION, program, process, socket, occupied })?;
     let bound_s = match link.receive()? {
         Reply::Accepted { process, bound_s } => {
             link.process = process;
@@ -284,6 +319,10 @@ impl Link {
     }
 
     fn receive<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
+        Ok(serde_json::from_slice(&self.receive_text()?)?)
+    }
+
+    fn receive_text(&mut self) -> io::Result<Vec<u8>> {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -292,7 +331,7 @@ impl Link {
         }
         let mut text = vec![0; length];
         self.stream.read_exact(&mut text)?;
-        Ok(serde_json::from_slice(&text)?)
+        Ok(text)
     }
 
     /// Nothing is handed over.
@@ -335,7 +374,10 @@ impl Link {
         let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)), "there is room for them");
-        rustix::net::sendmsg(&self.stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+        let byte = [IoSlice::new(&[0])];
+        rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(&self.stream, &byte, &mut ancillary, SendFlags::NOSIGNAL)
+        })?;
         Ok(())
     }
 
@@ -347,7 +389,10 @@ impl Link {
             let (mut byte, before) = ([0], received.len());
             let mut vectors = [IoSliceMut::new(&mut byte)];
             let flags = RecvFlags::CMSG_CLOEXEC;
-            let message = rustix::net::recvmsg(&self.stream, &mut vectors, &mut ancillary, flags)?;
+            // A process that was stopped and goes on has waited in vain.
+            let message = rustix::io::retry_on_intr(|| {
+                rustix::net::recvmsg(&self.stream, &mut vectors, &mut ancillary, flags)
+            })?;
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                     received.extend(descriptors);
@@ -356,7 +401,7 @@ impl Link {
             if message.bytes == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            if received.len() == before {
+            if received.len() == before || message.flags.contains(ReturnFlags::CTRUNC) {
                 return Err(io::Error::other("descriptors were lost: there are too many open files"));
             }
         }

@@ -9,11 +9,11 @@ mod archive;
 mod config;
 mod file_link;
 mod handover;
-mod held;
 mod http;
 mod log;
 mod metrics;
 mod own_exports;
+mod passed;
 mod places;
 mod real;
 mod real_disk;
@@ -28,13 +28,13 @@ pub use http::openapi_json;
 
 use axum::Router;
 use handover::{Attempt, Inherited, Link};
-use held::Held;
 use http::listen::Listeners;
-use server::{Beginning, Resumed, Succession};
-use std::cell::Cell;
+use passed::PassedDescriptors;
+use server::{OpenListeners, Outcome, Resumed, Served, Signals, Succession};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use varve_api::{Code, Failure};
 use varve_control::{ControlHandle, ControlOptions, Handover};
@@ -57,7 +57,7 @@ pub fn run(config: &Config, is_replacement: bool) -> Result<(), Failure> {
     varve_os::give_back_large_allocations();
     varve_os::raise_open_files_limit();
     let routes = http::routes();
-    let (mut inherited, mut shards, mut predecessor) = if is_replacement {
+    let (inherited, shards, predecessor) = if is_replacement {
         // All that can fail and changes nothing comes before the other daemon closes anything.
         state::check(&config.state)?;
         let shards = start_shards(config)?;
@@ -66,13 +66,15 @@ pub fn run(config: &Config, is_replacement: bool) -> Result<(), Failure> {
     } else {
         (begin(config)?, start_shards(config)?, None)
     };
-    loop {
-        match live(config, &routes, shards, inherited, predecessor.take())? {
-            None => return Ok(()),
-            Some(returned) => inherited = returned,
-        }
-        shards = start_shards(config)?;
-    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Code::Failed, format!("no runtime for HTTP: {error}")))?;
+    let signals = runtime.block_on(async { Signals::new() })?;
+    let mut process = Process { config, routes, runtime, signals };
+    let result = process.live_on(shards, inherited, predecessor);
+    process.runtime.shutdown_background(); // A program that has connected and says nothing is not waited for.
+    result
 }
 
 /// Locks the places of the daemon, and listens.
@@ -88,25 +90,37 @@ fn listen_at(
     config: &Config,
     mut there: Vec<(SocketAddr, TcpListener)>,
 ) -> Result<Vec<(SocketAddr, TcpListener)>, Failure> {
-    let wanted = [config.tcp.http, config.tcp.metrics].into_iter().flatten();
     let listener = |address| match there.iter().position(|(at, _)| *at == address) {
         Some(place) => Ok(there.swap_remove(place)),
         None => Ok((address, places::listen_tcp(address)?)),
     };
-    wanted.map(listener).collect()
+    config.tcp.addresses().map(listener).collect()
 }
 
 /// What another daemon passes on; without one, or if it has ended meanwhile, this one begins as any other.
 fn take_over(config: &Config) -> Result<(Inherited, Option<Link>), Failure> {
-    match handover::take(&config.state, &config.socket.path)? {
+    let (mut free, mut occupied) = (Vec::new(), Vec::new());
+    for address in config.tcp.addresses() {
+        match places::listen_tcp(address) {
+            Ok(listener) => free.push((address, listener)),
+            Err(_) => occupied.push(address),
+        }
+    }
+    match handover::take(&config.state, &config.socket.path, occupied)? {
         Attempt::Given(inherited, predecessor) => {
             let mut inherited = *inherited;
-            let inherited_tcp = std::mem::take(&mut inherited.listeners.tcp);
-            inherited.listeners.tcp = listen_at(config, inherited_tcp)?;
+            free.append(&mut inherited.listeners.tcp);
+            inherited.listeners.tcp = listen_at(config, free)?;
             Ok((inherited, Some(predecessor)))
         }
-        Attempt::Nobody => Ok((begin(config)?, None)),
-        Attempt::Ended => Ok((begin_after(config)?, None)),
+        Attempt::Nobody => {
+            drop(free);
+            Ok((begin(config)?, None))
+        }
+        Attempt::Ended => {
+            drop(free);
+            Ok((begin_after(config)?, None))
+        }
     }
 }
 
@@ -127,82 +141,120 @@ fn begin_after(config: &Config) -> Result<Inherited, Failure> {
     }
 }
 
-/// One life between two handovers: serves what was `inherited`. What is left of it if a daemon that was to take over has ended before it
-/// served.
-fn live(
-    config: &Config,
-    routes: &Router<ControlHandle>,
-    shards: Shards,
-    inherited: Inherited,
-    predecessor: Option<Link>,
-) -> Result<Option<Inherited>, Failure> {
-    let Inherited { locks, listeners, handover, begun_ms } = inherited;
-    let is_passed_on = predecessor.is_some();
-    let kept = listeners.try_clone().map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
-    let Handover { mut sockets, disks } = handover;
-    let listening = sockets.iter_mut().filter_map(|it| Some((it.address.clone(), it.listener.take()?)));
-    let held = Arc::new(Held::new(disks, listening));
-    let remembered = state::load(&config.state)?;
-    let all = (0..shards.count()).map(|index| shards.handle(index));
-    let (handles, events) = real::begin(all, &config.state, Arc::clone(&held));
-    let options = control_options(config, shards.is_ring());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Code::Failed, format!("no runtime for HTTP: {error}")))?;
-    let deadline = Cell::new(None);
-    let beginning = Beginning { routes: routes.clone(), resumed: Resumed { sockets, begun_ms, predecessor } };
-    let (succession, result) = runtime.block_on(async {
-        let started = async {
-            let signals = server::Signals::new()?;
-            Ok((signals, ControlHandle::start(handles, events, options, remembered).await?))
-        };
-        let (signals, control) = match started.await {
-            Ok(started) => started,
-            Err(failure) => return (None, Err(failure)),
-        };
-        held.clear();
-        let (succession, served) =
-            server::serve(config, &control, listeners, beginning, signals, &deadline).await;
-        (succession, served.and(control.stop().await))
-    });
-    runtime.shutdown_background(); // A program that has connected and says nothing is not waited for.
-    if is_passed_on && deadline.get().is_none() {
-        std::mem::forget(shards); // Its sockets are those of the daemon that serves on: their files stay.
-        return result.map(|()| None);
-    }
-    let left = deadline.get().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let result = result.and(stop_shards(shards, left.unwrap_or(config.stop_timeout).max(SHARDS_MIN)));
-    let Some(Succession { successor, handover, begun_ms }) = succession else {
-        let _ = std::fs::remove_file(&config.socket.path);
-        tracing::info!("stopped");
-        return result.map(|()| None);
-    };
-    pass_on(successor, Inherited { locks, listeners: kept, handover, begun_ms }, result)
+/// What goes on from one life to the next: a life ends with a handover.
+struct Process<'c> {
+    config: &'c Config,
+    /// The HTTP interface.
+    routes: Router<ControlHandle>,
+    runtime: Runtime,
+    signals: Signals,
 }
 
-/// Passes on what was released with this `result`; takes it back if the other daemon ends before it serves.
-fn pass_on(
-    mut successor: Link,
-    mut inherited: Inherited,
-    result: Result<(), Failure>,
-) -> Result<Option<Inherited>, Failure> {
-    if result.is_err() {
-        // What hangs may still be written: the other daemon opens its disks when this one has ended, and clients connect again.
-        inherited.handover.disks.clear();
-        inherited.handover.sockets.iter_mut().for_each(|socket| socket.connections.clear());
+impl Process<'_> {
+    /// Serves what was `inherited`, and what is left of it whenever a daemon that was to take over has ended before it served.
+    fn live_on(
+        &mut self,
+        mut shards: Shards,
+        mut inherited: Inherited,
+        mut predecessor: Option<Link>,
+    ) -> Result<(), Failure> {
+        while let Some(returned) = self.live(shards, inherited, predecessor.take())? {
+            inherited = returned;
+            shards = start_shards(self.config)?;
+        }
+        Ok(())
     }
-    let given = successor.give(&inherited);
-    result?;
-    let process = successor.process;
-    if given.is_ok() && successor.wait_until_taken() {
-        tracing::info!(process, "handed over");
-        return Ok(None);
+
+    /// One life.
+    fn live(
+        &mut self,
+        shards: Shards,
+        inherited: Inherited,
+        predecessor: Option<Link>,
+    ) -> Result<Option<Inherited>, Failure> {
+        let config = self.config;
+        let Inherited { locks, listeners, handover, begun_ms } = inherited;
+        let Listeners { socket, tcp } = listeners;
+        let listeners = Listeners { socket: places::keep(socket, &config.socket, &locks)?, tcp };
+        let kept = listeners.try_clone().map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+        let Handover { mut sockets, disks } = handover;
+        let listening = sockets.iter_mut().filter_map(|it| Some((it.address.clone(), it.listener.take()?)));
+        let passed = Arc::new(PassedDescriptors::new(disks, listening));
+        let starting = start(config, &shards, listeners, Arc::clone(&passed));
+        // One that takes over leaves the clients to the other daemon.
+        let bound = if predecessor.is_some() { Duration::ZERO } else { config.stop_timeout };
+        let started = self.runtime.block_on(self.signals.unless_ended(starting, bound));
+        passed.clear();
+        let is_successor = predecessor.is_some();
+        let Served { succession, result, deadline } = match started {
+            Ok((control, listeners)) => {
+                let resumed = Resumed { sockets, begun_ms, predecessor };
+                let routes = self.routes.clone();
+                let serving = server::serve(config, &control, listeners, routes, resumed, &mut self.signals);
+                self.runtime.block_on(serving)
+            }
+            Err(failure) if is_successor => {
+                std::mem::forget(shards); // Its sockets are those of the daemon that serves on: their files stay.
+                return Err(failure);
+            }
+            Err(failure) => {
+                let deadline = Instant::now() + config.stop_timeout;
+                Served { succession: None, result: Err(failure), deadline }
+            }
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let result = result.and(stop_shards(shards, left.max(SHARDS_MIN)));
+        let Some(Succession { successor, handover, begun_ms }) = succession else {
+            let _ = std::fs::remove_file(&config.socket.path);
+            tracing::info!("stopped");
+            return result.map(|()| None);
+        };
+        result?; // TAKEOVER4 of `handover.rs`: what hangs may still be written.
+        Ok(self.pass_on(successor, Inherited { locks, listeners: kept, handover, begun_ms }))
     }
-    tracing::error!(process, "the daemon that was to take over ended before it served: this one goes on");
-    inherited.locks.take_back();
-    inherited.handover.disks.clear(); // TAKEOVER2 of `handover.rs`
-    Ok(Some(inherited))
+
+    /// Passes on what was released; takes it back if the other daemon ends before it serves.
+    fn pass_on(&mut self, mut successor: Link, mut inherited: Inherited) -> Option<Inherited> {
+        let process = successor.process;
+        let given = successor.give(&inherited);
+        let (bound, signals) = (self.config.stop_timeout, &mut self.signals);
+        if given.is_ok() {
+            match self.runtime.block_on(server::outcome(successor, signals, bound)) {
+                Outcome::Taken => {
+                    tracing::info!(process, "handed over");
+                    return None;
+                }
+                Outcome::Signal(signal) => {
+                    tracing::warn!(
+                        process,
+                        signal,
+                        "stopped: all is left to the daemon that is to take over"
+                    );
+                    return None;
+                }
+                Outcome::Lost => {}
+            }
+        }
+        tracing::error!(process, "the daemon that was to take over ended before it served: this one goes on");
+        inherited.locks.take_back();
+        inherited.handover.disks.clear(); // TAKEOVER2 of `handover.rs`
+        Some(inherited)
+    }
+}
+
+/// Starts the control on `shards`; what can fail of the HTTP interface comes before it.
+async fn start(
+    config: &Config,
+    shards: &Shards,
+    listeners: Listeners,
+    passed: Arc<PassedDescriptors>,
+) -> Result<(ControlHandle, OpenListeners), Failure> {
+    let listeners = server::open(config, listeners)?;
+    let remembered = state::load(&config.state)?;
+    let all = (0..shards.count()).map(|index| shards.handle(index));
+    let (handles, events) = real::begin(all, &config.state, passed);
+    let options = control_options(config, shards.is_ring());
+    Ok((ControlHandle::start(handles, events, options, remembered).await?, listeners))
 }
 
 fn control_options(config: &Config, is_ring: bool) -> ControlOptions {

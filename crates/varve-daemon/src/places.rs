@@ -78,6 +78,19 @@ pub(crate) fn listen(socket: &ControlSocket, _locks: &Locks) -> Result<UnixListe
     })
 }
 
+/// Goes on with what listens at `socket` already, for those whom the configuration lets in; listens anew if the file has gone.
+pub(crate) fn keep(
+    listener: UnixListener,
+    socket: &ControlSocket,
+    locks: &Locks,
+) -> Result<UnixListener, Failure> {
+    match varve_os::set_socket_access(&socket.path, socket.access) {
+        Ok(()) => Ok(listener),
+        Err(error) if error.kind() == ErrorKind::NotFound => listen(socket, locks),
+        Err(error) => Err(socket_unusable(&socket.path, &error)),
+    }
+}
+
 /// Listens at a TCP address.
 pub(crate) fn listen_tcp(address: SocketAddr) -> Result<TcpListener, Failure> {
     let listening = TcpListener::bind(address).and_then(|listener| {

@@ -1,7 +1,7 @@
 //! The real host: its files, its sockets, and the shards of `varve-os`.
 
-use crate::held::Held;
 use crate::own_exports::find_own;
+use crate::passed::PassedDescriptors;
 use crate::real_disk::RealDisk;
 use crate::real_doors::{RealDevice, RealFileDoor, RealMachineDoor};
 use crate::{archive, file_link, state, tls_files};
@@ -32,7 +32,7 @@ struct RealFiles {
     /// Where what is remembered is kept.
     state_dir: PathBuf,
     /// What an earlier process has passed here.
-    held: Arc<Held>,
+    passed: Arc<PassedDescriptors>,
     /// Where devices were mounted as files or attached; some may be so no more.
     mounted: Mutex<BTreeSet<PathBuf>>,
 }
@@ -51,8 +51,8 @@ impl RealFiles {
 
 impl Files for RealFiles {
     fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
-        let held = if options.create_size.is_none() { self.held.disk(path) } else { None };
-        DiskFile::open_with(path, options, held).map(RealDisk::on)
+        let passed = if options.create_size.is_none() { self.passed.disk(path) } else { None };
+        DiskFile::open_with(path, options, passed).map(RealDisk::on)
     }
 
     fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError> {
@@ -230,9 +230,9 @@ struct RealWorld {
 pub(crate) fn begin(
     shards: impl IntoIterator<Item = varve_os::ShardHandle>,
     state_dir: &Path,
-    held: Arc<Held>,
+    passed: Arc<PassedDescriptors>,
 ) -> (Vec<ShardHandle>, EventReceiver) {
-    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned(), held, mounted: Mutex::default() });
+    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned(), passed, mounted: Mutex::default() });
     let (sender, events) = event_channel();
     let begin = |shard: varve_os::ShardHandle| {
         let (handle, inbox) = shard_channel(shard.index());
@@ -285,10 +285,10 @@ impl World for RealWorld {
     }
 
     fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
-        let held = self.files.held.listener(place);
-        let listener = match (place, held) {
-            (Place::Unix(path, _), Some(held)) => self.context.listen_on(held, Some(path))?,
-            (Place::Tcp(_), Some(held)) => self.context.listen_on(held, None)?,
+        let passed = self.files.passed.listener(place);
+        let listener = match (place, passed) {
+            (Place::Unix(path, _), Some(passed)) => self.context.listen_on(passed, Some(path))?,
+            (Place::Tcp(_), Some(passed)) => self.context.listen_on(passed, None)?,
             (Place::Unix(path, access), None) => self.context.listen_unix(path, *access)?,
             (Place::Tcp(address), None) => self.context.listen_tcp(*address)?,
         };

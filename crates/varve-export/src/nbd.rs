@@ -67,14 +67,24 @@ impl Door {
         }
     }
 
-    /// Goes on with a connection that an earlier process has detached, as [`Door::serve`] does after the handshake.
-    pub async fn adopt(&self, stream: Stream, connection: ConnectionState) -> Result<(), SessionEnd> {
+    /// Goes on with a connection that an earlier process has detached, as [`Door::serve`] does after the handshake; calls `begun` when it
+    /// is served.
+    pub async fn adopt(
+        &self,
+        stream: Stream,
+        mut connection: ConnectionState,
+        begun: impl FnOnce(),
+    ) -> Result<(), SessionEnd> {
         let _open = stream.is_passable().then(|| self.detachment.enter());
-        match handshake::adopt(self, Stream::clone(&stream), connection).await {
-            Ok(chosen) => self.transmit(&stream, chosen).await,
-            Err(end) => {
+        match handshake::adopt(self, &stream, &mut connection).await {
+            Ok(Some(chosen)) => {
+                begun();
+                self.transmit(&stream, chosen).await
+            }
+            Ok(None) if self.detachment.is_wanted() && self.detachment.put(&stream, connection) => Ok(()),
+            ended => {
                 stream.close();
-                Err(end)
+                ended.map(drop)
             }
         }
     }

@@ -21,7 +21,7 @@ mod sockets;
 mod sys;
 mod timers;
 
-pub use disks::disk_file::{DiskFile, DiskKind};
+pub use disks::disk_file::{DiskFile, DiskKind, disk_identity};
 pub use disks::medium::medium_at;
 pub use disks::throttle::{ThrottleOptions, Throttled};
 pub use driver::reactor::IoChoice;

@@ -110,6 +110,14 @@ impl Served {
         }
     }
 
+    /// Whether writes wait for space: of a thin volume in its pool.
+    pub(crate) fn is_paused(&self) -> bool {
+        match self {
+            Served::Stack(stack) => stack.is_paused(),
+            Served::Pool(open) => open.pool.is_paused(),
+        }
+    }
+
     /// Writes that wait for space fail, now and until they may wait again.
     pub(crate) fn let_writes_fail(&self, fail: bool) {
         match self {

@@ -54,6 +54,22 @@ impl Client {
         self.answer(0).map(drop)
     }
 
+    /// Sends a read; its answer is to be fetched.
+    pub(crate) fn begin_read(&mut self, offset: u64, length: usize) {
+        self.stream.write_all(&header(0, offset, length)).expect("it listens");
+    }
+
+    /// Fetches the answer of a read; does `pause` before each MiB of it.
+    pub(crate) fn end_read(&mut self, length: usize, pause: impl Fn()) -> Vec<u8> {
+        self.answer(0).expect("it can be read");
+        let mut content = vec![0; length];
+        for part in content.chunks_mut(1 << 20) {
+            pause();
+            self.stream.read_exact(part).expect("it answers");
+        }
+        content
+    }
+
     /// The error number of the server, or the data of a read.
     fn request(&mut self, kind: u16, offset: u64, length: usize, data: &[u8]) -> Result<Vec<u8>, u32> {
         let request = header(kind, offset, length);

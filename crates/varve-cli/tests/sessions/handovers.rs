@@ -11,7 +11,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -289,6 +290,184 @@ fn a_daemon_that_cannot_take_over_leaves_the_other_one_alone() {
     assert!(elsewhere.stderr.contains("varve.sock"), "it names the right socket: {}", elsewhere.stderr);
     let wrong = world.run("daemon --state state --replace --socket-group no-such-group");
     assert_ne!(wrong.exit, 0);
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = other.local_addr().expect("bound").to_string();
+    let occupied = world.run(&format!("daemon --state state --replace --http {address}"));
+    assert!(occupied.exit != 0 && occupied.stderr.contains(&address), "{}", occupied.stderr);
+    assert!(!world.log().contains("handing over"), "no client has waited: {}", world.log());
     assert!(world.is_running());
     client.write(0, &[9; 4096]).expect("the same connection is served");
+}
+
+/// Waits until `is_so`.
+fn wait_until(world: &World, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{}", world.log());
+        sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_daemon_that_was_to_take_over_and_hangs_is_named_and_the_other_one_can_be_stopped() {
+    let mut world = World::new();
+    world.start_with("--stop-timeout 1");
+    world.ok("pv create d1 --size 200M");
+    world.ok("vg create data d1");
+    world.ok("lv create data/a --size 8M");
+    world.ok("export create data/a --nbd unix:a.sock");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    client.write(0, &[7; 4096]).expect("it is served");
+    world.signal(Signal::STOP); // Until the other one has asked, and is stopped.
+    let log = std::fs::File::create(world.path("successor.log")).expect("a log");
+    let mut successor = world.successor().stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
+    let process = rustix::process::Pid::from_child(&successor);
+    let log = || std::fs::read_to_string(world.path("successor.log")).unwrap_or_default();
+    wait_until(&world, || log().contains("shards are up"));
+    sleep(Duration::from_secs(1)); // It asks at once then.
+    rustix::process::kill_process(process, Signal::STOP).expect("it runs");
+    world.signal(Signal::CONT);
+    let hint = format!("kill -9 {}", successor.id());
+    wait_until(&world, || world.log().contains(&hint));
+    assert_eq!(world.stop(), Some(0), "{}", world.log());
+    assert!(!world.log().contains("this one goes on"), "nothing is taken back: {}", world.log());
+    // The other one has everything.
+    rustix::process::kill_process(process, Signal::CONT).expect("it is stopped");
+    let mut said = [0; 6];
+    successor.stdout.take().expect("piped").read_exact(&mut said).expect("it serves");
+    assert_eq!((&said, client.read(0, 4096)), (b"ready\n", Ok(vec![7; 4096])), "TAKEOVER1");
+    rustix::process::kill_process(process, Signal::TERM).expect("it runs");
+    assert_eq!(successor.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_daemon_that_hangs_while_it_takes_over_is_killed_and_the_other_one_goes_on() {
+    let mut world = World::new();
+    world.start_with("--stop-timeout 1");
+    world.ok("pv create d1 --size 200M");
+    world.ok("vg create data d1");
+    world.ok("lv create data/a --size 8M");
+    world.ok("export create data/a --nbd unix:a.sock");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    client.write(0, &[7; 4096]).expect("it is served");
+    let mut stream = greet(&world, 1);
+    assert!(hear(&mut stream).get("Accepted").is_some());
+    assert!(hear(&mut stream).get("Given").is_some());
+    wait_until(&world, || world.log().contains("kill -9 1 "));
+    drop(stream);
+    assert_eq!(client.read(0, 4096), Ok(vec![7; 4096]), "TAKEOVER1");
+    assert_eq!(world.stop(), Some(0), "{}", world.log());
+}
+
+#[test]
+fn what_went_wrong_long_before_costs_no_client_its_connection() {
+    let mut world = furnished();
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_bug("data/b:write");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    client.write(0, &[7; 4096]).expect("it is served");
+    Client::new(&world.path("b.sock"), "data/b").write(0, &[1; 4096]).expect_err("a bug is in the way");
+    wait_until(&world, || world.log().contains("the exit status will say so"));
+    assert_eq!(world.replace(), Some(0), "{}", world.log());
+    assert_eq!(client.read(0, 4096), Ok(vec![7; 4096]), "HANDOVER1: the same connection");
+}
+
+#[test]
+fn a_disk_that_does_not_answer_is_named_before_a_client_waits() {
+    let mut world = furnished();
+    let Some(disk) = StallingDisk::new() else { return };
+    let path = disk.path().display().to_string();
+    world.ok(&format!("pv create {path}"));
+    world.ok(&format!("vg create slow {path}"));
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    client.write(0, &[7; 4096]).expect("it is served");
+    disk.stall();
+    let refused = world.successor().output().expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_ne!(refused.status.code(), Some(0), "{said}");
+    assert!(said.contains("do not end") && said.contains(&path), "HANDOVER1: {said}");
+    assert_eq!(client.read(0, 4096), Ok(vec![7; 4096]), "the same connection");
+    disk.release();
+    assert_eq!(world.replace(), Some(0), "{}", world.log());
+    assert_eq!(client.read(0, 4096), Ok(vec![7; 4096]), "the same connection");
+    drop(disk);
+}
+
+#[test]
+fn a_write_that_waits_for_space_is_named_before_a_client_waits() {
+    let mut world = World::started();
+    world.ok("pv create d1 --size 200M");
+    world.ok("vg create data d1");
+    world.ok("lv create data/a --size 8M");
+    world.ok("pool create data/p --size 64M --auto-extend 80%:50%");
+    world.ok("pool change data/p --when-full pause --pause-timeout 10m");
+    world.ok("lv create data/t --pool p --size 96M");
+    world.ok("lv create data/fill --size 100%FREE");
+    world.ok("export create data/a --nbd unix:a.sock");
+    world.ok("export create data/t --nbd unix:t.sock");
+    let mut other = Client::new(&world.path("a.sock"), "data/a");
+    let mut client = Client::new(&world.path("t.sock"), "data/t");
+    let writer = std::thread::spawn(move || client.fill(0, 96 << 20, 1).map(|()| client));
+    wait_until(&world, || world.data("pool show data/p")["paused"] == true);
+    let refused = world.successor().output().expect("it starts");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_ne!(refused.status.code(), Some(0), "{said}");
+    assert!(said.contains("writes wait for space in data/p"), "HANDOVER1: {said}");
+    assert!(said.contains("varve vg extend data"), "it names the remedy: {said}");
+    assert_eq!(other.write(0, &[9; 4096]), Ok(()), "the same connection");
+    world.ok("pv create d2 --size 200M");
+    world.ok("vg extend data d2");
+    let mut client = writer.join().expect("it is answered").expect("there is space by now");
+    assert_eq!(world.replace(), Some(0), "{}", world.log());
+    assert_eq!(client.read(95 << 20, 4096), Ok(vec![1; 4096]));
+    assert_eq!(other.read(0, 4096), Ok(vec![9; 4096]));
+}
+
+#[test]
+fn a_daemon_of_a_service_manager_is_not_replaced_behind_its_back() {
+    let mut world = World::new();
+    let _manager = UnixDatagram::bind(world.path("notify.sock")).expect("a socket");
+    world.start();
+    let refused = world.run("daemon --state state --replace");
+    assert_ne!(refused.exit, 0);
+    assert!(refused.stderr.contains("error[V0007]"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("systemctl restart varve"), "{}", refused.stderr);
+    assert!(world.is_running() && !world.log().contains("handing over"), "{}", world.log());
+}
+
+#[test]
+fn a_client_that_fetches_a_long_reply_is_waited_for() {
+    let mut world = furnished();
+    let length = 24 << 20;
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    client.fill(0, length as u64, 5).expect("it is served");
+    client.begin_read(0, length);
+    // Slow enough that all of it takes longer than a client may be silent.
+    let reader = std::thread::spawn(move || {
+        let read = client.end_read(length, || sleep(Duration::from_millis(80)));
+        (client, read)
+    });
+    assert_eq!(world.replace(), Some(0), "{}", world.log());
+    let (mut client, read) = reader.join().expect("it is answered");
+    assert!(read.len() == length && read.iter().all(|byte| *byte == 5), "NBDDETACH1");
+    assert_eq!(client.read(0, 4096), Ok(vec![5; 4096]), "the same connection");
+}
+
+#[test]
+fn the_options_of_the_new_daemon_hold_for_what_it_was_passed() {
+    let mut world = furnished();
+    let mode = |world: &World| {
+        std::fs::metadata(world.path("varve.sock")).expect("there").permissions().mode() & 0o777
+    };
+    let mut clients = [0; 3].map(|_| Client::new(&world.path("a.sock"), "data/a"));
+    assert_eq!(mode(&world), 0o600);
+    assert_eq!(world.replace_with("--socket-mode 0660 --connections 2"), Some(0), "{}", world.log());
+    assert_eq!(mode(&world), 0o660);
+    for client in &mut clients {
+        assert_eq!(client.read(0, 4096), Ok(vec![0; 4096]), "it was let in before: {}", world.log());
+    }
+    std::fs::remove_file(world.path("varve.sock")).expect("it is there");
+    assert_eq!(world.replace(), Some(0), "{}", world.log());
+    assert_eq!(mode(&world), 0o600);
+    assert_eq!(world.data("export list").as_array().map(Vec::len), Some(2), "it is found again");
 }

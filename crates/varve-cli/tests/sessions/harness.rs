@@ -116,8 +116,15 @@ impl World {
 
     /// Starts a daemon that takes over, and waits until it serves; the exit code of the one before.
     pub(crate) fn replace(&mut self) -> Option<i32> {
+        self.replace_with("")
+    }
+
+    /// Like [`World::replace`], with more options.
+    pub(crate) fn replace_with(&mut self, options: &str) -> Option<i32> {
         let mut before = self.daemon.take().expect("a daemon runs");
-        self.spawn(self.successor());
+        let mut command = self.successor();
+        command.args(options.split_whitespace());
+        self.spawn(command);
         before.wait().expect("it ends").code()
     }
 

@@ -140,11 +140,10 @@ impl ExportServer for NbdServer {
         })
     }
 
-    fn adopt<'a>(&'a self, address: &'a str, connections: Vec<DetachedConnection>) -> LocalFuture<'a, ()> {
+    fn adopt<'a>(&'a self, address: &'a str, connections: Vec<DetachedConnection>) -> LocalFuture<'a, usize> {
         Box::pin(async move {
-            if let Some(socket) = self.socket(address) {
-                let _ = socket.exports().adopt(connections).await;
-            }
+            let Some(socket) = self.socket(address) else { return 0 };
+            socket.exports().adopt(connections).await.unwrap_or(0)
         })
     }
 }

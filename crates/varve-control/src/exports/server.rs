@@ -43,9 +43,9 @@ pub(crate) trait ExportServer {
     fn take_detached(&self) -> LocalFuture<'_, Vec<HandedSocket>> {
         Box::pin(std::future::ready(Vec::new()))
     }
-    /// Goes on with clients that another process has detached; those whose doors are not open are disconnected.
-    fn adopt<'a>(&'a self, _: &'a str, _: Vec<DetachedConnection>) -> LocalFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
+    /// Goes on with clients that another process has detached, and says with how many; those whose doors are not open are disconnected.
+    fn adopt<'a>(&'a self, _: &'a str, _: Vec<DetachedConnection>) -> LocalFuture<'a, usize> {
+        Box::pin(std::future::ready(0))
     }
 }
 

@@ -41,21 +41,24 @@ struct Asked {
     admitted: Option<(Counted, OpenConnection)>,
 }
 
-/// Goes on with a connection that an earlier process has passed here.
+/// Goes on with a connection that an earlier process has passed here; its unread bytes are taken. `None`, and nothing is taken: the door
+/// was shut meanwhile, or connections are to be detached.
 pub(super) async fn adopt(
     door: &Door,
-    stream: Stream,
-    connection: ConnectionState,
-) -> Result<Chosen, SessionEnd> {
-    let ConnectionState { export, terms, unread, skip } = connection;
-    let export = door.catalog.lookup(&export).await.ok_or(SessionEnd::Changed)?;
+    stream: &Stream,
+    connection: &mut ConnectionState,
+) -> Result<Option<Chosen>, SessionEnd> {
+    let looked_up =
+        async { door.catalog.lookup(&connection.export).await.ok_or(SessionEnd::Changed).map(Some) };
+    let Some(export) = in_time(door, looked_up).await? else { return Ok(None) };
+    let (terms, skip) = (connection.terms, connection.skip);
     if !terms.are_kept_by(&export.offer()) {
         return Err(SessionEnd::Changed);
     }
-    let asked = admit(door, &stream, export, true).map_err(SessionEnd::Refused)?;
-    let (admitted, open) = asked.admitted.expect("it is asked for to be served");
-    let (stream, early) = (resumed(stream, unread), Buffer::empty());
-    Ok(Chosen { export: asked.export, terms, stream, early, skip, _admitted: admitted, _open: open })
+    let (_admitted, _open) = (door.admission.adopt(), export.counters.open(stream.peer()));
+    let unread = std::mem::take(&mut connection.unread);
+    let (stream, early) = (resumed(Stream::clone(stream), unread), Buffer::empty());
+    Ok(Some(Chosen { export, terms, stream, early, skip, _admitted, _open }))
 }
 
 /// `None`: the door was shut meanwhile.
@@ -64,19 +67,28 @@ pub(super) async fn run(door: &Door, stream: &Stream) -> Result<Option<Chosen>, 
         note_refused(door, stream, "", refusal);
         SessionEnd::Refused(refusal)
     })?;
-    let talk = pin!(timeout(&door.clock, door.limits.handshake, talk(door, stream)));
-    let shut = async {
-        let detached = async {
+    in_time(door, talk(door, stream)).await
+}
+
+/// `work`, unless it takes longer than a handshake may, or the door is shut or connections are detached meanwhile.
+async fn in_time<T>(
+    door: &Door,
+    work: impl Future<Output = Result<Option<T>, SessionEnd>>,
+) -> Result<Option<T>, SessionEnd> {
+    let detached = async {
+        loop {
             door.detachment.wait().await;
             door.clock.sleep(DETACH_MAX).await;
-        };
-        select(pin!(door.shutdown.wait()), pin!(detached)).await;
+            if door.detachment.is_wanted() {
+                return; // Else they go on by now.
+            }
+        }
     };
-    let shut = pin!(shut);
-    match select(talk, shut).await {
+    let (work, shut) = (pin!(timeout(&door.clock, door.limits.handshake, work)), pin!(door.shutdown.wait()));
+    match select(work, select(shut, pin!(detached))).await {
         Either::Left((Some(result), _)) => result,
         Either::Left((None, _)) => Err(SessionEnd::TimedOut),
-        Either::Right(((), _)) => Ok(None),
+        Either::Right(_) => Ok(None),
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Limits {
     /// is less; a tenth of it when others wait for the memory that the message keeps. A client that has nothing to say
     /// or to hear may be silent for ever.
     pub progress: Duration,
-    /// How long a client may take to fetch its last replies once the door is shut.
+    /// How long a client may take to fetch its last replies once the door is shut, or its connection is to be detached.
     pub drain: Duration,
 }
 
@@ -130,6 +130,12 @@ impl Admission {
             return Err(Refusal::ExportConnections(export_max));
         }
         self.count(|counts| &counts.connections, max).ok_or(Refusal::Connections(max))
+    }
+
+    /// Counts a client that an earlier process has let in, however many there are.
+    pub(super) fn adopt(&self) -> Counted {
+        self.count(|counts| &counts.connections, usize::MAX)
+            .expect("there are fewer connections than numbers")
     }
 
     /// Notes a refusal; the number of refusals whenever it is worth a line in the log.

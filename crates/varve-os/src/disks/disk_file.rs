@@ -19,6 +19,7 @@ mod passed;
 mod state;
 mod unchanging;
 
+pub use held::disk_identity;
 pub use options::DiskKind;
 
 use crate::clock;
@@ -298,12 +299,8 @@ impl DiskFile {
         if self.kind == DiskKind::File && own.nlink() == 0 {
             return DiskPlacement::Deleted;
         }
-        let identity = |found: &std::fs::Metadata| match self.kind {
-            DiskKind::File => (found.dev(), found.ino()),
-            DiskKind::BlockDevice => (0, found.rdev()),
-        };
         match std::fs::metadata(path) {
-            Ok(found) if identity(&found) == identity(&own) => DiskPlacement::AtPath,
+            Ok(found) if disk_identity(&found) == disk_identity(&own) => DiskPlacement::AtPath,
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => DiskPlacement::AtPath,
             _ => DiskPlacement::Elsewhere,
         }

@@ -98,28 +98,29 @@ impl ExportCalls<'_> {
 
     /// What was detached, for another process.
     pub fn take_detached(&self) -> Answer<Option<DetachedSocket>> {
-        let address = self.address.clone();
-        self.shard.run(async move |here: ShardContext| {
-            here.state().socket(&address).map(|socket| socket.take_detached())
-        })
+        self.at_socket(async |socket: Rc<NbdSocket>| Some(socket.take_detached()))
     }
 
     /// Goes on as before [`ExportCalls::detach`].
     pub fn resume(&self) -> Answer<()> {
-        self.at_socket(async |socket: Rc<NbdSocket>| socket.resume())
+        self.at_socket(async |socket: Rc<NbdSocket>| socket.resume().await)
     }
 
-    /// Serves connections that were detached; without the socket they are closed.
-    pub fn adopt(&self, connections: Vec<DetachedConnection>) -> Answer<()> {
-        self.at_socket(async move |socket: Rc<NbdSocket>| socket.adopt(connections))
+    /// Serves connections that were detached, and says of how many that began; without the socket they are closed.
+    pub fn adopt(&self, connections: Vec<DetachedConnection>) -> Answer<usize> {
+        self.at_socket(async move |socket: Rc<NbdSocket>| socket.adopt(connections).await)
     }
 
-    fn at_socket(&self, work: impl AsyncFnOnce(Rc<NbdSocket>) + Send + 'static) -> Answer<()> {
+    fn at_socket<T: Default + Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(Rc<NbdSocket>) -> T + Send + 'static,
+    ) -> Answer<T> {
         let address = self.address.clone();
         self.shard.run(async move |here: ShardContext| {
             let socket = here.state().socket(&address);
-            if let Some(socket) = socket {
-                work(socket).await;
+            match socket {
+                Some(socket) => work(socket).await,
+                None => T::default(),
             }
         })
     }

@@ -119,6 +119,15 @@ impl ShardHandle {
         self.run(async move |here: ShardContext| reopen::resume_all(&here))
     }
 
+    /// The volumes and pools of which writes wait for space.
+    pub fn waiting_for_space(&self) -> Answer<Vec<Uuid>> {
+        self.run(async move |here: ShardContext| {
+            let state = here.state();
+            let served = state.served.borrow();
+            served.iter().filter(|(_, served)| served.is_paused()).map(|(id, _)| *id).collect()
+        })
+    }
+
     /// Lets all requests that wait for space fail, now and from now on.
     pub fn fail_waiting(&self) -> Answer<()> {
         self.run(async move |here: ShardContext| {

@@ -10,7 +10,8 @@
 use crate::doors::traffic::shown_latencies;
 use crate::host::Host;
 use crate::world::{Listener, Place};
-use futures_util::future::{Either, select};
+use futures_channel::oneshot;
+use futures_util::future::{Either, join_all, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -171,25 +172,30 @@ impl NbdSocket {
     }
 
     /// Goes on as before [`NbdSocket::detach`].
-    pub fn resume(&self) {
+    pub async fn resume(&self) {
         self.door.detachment.release();
         if let Some(listener) = self.parked.take() {
             self.accept_from(listener);
         }
-        self.adopt(self.door.detachment.take());
+        self.adopt(self.door.detachment.take()).await;
     }
 
-    /// Serves connections that were detached.
-    pub fn adopt(&self, connections: Vec<DetachedConnection>) {
-        for DetachedConnection { socket, state } in connections {
-            let Some(stream) = self.host.world.adopt(socket) else { continue };
+    /// Serves connections that were detached; of how many that began.
+    pub async fn adopt(&self, connections: Vec<DetachedConnection>) -> usize {
+        let begin = |DetachedConnection { socket, state }| {
+            let stream = self.host.world.adopt(socket)?;
             let (door, guard) = (self.door.clone(), self.tasks.enter());
+            let (begins, begun) = oneshot::channel();
             self.host.spawner().spawn(async move {
                 let peer = stream.peer();
-                note_end(&peer, door.adopt(stream, state).await);
+                let begun = || begins.send(()).unwrap_or_default();
+                note_end(&peer, door.adopt(stream, state, begun).await);
                 drop(guard);
             });
-        }
+            Some(begun)
+        };
+        let begun: Vec<_> = connections.into_iter().filter_map(begin).collect();
+        join_all(begun).await.iter().filter(|begun| begun.is_ok()).count()
     }
 
     /// Adds an export that had the names `aliases`; `false` if there is one of this name.

@@ -4,19 +4,25 @@
 
 use super::{CacheMode, DiskOptions};
 use rustix::fs::OFlags;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use varve_block::host::FileIdentity;
+
+/// What tells the disk that was `found` from others: a block device has several files.
+pub fn disk_identity(found: &Metadata) -> FileIdentity {
+    match found.file_type().is_block_device() {
+        true => FileIdentity { device: 0, inode: found.rdev() },
+        false => FileIdentity { device: found.dev(), inode: found.ino() },
+    }
+}
 
 /// The open file, as `options` want the disk at `path`; none if that is another one, or is to be used otherwise.
 pub(super) fn usable(held: OwnedFd, path: &Path, options: DiskOptions) -> Option<(File, CacheMode)> {
     let file = File::from(held);
-    let identity = |found: &std::fs::Metadata| match found.file_type().is_block_device() {
-        true => (0, found.rdev()),
-        false => (found.dev(), found.ino()),
-    };
-    if identity(&file.metadata().ok()?) != identity(&std::fs::metadata(path).ok()?) || options.unlocked {
+    let found = std::fs::metadata(path).ok()?;
+    if disk_identity(&file.metadata().ok()?) != disk_identity(&found) || options.unlocked {
         return None;
     }
     let flags = rustix::fs::fcntl_getfl(&file).ok()?;

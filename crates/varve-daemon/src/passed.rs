@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use varve_block::host::FileIdentity;
+use varve_os::disk_identity;
 use varve_volume::world::Place;
 
 /// They, each taken once.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct PassedDescriptors {
     all: Mutex<All>,
 }
 
 #[derive(Default)]
 struct All {
-    /// By what tells a file or block device from others.
-    disks: BTreeMap<(u64, u64), OwnedFd>,
+    disks: BTreeMap<FileIdentity, OwnedFd>,
     /// By the addresses of exports.
     listeners: BTreeMap<String, OwnedFd>,
 }
 
-impl Held {
+impl PassedDescriptors {
     /// Holds these disks and listening sockets.
     pub(crate) fn new(
         disks: impl IntoIterator<Item = OwnedFd>,
@@ -29,7 +29,7 @@ impl Held {
     ) -> Self {
         let identified = disks.into_iter().filter_map(|disk| {
             let file = std::fs::File::from(disk);
-            let identity = identity(&file.metadata().ok()?);
+            let identity = disk_identity(&file.metadata().ok()?);
             Some((identity, file.into()))
         });
         let all = All { disks: identified.collect(), listeners: listeners.into_iter().collect() };
@@ -46,7 +46,7 @@ impl Held {
             return None;
         }
         let found = std::fs::metadata(path).ok()?;
-        self.all().disks.remove(&identity(&found))
+        self.all().disks.remove(&disk_identity(&found))
     }
 
     /// The socket that listens at `place`.
@@ -62,12 +62,5 @@ impl Held {
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.all());
         drop(all);
-    }
-}
-
-fn identity(found: &std::fs::Metadata) -> (u64, u64) {
-    match found.file_type().is_block_device() {
-        true => (0, found.rdev()),
-        false => (found.dev(), found.ino()),
     }
 }
