@@ -12,14 +12,14 @@
 //! ```
 //!
 //! A message is its length, four bytes, little-endian, and JSON. Descriptors follow `Given`, at most [`DESCRIPTORS_MAX`] with each byte, in
-//! the order of [`Given`]; then the unread bytes of all connections, in the order of these.
+//! the order of [`Given`]; then the unread bytes of all connections, in the order of these. What the old daemon cannot close it does not pass
+//! on, and nothing else either: it ends, and the new one starts as after a crash.
 //!
 //! Invariants:
 //! - TAKEOVER1. Before `Taken` the new daemon answers no request of a connection that it was passed: if it ends, the old one, which has all
 //!   descriptors still, takes everything back and goes on.
 //! - TAKEOVER2. Disks that are taken back are opened anew: their locks say when the requests of the new daemon have ended.
 //! - TAKEOVER3. Two daemons whose versions of the handover differ leave each other alone.
-//! - TAKEOVER4. What the old daemon cannot pass on whole it does not pass on at all: it ends, and the new one starts as after a crash.
 
 use crate::http::listen::Listeners;
 use crate::places::Locks;

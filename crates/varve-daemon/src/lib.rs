@@ -209,7 +209,7 @@ impl Process<'_> {
             tracing::info!("stopped");
             return result.map(|()| None);
         };
-        result?; // TAKEOVER4 of `handover.rs`: what hangs may still be written.
+        result?; // Nothing is passed on: what hangs may still be written.
         Ok(self.pass_on(successor, Inherited { locks, listeners: kept, handover, begun_ms }))
     }
 

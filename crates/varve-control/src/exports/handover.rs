@@ -1,11 +1,12 @@
 //! What passes to another process that takes over: disks with their locks, and clients that see a pause.
 //!
+//! Once clients are out no command begins any more: one that looks for clients would see none.
+//!
 //! Invariants:
 //! - HANDOVER1. Nothing is closed before all clients that are to pass on wait, with everything answered that they began. If that lasts too
 //!   long they are served on, and the failure names what does not end. What is known not to end is named before any client waits.
 //! - HANDOVER2. Requests of clients are waited for and none fails because of the handover, those excepted that wait for space when the
 //!   volumes are closed.
-//! - HANDOVER3. Once clients are out no command begins any more: one that looks for clients would see none.
 
 use super::server::HandedSocket;
 use crate::{Control, PROBE};
@@ -48,7 +49,7 @@ pub(crate) async fn prepare(control: &Control, bound: Duration) -> Result<Handov
         return Err(failure);
     }
     let sockets = join_all(servers.iter().map(|server| server.take_detached())).await;
-    control.life.stopping.set(true); // HANDOVER3
+    control.life.stopping.set(true); // Commands that wait for the locks are refused.
     // What went wrong before is in the log, and tells nothing of what is passed on.
     control.life.faults.take();
     let known = control.disks.known.borrow();
