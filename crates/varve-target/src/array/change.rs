@@ -2,14 +2,12 @@
 
 use super::dirty_log::log::Stop;
 use super::{Array, InjectedBug, combine, lost};
-use crate::array::opening::election::may_go_on;
 use crate::journal::Turn;
 use futures_util::future::join;
 use std::ops::Range;
 use varve_block::{
     Buffer, Bytes, Completion, Durability, Extent, Io, IoError, LockMode, Outcome, ZeroOptions,
 };
-use varve_format::array::MemberState;
 
 /// What is done to an extent.
 pub(super) enum Change {
@@ -255,10 +253,9 @@ impl Array {
         if failed.is_empty() {
             return Ok(());
         }
-        let in_sync = self.members.in_state(MemberState::InSync).len();
-        let lost: Vec<_> = failed.iter().filter(|(place, _)| self.members.is_in_sync(*place)).collect();
-        match lost.first() {
-            Some((_, error)) if !may_go_on(self.spec.layout, in_sync, lost.len()) => {
+        let places: Vec<usize> = failed.iter().map(|(place, _)| *place).collect();
+        match failed.iter().find(|(place, _)| self.members.is_in_sync(*place)) {
+            Some((_, error)) if !self.members.may_lose(self.spec.layout, &places) => {
                 if self.lacks_data_member() {
                     return Err(self.latch.shut(*error)); // Blocks may be torn, and only the log has them whole.
                 }
@@ -269,7 +266,7 @@ impl Array {
                 Err(*error)
             }
             _ => {
-                self.members.leave(failed.iter().map(|(place, _)| *place));
+                self.members.leave(places);
                 Ok(())
             }
         }

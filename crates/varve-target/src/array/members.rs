@@ -4,6 +4,8 @@
 //! - MEMBERS1. A member that is not away has a device; one that is in sync lacks nothing.
 //! - MEMBERS2. What is written is sent to the members that are not away, and to no other.
 
+use super::geometry::ArrayLayout;
+use super::opening::election::may_go_on;
 use super::region_set::RegionSet;
 use super::slow::{Requests, Watch};
 use std::cell::{Cell, RefCell};
@@ -28,6 +30,8 @@ pub(super) struct Members {
     decides_behind: bool,
     /// Members that have left, and what is still under way on them.
     left: RefCell<Vec<(Uuid, Rc<Requests>)>>,
+    /// The members in sync by each superblock that one which leaves now may have as its newest (ELECTION5).
+    called: RefCell<Vec<Vec<usize>>>,
 }
 
 /// Members by their places.
@@ -66,6 +70,7 @@ impl Members {
         requests: &[Rc<Requests>],
         watch: &Rc<Watch>,
         (metadata_size, decides_behind): (u64, bool),
+        called: Vec<Vec<usize>>,
     ) -> Self {
         let counters = members.iter().map(|_| Counters::default()).collect();
         let watch = Rc::clone(watch);
@@ -88,6 +93,7 @@ impl Members {
             counters,
             watch,
             decides_behind,
+            called: RefCell::new(called),
         };
         members.retarget();
         members.assert_consistent();
@@ -169,6 +175,23 @@ impl Members {
     /// Places of the members in this state.
     pub(super) fn in_state(&self, state: MemberState) -> Vec<usize> {
         (0..self.count()).filter(|place| self.state(*place) == state).collect()
+    }
+
+    /// Whether the others may go on if the members at `lost` leave (ELECTION5).
+    pub(super) fn may_lose(&self, layout: ArrayLayout, lost: &[usize]) -> bool {
+        let mut rest = self.in_state(MemberState::InSync);
+        rest.retain(|place| !lost.contains(place));
+        may_go_on(layout, &self.called.borrow(), &rest)
+    }
+
+    /// A superblock that says what members are is about to be written: each of them may have it.
+    pub(super) fn superblock_begins(&self) {
+        self.called.borrow_mut().push(self.in_state(MemberState::InSync));
+    }
+
+    /// It has taken effect: no member that leaves from now on has one before.
+    pub(super) fn superblock_ended(&self) {
+        self.called.replace(vec![self.in_state(MemberState::InSync)]);
     }
 
     /// Places of the members that are written.

@@ -11,7 +11,6 @@
 
 use super::dirty_log::log::{Holder, LOG_COPIES};
 use super::geometry::kind_of;
-use super::opening::election::may_go_on;
 use super::{Array, ArrayLayout, InjectedBug, Uuid};
 use futures_util::future::{join, join_all};
 use varve_block::{Completion, Device, Durability, Extent, Io, IoError, LockMode};
@@ -34,7 +33,11 @@ impl Array {
         self.wants_superblock.set(false);
         self.log.forget();
         self.latch.check()?;
+        let in_sync = self.members.in_state(MemberState::InSync);
         self.flush_members().await?;
+        if self.members.in_state(MemberState::InSync) != in_sync {
+            self.write_superblocks().await?; // ELECTION6
+        }
         change();
         assert!(self.gate.is_empty(), "PUBLISH1");
         let outcome = self.write_superblocks().await;
@@ -78,10 +81,12 @@ impl Array {
                 continue; // LOGDISK4: no member has it, so it is none.
             }
             self.number.set(superblock.number);
+            self.members.superblock_begins();
             let failed = self.write_superblock(&superblock, &places).await;
             self.identity.set(superblock.identity());
             if failed.is_empty() && !self.log_disk.is_leaving() {
                 self.log.begin_anew(holders); // LOGDISK1
+                self.members.superblock_ended();
                 return Ok(());
             }
             self.members.leave(failed);
@@ -117,12 +122,12 @@ impl Array {
     }
 
     /// Members that have failed are away from the next superblock on. Shuts the array if the others do not have all data, or if
-    /// those that fail now could be taken into use without them.
+    /// those that have failed since a superblock took effect could be taken into use without them.
     fn send_away(&self) -> Result<(), IoError> {
         let leaving = self.members.leaving();
         let in_sync = self.members.in_state(MemberState::InSync).len();
         let lost = leaving.iter().filter(|place| self.members.is_in_sync(**place)).count();
-        if lost > 0 && !may_go_on(self.spec.layout, in_sync, lost) {
+        if lost > 0 && !self.members.may_lose(self.spec.layout, &leaving) {
             tracing::error!(array = %self.spec.id, in_sync, lost, "too many members have failed");
             let told = self.latch.shut(IoError::Gone);
             self.tell();

@@ -80,6 +80,14 @@ fn members_fail_and_return_at_any_moment() {
     assert!(COUNTS.get(Event::Stale) > 0 || COUNTS.get(Event::Opened) < 1000);
 }
 
+/// Two of three copies are in sync. One fails, and the crash comes when the superblock that says so is on the one alone that catches up.
+#[test]
+fn a_mirror_opens_though_only_a_member_that_catches_up_knows_that_another_one_failed() {
+    static COUNTS: Counts = Counts::new();
+    history(12_780, Kind::Members, None, &COUNTS);
+    assert!(COUNTS.get(Event::Opened) > 1, "it crashes, and is opened again");
+}
+
 #[test]
 fn failing_disks_cost_members_but_no_content() {
     static COUNTS: Counts = Counts::new();

@@ -4,6 +4,7 @@ mod cases;
 mod checksums;
 mod cost;
 mod defects;
+mod departures;
 mod election_model;
 mod histories;
 mod log_disk;

@@ -10,10 +10,16 @@
 //! - ELECTION2. A member is believed that it calls in sync and that has it, or the one that it follows, and is as new as the others
 //!   (STAMP4). A member that it calls away or
 //!   catching up is not read, whatever its own superblock says.
-//! - ELECTION3. The members that are believed hold all data, and no other ones may have been used without them: of those that the
-//!   superblock of any of them calls in sync they are more than half, or all.
+//! - ELECTION3. The members that are believed hold all data, and no other ones may have been used without them, or may be later: of those
+//!   that the authoritative superblock or the one of any of them calls in sync the others are fewer than half, or do not hold all data. One
+//!   that is here is none of the others if it was called away and has not gone on since it left: its superblock is not newer, and its stamp
+//!   is not older. One that is here with another superblock in the same place, which does not call it in sync, is not counted at all.
 //! - ELECTION4. A member that returns is caught up from the log only if its number is the last one before it was called away;
 //!   else it is caught up with everything.
+//! - ELECTION5. Members that leave are half at most of those that any superblock calls in sync which one of them may have as its newest: the
+//!   last one that took effect, and all that were written since. Else they could be used without the rest later (ELECTION3).
+//! - ELECTION6. No member is called in sync again by the superblock that calls another one away: half of the members before and half of those
+//!   after could have none in common.
 
 use super::super::dirty_log::stamps::Shown;
 use super::super::error::ArrayError;
@@ -109,7 +115,8 @@ pub(in crate::array) fn elect(
         let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
         if present < needed {
             present_max = present_max.max(present);
-        } else if (are_majority(&members, found) && !is_overtaken(superblock, found))
+        } else if (are_enough(layout, (superblock, &members), (found, shown))
+            && !is_overtaken(superblock, found))
             || accept_missing
             || bug == Some(InjectedBug::BelieveStale)
         {
@@ -193,15 +200,60 @@ fn is_followed(own: &Superblock, superblock: &Superblock) -> bool {
     is_it || (own.number + 1 == superblock.number && own.identity() == superblock.previous)
 }
 
-/// ELECTION3: whether the members in sync are more than half, or all, of those that the superblock of any of them calls in sync.
-fn are_majority(members: &[Worth], found: &[Found]) -> bool {
-    let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
-    let called = |superblock: &Superblock| {
-        superblock.members.iter().filter(|member| member.state == MemberState::InSync).count()
-    };
+/// ELECTION3: whether no others may have been used without the `members` in sync by `superblock`, or may be later.
+fn are_enough(
+    layout: ArrayLayout,
+    (superblock, members): (&Superblock, &[Worth]),
+    (found, shown): (&[Found], &[Shown]),
+) -> bool {
     let in_sync = members.iter().zip(found).filter(|(worth, _)| **worth == Worth::InSync);
-    let mut own = in_sync.filter_map(|(_, found)| found.superblock());
-    own.all(|superblock| present * 2 > called(superblock) || present == called(superblock))
+    let own = in_sync.filter_map(|(_, found)| found.superblock());
+    let role = |place: usize, called: &Superblock| {
+        role_of(place, members[place], called, (superblock, found[place].superblock(), &shown[place]))
+    };
+    own.chain([superblock]).all(|called| {
+        let in_sync =
+            called.members.iter().enumerate().filter(|(_, entry)| entry.state == MemberState::InSync);
+        let roles: Vec<Role> = in_sync.map(|(place, _)| role(place, called)).collect();
+        let count = |role| roles.iter().filter(|other| **other == role).count();
+        !may_be_used(layout, count(Role::Other), count(Role::Here) + count(Role::Other))
+    })
+}
+
+/// What a member that some superblock calls in sync says about an election.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It is believed, or has not gone on without those that are.
+    Here,
+    /// It may have gone on without them.
+    Other,
+    /// It was about to be called in sync, and was not.
+    Uncounted,
+}
+
+/// The role of the member in `place`, which `called` calls in sync, if it is worth so much by `superblock`, and has its `own` superblock and stamp.
+fn role_of(
+    place: usize,
+    worth: Worth,
+    called: &Superblock,
+    (superblock, own, shown): (&Superblock, Option<&Superblock>, &Shown),
+) -> Role {
+    let (Some(own), entry) = (own, &superblock.members[place]) else { return Role::Other };
+    let is_as_it_left = entry.state == MemberState::Away && shown.stamp >= entry.left_at; // STAMP3
+    let is_in_place = own.number == called.number && own.previous == called.previous;
+    if worth == Worth::InSync || (is_as_it_left && is_followed(own, called)) {
+        Role::Here
+    } else if is_in_place && own.members[place].state != MemberState::InSync {
+        Role::Uncounted
+    } else {
+        Role::Other
+    }
+}
+
+/// Whether `some` of the members that a superblock calls in sync can be used without the rest, at once or with a failure of these.
+fn may_be_used(layout: ArrayLayout, some: usize, called: usize) -> bool {
+    assert!(some <= called, "ELECTION3: {some} of {called}");
+    some as u64 >= layout.data_members() && some * 2 >= called
 }
 
 /// ELECTION4: whether a member with its own superblock number `own` and stamp lacks only what was written since it was called away.
@@ -209,12 +261,32 @@ pub(in crate::array) fn lacks_only_missed(own: (u64, u64), before: &MemberEntry)
     own.0 + 1 == before.away_since && own.1 >= before.left_at // STAMP3
 }
 
-/// Whether the rest of the members may go on when `lost` of `in_sync` fail at one instant: the lost ones alone must not be
-/// taken into use later (ELECTION3).
-pub(in crate::array) fn may_go_on(layout: ArrayLayout, in_sync: usize, lost: usize) -> bool {
-    assert!(lost <= in_sync, "ELECTION3: {lost} of {in_sync} are lost");
-    let rest = in_sync - lost;
-    rest as u64 >= layout.data_members() && lost * 2 <= in_sync
+/// Whether the members at `rest` may go on without all others: these must not be taken into use later by one of the superblocks
+/// that they may have, which call the members in `called` in sync (ELECTION5).
+pub(in crate::array) fn may_go_on(layout: ArrayLayout, called: &[Vec<usize>], rest: &[usize]) -> bool {
+    assert!(!called.is_empty(), "ELECTION5: a superblock took effect");
+    let lost = |called: &Vec<usize>| called.iter().filter(|place| !rest.contains(place)).count();
+    rest.len() as u64 >= layout.data_members() && called.iter().all(|called| lost(called) * 2 <= called.len())
+}
+
+/// The members in sync by each superblock that one may have as its newest when an array is taken into use as `election` says
+/// (ELECTION5). Those that a person says are not to be waited for are none of them.
+pub(in crate::array) fn called_in_sync(
+    election: &Election,
+    found: &[Found],
+    accept_missing: bool,
+) -> Vec<Vec<usize>> {
+    let believed = |place: &usize| election.members[*place] == Worth::InSync;
+    let in_sync = |superblock: &Superblock| -> Vec<usize> {
+        let places =
+            superblock.members.iter().enumerate().filter(|(_, entry)| entry.state == MemberState::InSync);
+        places.map(|(place, _)| place).filter(|place| !accept_missing || believed(place)).collect()
+    };
+    let own = (0..found.len()).filter(believed).filter_map(|place| found[place].superblock());
+    let mut called: Vec<Vec<usize>> = own.chain([&election.superblock]).map(in_sync).collect();
+    called.sort();
+    called.dedup();
+    called
 }
 
 #[cfg(test)]

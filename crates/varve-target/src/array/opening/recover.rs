@@ -18,7 +18,7 @@ use super::super::upkeep::pace::Pace;
 use super::super::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member, Uuid,
 };
-use super::election::{Election, Found, Worth};
+use super::election::{Election, Found, Worth, called_in_sync};
 use super::find::FoundMembers;
 use crate::journal::Latch;
 use futures_util::future::join_all;
@@ -141,6 +141,7 @@ impl Array {
             requests,
             &found.watch,
             (spec.metadata_size, options.injected_bug == Some(InjectedBug::ResyncFromBehind)),
+            called_in_sync(election, &found.found, options.accept_missing),
         );
         let is_content_lost = lacks_data_member(spec.layout, election);
         let array = Self {

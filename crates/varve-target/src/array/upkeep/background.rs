@@ -1,6 +1,5 @@
 //! What an array does beside its requests: makes members equal, catches them up, and lets regions become clean.
 
-use super::super::opening::election::may_go_on;
 use super::super::slow::TICKS;
 use super::super::{Array, InjectedBug};
 use super::resync::Step;
@@ -119,9 +118,10 @@ impl Array {
         let is_slow = |place: &usize| self.members.is_slow(*place);
         let in_sync = self.members.in_state(MemberState::InSync);
         let leaving = self.members.leaving();
-        let lost = in_sync.iter().filter(|place| is_slow(place) || leaving.contains(place)).count();
+        let lost: Vec<usize> =
+            in_sync.iter().copied().filter(|place| is_slow(place) || leaving.contains(place)).collect();
         let mut slow = self.members.in_state(MemberState::CatchingUp);
-        if may_go_on(self.spec.layout, in_sync.len(), lost) {
+        if self.members.may_lose(self.spec.layout, &lost) {
             slow.extend(in_sync);
         }
         slow.retain(is_slow);

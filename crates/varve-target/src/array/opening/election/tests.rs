@@ -18,8 +18,8 @@ fn superblock(number: u64, states: &[MemberState]) -> Found {
         number,
         array: Uuid::from_u128(9),
         place: 0,
-        kind: if states.len() == 2 { Kind::Mirror } else { Kind::Ddraid },
-        block_size: if states.len() == 2 { 1 } else { 4096 },
+        kind: if states.len().is_multiple_of(2) { Kind::Mirror } else { Kind::Ddraid },
+        block_size: if states.len().is_multiple_of(2) { 1 } else { 4096 },
         size: 1 << 20,
         metadata_size: 1 << 20,
         region_size: 1 << 20,
@@ -126,17 +126,119 @@ fn members_that_others_may_have_left_behind_are_not_used() {
 }
 
 #[test]
-fn what_is_lost_at_one_instant_can_never_go_on_alone() {
+fn a_superblock_that_a_member_alone_has_which_catches_up_stops_no_mirror() {
+    use MemberState::{Away, CatchingUp, InSync};
+    let layout = ArrayLayout::Mirror { copies: 3 };
+    let before = superblock(6, &[InSync, InSync, CatchingUp]);
+    let now = next(&before, &[InSync, Away, CatchingUp]);
+    let found = [before.clone(), before.clone(), now.clone()];
+    let members = Ok(vec![Worth::InSync, Worth::Returned, Worth::CatchingUp]);
+    assert_eq!(worth(layout, &found), members, "ELECTION3: the one that was called away is here as it left");
+    let first = superblock(5, &[InSync, InSync, Away]);
+    let second = next(&first, &[InSync, InSync, CatchingUp]);
+    let third = next(&second, &[InSync, Away, CatchingUp]);
+    assert_eq!(
+        worth(layout, &[second, first, third]),
+        members,
+        "ELECTION3: it failed when it was to get the second"
+    );
+    let absent = [before.clone(), Found::Missing, now.clone()];
+    assert_eq!(worth(layout, &absent), Err(ArrayError::MaybeStale), "ELECTION3: it may have gone on");
+    let gone_on = next(&before, &[Away, InSync, Away]);
+    assert_eq!(
+        worth(layout, &[before.clone(), gone_on, now.clone()]),
+        Ok(vec![Worth::Returned, Worth::InSync, Worth::Returned]),
+        "ELECTION3: it has gone on"
+    );
+    let Found::Superblock(mut left) = now else { unreachable!("made so") };
+    (left.stamp, left.members[1].left_at) = (7, 7);
+    let copied = [before.clone(), before, Found::Superblock(left)];
+    let of = |newer: &[u64]| worth_with(layout, &copied, newer);
+    assert_eq!(of(&[7, 6, 7]), Err(ArrayError::MaybeStale), "STAMP3: what is here is older than what left");
+    assert_eq!(of(&[7, 7, 7]), members);
+}
+
+#[test]
+fn half_of_a_mirror_opens_if_the_other_half_is_here_as_it_left() {
+    use MemberState::{Away, InSync};
+    let layout = ArrayLayout::Mirror { copies: 4 };
+    let before = superblock(4, &[InSync; 4]);
+    let now = next(&before, &[InSync, InSync, Away, Away]);
+    let found = |last| [now.clone(), before.clone(), before.clone(), last];
+    let members = |last| Ok(vec![Worth::InSync, Worth::InSync, Worth::Returned, last]);
+    assert_eq!(worth(layout, &found(before.clone())), members(Worth::Returned), "ELECTION3");
+    assert_eq!(worth(layout, &found(Found::Missing)), members(Worth::Absent), "ELECTION3: it is one of four");
+    let two = [now.clone(), before.clone(), Found::Missing, Found::Missing];
+    assert_eq!(
+        worth(layout, &two),
+        Err(ArrayError::MaybeStale),
+        "ELECTION3: the other half may have gone on"
+    );
+}
+
+#[test]
+fn a_member_that_was_catching_up_does_not_make_up_for_one_that_is_missing() {
+    use MemberState::{CatchingUp, InSync};
+    let layout = ArrayLayout::Mirror { copies: 3 };
+    let before = superblock(6, &[InSync, InSync, CatchingUp]);
+    let now = next(&before, &[InSync; 3]);
+    let absent = [before.clone(), Found::Missing, now.clone()];
+    assert_eq!(worth(layout, &absent), Err(ArrayError::MaybeStale), "ELECTION3: it may have gone on alone");
+    assert_eq!(
+        worth(DDRAID, &absent),
+        Ok(vec![Worth::InSync, Worth::Absent, Worth::InSync]),
+        "ELECTION3: one of ddraid does not go on alone"
+    );
+    assert_eq!(worth(layout, &[before.clone(), before, now]), Ok(vec![Worth::InSync; 3]));
+    let catching_up = superblock(3, &[CatchingUp, InSync, CatchingUp]);
+    let back = next(&catching_up, &[InSync, InSync, CatchingUp]);
+    let not_back = next(&catching_up, &[CatchingUp, InSync, MemberState::Away]);
+    assert_eq!(
+        worth(layout, &[not_back, back.clone(), back]),
+        Ok(vec![Worth::Returned, Worth::InSync, Worth::CatchingUp]),
+        "ELECTION3: one that was never in sync has not gone on"
+    );
+}
+
+#[test]
+fn what_has_left_can_never_go_on_alone() {
     for copies in ArrayLayout::COPIES {
         let layout = ArrayLayout::Mirror { copies };
+        let all: Vec<usize> = (0..copies).collect();
         for lost in 1..=copies {
-            let goes_on = may_go_on(layout, copies, lost);
+            let goes_on = may_go_on(layout, std::slice::from_ref(&all), &all[lost..]);
             let could_start_alone = lost * 2 > copies;
-            assert!(!(goes_on && could_start_alone), "ELECTION3: {lost} of {copies}");
+            assert!(!(goes_on && could_start_alone), "ELECTION5: {lost} of {copies}");
             assert_eq!(goes_on, lost < copies && lost * 2 <= copies);
         }
     }
-    assert!(may_go_on(DDRAID, 3, 1) && !may_go_on(DDRAID, 2, 1));
+    let mirror = ArrayLayout::Mirror { copies: 3 };
+    assert!(may_go_on(mirror, &[vec![0, 1]], &[0]), "one after the other");
+    assert!(
+        !may_go_on(mirror, &[vec![0, 1, 2], vec![0, 1]], &[0]),
+        "ELECTION5: the first did not take effect"
+    );
+    assert!(
+        !may_go_on(MIRROR, &[vec![1], vec![0, 1]], &[0]),
+        "ELECTION5: the other one is the last by the first"
+    );
+    assert!(may_go_on(DDRAID, &[vec![0, 1, 2]], &[0, 2]) && !may_go_on(DDRAID, &[vec![0, 1]], &[0]));
+}
+
+#[test]
+fn who_may_go_on_is_asked_by_all_superblocks_that_were_found() {
+    use MemberState::{Away, InSync};
+    let layout = ArrayLayout::Mirror { copies: 3 };
+    let before = superblock(4, &[InSync; 3]);
+    let now = next(&before, &[InSync, InSync, Away]);
+    let found = [now, before, Found::Missing];
+    let election = elect(layout, (&found, &shown(&found, &[])), false, None).expect("two are here");
+    assert_eq!(called_in_sync(&election, &found, false), [vec![0, 1], vec![0, 1, 2]], "ELECTION5");
+    assert_eq!(called_in_sync(&election, &found, true), [vec![0, 1]], "a person answers for the rest");
+}
+
+#[test]
+fn a_member_that_returns_lacks_what_was_missed_if_it_is_as_new_as_it_left() {
     let Found::Superblock(away) = superblock(6, &[MemberState::Away; 2]) else { unreachable!("made so") };
     let before = MemberEntry { away_since: 5, left_at: 7, ..away.members[0] };
     let returns = |number, stamp| lacks_only_missed((number, stamp), &before);
