@@ -189,6 +189,11 @@ impl Members {
         self.called.borrow_mut().push(self.in_state(MemberState::InSync));
     }
 
+    /// Whether the members in sync are those of the last superblock: none has left since.
+    pub(super) fn are_as_called(&self) -> bool {
+        self.called.borrow().last() == Some(&self.in_state(MemberState::InSync))
+    }
+
     /// It has taken effect: no member that leaves from now on has one before.
     pub(super) fn superblock_ended(&self) {
         self.called.replace(vec![self.in_state(MemberState::InSync)]);

@@ -33,11 +33,7 @@ impl Array {
         self.wants_superblock.set(false);
         self.log.forget();
         self.latch.check()?;
-        let in_sync = self.members.in_state(MemberState::InSync);
         self.flush_members().await?;
-        if self.members.in_state(MemberState::InSync) != in_sync {
-            self.write_superblocks().await?; // ELECTION6
-        }
         change();
         assert!(self.gate.is_empty(), "PUBLISH1");
         let outcome = self.write_superblocks().await;

@@ -182,7 +182,7 @@ impl Array {
         }
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
-            let is_whole = self.members.lacks(place).is_empty();
+            let is_whole = self.members.lacks(place).is_empty() && self.members.are_as_called(); // ELECTION6
             if is_whole && self.members.state(place) == MemberState::CatchingUp {
                 self.members.take_back(place);
                 if !self.lacks_data_member() {
