@@ -38,9 +38,7 @@ pub(crate) struct Core {
     pub(super) timers: RefCell<BTreeMap<TimerKey, Due>>,
     pub(super) next_id: Cell<u64>,
     pub(super) steps: Cell<u64>,
-    pub(super) hardware: RefCell<Vec<Rc<dyn Hardware>>>,
-    /// All hardware that was ever attached.
-    known: RefCell<Vec<Weak<dyn Hardware>>>,
+    hardware: RefCell<AllHardware>,
     pub(super) crash: Cell<Option<(CrashAt, CrashKind)>>,
     pub(super) events: Cell<u64>,
     pub(super) halted: Cell<Option<CrashKind>>,
@@ -58,6 +56,15 @@ pub(crate) trait Hardware {
     fn crash(&self, kind: CrashKind, random: &mut Random, chooser: &mut Chooser) -> CrashTally;
     /// The requests under way, as text for a report.
     fn in_flight(&self) -> Vec<String>;
+}
+
+/// The hardware of a world.
+#[derive(Default)]
+struct AllHardware {
+    /// Of this boot.
+    attached: Vec<Rc<dyn Hardware>>,
+    /// Of any boot.
+    known: Vec<Weak<dyn Hardware>>,
 }
 
 /// Moment, tie-breaker, number.
@@ -108,7 +115,6 @@ impl Core {
             next_id: Cell::default(),
             steps: Cell::default(),
             hardware: RefCell::default(),
-            known: RefCell::default(),
             crash: Cell::default(),
             events: Cell::default(),
             halted: Cell::default(),
@@ -183,7 +189,7 @@ impl Core {
 
     pub(super) fn report_deadlock(&self) -> ! {
         let in_flight: Vec<_> =
-            self.hardware.borrow().iter().flat_map(|hardware| hardware.in_flight()).collect();
+            self.hardware.borrow().attached.iter().flat_map(|hardware| hardware.in_flight()).collect();
         self.show_recent();
         panic!(
             "deadlock: seed {}, {} ns: nothing is ready and no timer runs; {} tasks wait; requests under way: {}",
@@ -225,7 +231,7 @@ impl Core {
     pub(super) fn end_process(&self) {
         self.end_boot();
         let (mut random, mut chooser) = (self.random.borrow_mut(), self.chooser.borrow_mut());
-        for hardware in self.hardware.take() {
+        for hardware in self.hardware.take().attached {
             hardware.crash(CrashKind::Process, &mut random, &mut chooser);
         }
     }
@@ -250,7 +256,7 @@ impl Core {
             let mut random = self.random.borrow_mut();
             let mut chooser = self.chooser.borrow_mut();
             chooser.begin();
-            for hardware in self.hardware.borrow().iter() {
+            for hardware in &self.hardware.borrow().attached {
                 lost.merge(hardware.crash(kind, &mut random, &mut chooser));
             }
         }
@@ -262,7 +268,7 @@ impl Core {
         crate::chance::count_on_this_thread(lost);
         self.note(lost.sectors_lost);
         // The disks of the next boot are those that are attached anew.
-        self.hardware.borrow_mut().clear();
+        self.hardware.borrow_mut().attached.clear();
         self.boot.set(self.boot.get() + 1);
         self.halted.set(None);
     }
@@ -270,10 +276,10 @@ impl Core {
     /// Disks of earlier boots that were not attached in this one lose their power too. They choose what they lose by themselves: a disk
     /// that has nothing to lose changes nothing of the history.
     fn cut_power_of_others(&self) -> CrashTally {
-        let attached = self.hardware.borrow();
+        let mut hardware = self.hardware.borrow_mut();
+        let AllHardware { attached, known } = &mut *hardware;
         let mut random = Random::new(self.seed ^ mix(self.boot.get()));
         let mut chooser = Chooser::random(random.fork());
-        let mut known = self.known.borrow_mut();
         known.retain(|hardware| hardware.strong_count() > 0);
         let mut lost = CrashTally::default();
         for hardware in known.iter().filter_map(Weak::upgrade) {
@@ -287,15 +293,15 @@ impl Core {
     /// Registers hardware; returns its number in this boot.
     pub(crate) fn attach(&self, hardware: Rc<dyn Hardware>) -> usize {
         let mut all = self.hardware.borrow_mut();
-        if let Some(index) = all.iter().position(|known| Rc::ptr_eq(known, &hardware)) {
+        let AllHardware { attached, known } = &mut *all;
+        if let Some(index) = attached.iter().position(|other| Rc::ptr_eq(other, &hardware)) {
             return index;
         }
-        let mut known = self.known.borrow_mut();
         if !known.iter().any(|other| std::ptr::addr_eq(other.as_ptr(), Rc::as_ptr(&hardware))) {
             known.push(Rc::downgrade(&hardware));
         }
-        all.push(hardware);
-        all.len() - 1
+        attached.push(hardware);
+        attached.len() - 1
     }
 
     pub(crate) fn boot(&self) -> u64 {

@@ -139,9 +139,9 @@ impl Boot<'_> {
     /// Something happens to the log disk.
     pub(crate) async fn manage_log(&self, random: &mut Random) {
         let Some(log) = &self.host.log else { return };
-        let status = self.array.status().log_disk.expect("the array has one");
+        let has_log = self.has_log();
         match random.below(7) {
-            _ if !status.has_log => self.return_log(random).await,
+            _ if !has_log => self.return_log(random).await,
             0 => log.disk.borrow().vanish(),
             1 => {
                 let failed = self.array.fail_log().await;
@@ -166,6 +166,11 @@ impl Boot<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether the log disk has the log. The array has none after it was to get another one, which had requests under way.
+    fn has_log(&self) -> bool {
+        self.array.status().log_disk.is_some_and(|log| log.has_log)
     }
 
     async fn return_log(&self, random: &mut Random) {
@@ -196,8 +201,7 @@ impl Boot<'_> {
         log.release();
         log.disk.borrow().set_faults(FaultPlan::default(), FaultBudget::new(0, 1));
         for _ in 0..10 {
-            let status = self.array.status().log_disk.expect("the array has one");
-            if status.has_log || self.attach_log().await {
+            if self.has_log() || self.attach_log().await {
                 return;
             }
             self.host.world.clock().sleep(Duration::from_secs(1)).await;
