@@ -5,7 +5,6 @@
 //! - MEMBERS2. What is written is sent to the members that are not away, and to no other.
 
 use super::geometry::ArrayLayout;
-use super::opening::election::may_go_on;
 use super::region_set::RegionSet;
 use super::slow::{Requests, Watch};
 use std::cell::{Cell, RefCell};
@@ -399,4 +398,12 @@ impl Members {
         self.slots.borrow().iter().for_each(|slot| missed.insert_all(&slot.lacks));
         missed
     }
+}
+
+/// Whether the members at `rest` may go on without all others: these must not be taken into use later by one of the superblocks
+/// that they may have, which call the members in `called` in sync (ELECTION5).
+pub(super) fn may_go_on(layout: ArrayLayout, called: &[Vec<usize>], rest: &[usize]) -> bool {
+    assert!(!called.is_empty(), "ELECTION5: a superblock took effect");
+    let lost = |called: &Vec<usize>| called.iter().filter(|place| !rest.contains(place)).count();
+    rest.len() as u64 >= layout.data_members() && called.iter().all(|called| lost(called) * 2 <= called.len())
 }

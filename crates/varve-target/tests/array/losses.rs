@@ -48,6 +48,12 @@ impl Rig {
             }
         });
         rig.world.crash(CrashKind::Process);
+        // The disks write back what they have cached: it outlives the power cuts to come, also of one that is not attached then.
+        rig.world.run(async {
+            for disk in &rig.disks {
+                disk.device(&rig.world).flush().await.expect("a good disk");
+            }
+        });
         // Of what was under way the parity has not come: what is computed is neither the old content nor the new one.
         for region in dirty {
             rig.disks[2].poke(METADATA + region * MIB / 2, &[0x77; LENGTH / 2]);

@@ -261,14 +261,6 @@ pub(in crate::array) fn lacks_only_missed(own: (u64, u64), before: &MemberEntry)
     own.0 + 1 == before.away_since && own.1 >= before.left_at // STAMP3
 }
 
-/// Whether the members at `rest` may go on without all others: these must not be taken into use later by one of the superblocks
-/// that they may have, which call the members in `called` in sync (ELECTION5).
-pub(in crate::array) fn may_go_on(layout: ArrayLayout, called: &[Vec<usize>], rest: &[usize]) -> bool {
-    assert!(!called.is_empty(), "ELECTION5: a superblock took effect");
-    let lost = |called: &Vec<usize>| called.iter().filter(|place| !rest.contains(place)).count();
-    rest.len() as u64 >= layout.data_members() && called.iter().all(|called| lost(called) * 2 <= called.len())
-}
-
 /// The members in sync by each superblock that one may have as its newest when an array is taken into use as `election` says
 /// (ELECTION5). Those that a person says are not to be waited for are none of them.
 pub(in crate::array) fn called_in_sync(

@@ -1,6 +1,7 @@
 //! Which members are believed, by small examples; `tests/array/election_model.rs` goes through all.
 
 use super::*;
+use crate::array::members::may_go_on;
 use varve_format::array::{Epoch, Kind, MemberEntry, Uuid};
 
 const MIRROR: ArrayLayout = ArrayLayout::Mirror { copies: 2 };
