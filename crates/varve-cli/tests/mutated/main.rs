@@ -343,10 +343,11 @@ fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for entry in fs::read_dir(from).expect("a folder") {
         let entry = entry.expect("an entry");
-        if entry.file_type().expect("a type").is_dir() {
-            copy_folder(&entry.path(), &to.join(entry.file_name()));
-        } else {
-            fs::copy(entry.path(), to.join(entry.file_name())).expect("a file");
+        let (kind, to) = (entry.file_type().expect("a type"), to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else if kind.is_file() {
+            fs::copy(entry.path(), to).expect("a file"); // A daemon that was killed leaves sockets.
         }
     }
 }

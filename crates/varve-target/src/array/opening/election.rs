@@ -141,12 +141,11 @@ pub(in crate::array) fn elect(
 /// STAMP5: the newest stamp that all `members` in use are known to have. One that is behind may have got a later stamp than one that it lacks, and
 /// nothing says that it is if members were not equal then.
 fn had_by_all((members, shown): (&[Worth], &[Shown]), newest: &Shown, was_equal: bool) -> u64 {
-    let in_use = members.iter().zip(shown).filter(|(worth, _)| worth.is_in_use()).map(|(_, own)| own);
-    let least = in_use.clone().map(|own| own.stamp).min().unwrap_or(0);
-    match { in_use }.any(|own| own.is_behind) || (least < newest.stamp && !was_equal) {
-        true => newest.acknowledged,
-        false => least.max(newest.acknowledged),
-    }
+    let in_use = members.iter().zip(shown).filter(|(worth, _)| worth.is_in_use());
+    let in_use: Vec<&Shown> = in_use.map(|(_, own)| own).collect();
+    let least = in_use.iter().map(|own| own.stamp).min().unwrap_or(0);
+    let is_unknown = in_use.iter().any(|own| own.is_behind) || (least < newest.stamp && !was_equal);
+    if is_unknown { newest.acknowledged } else { least.max(newest.acknowledged) }
 }
 
 /// Why `members` of which `superblock` tells are not used without the others: one of these may be here as it was before.
