@@ -3,11 +3,13 @@
 //! Invariant FILELINK1: no file that was passed is on an export of this daemon.
 
 use crate::real_disk::RealDisk;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve_block::LocalFuture;
-use varve_os::{CacheMode, ConnectError, DiskFile, FileStream, Peer, ReceivedFiles, ShardContext};
+use varve_os::{
+    CacheMode, ConnectError, DiskFile, FileStream, Peer, ReceivedFiles, ShardContext, descriptor_path,
+};
 use varve_volume::world::{DiskRef, FileLink, LinkEnd, WithFiles};
 
 /// The export of this daemon on which a path is, if it is on one.
@@ -58,7 +60,7 @@ impl FileLink for RealFileLink {
 
 /// The disk on a file that was passed.
 fn disk(own_export: &OwnExport, file: OwnedFd) -> Result<DiskRef, LinkEnd> {
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let path = descriptor_path(&file);
     if let Some(export) = own_export(&path) {
         return Err(LinkEnd::OwnExport(export)); // FILELINK1
     }

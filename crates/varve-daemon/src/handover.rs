@@ -153,7 +153,7 @@ pub(crate) struct Own {
 /// What came of an attempt to take over.
 pub(crate) enum Attempt {
     /// No daemon runs that knows of handovers.
-    Nobody,
+    NoDaemon,
     /// It has closed the connection meanwhile.
     Ended,
     /// It has passed on everything.
@@ -162,17 +162,15 @@ pub(crate) enum Attempt {
 
 /// Milliseconds of the host's monotonic clock, which all processes share.
 pub(crate) fn now_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or_default() * 1000
-        + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
+    varve_os::monotonic_now().0 / 1_000_000
 }
 
 /// The path of the socket in `state`, however long that is: through a descriptor of the directory, which is to stay open meanwhile.
 fn place(state: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     let directory = rustix::fs::open(state, flags, rustix::fs::Mode::empty())?;
-    let number = std::os::fd::AsRawFd::as_raw_fd(&directory);
-    Ok((directory, PathBuf::from(format!("/proc/self/fd/{number}/{SOCKET}"))))
+    let path = varve_os::descriptor_path(&directory).join(SOCKET);
+    Ok((directory, path))
 }
 
 /// Listens for a daemon that is to take over; the lock of the state directory is held.
@@ -260,11 +258,11 @@ pub(crate) fn take(state: &Path, socket: &Path, occupied: Vec<SocketAddr>) -> Re
         let message = format!("the daemon that runs cannot be asked to hand over: {error}");
         Failure::new(Code::DaemonRuns, message).help("stop it (SIGTERM), then start this one")
     };
-    let Ok((_directory, path)) = place(state) else { return Ok(Attempt::Nobody) };
+    let Ok((_directory, path)) = place(state) else { return Ok(Attempt::NoDaemon) };
     let stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-            return Ok(Attempt::Nobody);
+            return Ok(Attempt::NoDaemon);
         }
         Err(error) => return Err(failed(&error)),
     };

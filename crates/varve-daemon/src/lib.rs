@@ -30,7 +30,9 @@ use axum::Router;
 use handover::{Attempt, Inherited, Link};
 use http::listen::Listeners;
 use passed::PassedDescriptors;
+use places::address_unusable;
 use server::{OpenListeners, Outcome, Resumed, Served, Signals, Succession};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +66,7 @@ pub fn run(config: &Config, is_replacement: bool) -> Result<(), Failure> {
         let (inherited, predecessor) = take_over(config)?;
         (inherited, shards, predecessor)
     } else {
-        (begin(config)?, start_shards(config)?, None)
+        (begin(config, &mut Vec::new())?, start_shards(config)?, None)
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -77,22 +79,25 @@ pub fn run(config: &Config, is_replacement: bool) -> Result<(), Failure> {
     result
 }
 
-/// Locks the places of the daemon, and listens.
-fn begin(config: &Config) -> Result<Inherited, Failure> {
+/// Locks the places of the daemon, and listens; by the TCP sockets that are `there` where they are.
+fn begin(config: &Config, there: &mut Vec<(SocketAddr, TcpListener)>) -> Result<Inherited, Failure> {
     let locks = places::lock(&config.state, &config.socket)?;
     let socket = places::listen(&config.socket, &locks)?;
-    let listeners = Listeners { socket, tcp: listen_at(config, Vec::new())? };
+    let listeners = Listeners { socket, tcp: listen_at(config, there)? };
     Ok(Inherited { locks, listeners, handover: Handover::default(), begun_ms: 0 })
 }
 
 /// Listens at the TCP addresses of the configuration, by the sockets that are `there` where they are.
 fn listen_at(
     config: &Config,
-    mut there: Vec<(SocketAddr, TcpListener)>,
+    there: &mut Vec<(SocketAddr, TcpListener)>,
 ) -> Result<Vec<(SocketAddr, TcpListener)>, Failure> {
     let listener = |address| match there.iter().position(|(at, _)| *at == address) {
         Some(place) => Ok(there.swap_remove(place)),
-        None => Ok((address, places::listen_tcp(address)?)),
+        None => {
+            let listener = places::listen_tcp(address);
+            listener.map(|listener| (address, listener)).map_err(|error| address_unusable(address, &error))
+        }
     };
     config.tcp.addresses().map(listener).collect()
 }
@@ -103,24 +108,19 @@ fn take_over(config: &Config) -> Result<(Inherited, Option<Link>), Failure> {
     for address in config.tcp.addresses() {
         match places::listen_tcp(address) {
             Ok(listener) => free.push((address, listener)),
-            Err(_) => occupied.push(address),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => occupied.push(address),
+            Err(error) => return Err(address_unusable(address, &error)),
         }
     }
     match handover::take(&config.state, &config.socket.path, occupied)? {
         Attempt::Given(inherited, predecessor) => {
             let mut inherited = *inherited;
             free.append(&mut inherited.listeners.tcp);
-            inherited.listeners.tcp = listen_at(config, free)?;
+            inherited.listeners.tcp = listen_at(config, &mut free)?;
             Ok((inherited, Some(predecessor)))
         }
-        Attempt::Nobody => {
-            drop(free);
-            Ok((begin(config)?, None))
-        }
-        Attempt::Ended => {
-            drop(free);
-            Ok((begin_after(config)?, None))
-        }
+        Attempt::NoDaemon => Ok((begin(config, &mut free)?, None)),
+        Attempt::Ended => Ok((begin_after(config, &mut free)?, None)),
     }
 }
 
@@ -129,10 +129,10 @@ fn take_over(config: &Config) -> Result<(Inherited, Option<Link>), Failure> {
     clippy::disallowed_methods,
     reason = "nothing else is to be done on this thread before the daemon begins"
 )]
-fn begin_after(config: &Config) -> Result<Inherited, Failure> {
+fn begin_after(config: &Config, there: &mut Vec<(SocketAddr, TcpListener)>) -> Result<Inherited, Failure> {
     let begun = std::time::Instant::now();
     loop {
-        match begin(config) {
+        match begin(config, there) {
             Err(failure) if failure.code == Code::DaemonRuns && begun.elapsed() < RELEASE_MAX => {
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -51,11 +51,7 @@ impl PassedDescriptors {
 
     /// The socket that listens at `place`.
     pub(crate) fn listener(&self, place: &Place) -> Option<OwnedFd> {
-        let address = match place {
-            Place::Unix(path, _) => format!("unix:{}", path.display()),
-            Place::Tcp(address) => format!("tcp:{address}"),
-        };
-        self.all().listeners.remove(&address)
+        self.all().listeners.remove(&place.to_string())
     }
 
     /// Closes what nothing was opened with.

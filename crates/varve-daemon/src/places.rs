@@ -92,12 +92,15 @@ pub(crate) fn keep(
 }
 
 /// Listens at a TCP address.
-pub(crate) fn listen_tcp(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let listening = TcpListener::bind(address).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    listening.map_err(|error| Failure::new(Code::SocketUnusable, format!("the address {address}: {error}")))
+pub(crate) fn listen_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Nothing can listen at a TCP address.
+pub(crate) fn address_unusable(address: SocketAddr, error: &std::io::Error) -> Failure {
+    Failure::new(Code::SocketUnusable, format!("the address {address}: {error}"))
 }
 
 fn make_directory(path: &Path, mode: u32) -> std::io::Result<()> {
@@ -164,7 +167,8 @@ fn state_unusable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(code, format!("{}: {error}", path.display())).help("choose another place with --state DIR")
 }
 
-fn socket_unusable(path: &Path, error: &std::io::Error) -> Failure {
+/// Nothing can listen at the daemon's socket.
+pub(crate) fn socket_unusable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Code::SocketUnusable, format!("the socket {}: {error}", path.display()))
         .help("choose another place with --socket PATH")
 }

@@ -5,6 +5,7 @@ use crate::handover::{self, Link, Own, now_ms};
 use crate::http::listen::{self, Listeners};
 use crate::http::{self, guard};
 use crate::metrics::Scrapes;
+use crate::places::{address_unusable, socket_unusable};
 use axum::Router;
 use futures_util::future::{Either, select};
 use std::io::Write;
@@ -285,10 +286,10 @@ fn stopping(config: &Config, signal: &str) -> Result<(), Failure> {
 pub(crate) fn open(config: &Config, listeners: Listeners) -> Result<OpenListeners, Failure> {
     let Listeners { socket, tcp } = listeners;
     let socket = tokio::net::UnixListener::from_std(socket)
-        .map_err(|error| unusable(&format!("the socket {}", config.socket.path.display()), &error))?;
+        .map_err(|error| socket_unusable(&config.socket.path, &error))?;
     let open = |(address, listener)| match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => Ok((address, listener)),
-        Err(error) => Err(unusable(&format!("the address {address}"), &error)),
+        Err(error) => Err(address_unusable(address, &error)),
     };
     Ok(OpenListeners { socket, tcp: tcp.into_iter().map(open).collect::<Result<_, _>>()? })
 }
@@ -336,10 +337,6 @@ async fn warn_of_others(
         Ok(())
     });
     let _ = warned.await; // A control that has ended ends the daemon.
-}
-
-fn unusable(what: &str, error: &std::io::Error) -> Failure {
-    Failure::new(Code::SocketUnusable, format!("{what}: {error}"))
 }
 
 /// Reports on standard output, and to systemd, that the daemon serves.

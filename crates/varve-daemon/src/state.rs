@@ -14,15 +14,9 @@ const FILE: &str = "state.json";
 /// Reads what is remembered in `directory`. A damaged file is set aside, because volumes do not need it.
 pub(crate) fn load(directory: &Path) -> Result<Remembered, Failure> {
     let path = directory.join(FILE);
-    let unusable = |error| state_unusable(&path, &error);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Remembered::default()),
-        Err(error) => return Err(unusable(error)),
-    };
-    Remembered::parse(&text).or_else(|reason| {
+    parsed(&path)?.or_else(|reason| {
         let aside = directory.join("state.json.damaged");
-        std::fs::rename(&path, &aside).map_err(unusable)?;
+        std::fs::rename(&path, &aside).map_err(|error| state_unusable(&path, &error))?;
         tracing::warn!(path = %path.display(), reason, aside = %aside.display(),
             "what was remembered cannot be read and was set aside; find the disks again with varve pv scan PATH…");
         Ok(Remembered::default())
@@ -33,12 +27,17 @@ pub(crate) fn load(directory: &Path) -> Result<Remembered, Failure> {
 /// nothing.
 pub(crate) fn check(directory: &Path) -> Result<(), Failure> {
     let path = directory.join(FILE);
-    let parsed = match std::fs::read_to_string(&path) {
-        Ok(text) => Remembered::parse(&text).map(drop).map_err(std::io::Error::other),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    };
-    parsed.map_err(|error| state_unusable(&path, &error))
+    let parsed = parsed(&path)?.map_err(std::io::Error::other);
+    parsed.map(drop).map_err(|error| state_unusable(&path, &error))
+}
+
+/// What the file at `path` says, if it is there, or why that cannot be understood.
+fn parsed(path: &Path) -> Result<Result<Remembered, String>, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Remembered::parse(&text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Ok(Remembered::default())),
+        Err(error) => Err(state_unusable(path, &error)),
+    }
 }
 
 /// Replaces what is remembered in `directory`.

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use varve_block::{ClockSource, LocalFuture, Moment, UnixTime};
 
-/// Monotonic time; the same for all shards.
-pub(crate) fn now() -> Moment {
+/// Monotonic time; the same for all shards and processes of this host.
+pub fn now() -> Moment {
     let time = clock_gettime(ClockId::Monotonic);
     Moment(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }

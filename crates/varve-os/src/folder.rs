@@ -1,9 +1,16 @@
-//! The folder of a file: whether the file can be made there, and that its name is durable.
+//! Names of files: their folders, whether a file can be made there, that its name is durable, and names of what is open.
 
 use rustix::fs::{Access, access};
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+/// A path that leads to what is open, for calls that take paths alone: short, and whatever its own name is by now. It holds as long as the
+/// descriptor is open.
+pub fn descriptor_path(open: &impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_fd().as_raw_fd()))
+}
 
 fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))

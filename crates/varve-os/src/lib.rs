@@ -21,11 +21,12 @@ mod sockets;
 mod sys;
 mod timers;
 
+pub use clock::now as monotonic_now;
 pub use disks::disk_file::{DiskFile, DiskKind, disk_identity};
 pub use disks::medium::medium_at;
 pub use disks::throttle::{ThrottleOptions, Throttled};
 pub use driver::reactor::IoChoice;
-pub use folder::{check_folder, sync_folder};
+pub use folder::{check_folder, descriptor_path, sync_folder};
 pub use memory::{give_back_large_allocations, map_arena, raise_open_files_limit};
 pub use shard::{ShardContext, ShardGone};
 pub use shards::{ShardHandle, Shards, ShardsConfig};

@@ -162,8 +162,8 @@ impl<'a> Tree<'a> {
         };
         if candidates.iter().all(|candidate| unacknowledged(candidate)) {
             // ELECT3: none of them was acknowledged, so any will do; all disks must lead to the same choice.
-            let number = |head: &Uuid| self.slots.get(head).map_or(0, |slot| slot.sequence);
-            let chosen = candidates.iter().map(|(head, _)| *head).max_by_key(|head| (number(head), *head));
+            let chosen =
+                candidates.iter().map(|(head, _)| *head).max_by_key(|head| (self.number(*head), *head));
             return chosen.ok_or(Undecided::Nothing);
         }
         let sides = candidates.iter().filter_map(|(head, _)| self.heads.get(head).cloned());
@@ -209,15 +209,14 @@ impl<'a> Tree<'a> {
     /// ELECT2: whether the line of `one` leaves out every disk whose newest version is `other`, or has done so before by a version of a
     /// higher number (VERSION3).
     fn leaves_out(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
-        let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
-        let head = self.group(one.0).is_some_and(|group| self.is_without(&group, &other.0));
-        head || number(&one.0) > number(&other.0) && self.has_left_out(one, other)
+        let head = self.group(one.0).is_some_and(|group| self.is_without(&group, other.0));
+        head || self.number(one.0) > self.number(other.0) && self.has_left_out(one, other)
     }
 
     /// Whether the line of `one`, since it parted from that of `other`, was ever without all disks whose newest version is `other`.
     fn has_left_out(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
         let mut line = beyond_fork(one, other).filter_map(|version| self.group(version));
-        line.any(|group| self.is_without(&group, &other.0))
+        line.any(|group| self.is_without(&group, other.0))
     }
 
     /// Whether it may have been: no disk that is here has one of its versions. Those before all that any disk has tell nothing.
@@ -230,30 +229,28 @@ impl<'a> Tree<'a> {
         beyond.iter().any(|version| !self.slots.contains_key(version)) || self.has_left_out(one, other)
     }
 
-    fn is_without(&self, group: &Group, head: &Uuid) -> bool {
-        self.heads.get(head).is_some_and(|holders| holders.iter().all(|pv| !group.counts_on(*pv)))
+    /// Whether `group` counts on no disk whose newest version is `head`.
+    fn is_without(&self, group: &Group, head: Uuid) -> bool {
+        self.holders(head).all(|pv| !group.counts_on(pv))
     }
 
     /// Whether every disk whose newest version is `one` may have been back when `other` was written, which has the higher number.
     fn may_have_returned(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
-        let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
-        let mut holders = self.heads.get(&one.0).into_iter().flatten();
-        let later = self.group(other.0).filter(|_| number(&one.0) < number(&other.0));
-        later.is_some_and(|group| holders.all(|pv| group.counts_on(*pv)))
+        let later = self.group(other.0).filter(|_| self.number(one.0) < self.number(other.0));
+        later.is_some_and(|group| self.holders(one.0).all(|pv| group.counts_on(pv)))
     }
 
     /// ELECT6: whether each disk whose newest version is `other` has held a later one of the line of `one`, and lacks it.
     fn has_passed(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
-        let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
         let beyond: Vec<Uuid> = beyond_fork(one, other).collect();
         let counts_on =
             |version: &Uuid, pv: Uuid| self.group(*version).is_some_and(|group| group.counts_on(pv));
         let was_durable = |pv: Uuid| {
             // VERSION1: the next version, the first of a pair, was written nowhere before.
             let both = |pair: &[Uuid]| pair.iter().all(|version| counts_on(version, pv));
-            beyond.windows(2).any(|pair| number(&pair[1]) > number(&other.0) && both(pair))
+            beyond.windows(2).any(|pair| self.number(pair[1]) > self.number(other.0) && both(pair))
         };
-        self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(|pv| was_durable(*pv)))
+        self.holders(other.0).all(was_durable)
     }
 
     /// ELECT3: whether `one` is a single version beyond the fork, and a disk that it counts on never got it.
@@ -268,6 +265,17 @@ impl<'a> Tree<'a> {
         };
         let mut witnesses = self.replicas.iter().filter(is_witness);
         witnesses.any(|replica| never_held(&replica.ring, one.0, slot.sequence))
+    }
+
+    /// The disks whose newest version is `head`.
+    fn holders(&self, head: Uuid) -> impl Iterator<Item = Uuid> {
+        let holders = self.heads.get(&head).expect("ELECT1: a head is the newest version of a disk");
+        holders.iter().copied()
+    }
+
+    /// The number of a version that a disk holds.
+    fn number(&self, version: Uuid) -> Option<u64> {
+        self.slots.get(&version).map(|slot| slot.sequence)
     }
 
     fn group(&self, version: Uuid) -> Option<Group> {

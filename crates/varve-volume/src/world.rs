@@ -6,6 +6,7 @@
 //! future.
 
 use std::any::Any;
+use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -101,6 +102,16 @@ pub enum Place {
     Unix(PathBuf, FileAccess),
     /// At a TCP address.
     Tcp(SocketAddr),
+}
+
+/// The address as users write it: `unix:PATH` or `tcp:HOST:PORT`.
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Unix(path, _) => write!(f, "unix:{}", path.display()),
+            Place::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
 }
 
 /// What the archive of a group's texts is given.

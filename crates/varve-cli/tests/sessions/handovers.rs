@@ -102,7 +102,7 @@ fn clients_under_load_see_a_pause_while_daemons_take_over_one_after_the_other() 
             let file = std::fs::File::open(&disk).expect("a disk");
             while goes_on.load(SeqCst) {
                 let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-                assert!(locked.is_err(), "HELD1: a third gets the disk");
+                assert!(locked.is_err(), "INHERITED1: a third gets the disk");
                 sleep(Duration::from_micros(200));
             }
         });
@@ -308,8 +308,8 @@ fn wait_until(world: &World, is_so: impl Fn() -> bool) {
     }
 }
 
-#[test]
-fn a_daemon_that_was_to_take_over_and_hangs_is_named_and_the_other_one_can_be_stopped() {
+/// A daemon whose clients wait for a second at most, and a client that has written.
+fn with_a_short_stop() -> (World, Client) {
     let mut world = World::new();
     world.start_with("--stop-timeout 1");
     world.ok("pv create d1 --size 200M");
@@ -318,6 +318,12 @@ fn a_daemon_that_was_to_take_over_and_hangs_is_named_and_the_other_one_can_be_st
     world.ok("export create data/a --nbd unix:a.sock");
     let mut client = Client::new(&world.path("a.sock"), "data/a");
     client.write(0, &[7; 4096]).expect("it is served");
+    (world, client)
+}
+
+#[test]
+fn a_daemon_that_was_to_take_over_and_hangs_is_named_and_the_other_one_can_be_stopped() {
+    let (mut world, mut client) = with_a_short_stop();
     world.signal(Signal::STOP); // Until the other one has asked, and is stopped.
     let log = std::fs::File::create(world.path("successor.log")).expect("a log");
     let mut successor = world.successor().stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
@@ -342,14 +348,7 @@ fn a_daemon_that_was_to_take_over_and_hangs_is_named_and_the_other_one_can_be_st
 
 #[test]
 fn a_daemon_that_hangs_while_it_takes_over_is_killed_and_the_other_one_goes_on() {
-    let mut world = World::new();
-    world.start_with("--stop-timeout 1");
-    world.ok("pv create d1 --size 200M");
-    world.ok("vg create data d1");
-    world.ok("lv create data/a --size 8M");
-    world.ok("export create data/a --nbd unix:a.sock");
-    let mut client = Client::new(&world.path("a.sock"), "data/a");
-    client.write(0, &[7; 4096]).expect("it is served");
+    let (mut world, mut client) = with_a_short_stop();
     let mut stream = greet(&world, 1);
     assert!(hear(&mut stream).get("Accepted").is_some());
     assert!(hear(&mut stream).get("Given").is_some());

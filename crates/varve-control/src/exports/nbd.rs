@@ -235,14 +235,14 @@ impl ExportDoor for NbdDoor {
 
 fn address(text: &str) -> Result<Address, Failure> {
     let place = place(text)?;
-    let (text, file, uri) = match &place {
+    let (file, uri) = match &place {
         Place::Unix(path, _) => {
-            let socket = path.display().to_string();
-            let uri = ["nbd+unix:///".to_owned(), format!("?socket={}", escape_path(&socket))];
-            (format!("unix:{socket}"), Some(path.clone()), uri)
+            let query = format!("?socket={}", escape_path(&path.display().to_string()));
+            (Some(path.clone()), ["nbd+unix:///".to_owned(), query])
         }
-        Place::Tcp(address) => (format!("tcp:{address}"), None, [format!("nbd://{address}/"), String::new()]),
+        Place::Tcp(address) => (None, [format!("nbd://{address}/"), String::new()]),
     };
+    let text = place.to_string();
     let is_exposed = matches!(&place, Place::Tcp(address) if !address.ip().is_loopback());
     let (path, uri, is_shared, makes_folder) = (None, Some(uri), true, false);
     let has_permissions = file.is_some();

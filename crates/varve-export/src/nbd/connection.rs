@@ -388,9 +388,8 @@ impl<'c> Connection<'c> {
         true
     }
 
-    /// Whether the connection is to be detached: it takes no more requests.
-    fn is_detaching(&mut self, context: &mut Context<'_>) -> bool {
-        let is_wanted = self.signals[2].poll(context).is_ready();
+    /// Whether the connection is to be detached, if that `is_wanted`: it takes no more requests.
+    fn is_detaching(&mut self, is_wanted: bool) -> bool {
         if !is_wanted || self.closing.is_some() || !self.stream.is_passable() {
             if self.closing.is_none() {
                 self.drain = None;
@@ -459,12 +458,13 @@ impl Future for Connection<'_> {
         if this.closing.is_some() {
             this.share.leave_line();
         }
+        let is_wanted = this.signals[2].poll(context).is_ready();
         let export = identity(this.counters);
         this.turn = Turn::new(this.activity.is_contended(export), this.counters.connections.get());
         let mut has_taken = false;
         for _ in 0..ROUNDS_MAX {
             let collected = this.collect(context);
-            let is_detaching = this.is_detaching(context);
+            let is_detaching = this.is_detaching(is_wanted);
             let (taken, stop) = if is_detaching { (false, Stop::Full) } else { this.take_requests(context) };
             has_taken |= taken;
             let sent = this.send(context);

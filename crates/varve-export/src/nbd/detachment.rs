@@ -96,18 +96,9 @@ impl Detachment {
     }
 
     /// NBDDETACH2. False if its socket cannot be had.
-    pub(super) fn put(&self, stream: &Stream, state: ConnectionState) -> bool {
-        let Some((socket, mut unread)) = stream.detach() else { return false };
-        let ConnectionState { unread: later, .. } = state;
-        // What was received last was asked for last.
-        let unread = if unread.is_empty() {
-            later
-        } else {
-            let mut all = later;
-            all.append(&mut unread);
-            all
-        };
-        let state = ConnectionState { unread, ..state };
+    pub(super) fn put(&self, stream: &Stream, mut state: ConnectionState) -> bool {
+        let Some((socket, mut later)) = stream.detach() else { return false };
+        state.unread.append(&mut later);
         self.detached.borrow_mut().push(DetachedConnection { socket, state });
         true
     }

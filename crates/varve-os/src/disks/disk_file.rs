@@ -11,7 +11,7 @@ mod answers;
 mod blocks;
 mod cache;
 mod health;
-mod held;
+mod inherited;
 mod length;
 mod marks;
 mod options;
@@ -19,7 +19,7 @@ mod passed;
 mod state;
 mod unchanging;
 
-pub use held::disk_identity;
+pub use inherited::disk_identity;
 pub use options::DiskKind;
 
 use crate::clock;
@@ -104,12 +104,12 @@ impl DiskFile {
         Self::open_with(path, options, None)
     }
 
-    /// Like [`DiskFile::open`]; `held` is a descriptor by which another process had what is at the path as a disk: its lock goes on with
-    /// it. One of another file or for other uses is closed.
+    /// Like [`DiskFile::open`]; `inherited` is a descriptor by which another process had what is at the path as a disk: its lock goes on
+    /// with it. One of another file or for other uses is closed.
     pub fn open_with(
         path: impl AsRef<Path>,
         options: DiskOptions,
-        held: Option<OwnedFd>,
+        inherited: Option<OwnedFd>,
     ) -> Result<Arc<Self>, OpenError> {
         let path = path.as_ref();
         let options = DiskOptions { read_only: options.read_only || options.unlocked, ..options };
@@ -117,8 +117,8 @@ impl DiskFile {
             Some(size) => create_sparse(path, size).map(|()| DiskKind::File)?,
             None => kind_of(path)?,
         };
-        let held = held.and_then(|held| held::usable(held, path, options));
-        let (file, cache) = held.map_or_else(|| open_file(path, kind, options), Ok)?;
+        let usable = inherited.and_then(|descriptor| inherited::usable(descriptor, path, options));
+        let (file, cache) = usable.map_or_else(|| open_file(path, kind, options), Ok)?;
         let fail = |errno| open_error(path, errno);
         lock(&file, options).map_err(fail)?;
         let disk = Self::examine(file, path, kind, cache, options).map_err(fail)?;

@@ -7,7 +7,7 @@
 
 use crate::disks::operation::{Operation, Socket, SocketAction};
 use crate::driver::reactor::Reactor;
-use crate::folder::check_folder;
+use crate::folder::{check_folder, descriptor_path};
 use crate::shard::ShardContext;
 use crate::sys;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -47,10 +47,7 @@ impl SocketFile {
     fn at(path: &Path) -> io::Result<Self> {
         let metadata = std::fs::symlink_metadata(path)?;
         if !metadata.file_type().is_socket() {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "another file is in the place of the socket",
-            ));
+            return Err(displaced());
         }
         Ok(Self { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()), is_left: false })
     }
@@ -195,13 +192,10 @@ pub fn set_socket_access(path: &Path, access: FileAccess) -> io::Result<()> {
     let is_socket = rustix::fs::FileType::from_raw_mode(now.st_mode) == rustix::fs::FileType::Socket;
     let is_own = now.st_uid == rustix::process::geteuid().as_raw() && now.st_nlink == 1;
     if !is_socket || !is_own {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "another file is in the place of the socket",
-        ));
+        return Err(displaced());
     }
     // No call changes the mode of a descriptor of this kind on every kernel.
-    let link = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let link = descriptor_path(&file);
     let set_mode = |mode: u32| rustix::fs::chmod(&link, Mode::from_raw_mode(mode));
     if let Some(group) = access.group.filter(|group| *group != now.st_gid) {
         set_mode(access.of_owner() & now.st_mode)?; // LISTENER1
@@ -244,6 +238,10 @@ pub fn check_unix(path: &Path) -> io::Result<()> {
 /// Refuses a TCP address at which listening is impossible now.
 pub fn check_tcp(address: SocketAddr) -> io::Result<()> {
     TcpListener::bind(address).map(drop)
+}
+
+fn displaced() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "another file is in the place of the socket")
 }
 
 /// Whether there is a socket file without a listener. Any other file is refused.

@@ -7,10 +7,11 @@
 
 use super::options::{open_error, open_error_of};
 use super::{CacheMode, DiskFile, DiskKind, DiskOptions, OpenError};
+use crate::folder::descriptor_path;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ impl DiskFile {
     /// that program's affair.
     pub fn passed(descriptor: OwnedFd, cache: CacheMode) -> Result<Arc<Self>, OpenError> {
         let file = File::from(descriptor);
-        let own_path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let own_path = descriptor_path(&file);
         let path = std::fs::read_link(&own_path).unwrap_or_else(|_| PathBuf::from("a passed file"));
         let fail = |errno| open_error(&path, errno);
         let kind = kind_of(&file, &path)?;

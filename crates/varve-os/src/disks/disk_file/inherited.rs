@@ -1,6 +1,6 @@
 //! Descriptors by which an earlier process had a disk open: used on, so that no other program gets the disk in between.
 //!
-//! Invariant HELD1: a lock belongs to the open file and not to the process: the disk stays locked as long as one of them has the descriptor.
+//! Invariant INHERITED1: a lock belongs to the open file and not to the process: the disk stays locked as long as one of them has the descriptor.
 
 use super::{CacheMode, DiskOptions};
 use rustix::fs::OFlags;
@@ -19,8 +19,8 @@ pub fn disk_identity(found: &Metadata) -> FileIdentity {
 }
 
 /// The open file, as `options` want the disk at `path`; none if that is another one, or is to be used otherwise.
-pub(super) fn usable(held: OwnedFd, path: &Path, options: DiskOptions) -> Option<(File, CacheMode)> {
-    let file = File::from(held);
+pub(super) fn usable(descriptor: OwnedFd, path: &Path, options: DiskOptions) -> Option<(File, CacheMode)> {
+    let file = File::from(descriptor);
     let found = std::fs::metadata(path).ok()?;
     if disk_identity(&file.metadata().ok()?) != disk_identity(&found) || options.unlocked {
         return None;
@@ -55,9 +55,9 @@ mod tests {
         let held = first.descriptor().expect("a descriptor");
         drop(first);
         let refused = open(None).map(drop);
-        assert!(matches!(refused, Err(OpenError::InUse(_))), "HELD1: {refused:?}");
-        let second = open(Some(held)).expect("HELD1");
-        assert!(open(None).is_err(), "HELD1: it is locked by the descriptor that was passed");
+        assert!(matches!(refused, Err(OpenError::InUse(_))), "INHERITED1: {refused:?}");
+        let second = open(Some(held)).expect("INHERITED1");
+        assert!(open(None).is_err(), "INHERITED1: it is locked by the descriptor that was passed");
         let of_other = DiskFile::open(&other, DiskOptions::default()).expect("free");
         let passed = of_other.descriptor().expect("a descriptor");
         drop(second);
