@@ -229,7 +229,7 @@ impl<'a> Tree<'a> {
         beyond.iter().any(|version| !self.slots.contains_key(version)) || self.has_left_out(one, other)
     }
 
-    /// Whether `group` counts on no disk whose newest version is `head`.
+    /// Whether `group` is without every disk whose newest version is `head`.
     fn is_without(&self, group: &Group, head: Uuid) -> bool {
         self.holders(head).all(|pv| !group.counts_on(pv))
     }

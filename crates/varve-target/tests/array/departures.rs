@@ -2,15 +2,15 @@
 //! without the ones that went on (ELECTION5), whatever superblock reached them last.
 
 use super::rig;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{
     BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, MIB, MapAnswer, MapFuture,
     MapIntent, Shape,
 };
-use varve_format::array::SLOT_SIZE;
-use varve_sim::{CrashKind, SimDisk, World};
+use varve_format::array::{SLOT_SIZE, Superblock};
+use varve_sim::{CrashKind, FaultBudget, FaultPlan, SimDisk, World};
 use varve_target::array::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN, Member, MemberState,
 };
@@ -20,10 +20,11 @@ const SIZE: u64 = 4 * MIB;
 const BEFORE: u8 = 1;
 const AFTER: u8 = 2;
 
-/// A disk that refuses superblocks when it is told to, and does everything else.
+/// A disk that refuses superblocks when it is told to, does everything else, and keeps what its superblocks have said.
 struct Refusing {
     device: Device,
     refuses: Rc<Cell<bool>>,
+    said: Rc<RefCell<Vec<Superblock>>>,
 }
 
 impl BlockDevice for Refusing {
@@ -35,6 +36,10 @@ impl BlockDevice for Refusing {
         match io.into_io() {
             Io::Write { offset: 0 | SLOT_SIZE, .. } if self.refuses.get() => {
                 Completion::failed(IoError::Medium)
+            }
+            Io::Write { offset: offset @ (0 | SLOT_SIZE), data, durability } => {
+                self.said.borrow_mut().extend(Superblock::decode(&data, offset));
+                self.device.submit(Io::Write { offset, data, durability })
             }
             io => self.device.submit(io),
         }
@@ -49,6 +54,8 @@ struct Rig {
     world: World,
     spec: ArraySpec,
     disks: Vec<(SimDisk, Rc<Cell<bool>>)>,
+    /// The superblocks of all members, as they were written.
+    said: Rc<RefCell<Vec<Superblock>>>,
 }
 
 impl Rig {
@@ -57,7 +64,8 @@ impl Rig {
         let layout = ArrayLayout::Mirror { copies };
         let spec = rig::spec(layout, SIZE, METADATA_SIZE_MIN);
         let disk = |_| (SimDisk::new(METADATA_SIZE_MIN + SIZE), Rc::default());
-        let rig = Self { world: World::new(1), spec, disks: (0..copies).map(disk).collect() };
+        let disks = (0..copies).map(disk).collect();
+        let rig = Self { world: World::new(1), spec, disks, said: Rc::default() };
         rig.world.run(async {
             Array::create(&rig.spec, &rig.members(&[]), &rig.world.arena()).await.expect("made");
             let array = rig.open(&[]).await.expect("all are here");
@@ -69,7 +77,8 @@ impl Rig {
 
     fn member(&self, place: usize) -> Member {
         let (disk, refuses) = &self.disks[place];
-        let refusing = Refusing { device: disk.device(&self.world), refuses: Rc::clone(refuses) };
+        let (refuses, said) = (Rc::clone(refuses), Rc::clone(&self.said));
+        let refusing = Refusing { device: disk.device(&self.world), refuses, said };
         rig::member(place, Some(Device::new(refusing)))
     }
 
@@ -169,4 +178,33 @@ fn three_copies_lose_two_one_after_the_other() {
     assert_eq!(written, Ok(()));
     assert_eq!(rig.read_later(&[0]), Err(ArrayError::MaybeStale), "ELECTION3");
     assert_eq!(rig.read_later(&[1, 2]), Ok(AFTER));
+}
+
+#[test]
+fn a_member_is_called_in_sync_again_by_no_superblock_that_calls_another_one_away() {
+    let rig = Rig::new(4);
+    rig.world.run(async {
+        let array = rig.open(&[]).await.expect("all are here");
+        array.fail_member(3).await.expect("three are left");
+        array.attach(3, rig.member(3)).await.expect("it returns");
+        let fails = FaultPlan { flush_error: 1_000_000, ..FaultPlan::default() };
+        rig.disks[2].0.set_faults(fails, FaultBudget::new(1, 1)); // The flush before the superblock that takes it back.
+        let working = Rc::clone(&array);
+        rig.world.spawner().spawn(async move { working.background().await });
+        while array.status().members[3].state == MemberState::CatchingUp {
+            rig.world.clock().sleep(Duration::from_millis(100)).await;
+        }
+        let states: Vec<MemberState> = array.status().members.iter().map(|member| member.state).collect();
+        assert_eq!(states[2..], [MemberState::Away, MemberState::InSync], "one has left, and one is back");
+    });
+    let said = rig.said.borrow();
+    let in_sync = |superblock: &Superblock| -> Vec<bool> {
+        superblock.members.iter().map(|entry| entry.state == MemberState::InSync).collect()
+    };
+    let changes = said.windows(2).map(|pair| (in_sync(&pair[0]), in_sync(&pair[1])));
+    for (before, after) in changes {
+        let is = |was: bool| before.iter().zip(&after).any(|(one, next)| *one == was && *next != was);
+        assert!(!(is(true) && is(false)), "ELECTION6: from {before:?} to {after:?}");
+    }
+    assert!(said.len() > 8, "superblocks were written");
 }
