@@ -503,21 +503,16 @@ async fn scan_while_it_falls_silent(control: &Control, path: &str, reads: u64) -
     let disk = host().disk_at(path);
     let before = disk.counters().reads;
     let mut scanned = std::pin::pin!(control.scan_disks(PhysicalVolumeScan::default()));
-    let mut is_silent = false;
-    loop {
+    while disk.counters().reads < before + reads {
         let moment = control.context.clock().sleep(Duration::from_micros(10));
-        match select(&mut scanned, moment).await {
-            Either::Left((result, _)) => {
-                result.expect("it leaves out what does not answer");
-                return is_silent;
-            }
-            Either::Right(_) if !is_silent && disk.counters().reads >= before + reads => {
-                set_slow(path, true);
-                is_silent = true;
-            }
-            Either::Right(_) => {}
+        if let Either::Left((result, _)) = select(&mut scanned, moment).await {
+            result.expect("it is as it was");
+            return false;
         }
     }
+    set_slow(path, true);
+    scanned.await.expect("it leaves out what does not answer");
+    true
 }
 
 #[test]
