@@ -19,18 +19,32 @@ use varve_control::{Control, ControlHandle};
 /// A schema under its name.
 type Named = (String, RefOr<Schema>);
 
-/// Routes, and the document that describes them.
+/// Routes, and what describes them.
 pub(super) struct Interface {
     pub(super) router: Router<ControlHandle>,
-    pub(super) document: OpenApi,
-    /// The calls that are served.
-    pub(super) served: Vec<&'static str>,
+    /// Each call that is served, and what adds it to a document. It is made only when somebody asks: it takes longer than all
+    /// else of a start.
+    described: Vec<(&'static str, fn(&mut OpenApi))>,
 }
 
 impl Interface {
-    /// An interface without calls, which `document` describes.
-    pub(super) fn new(router: Router<ControlHandle>, document: OpenApi) -> Self {
-        Self { router, document, served: Vec::new() }
+    /// An interface without calls.
+    pub(super) fn new(router: Router<ControlHandle>) -> Self {
+        Self { router, described: Vec::new() }
+    }
+
+    /// The names of the calls that are served.
+    #[cfg(test)]
+    pub(super) fn served(&self) -> Vec<&'static str> {
+        self.described.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// `document` with all calls.
+    pub(super) fn describe(&self, mut document: OpenApi) -> OpenApi {
+        for (_, describe) in &self.described {
+            describe(&mut document);
+        }
+        document
     }
 
     /// Serves a call by work beside the control.
@@ -55,26 +69,40 @@ impl Interface {
         F: Future<Output = Result<C::Answer, Failure>> + Send + 'static,
     {
         let Declaration { name, method, path, .. } = C::DECLARED;
+        self.described.push((name, describe::<C>));
         let handler = move |State(control): State<ControlHandle>, Sent(call): Sent<C>| {
             let answer = work(control, call);
             async move { answer.await.map(Data).map_err(Refusal) }
         };
-        let (filter, method) = match method {
-            Method::Get => (MethodFilter::GET, HttpMethod::Get),
-            Method::Post => (MethodFilter::POST, HttpMethod::Post),
-            Method::Delete => (MethodFilter::DELETE, HttpMethod::Delete),
+        let filter = match method {
+            Method::Get => MethodFilter::GET,
+            Method::Post => MethodFilter::POST,
+            Method::Delete => MethodFilter::DELETE,
         };
         self.router = self.router.route(path, on(filter, handler));
-        let (operation, schemas) = described::<C>();
-        let item = PathItem::new(method, operation);
-        match self.document.paths.paths.get_mut(path) {
-            Some(there) => there.merge_operations(item),
-            None => drop(self.document.paths.paths.insert(path.to_owned(), item)),
-        }
-        self.document.components.get_or_insert_with(Components::new).schemas.extend(schemas);
-        self.served.push(name);
         self
     }
+}
+
+/// Adds a call to a document.
+fn describe<C>(document: &mut OpenApi)
+where
+    C: Call<Request: ToSchema>,
+    Envelope<C::Answer>: ToSchema,
+{
+    let Declaration { method, path, .. } = C::DECLARED;
+    let method = match method {
+        Method::Get => HttpMethod::Get,
+        Method::Post => HttpMethod::Post,
+        Method::Delete => HttpMethod::Delete,
+    };
+    let (operation, schemas) = described::<C>();
+    let item = PathItem::new(method, operation);
+    match document.paths.paths.get_mut(path) {
+        Some(there) => there.merge_operations(item),
+        None => drop(document.paths.paths.insert(path.to_owned(), item)),
+    }
+    document.components.get_or_insert_with(Components::new).schemas.extend(schemas);
 }
 
 /// A call in the document, and the schemas that it names.

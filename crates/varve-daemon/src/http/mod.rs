@@ -27,7 +27,7 @@ use varve_control::ControlHandle;
 struct Document;
 
 fn interface() -> Interface {
-    calls::serve(Interface::new(program::routes(), Document::openapi()))
+    calls::serve(Interface::new(program::routes()))
 }
 
 /// The service for metrics alone.
@@ -35,10 +35,9 @@ pub(crate) fn metrics_service(control: ControlHandle, scrapes: Arc<Scrapes>) -> 
     program::metrics_route().layer(Extension(scrapes)).with_state(control)
 }
 
-/// The service, without the control to which it leads. It takes longer than the rest of a start.
+/// The service, without the control to which it leads.
 pub(crate) fn routes() -> Router<ControlHandle> {
-    let Interface { router, document, .. } = interface();
-    router.fallback(program::unknown).layer(Extension(program::OpenApiText(text(&document))))
+    interface().router.fallback(program::unknown)
 }
 
 /// The same, complete.
@@ -52,10 +51,7 @@ pub(crate) fn service(
 
 /// The OpenAPI document, as JSON.
 pub fn openapi_json() -> String {
-    text(&interface().document)
-}
-
-fn text(document: &utoipa::openapi::OpenApi) -> String {
+    let document = interface().describe(Document::openapi());
     document.to_pretty_json().expect("the document is plain data") + "\n"
 }
 
@@ -67,7 +63,7 @@ mod tests {
     #[test]
     fn each_call_that_is_declared_is_served() {
         let mut declared: Vec<&str> = CALLS.iter().map(|call| call.name).collect();
-        let mut served = interface().served;
+        let mut served = interface().served();
         declared.sort_unstable();
         served.sort_unstable();
         assert_eq!(served, declared);

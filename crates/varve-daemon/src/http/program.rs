@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::future::join_all;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::time::timeout;
 use varve_api::{Code, Failure};
@@ -18,9 +18,8 @@ use varve_control::ControlHandle;
 /// How long a shard may take to answer.
 const HEALTH_MAX: Duration = Duration::from_secs(2);
 
-/// The OpenAPI document, as JSON.
-#[derive(Clone)]
-pub(super) struct OpenApiText(pub(super) String);
+/// The OpenAPI document, as JSON, once somebody has asked for it.
+static OPENAPI_JSON: LazyLock<String> = LazyLock::new(super::openapi_json);
 
 pub(super) fn routes() -> Router<ControlHandle> {
     Router::new()
@@ -67,8 +66,8 @@ pub(super) async fn prometheus(
 
 /// This interface as an OpenAPI document.
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "program", responses((status = 200, content_type = "application/json")))]
-pub(super) async fn openapi_document(Extension(document): Extension<OpenApiText>) -> Response {
-    ([(CONTENT_TYPE, "application/json")], document.0).into_response()
+pub(super) async fn openapi_document() -> Response {
+    ([(CONTENT_TYPE, "application/json")], OPENAPI_JSON.as_str()).into_response()
 }
 
 /// Everything else.
