@@ -129,8 +129,7 @@ impl Control {
                 }
                 Some(volume) => Ok(self.located(known, group, volume.clone(), None)),
                 None => {
-                    let thin = known.thin_volumes().find(|thin| thin.name == name.volume);
-                    let thin = thin.ok_or_else(missing)?;
+                    let thin = known.thin.named(&name.volume).ok_or_else(missing)?;
                     Ok(self.located(known, group, entry(thin), Some(thin.clone())))
                 }
             }
@@ -141,7 +140,7 @@ impl Control {
     pub(super) fn locate_all(&self, group: Uuid, known: &KnownGroup) -> Vec<LocatedVolume> {
         let own = known.group.logical_volumes().iter().filter(|volume| !volume.is_pool());
         let own = own.map(|volume| self.located(known, group, volume.clone(), None));
-        let thin = known.thin_volumes();
+        let thin = known.thin.all();
         own.chain(thin.map(|thin| self.located(known, group, entry(thin), Some(thin.clone())))).collect()
     }
 
@@ -173,10 +172,10 @@ impl Control {
     /// Group and name of the volume with this identity.
     pub(super) fn name_of(&self, volume: Uuid) -> Option<(String, String)> {
         self.groups.known.borrow().values().find_map(|known| {
-            let volumes = known.group.logical_volumes().iter().map(|entry| (entry.id, &entry.name));
-            let thin = known.thin_volumes().map(|thin| (thin.id, &thin.name));
-            let found = volumes.chain(thin).find(|(id, _)| *id == volume)?;
-            Some((known.group.name().to_owned(), found.1.clone()))
+            let entry = known.group.logical_volumes().iter().find(|entry| entry.id == volume);
+            let thin = || known.thin.get(volume).map(|thin| &thin.name);
+            let name = entry.map(|entry| &entry.name).or_else(thin)?;
+            Some((known.group.name().to_owned(), name.clone()))
         })
     }
 
@@ -195,7 +194,7 @@ impl Control {
             known.group.logical_volumes().iter().any(|entry| entry.id == id && entry.is_pool())
         };
         let pool_of = |known: &KnownGroup| {
-            let found = known.thin_volumes().find(|thin| thin.id == id).map(|thin| thin.pool);
+            let found = known.thin.get(id).map(|thin| thin.pool);
             found.or_else(|| is_pool(known).then_some(id))
         };
         let pool = self.groups.known.borrow().values().find_map(pool_of);
@@ -205,7 +204,7 @@ impl Control {
     /// The shard on which the volume with this identity lives.
     pub(super) fn home_of(&self, volume: Uuid) -> Option<ShardHandle> {
         self.groups.known.borrow().values().find_map(|known| {
-            let thin = known.thin_volumes().find(|thin| thin.id == volume);
+            let thin = known.thin.get(volume);
             let home = known.homes.get(&thin.map_or(volume, |thin| thin.pool))?;
             Some(home.shard.clone())
         })

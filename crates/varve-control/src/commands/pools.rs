@@ -195,7 +195,7 @@ impl Control {
             self.look_at_pool(located.group, id).await?;
         }
         let volumes: Vec<String> = self.with_group(located.group, |known| {
-            let own = known.thin_volumes().filter(|thin| thin.pool == id);
+            let own = known.thin.of(id);
             own.map(|thin| format!("{}/{}", name.group, thin.name)).collect()
         })?;
         if let Some(first) = volumes.first() {

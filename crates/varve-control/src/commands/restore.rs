@@ -140,7 +140,7 @@ impl Control {
     /// The thin volumes of a pool, in words.
     fn volumes_in(&self, group: Uuid, pool: Uuid) -> String {
         let names = self.with_group(group, |known| {
-            let own = known.thin.get(&pool).into_iter().flatten();
+            let own = known.thin.of(pool);
             own.map(|thin| full_name(&known.group, &thin.name)).collect::<Vec<_>>()
         });
         match names.unwrap_or_default() {

@@ -25,16 +25,11 @@ const UNIT: u64 = 4096;
 const SIZE_MAX: u64 = 1 << 60;
 
 impl KnownGroup {
-    /// The thin volumes of the group.
-    pub(crate) fn thin_volumes(&self) -> impl Iterator<Item = &ThinVolume> {
-        self.thin.values().flatten()
-    }
-
     /// Identities and names of everything that can be exported.
     pub(crate) fn volumes(&self) -> Vec<(Uuid, String)> {
         let own = self.group.logical_volumes().iter().filter(|volume| !volume.is_pool());
         let own = own.map(|volume| (volume.id, volume.name.clone()));
-        own.chain(self.thin_volumes().map(|thin| (thin.id, thin.name.clone()))).collect()
+        own.chain(self.thin.all().map(|thin| (thin.id, thin.name.clone()))).collect()
     }
 }
 
@@ -46,9 +41,21 @@ impl Control {
         let looked = home.pool(pool).look();
         let (facts, volumes) = self.answered(pool, looked.await)?;
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
-            known.thin.insert(pool, volumes);
+            known.thin.replace(pool, volumes);
         }
         Ok(facts)
+    }
+
+    /// Asks a pool for the volume of a number, which a command has changed, and remembers that.
+    async fn look_at_thin(&self, group: Uuid, pool: Uuid, number: u64) -> Result<(), Failure> {
+        let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
+        let home = self.home_of(pool).ok_or_else(missing)?;
+        let looked = home.pool(pool).look_at(number);
+        let found = self.answered(pool, looked.await)?;
+        if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
+            known.thin.note(pool, number, found);
+        }
+        Ok(())
     }
 
     /// THINNAMES1, after pools were opened.
@@ -76,12 +83,12 @@ impl Control {
         let (pool, number, name) = (volume.pool, volume.number, name.to_owned());
         let renamed = home.pool(pool).rename(number, name);
         self.answered(pool, renamed.await)?;
-        self.look_at_pool(group, pool).await.map(drop)
+        self.look_at_thin(group, pool, number).await
     }
 
     /// THINNAMES1: refuses a name that a thin volume has. Those that the group knows are refused by its plans.
     pub(crate) fn refuse_thin_name(&self, group: Uuid, name: &str) -> Result<(), Failure> {
-        self.with_group(group, |known| match known.thin_volumes().find(|thin| thin.name == name) {
+        self.with_group(group, |known| match known.thin.named(name) {
             None => Ok(()),
             Some(_) => Err(taken(known.group.name(), name)),
         })?
@@ -137,12 +144,14 @@ impl Control {
         let spec = self.activation_spec(located.group, &located.volume)?;
         let own = name.volume.clone();
         let made = located.home.pool(located.volume.id).create(spec, own, bytes, over);
-        let made = made.await.map_err(failures::gone)?;
-        self.look_at_pool(located.group, located.volume.id).await?;
-        if made.is_err() {
-            self.reconcile_origins(located.group).await; // What was to be its origin is not needed.
+        match made.await.map_err(failures::gone)? {
+            Ok(number) => self.look_at_thin(located.group, located.volume.id, number).await?,
+            Err(failure) => {
+                self.look_at_pool(located.group, located.volume.id).await?;
+                self.reconcile_origins(located.group).await; // What was to be its origin is not needed.
+                return Err(failure);
+            }
         }
-        made?;
         self.event(&request.name, &format!("thin volume of {} made", format_size(bytes)));
         self.show_volume(&request.name).await.map(Changed::Done)
     }
@@ -189,7 +198,8 @@ impl Control {
         let id = located.volume.id;
         self.refuse_if_pool_waits(name, located).await?;
         self.answered(id, located.home.volume(id).resize_thin(bytes).await)?;
-        self.look_at_pool(located.group, located.pool()).await?;
+        let thin = located.thin.as_ref().expect("the caller found a thin volume");
+        self.look_at_thin(located.group, thin.pool, thin.number).await?;
         self.event(&name.to_string(), &format!("resized to {}", format_size(bytes)));
         self.resize_exports(name, located).await;
         self.show_volume(&name.to_string()).await.map(Changed::Done)
@@ -255,7 +265,7 @@ impl Control {
         let (pool, number) = (thin.pool, thin.number);
         self.answered(pool, removed.await)?;
         self.forget_flattening(|place| place == (pool, number)).await;
-        self.look_at_pool(located.group, located.pool()).await?;
+        self.look_at_thin(located.group, pool, number).await?;
         self.reconcile_origins(located.group).await;
         Schedules::of(self).forget_volume(located.group, id).await;
         self.event(&name.to_string(), "thin volume removed");
@@ -268,7 +278,7 @@ fn renamings(known: &KnownGroup) -> Vec<(ThinVolume, String)> {
     let mut names: BTreeSet<String> =
         known.group.logical_volumes().iter().map(|volume| volume.name.clone()).collect();
     let mut double = Vec::new();
-    for thin in known.thin_volumes() {
+    for thin in known.thin.all() {
         if !names.insert(thin.name.clone()) {
             double.push(thin.clone());
         }

@@ -6,12 +6,14 @@ use super::array_policy;
 use super::policy::changed;
 use super::shown_volume::shown_volume;
 use crate::backing::mappers::{asked_layout, refuse_absent_mapper};
+use crate::exports::known_export::KnownExport;
 use crate::failures;
 use crate::find::{LocatedVolume, volume_name};
 use crate::group::change::{Commits, joined, shown};
 use crate::trash::Trash;
 use crate::{Control, PROBE};
 use futures_util::future::join_all;
+use std::collections::HashMap;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Removed, Rename, Resize, VolumeCreate,
@@ -35,8 +37,12 @@ impl Control {
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
             wanted.flat_map(|(id, known)| self.locate_all(*id, known)).collect()
         };
+        let mut exports = self.exports_by_volume(|_| true);
+        let exports = located.iter().map(|located| exports.remove(&located.volume.id).unwrap_or_default());
+        let exports: Vec<Vec<String>> = exports.collect();
         // Side by side: each may wait for a disk that does not answer.
-        let mut volumes = join_all(located.iter().map(|located| self.shown_volume(located))).await;
+        let shown = located.iter().zip(exports).map(|(located, exports)| self.shown_volume(located, exports));
+        let mut volumes = join_all(shown).await;
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
     }
@@ -44,7 +50,9 @@ impl Control {
     /// One volume.
     pub async fn show_volume(&self, text: &str) -> Result<ShownVolume, Failure> {
         let name = volume_name(text)?;
-        Ok(self.shown_volume(&self.find_any_volume(&name)?).await)
+        let located = self.find_any_volume(&name)?;
+        let exports = self.exports_by_volume(|volume| volume == located.volume.id).remove(&located.volume.id);
+        Ok(self.shown_volume(&located, exports.unwrap_or_default()).await)
     }
 
     /// Makes a volume.
@@ -348,7 +356,7 @@ impl Control {
     }
 
     /// A volume as it is shown.
-    async fn shown_volume(&self, located: &LocatedVolume) -> ShownVolume {
+    async fn shown_volume(&self, located: &LocatedVolume, exports: Vec<String>) -> ShownVolume {
         let volume = located.volume.id;
         let facts = located.home.volume(volume).facts();
         // A disk that does not answer must not keep the other volumes from being shown.
@@ -357,7 +365,6 @@ impl Control {
             Some(facts) => facts.unwrap_or_default(),
             None => VolumeFacts { failure: Some(IoError::Gone), ..VolumeFacts::default() },
         };
-        let exports = self.exports_of_volume(located.volume.id);
         let shown = self.with_group(located.group, |known| shown_volume(located, known, &facts, &self.watch));
         let mut shown = shown.expect("a located volume has a group");
         let origin = located.thin.as_ref().and_then(|thin| thin.origin);
@@ -371,13 +378,16 @@ impl Control {
         shown
     }
 
-    /// Exports of a volume itself.
-    fn exports_of_volume(&self, volume: Uuid) -> Vec<String> {
-        let exports = self.exports.known.borrow();
-        let own = exports
-            .values()
-            .filter(|export| export.remembered.volume == volume && export.name.snapshot.is_none());
-        own.map(|export| export.remembered.id.clone()).collect()
+    /// Exports of the volumes meant, without those of their snapshots.
+    fn exports_by_volume(&self, is_meant: impl Fn(Uuid) -> bool) -> HashMap<Uuid, Vec<String>> {
+        let mut exports = HashMap::<Uuid, Vec<String>>::new();
+        let known = self.exports.known.borrow();
+        let of_volume =
+            |export: &&KnownExport| export.name.snapshot.is_none() && is_meant(export.remembered.volume);
+        for export in known.values().filter(of_volume) {
+            exports.entry(export.remembered.volume).or_default().push(export.remembered.id.clone());
+        }
+        exports
     }
 }
 

@@ -127,7 +127,7 @@ impl Control {
         let ended = ended.await.map_err(failures::gone);
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);
-            known.thin.remove(&volume);
+            known.thin.forget(volume);
         }
         if matches!(&ended, Ok(Err(failure)) if failure.code == Code::VolumeFailed) {
             self.expect_failure(volume);
@@ -201,7 +201,7 @@ impl Control {
     pub(crate) async fn forget_lost_homes(&self, group: Uuid) {
         let lost = self.with_group(group, |known| {
             let has: BTreeSet<Uuid> = known.group.logical_volumes().iter().map(|volume| volume.id).collect();
-            known.homes.keys().chain(known.thin.keys()).filter(|id| !has.contains(id)).copied().collect()
+            known.homes.keys().chain(known.thin.pools()).filter(|id| !has.contains(id)).copied().collect()
         });
         let lost: BTreeSet<Uuid> = lost.unwrap_or_default();
         for volume in &lost {
@@ -209,7 +209,7 @@ impl Control {
         }
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
             known.homes.retain(|volume, _| !lost.contains(volume));
-            known.thin.retain(|pool, _| !lost.contains(pool));
+            lost.iter().for_each(|pool| known.thin.forget(*pool));
         }
     }
 

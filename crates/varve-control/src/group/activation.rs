@@ -258,7 +258,7 @@ impl Control {
     async fn refuse_if_needed(&self, group: Uuid, entries: &[LogicalVolume]) -> Result<(), Failure> {
         let ids: BTreeSet<Uuid> = entries.iter().map(|entry| entry.id).collect();
         let names = self.with_group(group, |known| {
-            let thin = known.thin_volumes().filter(|thin| ids.contains(&thin.pool)).map(|thin| thin.id);
+            let thin = ids.iter().flat_map(|id| known.thin.of(*id)).map(|thin| thin.id);
             let all = ids.iter().copied().chain(thin);
             all.collect::<Vec<Uuid>>()
         })?;

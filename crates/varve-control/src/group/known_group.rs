@@ -1,7 +1,10 @@
 //! A group, as the control knows it: what was last committed, where its disks are, and where its volumes are served.
 
+mod thin_volumes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use thin_volumes::ThinVolumes;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_target::thin::Backing;
@@ -10,7 +13,6 @@ use varve_vg::names::VolumeName;
 use varve_vg::{Group, Note, OpenGroup};
 use varve_volume::ShardHandle;
 use varve_volume::content::snapshot_facts::Target;
-use varve_volume::content::thin::ThinVolume;
 
 /// A group that is known.
 pub(crate) struct KnownGroup {
@@ -31,7 +33,7 @@ pub(crate) struct KnownGroup {
     /// Where each of its volumes is served.
     pub(crate) homes: BTreeMap<Uuid, Home>,
     /// What its pools said last of their volumes.
-    pub(crate) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
+    pub(crate) thin: ThinVolumes,
     /// Origins of volumes that are not there, and why.
     pub(crate) missing_origins: Vec<(Backing, Failure)>,
     /// Volumes and pools that were closed while pools went on that may hold their snapshots as external origins.
@@ -62,7 +64,7 @@ impl KnownGroup {
             paths: BTreeMap::new(),
             stale: Vec::new(),
             homes: BTreeMap::new(),
-            thin: BTreeMap::new(),
+            thin: ThinVolumes::default(),
             missing_origins: Vec::new(),
             closed: BTreeSet::new(),
             bases: BTreeSet::new(),
@@ -87,8 +89,8 @@ impl KnownGroup {
 
     /// These volumes are to be asked what they hold that goes on.
     pub(crate) fn ask_again(&mut self, volumes: &[Uuid]) {
-        let thin = self.thin.values().flatten().filter(|thin| volumes.contains(&thin.id));
-        let owners: BTreeSet<Uuid> = thin.map(|thin| thin.pool).chain(volumes.iter().copied()).collect();
+        let pools = volumes.iter().filter_map(|volume| self.thin.get(*volume)).map(|thin| thin.pool);
+        let owners: BTreeSet<Uuid> = pools.chain(volumes.iter().copied()).collect();
         let homes = self.homes.iter_mut().filter(|(owner, _)| owners.contains(owner));
         homes.for_each(|(_, home)| home.is_unasked = true);
     }
@@ -97,7 +99,7 @@ impl KnownGroup {
     pub(crate) fn volumes_in(&self, owner: Uuid) -> Vec<VolumeName> {
         let own =
             self.group.logical_volumes().iter().filter(|volume| !volume.is_pool() && volume.id == owner);
-        let thin = self.thin.get(&owner).into_iter().flatten().map(|thin| &thin.name);
+        let thin = self.thin.of(owner).map(|thin| &thin.name);
         let group = self.group.name();
         let name =
             |volume: &String| VolumeName { group: group.to_owned(), volume: volume.clone(), snapshot: None };

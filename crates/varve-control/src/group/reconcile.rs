@@ -163,7 +163,7 @@ impl Control {
     pub(crate) async fn close_lost_doors(&self, group: Uuid, volume: Uuid) {
         let (is_known, volumes) = self
             .with_group(group, |known| {
-                let thin = known.thin.get(&volume).into_iter().flatten().map(|thin| thin.id);
+                let thin = known.thin.of(volume).map(|thin| thin.id);
                 let volumes: Vec<Uuid> = thin.chain([volume]).collect();
                 (known.group.logical_volumes().iter().any(|entry| entry.id == volume), volumes)
             })

@@ -180,7 +180,7 @@ impl Control {
 impl KnownGroup {
     /// Volumes that cannot be used because their origin is not there, if there are any.
     pub(crate) fn missing_origins_in_words(&self) -> Option<String> {
-        let lacking = self.thin_volumes().filter(|thin| !thin.is_served);
+        let lacking = self.thin.all().filter(|thin| !thin.is_served);
         let names: Vec<String> = lacking.map(|thin| format!("{}/{}", self.group.name(), thin.name)).collect();
         let first = names.first()?;
         Some(format!("their origin is not there: {}; varve lv show {first}", few(&names)))

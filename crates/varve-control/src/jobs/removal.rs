@@ -312,7 +312,7 @@ impl Control {
         let groups = self.groups.known.borrow();
         let is_silent = groups.values().any(|known| {
             let mut own = known.group.logical_volumes().iter();
-            own.any(|entry| entry.id == store && entry.is_pool()) && !known.thin.contains_key(&store)
+            own.any(|entry| entry.id == store && entry.is_pool()) && !known.thin.knows(store)
         });
         !is_silent && self.name_of(volume).is_none()
     }
@@ -362,7 +362,7 @@ impl Control {
             going.iter().flat_map(|part| &part.targets).map(|(target, _)| target.store).collect();
         let groups: Vec<Uuid> = {
             let groups = self.groups.known.borrow();
-            let has_one = |known: &KnownGroup| stores.iter().any(|store| known.thin.contains_key(store));
+            let has_one = |known: &KnownGroup| stores.iter().any(|store| known.thin.knows(*store));
             groups.iter().filter(|(_, known)| has_one(known)).map(|(id, _)| *id).collect()
         };
         for group in groups {

@@ -160,10 +160,7 @@ impl Schedules<'_> {
 fn is_gone(known: &KnownGroup, volume: &ScheduledVolume) -> bool {
     let Some(pool) = volume.pool else { return false };
     let is_in_use = known.homes.get(&pool).is_some_and(|home| home.unusable.is_none());
-    let has = |volumes: &Vec<varve_volume::content::thin::ThinVolume>| {
-        volumes.iter().any(|thin| thin.id == volume.id)
-    };
-    is_in_use && known.thin.get(&pool).is_some_and(|volumes| !has(volumes))
+    is_in_use && known.thin.knows(pool) && known.thin.get(volume.id).is_none()
 }
 
 /// TIMER1: whether a volume of a schedule, or its pool, was taken out of use by a person, or all of them are in the trash.

@@ -365,7 +365,7 @@ impl Control {
             found.is_some_and(crate::group::activation::is_deactivated)
         };
         groups.values().any(|known| {
-            let thin = known.thin_volumes().find(|thin| thin.id == id).map(|thin| thin.pool);
+            let thin = known.thin.get(id).map(|thin| thin.pool);
             let own = known.group.logical_volumes().iter().find(|entry| entry.id == id);
             let devices = own.map(|entry| entry.layout.granted().to_vec()).unwrap_or_default();
             thin.into_iter().chain(devices).any(|needed| is_inactive(known, needed))

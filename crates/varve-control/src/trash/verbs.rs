@@ -160,9 +160,9 @@ impl Trash<'_> {
 
     /// Refuses to bring something back under a name that another volume or pool has by now.
     fn refuse_taken(&self, group: Uuid, name: &VolumeName, to: &str) -> Result<(), Failure> {
-        let is_taken = self.control.with_group(group, |known| {
-            known.group.lv(to).is_some() || known.thin_volumes().any(|thin| thin.name == to)
-        })?;
+        let is_taken = self
+            .control
+            .with_group(group, |known| known.group.lv(to).is_some() || known.thin.named(to).is_some())?;
         if !is_taken {
             return Ok(());
         }

@@ -30,6 +30,12 @@ impl PoolCalls<'_> {
         self.shard.run(async move |here: ShardContext| thin_volumes::look(&here, id))
     }
 
+    /// The volume of a number, if there is one.
+    pub fn look_at(&self, number: u64) -> Answer<Result<Option<ThinVolume>, Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| thin_volumes::look_at(&here, id, number))
+    }
+
     /// Bytes that it could keep at most, and that its volumes may ask for.
     pub fn promises(&self) -> Answer<Result<(u64, u64), Failure>> {
         let id = self.id;
@@ -49,14 +55,14 @@ impl PoolCalls<'_> {
             .run(async move |here: ShardContext| here.pool(id).is_some_and(|open| open.pool.is_paused()))
     }
 
-    /// Makes a volume in the pool that `spec` describes, over something if that is named.
+    /// Makes a volume in the pool that `spec` describes, over something if that is named. The answer is its number.
     pub fn create(
         &self,
         spec: ActivationSpec,
         name: String,
         bytes: u64,
         over: Option<(Origin, Below)>,
-    ) -> Answer<Result<(), Failure>> {
+    ) -> Answer<Result<u64, Failure>> {
         self.shard
             .run(async move |here: ShardContext| thin_volumes::create(&here, &spec, &name, bytes, over).await)
     }

@@ -22,6 +22,11 @@ pub fn volume_id(pool: Uuid, number: u64) -> Uuid {
     Uuid::from_u128(pool.as_u128().wrapping_add(u128::from(number)))
 }
 
+/// The number that a volume of a pool would have if this is its identity (THINVOL1).
+pub fn volume_number(pool: Uuid, id: Uuid) -> Option<u64> {
+    u64::try_from(id.as_u128().wrapping_sub(pool.as_u128())).ok()
+}
+
 /// A volume of a pool, as the control knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThinVolume {

@@ -12,22 +12,33 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::Extent;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{NewVolume, Origin};
+use varve_target::thin::{NewVolume, Origin, VolumeInfo};
 
 /// What a pool is like now, and its volumes.
 pub fn look(context: &ShardContext, id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
     let open = pool(context, id)?;
-    let volumes = open.pool.list().into_iter().filter(is_volume).map(|volume| ThinVolume {
-        id: volume_id(id, volume.id),
-        pool: id,
-        number: volume.id,
-        name: volume.name,
-        bytes: volume.bytes,
-        created: volume.created,
-        origin: volume.origin,
-        is_served: context.stack(volume_id(id, volume.id)).is_some_and(|stack| !stack.lacks_origin()),
-    });
+    let volumes = open.pool.list().into_iter().filter(is_volume).map(|info| thin_volume(context, id, info));
     Ok((open.facts(), volumes.collect()))
+}
+
+/// The volume of a pool that has this number, if there is one.
+pub fn look_at(context: &ShardContext, id: Uuid, number: u64) -> Result<Option<ThinVolume>, Failure> {
+    let info = pool(context, id)?.pool.info(number).filter(is_volume);
+    Ok(info.map(|info| thin_volume(context, id, info)))
+}
+
+fn thin_volume(context: &ShardContext, pool: Uuid, info: VolumeInfo) -> ThinVolume {
+    let id = volume_id(pool, info.id);
+    ThinVolume {
+        id,
+        pool,
+        number: info.id,
+        name: info.name,
+        bytes: info.bytes,
+        created: info.created,
+        origin: info.origin,
+        is_served: context.stack(id).is_some_and(|stack| !stack.lacks_origin()),
+    }
 }
 
 /// How many bytes a pool can promise, and how many it has promised.
@@ -36,14 +47,14 @@ pub fn promises(context: &ShardContext, id: Uuid) -> Result<(u64, u64), Failure>
     Ok((facts.promise_max, facts.virtual_bytes))
 }
 
-/// Makes a volume in a pool, over an origin or not, and serves it.
+/// Makes a volume in a pool, over an origin or not, and serves it. Returns its number.
 pub async fn create(
     context: &ShardContext,
     spec: &ActivationSpec,
     name: &str,
     bytes: u64,
     over: Option<(Origin, Below)>,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     let open = pool(context, spec.node.id)?;
     let over = match over {
         // Before there is a volume that needs it.
@@ -57,10 +68,11 @@ pub async fn create(
     let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
     match over {
         Some((origin, below, device)) => {
-            origins::attach_device(context, spec.node.id, origin, (&below, &device)).await
+            origins::attach_device(context, spec.node.id, origin, (&below, &device)).await?;
         }
-        None => enter(&open, context, number).await,
+        None => enter(&open, context, number).await?,
     }
+    Ok(number)
 }
 
 /// Gives a volume of a pool another name.

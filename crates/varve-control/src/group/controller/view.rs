@@ -107,7 +107,7 @@ fn volumes(known: &KnownGroup) -> Vec<Volume> {
             devices,
         }
     });
-    let gone = known.homes.keys().chain(known.thin.keys()).filter(|id| !ids.contains(id));
+    let gone = known.homes.keys().chain(known.thin.pools()).filter(|id| !ids.contains(id));
     let gone = gone.map(|id| {
         let presence = presence(known.homes.get(id));
         Volume {
