@@ -8,9 +8,12 @@ mod program;
 mod reply;
 
 use crate::metrics::Scrapes;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use axum::{Extension, Router};
 use interface::Interface;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use utoipa::OpenApi;
 use varve_control::ControlHandle;
 
@@ -22,7 +25,7 @@ use varve_control::ControlHandle;
             `{\"schema\":\"varve.v1\",\"data\":…}` or `{\"schema\":\"varve.v1\",\"error\":{code, message, help}}`.",
         version = "1"
     ),
-    paths(program::healthz, program::prometheus, program::openapi_document)
+    paths(program::healthz, program::prometheus, openapi_document)
 )]
 struct Document;
 
@@ -37,7 +40,7 @@ pub(crate) fn metrics_service(control: ControlHandle, scrapes: Arc<Scrapes>) -> 
 
 /// The service, without the control to which it leads.
 pub(crate) fn routes() -> Router<ControlHandle> {
-    interface().router.fallback(program::unknown)
+    interface().router.route("/v1/openapi.json", get(openapi_document)).fallback(program::unknown)
 }
 
 /// The same, complete.
@@ -47,6 +50,14 @@ pub(crate) fn service(
     scrapes: Arc<Scrapes>,
 ) -> Router {
     routes.layer(Extension(scrapes)).with_state(control)
+}
+
+/// This interface as an OpenAPI document.
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "program", responses((status = 200, content_type = "application/json")))]
+async fn openapi_document() -> Response {
+    /// Made when somebody asks for it.
+    static DOCUMENT: LazyLock<String> = LazyLock::new(openapi_json);
+    ([(CONTENT_TYPE, "application/json")], DOCUMENT.as_str()).into_response()
 }
 
 /// The OpenAPI document, as JSON.

@@ -1,4 +1,4 @@
-//! What is served without an envelope: health, metrics, the OpenAPI document.
+//! What is served without an envelope: health and metrics.
 
 use super::reply::Refusal;
 use crate::metrics::Scrapes;
@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::future::join_all;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 use varve_api::{Code, Failure};
@@ -18,14 +18,8 @@ use varve_control::ControlHandle;
 /// How long a shard may take to answer.
 const HEALTH_MAX: Duration = Duration::from_secs(2);
 
-/// The OpenAPI document, as JSON, once somebody has asked for it.
-static OPENAPI_JSON: LazyLock<String> = LazyLock::new(super::openapi_json);
-
 pub(super) fn routes() -> Router<ControlHandle> {
-    Router::new()
-        .route("/healthz", get(healthz))
-        .route("/metrics", get(prometheus))
-        .route("/v1/openapi.json", get(openapi_document))
+    Router::new().route("/healthz", get(healthz)).route("/metrics", get(prometheus))
 }
 
 /// What a listener for metrics alone serves.
@@ -62,12 +56,6 @@ pub(super) async fn prometheus(
 ) -> Result<Response, Refusal> {
     let text = scrapes.scrape(&control).await?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
-}
-
-/// This interface as an OpenAPI document.
-#[utoipa::path(get, path = "/v1/openapi.json", tag = "program", responses((status = 200, content_type = "application/json")))]
-pub(super) async fn openapi_document() -> Response {
-    ([(CONTENT_TYPE, "application/json")], OPENAPI_JSON.as_str()).into_response()
 }
 
 /// Everything else.
