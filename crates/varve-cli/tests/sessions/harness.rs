@@ -235,6 +235,14 @@ impl World {
         }
     }
 
+    /// Bytes of memory that the daemon has, without those of its program.
+    pub(crate) fn memory(&self) -> u64 {
+        let id = self.daemon.as_ref().expect("a daemon").id();
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("it has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    }
+
     /// Everything that the lists show, and the bytes of the disks that describe it.
     pub(crate) fn everything(&self, disks: &[&str]) -> (Vec<Value>, Vec<Vec<u8>>) {
         let lists = ["pv list", "vg list", "lv list", "pool list", "snap list", "export list", "job list"];
@@ -271,9 +279,24 @@ pub(crate) fn http(socket: &Path, path: &str) -> String {
     body
 }
 
+/// Posts `body` to the daemon's socket; what it answers, body only.
+pub(crate) fn post(socket: &Path, path: &str, body: &Value) -> String {
+    let stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon listens");
+    let body = body.to_string();
+    let headers =
+        format!("host: varve\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
+    let (head, answer) = talk(stream, &format!("POST {path}"), &headers, &body);
+    assert!(head.starts_with("HTTP/1.1 200"), "{head} {answer}");
+    answer
+}
+
 /// Head and body of the answer to a request with these headers.
-pub(crate) fn ask(mut stream: impl Read + Write, path: &str, headers: &str) -> (String, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
+pub(crate) fn ask(stream: impl Read + Write, path: &str, headers: &str) -> (String, String) {
+    talk(stream, &format!("GET {path}"), headers, "")
+}
+
+fn talk(mut stream: impl Read + Write, request: &str, headers: &str, body: &str) -> (String, String) {
+    let request = format!("{request} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n{body}");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");

@@ -26,6 +26,7 @@ mod images;
 mod layouts;
 mod log_disks;
 mod losses;
+mod many_volumes;
 mod mapper;
 mod mapper_devices;
 mod maps;
