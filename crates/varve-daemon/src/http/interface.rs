@@ -19,12 +19,15 @@ use varve_control::{Control, ControlHandle};
 /// A schema under its name.
 type Named = (String, RefOr<Schema>);
 
+/// Adds a call to a document.
+type Describe = fn(&mut OpenApi);
+
 /// Routes, and what describes them.
 pub(super) struct Interface {
     pub(super) router: Router<ControlHandle>,
     /// Each call that is served, and what adds it to a document. It is made only when somebody asks: it takes longer than all
     /// else of a start.
-    described: Vec<(&'static str, fn(&mut OpenApi))>,
+    described: Vec<(&'static str, Describe)>,
 }
 
 impl Interface {
