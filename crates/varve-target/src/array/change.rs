@@ -47,7 +47,7 @@ impl Array {
     }
 
     /// Changes whole blocks from `offset` on, which the caller holds alone.
-    pub(super) async fn change_held(&self, offset: u64, change: &Change, durability: Durability) -> Outcome {
+    async fn change_held(&self, offset: u64, change: &Change, durability: Durability) -> Outcome {
         let mut done = 0;
         while done < change.length() {
             done += self.change_next(offset, change, done, durability).await?;

@@ -33,6 +33,29 @@ pub(super) fn sound(
     }
 }
 
+/// What each member should hold of a block in which they hold `held`, where nothing tells what is wrong: of a mirror what the first one holds, of
+/// ddraid its data with the parity of that.
+pub(super) fn settled(
+    layout: ArrayLayout,
+    held: &[Option<Bytes>],
+    arena: &Arena,
+) -> Result<Vec<Bytes>, Unsound> {
+    let all: Option<Vec<Bytes>> = held.iter().cloned().collect();
+    let mut all = all.ok_or(Unsound::Lost)?;
+    match layout {
+        ArrayLayout::Mirror { .. } => {
+            let first = all[0].clone();
+            all.fill(first);
+        }
+        ArrayLayout::Ddraid { .. } => {
+            let (parity, data) = all.split_last_mut().expect("an array has members");
+            let data: Vec<&[u8]> = data.iter().map(|fragment| &fragment[..]).collect();
+            *parity = combine::xor_all(&data, arena).freeze();
+        }
+    }
+    Ok(all)
+}
+
 fn sound_copies(held: &[Option<Bytes>], expected: Expected) -> Result<Vec<Bytes>, Unsound> {
     let first = held.iter().flatten().find(|copy| expected.allows(copy)).ok_or(Unsound::Lost)?;
     if expected != Expected::Unknown {

@@ -65,6 +65,13 @@ fn an_array_survives_every_crash() {
     histories(test_name!("an_array_survives_every_crash"), 5000, Kind::Crashes, &COUNTS);
 }
 
+/// A scrub makes a mirror of three equal, and the power fails: the one that had rotted has the newest stamp, and would decide if the region were dirty.
+#[test]
+fn what_has_rotted_does_not_count_after_a_crash_during_the_scrub_that_mends_it() {
+    static COUNTS: Counts = Counts::new();
+    history(16_699, Kind::Crashes, None, &COUNTS);
+}
+
 /// All members have called a region clean, of which something has rotted; two openings are cut short one after the other, the first while its stamp is
 /// on some members only. What is right can be computed, and is not to be made of what has rotted.
 #[test]

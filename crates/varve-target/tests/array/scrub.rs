@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
-use varve_sim::{SimDisk, World};
+use varve_sim::{CrashKind, SimDisk, World};
 use varve_target::array::{
     Array, ArrayLayout, ArrayOptions, InjectedBug, Member, MemberState, Rates, ReadPolicy, ScrubError,
     ScrubOptions, ScrubReport, Uuid,
@@ -108,6 +108,25 @@ fn members_that_do_not_fit_are_counted_and_made_equal() {
                 "what was never written costs nothing"
             );
         });
+    }
+}
+
+#[test]
+fn what_is_made_equal_outlives_a_power_failure_and_dirties_nothing() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(layout, Rates::default());
+        let last = layout.members() - 1;
+        rig.rot(last, MIB);
+        rig.world.run(async {
+            let (report, outcome) = rig.scrub(false).await;
+            assert_eq!((outcome, report.mismatches, report.unread), (Ok(()), 1, 0), "{layout:?}");
+            assert_eq!(rig.array.status().dirty, 0, "SCRUB1: {layout:?}");
+        });
+        rig.world.crash(CrashKind::Power);
+        let run = layout.on_members(Extent::new(MIB, 64 * KIB));
+        let held = rig.disks[last].peek(Extent::new(METADATA + run.offset, 512));
+        let byte = if layout.data_members() == 1 { 7 } else { 0 }; // The parity of an even number of sevens.
+        assert!(held.iter().all(|held| *held == byte), "SCRUB1: {layout:?}: {}", held[0]);
     }
 }
 

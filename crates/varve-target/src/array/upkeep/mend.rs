@@ -5,7 +5,7 @@
 
 use super::super::checksums::{Expected, block_size};
 use super::super::read::Unread;
-use super::super::sound::{Unsound, sound};
+use super::super::sound::{Unsound, settled, sound};
 use super::super::{Array, ArrayLayout, combine};
 use futures_util::future::join_all;
 use varve_block::{Bytes, Extent, IoError, LockMode};
@@ -145,6 +145,26 @@ impl Array {
     /// Writes again what is wrong in `block`, which the caller holds alone (MEND1). Returns whether anything is another than before: on
     /// members, of checksums, or which members there are.
     pub(in crate::array) async fn mend_block(&self, block: Extent) -> Result<bool, Unmended> {
+        self.mend_block_by(block, true, |held, expected| {
+            sound(self.spec.layout, held, expected, &self.options.arena)
+        })
+        .await
+    }
+
+    /// Makes members equal in `block`, which the caller holds alone, where nothing tells what is wrong (MEND1, SCRUB1).
+    pub(in crate::array) async fn settle_block(&self, block: Extent) -> Result<(), Unmended> {
+        let counts = |held: &[_], _: &[_]| settled(self.spec.layout, held, &self.options.arena);
+        self.mend_block_by(block, false, counts).await.map(drop)
+    }
+
+    /// Writes to members what `decide` makes of what they hold of `block`, where they hold something else; `is_wrong`: they are known to be wrong
+    /// then.
+    async fn mend_block_by(
+        &self,
+        block: Extent,
+        is_wrong: bool,
+        decide: impl FnOnce(&[Option<Bytes>], &[Expected]) -> Result<Vec<Bytes>, Unsound>,
+    ) -> Result<bool, Unmended> {
         let inside = self.gate.enter().await;
         self.latch.check()?;
         self.read_pages(block).await;
@@ -168,12 +188,11 @@ impl Array {
             }
         }
         let expected: Vec<Expected> = (0..held.len()).map(|place| self.expected(place, block)).collect();
-        let sound =
-            sound(self.spec.layout, &held, &expected, &self.options.arena).map_err(Unmended::Unsound)?;
+        let sound = decide(&held, &expected).map_err(Unmended::Unsound)?;
         assert_eq!(sound.len(), self.members.count(), "SOUND1: of each member");
         let mut is_changed = false;
         for place in places.into_iter().filter(|place| held[*place].as_deref() != Some(&sound[*place][..])) {
-            if errors[place].is_none() {
+            if is_wrong && errors[place].is_none() {
                 self.note_wrong(place, block);
             }
             let error = errors[place].unwrap_or(IoError::Corrupt);

@@ -1,18 +1,18 @@
 //! Scrub: what was ever written is read from all members and compared.
 //!
 //! Invariants: ARRAYIO4 and ARRAYREAD1 of the module, and
-//! - SCRUB1. What differs is made equal by a change like a client's: its region is marked first, and all members are written.
+//! - SCRUB1. What differs is made equal where it does not hold what counts, durably, and dirties no region: whatever a crash leaves of that, the
+//!   same member counts afterwards.
 //! - SCRUB2. All members are in sync when they are compared.
 
-use super::super::change::Change;
 use super::super::checksums::block_size;
 use super::super::options::Rates;
 use super::super::read::Unread;
 use super::super::sound::Unsound;
-use super::super::{Array, ArrayLayout, InjectedBug};
+use super::super::{Array, InjectedBug};
 use super::mend::Unmended;
 use super::pace::Pace;
-use varve_block::{Bytes, Durability, Extent, IoError, KIB, LockMode, RangeGuard, align_down};
+use varve_block::{Extent, IoError, KIB, LockMode, RangeGuard, align_down};
 use varve_format::array::SPAN_SIZE;
 
 /// Bytes of the array that are compared at a time.
@@ -71,8 +71,8 @@ impl From<IoError> for ScrubError {
 /// What members say of an extent.
 enum Compared {
     Fits,
-    /// They do not fit each other; the bytes that count.
-    Differs(Bytes),
+    /// They do not fit each other.
+    Differs,
     Unread(usize, IoError),
     /// They may differ since a crash, and cannot be made equal now.
     Unknown,
@@ -172,7 +172,7 @@ impl Array {
             let alone = self.lock_to_scrub(block, LockMode::Exclusive).await;
             match self.compare_members(block).await? {
                 Compared::Fits => return Ok(()),
-                Compared::Differs(counts) => {
+                Compared::Differs => {
                     if !check_only && self.scrub_wrong(block, report).await? {
                         return Ok(());
                     }
@@ -182,7 +182,11 @@ impl Array {
                         self.note_mismatch(block);
                     }
                     if !check_only {
-                        self.change_held(block.offset, &Change::Write(counts), Durability::Volatile).await?; // SCRUB1
+                        match self.settle_block(block).await {
+                            Ok(()) => {}
+                            Err(Unmended::Unsound(_)) => report.unread += block.length,
+                            Err(Unmended::Io(error)) => return Err(error.into()),
+                        }
                     }
                     return Ok(());
                 }
@@ -239,13 +243,7 @@ impl Array {
             self.learn(extent, &held);
             return Ok(Compared::Fits);
         }
-        let arena = &self.options.arena;
-        let mut counts = arena.take(usize::try_from(extent.length).expect("a chunk is small"));
-        match self.spec.layout {
-            ArrayLayout::Mirror { .. } => counts.copy_from_slice(&runs[0]),
-            ArrayLayout::Ddraid { .. } => self.assemble(&runs, &mut counts),
-        }
-        Ok(Compared::Differs(counts.freeze()))
+        Ok(Compared::Differs)
     }
 
     /// Holds `extent`, but for a fault for tests (ARRAYIO4).
