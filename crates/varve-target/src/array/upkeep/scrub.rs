@@ -1,8 +1,8 @@
 //! Scrub: what was ever written is read from all members and compared.
 //!
 //! Invariants: ARRAYIO4 and ARRAYREAD1 of the module, and
-//! - SCRUB1. What differs is made equal where it does not hold what counts, durably, and dirties no region: whatever a crash leaves of that, the
-//!   same member counts afterwards.
+//! - SCRUB1. Members are made equal by durable writes to those that differ from the authoritative one, and no region becomes dirty: after a crash
+//!   in between the same one is authoritative.
 //! - SCRUB2. All members are in sync when they are compared.
 
 use super::super::checksums::block_size;

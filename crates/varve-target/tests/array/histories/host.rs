@@ -577,8 +577,7 @@ impl Host {
         let status = array.status();
         self.counts.add(Event::Opened, 1);
         self.counts.add(Event::Unsynced, u64::from(status.unsynced > 0));
-        let mut exposed = self.exposed.take();
-        exposed.retain(|region| !self.rotten.borrow().contains(region)); // What is written again is as it was.
+        let exposed = self.exposed.take();
         if !status.members.iter().all(|member| member.state == MemberState::InSync) {
             return self.counts.add(Event::Degraded, 1);
         }
@@ -682,6 +681,7 @@ impl Host {
         if let Some(kind) = kind {
             self.world.crash(kind);
         }
+        let rotten = self.rotten.borrow().clone(); // What a scrub was writing there is as it was.
         for (place, at, before) in self.rotten_sectors.take() {
             self.slots.borrow()[place].disk.poke(at, &before);
             self.rotten.borrow_mut().clear();
@@ -692,7 +692,9 @@ impl Host {
             let states: Vec<MemberState> = array.status().members.iter().map(|member| member.state).collect();
             for (slot, state) in self.slots.borrow().iter().zip(&states) {
                 if *state == MemberState::InSync {
-                    self.exposed.borrow_mut().extend(slot.exposed.regions());
+                    let regions =
+                        slot.exposed.regions().into_iter().filter(|region| !rotten.contains(region));
+                    self.exposed.borrow_mut().extend(regions);
                 }
             }
             self.note_returned(&states);
