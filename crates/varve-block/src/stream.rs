@@ -50,7 +50,8 @@ impl<T: Unpin> Future for Transfer<'_, T> {
 /// A connection. One receive and one send may be under way at the same time.
 pub trait ByteStream {
     /// Fills `buffer` from `filled` on until at least `wanted` bytes of it are filled, and takes more if more is
-    /// there already. `filled < wanted <= buffer.len()`.
+    /// there already. `filled < wanted <= buffer.len()`. One that wants a single byte and is not ready at once may be dropped instead of
+    /// polled: it has received nothing.
     fn receive(&self, buffer: Buffer, filled: usize, wanted: usize) -> Transfer<'_, Received>;
 
     /// Sends all parts in order.

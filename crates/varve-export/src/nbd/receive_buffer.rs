@@ -12,7 +12,7 @@
 //! - RECEIVE1. `start <= filled <= buffer.len()`; the bytes between are received and not yet looked at.
 //! - RECEIVE2. Nothing is received while a whole request is in the buffer.
 //! - RECEIVE3. A write is kept in memory only after its taker has let it in; what is refused is skipped, not kept.
-//! - RECEIVE4. A connection that is idle waits with the short buffer.
+//! - RECEIVE4. A connection that is idle waits with the short buffer, once it has received what is there already.
 
 use super::activity::PIECE;
 use crate::budget::{Budget, Reservation};
@@ -346,6 +346,17 @@ impl<'s> ReceiveBuffer<'s> {
         self.memory.reserved.is_some()
     }
 
+    /// What has come while the client's requests were answered, into the long buffer if the connection has it: all of a burst, where the short
+    /// one would take the first of it.
+    fn received_at_once(&mut self) -> Option<Transfer<'s, Received>> {
+        if self.only_header || self.memory.reserved.is_none() {
+            return None;
+        }
+        let long = std::mem::replace(&mut self.buffer, Buffer::empty());
+        let receiving = self.stream.receive(long, 0, 1);
+        matches!(receiving, Transfer::Ready(_)).then_some(receiving)
+    }
+
     fn begin(&mut self, is_idle: bool) -> Transfer<'s, Received> {
         if let Some(in_place) = &mut self.in_place {
             let buffer = std::mem::replace(&mut in_place.buffer, Buffer::empty());
@@ -358,6 +369,9 @@ impl<'s> ReceiveBuffer<'s> {
             self.start = 0;
         }
         if is_idle && !self.is_amid() {
+            if let Some(received) = self.received_at_once() {
+                return received;
+            }
             if let Some(short) = self.memory.shrink() {
                 self.buffer = short; // RECEIVE4
             }

@@ -4,6 +4,7 @@ mod client;
 mod contexts;
 mod fairness;
 mod limits;
+mod receiving;
 mod world;
 
 use super::*;
