@@ -16,6 +16,7 @@ use varve_api::{
 };
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size};
+use varve_volume::ShardHandle;
 use varve_volume::content::thin::ThinVolume;
 use varve_volume::opened::open_pool::PoolFacts;
 
@@ -34,10 +35,14 @@ impl KnownGroup {
 }
 
 impl Control {
+    fn home_of_pool(&self, pool: Uuid) -> Result<ShardHandle, Failure> {
+        let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
+        self.home_of(pool).ok_or_else(missing)
+    }
+
     /// Asks a pool what it is like and what is in it, and remembers that.
     pub(crate) async fn look_at_pool(&self, group: Uuid, pool: Uuid) -> Result<PoolFacts, Failure> {
-        let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
-        let home = self.home_of(pool).ok_or_else(missing)?;
+        let home = self.home_of_pool(pool)?;
         let looked = home.pool(pool).look();
         let (facts, volumes) = self.answered(pool, looked.await)?;
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
@@ -48,8 +53,7 @@ impl Control {
 
     /// Asks a pool for the volume of a number, which a command has changed, and remembers that.
     async fn look_at_thin(&self, group: Uuid, pool: Uuid, number: u64) -> Result<(), Failure> {
-        let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
-        let home = self.home_of(pool).ok_or_else(missing)?;
+        let home = self.home_of_pool(pool)?;
         let looked = home.pool(pool).look_at(number);
         let found = self.answered(pool, looked.await)?;
         if let Some(known) = self.groups.known.borrow_mut().get_mut(&group) {
@@ -78,8 +82,7 @@ impl Control {
     }
 
     async fn rename_in_pool(&self, group: Uuid, volume: &ThinVolume, name: &str) -> Result<(), Failure> {
-        let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
-        let home = self.home_of(volume.pool).ok_or_else(missing)?;
+        let home = self.home_of_pool(volume.pool)?;
         let (pool, number, name) = (volume.pool, volume.number, name.to_owned());
         let renamed = home.pool(pool).rename(number, name);
         self.answered(pool, renamed.await)?;

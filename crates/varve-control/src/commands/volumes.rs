@@ -37,11 +37,9 @@ impl Control {
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
             wanted.flat_map(|(id, known)| self.locate_all(*id, known)).collect()
         };
-        let mut exports = self.exports_by_volume(|_| true);
-        let exports = located.iter().map(|located| exports.remove(&located.volume.id).unwrap_or_default());
-        let exports: Vec<Vec<String>> = exports.collect();
+        let exports = self.exports_by_volume(|_| true);
         // Side by side: each may wait for a disk that does not answer.
-        let shown = located.iter().zip(exports).map(|(located, exports)| self.shown_volume(located, exports));
+        let shown = located.iter().map(|located| self.shown_volume(located, &exports));
         let mut volumes = join_all(shown).await;
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
@@ -51,8 +49,8 @@ impl Control {
     pub async fn show_volume(&self, text: &str) -> Result<ShownVolume, Failure> {
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
-        let exports = self.exports_by_volume(|volume| volume == located.volume.id).remove(&located.volume.id);
-        Ok(self.shown_volume(&located, exports.unwrap_or_default()).await)
+        let exports = self.exports_by_volume(|volume| volume == located.volume.id);
+        Ok(self.shown_volume(&located, &exports).await)
     }
 
     /// Makes a volume.
@@ -356,7 +354,11 @@ impl Control {
     }
 
     /// A volume as it is shown.
-    async fn shown_volume(&self, located: &LocatedVolume, exports: Vec<String>) -> ShownVolume {
+    async fn shown_volume(
+        &self,
+        located: &LocatedVolume,
+        exports: &HashMap<Uuid, Vec<String>>,
+    ) -> ShownVolume {
         let volume = located.volume.id;
         let facts = located.home.volume(volume).facts();
         // A disk that does not answer must not keep the other volumes from being shown.
@@ -371,7 +373,7 @@ impl Control {
         if let Some((thin, origin)) = shown.thin.as_mut().zip(origin) {
             thin.origin = Some(self.origin_name(located.group, origin).await);
         }
-        shown.exports = exports;
+        shown.exports = exports.get(&volume).cloned().unwrap_or_default();
         if let Some(array) = &mut shown.array {
             array.scrub = self.memory.remembered.borrow().scrubs.get(&volume).cloned();
         }

@@ -77,13 +77,18 @@ impl Interface {
             let answer = work(control, call);
             async move { answer.await.map(Data).map_err(Refusal) }
         };
-        let filter = match method {
-            Method::Get => MethodFilter::GET,
-            Method::Post => MethodFilter::POST,
-            Method::Delete => MethodFilter::DELETE,
-        };
+        let (filter, _) = method_of(method);
         self.router = self.router.route(path, on(filter, handler));
         self
+    }
+}
+
+/// A method for a route and in a document.
+fn method_of(method: Method) -> (MethodFilter, HttpMethod) {
+    match method {
+        Method::Get => (MethodFilter::GET, HttpMethod::Get),
+        Method::Post => (MethodFilter::POST, HttpMethod::Post),
+        Method::Delete => (MethodFilter::DELETE, HttpMethod::Delete),
     }
 }
 
@@ -94,11 +99,7 @@ where
     Envelope<C::Answer>: ToSchema,
 {
     let Declaration { method, path, .. } = C::DECLARED;
-    let method = match method {
-        Method::Get => HttpMethod::Get,
-        Method::Post => HttpMethod::Post,
-        Method::Delete => HttpMethod::Delete,
-    };
+    let (_, method) = method_of(method);
     let (operation, schemas) = described::<C>();
     let item = PathItem::new(method, operation);
     match document.paths.paths.get_mut(path) {
