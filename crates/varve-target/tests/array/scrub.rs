@@ -121,6 +121,7 @@ fn what_is_made_equal_outlives_a_power_failure_and_dirties_nothing() {
             let (report, outcome) = rig.scrub(false).await;
             assert_eq!((outcome, report.mismatches, report.unread), (Ok(()), 1, 0), "{layout:?}");
             assert_eq!(rig.array.status().dirty, 0, "SCRUB1: {layout:?}");
+            assert_eq!(rig.array.status().members[last].healed, 0, "nothing tells that it was wrong");
         });
         rig.world.crash(CrashKind::Power);
         let run = layout.on_members(Extent::new(MIB, 64 * KIB));

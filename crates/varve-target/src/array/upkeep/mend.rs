@@ -199,6 +199,9 @@ impl Array {
             let run = self.spec.layout.on_members(block);
             if !self.rewrite(place, run, sound[place].clone(), error).await {
                 self.members.leave([place]);
+            } else if is_wrong || errors[place].is_some() {
+                let healed = &self.members.counters(place).healed;
+                healed.set(healed.get() + 1);
             }
             is_changed = true;
         }
