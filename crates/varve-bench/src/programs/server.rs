@@ -126,7 +126,9 @@ mod tests {
             Server::start(Path::new("/bin/sh"), &["-c".to_owned(), text], &log).expect("a shell");
         server.follow(&file).expect("its number");
         let process = PathBuf::from(format!("/proc/{}/stat", server.pid()));
-        assert!(fs::read_to_string(&process).expect("it runs").contains("(sleep)"));
+        // The shell writes the number of its copy, which executes `sleep` a moment later.
+        let sleeps = || fs::read_to_string(&process).expect("it runs").contains("(sleep)");
+        assert!(wait_until(Duration::from_secs(5), sleeps));
         drop(server);
         let gone = || fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "));
         assert!(wait_until(Duration::from_secs(5), gone));
