@@ -33,6 +33,10 @@ pub struct UnixTime(pub u64);
 pub trait ClockSource {
     /// Monotonic time.
     fn now(&self) -> Moment;
+    /// What [`ClockSource::now`] gave last while the present task runs; the time now if it was not asked.
+    fn recent(&self) -> Moment {
+        self.now()
+    }
     /// The date.
     fn date(&self) -> UnixTime;
     /// Completes at `deadline` or soon after.
@@ -51,6 +55,11 @@ impl Clock {
     /// Monotonic time.
     pub fn now(&self) -> Moment {
         self.0.now()
+    }
+    /// The last time that the present task was told, else that of now: when a request begins that follows others. A task that
+    /// does much between two requests asks for the time now.
+    pub fn recent(&self) -> Moment {
+        self.0.recent()
     }
     /// The date.
     pub fn date(&self) -> UnixTime {

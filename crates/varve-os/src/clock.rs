@@ -2,7 +2,7 @@
 
 use crate::timers::{TimerKey, Timers};
 use rustix::time::{ClockId, clock_gettime};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -21,13 +21,29 @@ pub(crate) fn tick() -> u64 {
 }
 
 /// The clock of a shard.
+#[derive(Default)]
 pub(crate) struct RealClock {
     pub(crate) timers: Rc<RefCell<Timers>>,
+    /// What the task that runs was told last.
+    told: Cell<Option<Moment>>,
+}
+
+impl RealClock {
+    /// Another task runs, or a call.
+    pub(crate) fn forget(&self) {
+        self.told.set(None);
+    }
 }
 
 impl ClockSource for RealClock {
     fn now(&self) -> Moment {
-        now()
+        let now = now();
+        self.told.set(Some(now));
+        now
+    }
+
+    fn recent(&self) -> Moment {
+        self.told.get().unwrap_or_else(|| self.now())
     }
 
     fn date(&self) -> UnixTime {

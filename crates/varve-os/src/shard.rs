@@ -9,7 +9,6 @@ use crate::driver::reactor::{IoChoice, Reactor};
 use crate::driver::ring::Wait;
 use crate::executor::Queue;
 use crate::mailbox::Mailbox;
-use crate::timers::Timers;
 use futures_channel::oneshot;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -38,7 +37,7 @@ pub(crate) struct Core {
     pub(crate) calls: Arc<Mailbox<Call>>,
     pub(crate) queue: Rc<Queue>,
     pub(crate) reactor: Rc<Reactor>,
-    timers: Rc<RefCell<Timers>>,
+    clock: Rc<RealClock>,
     pub(crate) doorway: Doorway,
     helpers: Arc<Helpers>,
     pub(crate) arena: Arena,
@@ -75,7 +74,7 @@ impl Core {
             queue: Queue::install(calls.notify()),
             calls,
             reactor: Rc::new(reactor),
-            timers: Rc::default(),
+            clock: Rc::default(),
             doorway: Doorway::default(),
             helpers,
             arena,
@@ -151,6 +150,7 @@ impl Core {
     fn run_ready(&self) {
         for _ in 0..POLLS_MAX {
             let Some(runnable) = self.queue.pop() else { return };
+            self.clock.forget();
             // A panic is a broken contract. What the task held is in an unknown state, so the whole shard ends;
             // but in order, because the kernel may still write to memory of its operations.
             if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
@@ -170,6 +170,7 @@ impl Core {
         self.queue.collect();
         self.reactor.collect();
         for call in self.calls.collect() {
+            self.clock.forget();
             if catch_unwind(AssertUnwindSafe(|| call(context))).is_err() {
                 tracing::error!(shard = self.index, "a call panicked: the shard ends");
                 self.broken.set(true);
@@ -179,12 +180,12 @@ impl Core {
     }
 
     fn fire_timers(&self) {
-        if self.timers.borrow().next().is_none() {
+        if self.clock.timers.borrow().next().is_none() {
             return;
         }
         let now = clock::now();
         loop {
-            let due = self.timers.borrow_mut().pop_due(now);
+            let due = self.clock.timers.borrow_mut().pop_due(now);
             match due {
                 Some(waker) => waker.wake(),
                 None => return,
@@ -198,7 +199,7 @@ impl Core {
             self.reactor.enter(Wait::No);
             return;
         }
-        let next = self.timers.borrow().next();
+        let next = self.clock.timers.borrow().next();
         let wait = match next {
             Some(deadline) => Wait::Limit(deadline.since(clock::now())),
             None => Wait::Event,
@@ -211,7 +212,7 @@ impl Core {
     fn wind_up(&self, context: &ShardContext) {
         self.queue.drop_tasks();
         self.doorway.close();
-        self.timers.borrow_mut().clear();
+        self.clock.timers.borrow_mut().clear();
         self.reactor.drain();
         while self.reactor.pending_count() > 0 {
             self.deliver(context);
@@ -254,7 +255,7 @@ impl ShardContext {
 
     /// Real time.
     pub fn clock(&self) -> Clock {
-        Clock::new(Rc::new(RealClock { timers: Rc::clone(&self.core.timers) }))
+        Clock::new(self.core.clock.clone())
     }
 
     /// The right to start tasks on this shard.

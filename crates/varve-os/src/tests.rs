@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use varve_block::host::DiskMark;
 use varve_block::{
     Access, Allocation, Device, Durability, Extent, IoError, StatusRun, ZeroOptions, timeout, yield_now,
 };
@@ -111,6 +112,33 @@ fn what_is_written_is_read_back_and_survives_a_flush() {
         assert!(device.flush().await.expect("flushed").is_empty());
         let hole = device.read(6 << 20, pattern(&arena, 4096, 9)).await.expect("read");
         assert!(hole.iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn what_a_disk_is_known_to_hold_is_what_it_holds_also_when_it_has_grown() {
+    with_shards(1, |shards| {
+        for place in &places() {
+            let (_directory, file) = new_disk(place, 1 << 20);
+            let done = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+                let (device, arena) = (context.disk(&file), context.arena());
+                let write = async |seed| {
+                    let data = pattern(&arena, 4096, seed).freeze();
+                    device.write(512 << 10, data.clone(), Durability::Volatile).await.expect("written");
+                    DiskMark::of(512 << 10, &data[..file.sector_logical().max(512) as usize])
+                };
+                let mark = write(1).await;
+                assert_eq!(file.marks(), [], "MARKS1: it is not flushed");
+                device.flush().await.expect("flushed");
+                assert_eq!(file.marks(), [mark]);
+                file.grow(16 << 20).expect("grown");
+                let mark = write(2).await;
+                assert_eq!(file.marks(), [], "MARKS1: it was changed");
+                device.flush().await.expect("flushed");
+                assert_eq!(file.marks(), [mark]);
+            });
+            assert_eq!(done, Ok(()), "{place:?}");
+        }
     });
 }
 

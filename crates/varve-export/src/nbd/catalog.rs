@@ -120,7 +120,7 @@ impl Counters {
     /// A request of a client goes to the device.
     pub(super) fn begin<'c>(&'c self, clock: &Clock) -> UnderWay<'c> {
         Self::add(&self.device.in_flight, 1);
-        UnderWay { counters: self, begun: clock.now() }
+        UnderWay { counters: self, begun: clock.recent() }
     }
 
     pub(super) fn open(self: &Rc<Self>, client: String) -> OpenConnection {

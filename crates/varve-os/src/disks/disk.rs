@@ -240,6 +240,7 @@ impl Disk {
             return Completion::failed(error); // DISK3, HEALTH2
         }
         if self.file.in_memory {
+            [false, true].into_iter().for_each(|has_ended| self.file.note_flush(has_ended));
             return Completion::done();
         }
         match self.file.flushes.enter() {

@@ -186,7 +186,7 @@ impl DiskFile {
             syncs: Syncs::default(),
             answers: Answers::default(),
             health: Health::default(),
-            marks: Marks::default(),
+            marks: Marks::new(size),
             #[cfg(test)]
             tap: crate::disks::tap::Tap::default(),
             file,
@@ -289,7 +289,7 @@ impl DiskFile {
 
     /// It was found to hold these, and nothing has written it since it was opened.
     pub fn adopt_marks(&self, marks: &[DiskMark]) {
-        self.marks.adopt(marks, self.size());
+        self.marks.adopt(marks);
     }
 
     /// Whether `path` leads to it; may wait for the file system. That it became shorter is noticed, too.
@@ -313,7 +313,7 @@ impl DiskFile {
 
     /// A change of `extent` begins.
     pub(crate) fn begin_change(&self, extent: Extent) -> Change<'_> {
-        self.marks.begin(extent, self.size())
+        self.marks.begin(extent)
     }
 
     /// A write that has ended wrote `data`.

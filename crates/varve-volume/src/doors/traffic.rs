@@ -64,7 +64,7 @@ impl Counters {
     /// When a request begins.
     fn begin(&self) -> Moment {
         add(&self.inner.in_flight, 1);
-        self.clock.as_ref().map(Clock::now).unwrap_or_default()
+        self.clock.as_ref().map(Clock::recent).unwrap_or_default()
     }
 
     /// It is under way no more, also if its caller has dropped it.
