@@ -118,13 +118,12 @@ impl Turn {
         Self { steps: steps.max(STEPS_MIN), bytes: BYTES, flight_max }
     }
 
-    /// Notes a step that moved `bytes`.
-    pub(super) fn step(&mut self, bytes: u64) {
+    /// Notes a step.
+    pub(super) fn step(&mut self) {
         self.steps = self.steps.saturating_sub(1);
-        self.moved(bytes);
     }
 
-    /// Notes `bytes` that were moved.
+    /// Notes `bytes` that were received or sent.
     pub(super) fn moved(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
@@ -156,9 +155,9 @@ mod tests {
     fn a_turn_ends_after_its_steps_or_its_bytes() {
         for (contended, connections, steps) in [(false, 1, 64), (true, 1, 16), (true, 2, 8), (true, 99, 4)] {
             let mut turn = Turn::new(contended, connections);
-            (1..steps).for_each(|_| turn.step(1));
+            (1..steps).for_each(|_| turn.step());
             assert!(!turn.is_over());
-            turn.step(1);
+            turn.step();
             assert!(turn.is_over(), "ACTIVITY1");
         }
         let mut turn = Turn::new(false, 1);

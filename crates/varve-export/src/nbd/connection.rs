@@ -31,7 +31,7 @@ use varve_nbd::{Command, ErrorCode, Request};
 /// them while the next ones are read, and that they stay in the processor's cache.
 const GATHER_BYTES: u64 = 32 << 10;
 /// Replies without data that are gathered for one send, for the same reason.
-const GATHER_REPLIES: usize = 8;
+const GATHER_REPLIES: usize = 16;
 /// Data that may queue up behind a send before no more requests are taken. A simple client that reads no replies
 /// while it sends gets stuck beyond this.
 const QUEUE_BYTES: u64 = 1 << 20;
@@ -95,7 +95,7 @@ impl<'c> Connection<'c> {
         let Chosen { export, terms, .. } = chosen;
         let limits =
             Limits { bytes_max: door.limits.bytes_max.min(door.budget.capacity() / 4), ..door.limits };
-        let memory = ReceiveMemory::new(&door.arena, &door.budget, limits.receive_bytes);
+        let memory = ReceiveMemory::new(&door.arena, &door.budget);
         let mut receive_buffer = ReceiveBuffer::new(stream, terms.framing, memory, early);
         receive_buffer.skip_first(chosen.skip);
         Self {
@@ -135,7 +135,7 @@ impl<'c> Connection<'c> {
             self.flight_bytes -= job::in_flight(&request);
             under_way.into_iter().for_each(|under_way| under_way.end(request.command, self.clock));
             self.fetches -= usize::from(request.command == Command::Cache);
-            self.turn.step(0);
+            self.turn.step();
             self.reply(&request, answer);
             worked = true;
         }
@@ -181,10 +181,7 @@ impl<'c> Connection<'c> {
             return Some(Stop::Full);
         }
         match self.receive_buffer.take(&request) {
-            Taken::Wait => {
-                self.share.trim();
-                return Some(Stop::Hungry);
-            }
+            Taken::Wait => return Some(Stop::Hungry),
             Taken::Later => self.share.hold(cost),
             Taken::Whole(data) => {
                 self.share.hold(cost);
@@ -230,7 +227,7 @@ impl<'c> Connection<'c> {
     }
 
     fn start(&mut self, request: Request, data: Option<Payload>, context: &mut Context<'_>) {
-        self.turn.step(request.payload_length(self.terms.framing));
+        self.turn.step();
         let pace = Pace { activity: self.activity, export: identity(self.counters) };
         let under_way = self.counters.begin(self.clock);
         let mut job = job::start(self.export, self.terms.contexts, self.arena, (pace, request), data);
@@ -425,7 +422,8 @@ impl<'c> Connection<'c> {
         None
     }
 
-    fn end_turn<T>(&self, export: usize, has_taken: bool) -> Poll<T> {
+    fn end_turn<T>(&mut self, export: usize, has_taken: bool) -> Poll<T> {
+        self.share.trim();
         if has_taken {
             self.activity.note(export);
         }

@@ -1,7 +1,7 @@
 //! How much connections may keep in memory, and how many there may be, each and all together.
 //!
-//! A [`Share`] takes from the budget what the requests of its connection need; a little of it is kept for the next ones while there are
-//! some and nothing waits for bytes, so that a request rarely touches what threads share. A connection without requests has nothing.
+//! A [`Share`] takes from the budget what the requests of its connection need; a little of it is kept for the next ones while the connection
+//! has work and nothing waits for bytes, so that a request rarely touches what threads share. One that rests without requests has nothing.
 //!
 //! Invariant SHARE1: a connection that waits for bytes has only those of requests under way, which come back by themselves.
 
@@ -23,8 +23,6 @@ pub struct Limits {
     /// Bytes of memory for requests whose reply was not sent, at most a quarter of the budget. One request may always
     /// be larger.
     pub bytes_max: u64,
-    /// Size of the buffer into which the requests of a busy connection are received, in bytes; at least 64 KiB is used.
-    pub receive_bytes: usize,
     /// How long a handshake may take.
     pub handshake: Duration,
     /// How long a client may take over the next 256 KiB of a message that was begun, or over the rest of it if that
@@ -40,7 +38,6 @@ impl Default for Limits {
         Self {
             requests_max: 256,
             bytes_max: 64 << 20,
-            receive_bytes: 256 << 10,
             handshake: Duration::from_secs(10),
             progress: Duration::from_secs(30),
             drain: Duration::from_secs(5),
@@ -238,10 +235,10 @@ impl<'a> Share<'a> {
     /// Holds `memory` less.
     pub(super) fn give(&mut self, memory: Memory) {
         self.held -= memory;
-        self.trim();
+        self.give_back(if self.budget.is_short() { 0 } else { SLACK });
     }
 
-    /// Gives back to the budget what is not needed soon. A connection that holds nothing keeps nothing.
+    /// Gives back to the budget what is not needed soon, at the end of a turn. A connection that holds nothing keeps nothing.
     pub(super) fn trim(&mut self) {
         self.give_back(if self.held == Memory::NONE || self.budget.is_short() { 0 } else { SLACK });
     }

@@ -28,8 +28,8 @@ const IN_PLACE_BYTES: usize = 32 << 10;
 const IN_PLACE_STEP: usize = 256 << 10;
 /// Bytes of the buffer with which a connection waits for its client: a write of a page and what was received in the handshake fit.
 pub const LANDING_BYTES: usize = 8 << 10;
-/// The buffer of a busy connection is not smaller: a header and the largest write that is copied fit.
-const BUSY_BYTES_MIN: usize = 64 << 10;
+/// Bytes of the buffer of a busy connection: a header and the largest write that is copied fit, and all of it stays in the processor's cache.
+pub(super) const BUSY_BYTES: usize = 64 << 10;
 
 /// What the taker of a request gets.
 pub(super) enum Taken {
@@ -123,8 +123,6 @@ impl InPlace {
 pub(super) struct ReceiveMemory<'s> {
     arena: &'s Arena,
     budget: &'s Budget,
-    /// Bytes of the buffer of a busy connection.
-    busy: usize,
     /// What was set aside for that, if the connection has it.
     reserved: Option<Reservation>,
     /// Whether the last receive filled the buffer: there is more, probably.
@@ -132,16 +130,16 @@ pub(super) struct ReceiveMemory<'s> {
 }
 
 impl<'s> ReceiveMemory<'s> {
-    /// A busy connection receives into `bytes`.
-    pub(super) fn new(arena: &'s Arena, budget: &'s Budget, bytes: usize) -> Self {
-        Self { arena, budget, busy: bytes.max(BUSY_BYTES_MIN), reserved: None, was_filled: false }
+    /// Of a connection that has nothing yet.
+    pub(super) fn new(arena: &'s Arena, budget: &'s Budget) -> Self {
+        Self { arena, budget, reserved: None, was_filled: false }
     }
 
     /// A long buffer, if it is to be had and the connection has none.
     fn grow(&mut self) -> Option<Buffer> {
         if self.reserved.is_none() {
-            self.reserved = Some(self.budget.reserve_spare(self.busy.next_power_of_two() as u64)?);
-            return Some(self.arena.take(self.busy));
+            self.reserved = Some(self.budget.reserve_spare(BUSY_BYTES as u64)?);
+            return Some(self.arena.take(BUSY_BYTES));
         }
         None
     }

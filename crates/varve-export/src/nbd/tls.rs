@@ -12,15 +12,13 @@ mod validity;
 pub use credentials::{TlsCredentials, TlsError, TlsFiles, TlsServer};
 
 use super::SessionEnd;
-use super::receive_buffer::LANDING_BYTES;
+use super::receive_buffer::{BUSY_BYTES, LANDING_BYTES};
 use rustls::ServerConnection;
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, ByteStream, Bytes, Received, Stream, StreamError, Transfer};
 
-/// Bytes that are received at once from a client that sends as fast as they are taken.
-const BUSY_BYTES: usize = 64 << 10;
 /// Bytes that are encrypted before they are sent, so that memory and time of one step are bounded.
 const SEALED_BYTES: usize = 128 << 10;
 /// Bytes that a record has beside its data, or more.

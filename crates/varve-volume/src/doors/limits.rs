@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -41,7 +42,14 @@ impl Rates {
 
 /// The limits of an export. Cloning shares them, also with other threads.
 #[derive(Clone, Default)]
-pub struct Limits(Arc<Mutex<State>>);
+pub struct Limits(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// There are rates, or requests that wait since there were some; without them a request passes without the lock.
+    is_limited: AtomicBool,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -59,6 +67,8 @@ impl Limits {
         let mut state = self.state();
         if state.rates != rates {
             (state.rates, state.paid) = (rates, Moment::default());
+            let is_limited = rates != Rates::default() || !state.waiting.is_empty();
+            self.0.is_limited.store(is_limited, Ordering::Release);
             state.wake_first();
         }
     }
@@ -70,12 +80,15 @@ impl Limits {
 
     /// Whether a request may begin that comes now.
     fn lets_pass(&self, bytes: u64, now: impl FnOnce() -> Moment) -> bool {
+        if !self.0.is_limited.load(Ordering::Acquire) {
+            return true;
+        }
         let mut state = self.state();
         state.waiting.is_empty() && (state.rates == Rates::default() || state.begin(bytes, now()).is_ok())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

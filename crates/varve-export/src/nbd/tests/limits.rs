@@ -1,5 +1,6 @@
 //! What clients may keep, how many there may be, and how long they may take.
 
+use super::super::receive_buffer::BUSY_BYTES;
 use super::*;
 use futures_util::future::join_all;
 use std::cell::Cell;
@@ -8,7 +9,7 @@ use varve_nbd::client::{HandshakeError, Step};
 use varve_nbd::wire::reply;
 
 /// What a busy connection has of the budget to receive into.
-pub(super) const BUSY: u64 = 256 << 10;
+pub(super) const BUSY: u64 = BUSY_BYTES as u64;
 
 fn header(command: Command, length: u64) -> Vec<u8> {
     let request = Request { flags: 0, command, cookie: 1, offset: 0, length };

@@ -1,6 +1,6 @@
 //! How many bytes a connection receives at a time.
 
-use super::super::receive_buffer::{LANDING_BYTES, ReceiveBuffer, ReceiveMemory, Taken};
+use super::super::receive_buffer::{BUSY_BYTES, LANDING_BYTES, ReceiveBuffer, ReceiveMemory, Taken};
 use crate::budget::Budget;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -8,8 +8,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use varve_block::{Arena, Buffer, ByteStream, Bytes, Received, Stream, StreamError, Transfer};
 use varve_nbd::{Command, Framing, Request};
-
-const LONG: usize = 256 << 10;
 
 /// A client that has sent so many bytes of headers, and nothing else until it sends more.
 #[derive(Default)]
@@ -72,7 +70,7 @@ fn a_burst_that_came_while_requests_were_answered_is_received_at_once_and_waitin
     let (arena, budget) = (Arena::heap(4 << 20), Budget::new(4 << 20));
     let burst = Rc::new(Burst::default());
     let stream: Stream = Rc::clone(&burst) as Stream;
-    let memory = ReceiveMemory::new(&arena, &budget, LONG);
+    let memory = ReceiveMemory::new(&arena, &budget);
     let mut buffer = ReceiveBuffer::new(&stream, Framing::Simple, memory, &[]);
     burst.send(1000); // More than the short buffer has: it is followed by a long one.
     let mut context = Context::from_waker(Waker::noop());
@@ -80,14 +78,14 @@ fn a_burst_that_came_while_requests_were_answered_is_received_at_once_and_waitin
     let next = take_all(&mut buffer, 0);
     assert_eq!(buffer.poll_receive(false, &mut context), Poll::Ready(()));
     assert_eq!(take_all(&mut buffer, next), 1000);
-    assert_eq!(*burst.asked.borrow(), [LANDING_BYTES, LONG]);
+    assert_eq!(*burst.asked.borrow(), [LANDING_BYTES, BUSY_BYTES]);
     burst.send(2000);
     assert_eq!(buffer.poll_receive(true, &mut context), Poll::Ready(()));
     assert_eq!(take_all(&mut buffer, 1000), 3000);
     assert_eq!(buffer.poll_receive(true, &mut context), Poll::Pending);
     assert_eq!(
         burst.asked.borrow()[2..],
-        [LONG, LONG, LANDING_BYTES],
+        [BUSY_BYTES, BUSY_BYTES, LANDING_BYTES],
         "all of it at once, then it waits: RECEIVE4"
     );
     assert_eq!((budget.used(), arena.usage().in_use), (0, LANDING_BYTES as u64), "RECEIVE4");
