@@ -214,6 +214,9 @@ nouns! {
         pub shard: u32,
         /// Number of volumes.
         pub volumes: u32,
+        /// Number of volumes in the trash, which go before a write fails for want of space.
+        #[serde(default)]
+        pub trashed: u32,
         /// Number of snapshots.
         pub snapshots: u32,
         /// Removed volumes and snapshots whose space has not all come back.

@@ -36,11 +36,14 @@ pub struct TrashItem {
     pub group: String,
     /// Whether it is a pool.
     pub is_pool: bool,
+    /// The pool of a thin volume: `VG/POOL`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pool: Option<String>,
     /// Whether it has snapshots, or space for them.
     pub has_snapshots: bool,
     /// Bytes that it shows.
     pub size: u64,
-    /// Bytes that come back to the group when it is given up.
+    /// Bytes that come back to the group when it is given up; of a thin volume those that come back to its pool, at most.
     pub gives_back: u64,
     /// Seconds since 1970 when it was removed.
     pub removed: u64,

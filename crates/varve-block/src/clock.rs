@@ -56,7 +56,7 @@ impl Clock {
     pub fn now(&self) -> Moment {
         self.0.now()
     }
-    /// The last time that the present task was told, else that of now: when a request begins that follows others. A task that
+    /// The time that the present task has read last, else that of now: when a request begins that follows others. A task that
     /// does much between two requests asks for the time now.
     pub fn recent(&self) -> Moment {
         self.0.recent()

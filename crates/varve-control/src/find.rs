@@ -169,11 +169,11 @@ impl Control {
         if located.lacks_origin { Ok(located) } else { located.usable() }
     }
 
-    /// Group and name of the volume with this identity.
+    /// Group and name of the volume with this identity, outside of the trash.
     pub(super) fn name_of(&self, volume: Uuid) -> Option<(String, String)> {
         self.groups.known.borrow().values().find_map(|known| {
             let entry = known.group.logical_volumes().iter().find(|entry| entry.id == volume);
-            let thin = || known.thin.get(volume).map(|thin| &thin.name);
+            let thin = || known.thin.get(volume).filter(|thin| thin.trash.is_none()).map(|thin| &thin.name);
             let name = entry.map(|entry| &entry.name).or_else(thin)?;
             Some((known.group.name().to_owned(), name.clone()))
         })

@@ -10,6 +10,7 @@ use super::host::life::Life;
 use super::host::memory::Memory;
 use crate::failures;
 use crate::host::remembered::Remembered;
+use crate::trash::Trash;
 use futures_channel::{mpsc, oneshot};
 use futures_util::future::{FutureExt, select_all};
 use futures_util::{StreamExt, stream};
@@ -215,6 +216,9 @@ impl Control {
             }
             VolumeEvent::SnapshotDropped { volume, store, snapshot } => {
                 self.snapshot_dropped(volume, store, &snapshot).await;
+            }
+            VolumeEvent::TrashDropped { pool, number, name } => {
+                Trash::of(self).note_dropped(pool, number, &name).await;
             }
             VolumeEvent::News { volume, message } => self.event(&self.subject(volume), &message),
             VolumeEvent::Warning { volume, message } => self.warn(&self.subject(volume), &message),

@@ -24,26 +24,26 @@ pub(crate) fn tick() -> u64 {
 #[derive(Default)]
 pub(crate) struct RealClock {
     pub(crate) timers: Rc<RefCell<Timers>>,
-    /// What the task that runs was told last.
-    told: Cell<Option<Moment>>,
+    /// The time that the task that runs has read last.
+    last: Cell<Option<Moment>>,
 }
 
 impl RealClock {
     /// Another task runs, or a call.
     pub(crate) fn forget(&self) {
-        self.told.set(None);
+        self.last.set(None);
     }
 }
 
 impl ClockSource for RealClock {
     fn now(&self) -> Moment {
         let now = now();
-        self.told.set(Some(now));
+        self.last.set(Some(now));
         now
     }
 
     fn recent(&self) -> Moment {
-        self.told.get().unwrap_or_else(|| self.now())
+        self.last.get().unwrap_or_else(|| self.now())
     }
 
     fn date(&self) -> UnixTime {

@@ -26,6 +26,15 @@ pub enum VolumeEvent {
         /// The snapshot's name, without the volume.
         snapshot: String,
     },
+    /// A pool has given a volume of its trash up, for want of space.
+    TrashDropped {
+        /// The pool.
+        pool: Uuid,
+        /// The volume's number in it.
+        number: u64,
+        /// What it was called.
+        name: String,
+    },
     /// Something that is good to know.
     News {
         /// The volume or pool.

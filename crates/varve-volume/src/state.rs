@@ -39,6 +39,12 @@ impl ShardState {
         assert!(replaced.is_none(), "THINVOL1: a volume is served once");
     }
 
+    /// A volume of a pool is not served any more.
+    pub(crate) fn forget(&self, id: Uuid) {
+        self.served.borrow_mut().remove(&id);
+        self.tops.borrow_mut().remove(&id);
+    }
+
     /// Takes away a volume, or a pool with its volumes, as far as they are meant: they are served no more.
     pub(crate) fn take(&self, id: Uuid, is_meant: impl Fn(&Served) -> bool) -> Vec<Served> {
         let is_of = |known: Uuid, served: &Served| known == id || served.below().id == id;

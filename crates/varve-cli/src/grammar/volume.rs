@@ -143,8 +143,7 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Remove a volume, with its snapshots: it goes to the trash of its group, from where it can be brought back for a while. A thin volume goes at
-    /// once.
+    /// Remove a volume, with its snapshots: it goes to the trash of its group, from where it can be brought back for a while.
     #[command(visible_alias = "rm")]
     Remove {
         /// The volume.

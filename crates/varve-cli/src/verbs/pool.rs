@@ -88,6 +88,13 @@ fn words(options: PoolPolicyOptions) -> PolicyWords {
     PolicyWords { when_full, pause_timeout, auto_extend, discards, over_commit }
 }
 
+fn volumes_text(pool: &Pool) -> String {
+    match pool.trashed {
+        0 => pool.volumes.to_string(),
+        trashed => format!("{}, and {trashed} in the trash", pool.volumes),
+    }
+}
+
 fn state(pool: &Pool) -> String {
     match (&pool.reason, pool.paused) {
         (Some(reason), _) => format!("{}: {reason}", pool.state),
@@ -160,7 +167,7 @@ fn show(pool: &Pool) -> String {
         ("allocated", format!("{} ({} %)", size(pool.allocated), pool.percent)),
         ("free", size(pool.free)),
         ("virtual", format!("{}, {:.2} times the size", size(pool.virtual_size), pool.ratio)),
-        ("volumes", pool.volumes.to_string()),
+        ("volumes", volumes_text(pool)),
         ("snapshots", pool.snapshots.to_string()),
         ("being removed", pool.removing.to_string()),
         ("state", state(pool)),

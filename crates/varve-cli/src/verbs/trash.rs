@@ -39,14 +39,15 @@ pub(super) fn removed(name: &str, removed: &Removed) -> String {
 fn table(items: &[TrashItem]) -> String {
     let mut table = Table::new(&["NAME", "WHAT", "SIZE>", "GIVES BACK>", "REMOVED (UTC)", "LEFT>", "ID"]);
     for item in items {
-        let what = match (item.is_pool, item.has_snapshots) {
+        let what = match (item.is_pool, &item.pool) {
             (true, _) => "pool",
-            (false, true) => "volume, snapshots",
-            (false, false) => "volume",
+            (false, Some(_)) => "thin volume",
+            (false, None) => "volume",
         };
+        let snapshots = if item.has_snapshots { ", snapshots" } else { "" };
         table.row(vec![
             item.name.clone(),
-            what.to_owned(),
+            format!("{what}{snapshots}"),
             size(item.size),
             size(item.gives_back),
             date(item.removed),

@@ -77,7 +77,7 @@ fn pools_and_thin_volumes_refuse_with_codes_and_remedies() {
         ("lv change data/a --when-full error", 2, "V0002"),
         ("lv extend data/a --size 1G", 2, "V0306"),
         ("lv reduce data/a --size 8G -y", 2, "V0306"),
-        ("lv remove data/a -y", 5, "V0304"),
+        ("lv remove data/a --now -y", 5, "V0304"),
         ("snap create data/a@one", 4, "V0402"),
         ("snap create data/a@two --chunk-size 64K", 2, "V0409"),
         ("snap create data/a@two --of data/a@none", 3, "V0401"),

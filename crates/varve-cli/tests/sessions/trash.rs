@@ -222,3 +222,116 @@ fn a_pool_comes_back_and_what_somebody_needs_is_not_removed() {
     world.ok("trash empty data/b -y");
     assert_eq!(names(&world, "schedule list"), [""; 0]);
 }
+
+#[test]
+fn a_thin_volume_comes_back_with_its_data_and_its_snapshots_after_a_crash() {
+    let mut world = World::with_group();
+    world.ok("pool create data/p --size 40M --auto-extend off --over-commit forbid");
+    world.ok("lv create data/t --pool p --size 8M");
+    with_client(&world, "data/t", |client| {
+        client.fill(0, 8 * MIB, 0x11).expect("it is served");
+    });
+    world.ok("snap create data/t@one");
+    world.ok("schedule create data/t --every 366d --keep 3");
+    with_client(&world, "data/t", |client| {
+        client.fill(MIB, 2 * MIB, 0x22).expect("it is served");
+    });
+    let (data, snapshot) = (content(&world, "data/t"), content(&world, "data/t@one"));
+    assert!(data != snapshot && snapshot == vec![0x11; 8 << 20], "there is something to lose");
+    world.ok("snap hold data/t@one");
+    world.refused("lv remove data/t -y", 5, "V0403");
+    world.ok("snap release data/t@one");
+    world.ok("lv create data/free --pool p --size 1M");
+    world.refused("lv create data/more --pool p --size 24M", 6, "V0317");
+    let plan = world.ok("lv remove data/t -n");
+    assert!(plan.contains("would move data/t (8.0 MiB) to the trash, where it stays for 1d"), "{plan}");
+    let said = world.ok("lv remove data/t -y");
+    assert!(said.contains("varve trash restore data/t"), "{said}");
+    assert_eq!(
+        (names(&world, "lv list"), names(&world, "snap list")),
+        (vec!["data/free".to_owned()], Vec::new())
+    );
+    world.refused("export create data/t --nbd unix:a.sock", 3, "V0301");
+    assert_eq!(world.data("status")["health"], "ok");
+    let shown = world.data("trash list");
+    assert_eq!((&shown[0]["name"], &shown[0]["pool"]), (&json!("data/t"), &json!("data/p")));
+    assert_eq!((&shown[0]["has_snapshots"], &shown[0]["gives_back"]), (&json!(true), &json!(8 * MIB)));
+    world.kill();
+    world.start();
+    let pool = world.data("pool show data/p");
+    assert_eq!((&pool["volumes"], &pool["trashed"], &pool["snapshots"]), (&json!(1), &json!(1), &json!(0)));
+    assert_eq!(names(&world, "trash list"), ["data/t"], "TRASHTHIN1");
+    assert_eq!(names(&world, "schedule list"), ["data/t"], "it runs again when its volume is back");
+    world.ok("lv create data/t --pool p --size 24M");
+    let promised = world.refused("trash restore data/t --as old", 6, "V0317");
+    assert!(promised.contains("has made"), "what is in the trash is promised no space: {promised}");
+    world.ok("pool change data/p --over-commit allow");
+    world.refused("trash restore data/t", 4, "V0302");
+    let plan = world.ok("trash restore data/t --as old -n");
+    assert!(plan.contains("would bring data/t (8.0 MiB) back from the trash as data/old"), "{plan}");
+    world.ok("trash restore data/t --as old");
+    assert!(content(&world, "data/old") == data && content(&world, "data/old@one") == snapshot);
+    with_client(&world, "data/old", |client| {
+        client.fill(0, MIB, 0x33).expect("it is written again");
+    });
+    assert!(content(&world, "data/old@one") == snapshot, "its snapshot is one still");
+    assert_eq!(world.data("schedule show data/t")["volumes"], json!(["data/old"]));
+    world.ok("lv remove data/old -y");
+    let plan = world.ok("trash empty data/old -n");
+    assert!(plan.contains("would empty the trash of data/old (8.0 MiB of its pool)"), "{plan}");
+    world.ok("trash empty data/old -y");
+    assert_eq!((names(&world, "trash list"), names(&world, "schedule list")), (Vec::new(), Vec::new()));
+    eventually("its space is back", || world.data("pool show data/p")["allocated"].as_u64() < Some(MIB));
+    assert_eq!(world.stop(), Some(0));
+    assert_eq!(world.data("check d1 d2")["clean"], true);
+}
+
+#[test]
+fn a_pool_that_cannot_grow_gives_up_the_oldest_in_its_trash_and_no_write_fails() {
+    let world = World::with_group();
+    world.ok("pool create data/p --size 64M --auto-extend off --when-full error");
+    for name in ["old", "new"] {
+        world.ok(&format!("lv create data/{name} --pool p --size 20M"));
+        with_client(&world, &format!("data/{name}"), |client| {
+            client.fill(0, 20 * MIB, 0xa5).expect("it is served");
+        });
+    }
+    for name in ["old", "new"] {
+        world.ok(&format!("lv remove data/{name} -y"));
+    }
+    world.ok("lv create data/t --pool p --size 1G");
+    let expected = vec![0x5a; 4096];
+    with_client(&world, "data/t", |client| {
+        client.fill(0, 30 * MIB, 0x5a).expect("it has the space of the oldest in the trash");
+        assert_eq!(client.read(30 * MIB - 4096, 4096).expect("it is there"), expected);
+    });
+    assert_eq!(names(&world, "trash list"), ["data/new"], "GROWTH3: the oldest, and no more");
+    let events = world.ok("events");
+    assert!(events.contains("data/old") && events.contains("given up in the trash"), "{events}");
+    world.ok("trash restore data/new");
+    assert!(content(&world, "data/new") == vec![0xa5; 20 << 20]);
+    world.ok("lv remove data/new -y");
+    with_client(&world, "data/t", |client| {
+        client.fill(30 * MIB, 15 * MIB, 0x5a).expect("it has the space of the other one");
+        client.fill(45 * MIB, 40 * MIB, 0x5a).expect_err("there is nothing more to give up");
+    });
+    assert_eq!(names(&world, "trash list"), [""; 0]);
+    world.ok("lv remove data/t --now -y");
+    world.ok("vg change data --trash 1s");
+    world.ok("lv create data/t --pool p --size 8M");
+    world.ok("lv remove data/t -y");
+    eventually("its time is over", || world.data("trash list") == json!([]));
+    world.ok("vg change data --trash 0");
+    world.ok("lv create data/t --pool p --size 8M");
+    world.ok("lv remove data/t -y");
+    assert_eq!(names(&world, "trash list"), [""; 0]);
+    world.ok("vg change data --trash 1d");
+    world.ok("lv create data/t --pool p --size 8M");
+    world.ok("lv remove data/t -y");
+    let plan = world.ok("pool remove data/p --now -n");
+    assert!(plan.contains("would empty the trash of data/t"), "{plan}");
+    world.ok("pool remove data/p -y");
+    assert_eq!(names(&world, "trash list"), ["data/p"]);
+    world.ok("trash restore data/p");
+    world.ok("trash restore data/t");
+}

@@ -15,7 +15,7 @@ use crate::failures;
 use crate::find::LocatedVolume;
 use crate::find::volume_name;
 use crate::group::activation::state_of;
-use crate::group::change::shown;
+use crate::group::change::{joined, shown};
 use crate::trash::Trash;
 use uuid::Uuid;
 use varve_api::{
@@ -209,7 +209,8 @@ impl Control {
         let remove = Change::RemoveVolume { name: name.volume.clone() };
         let planned = commits.plan(located.group, remove, &format!("pool remove {name}"))?;
         if request.dry_run {
-            return Ok(Changed::Planned(shown(&planned)));
+            let lost = Trash::of(self).plan_without(located.group, id)?;
+            return Ok(Changed::Planned(joined(lost, shown(&planned))));
         }
         self.commit_removal(commits, planned, &located).await.map(for_good)
     }
@@ -232,6 +233,7 @@ impl Control {
         let (state, reason) = state_with_array(state, ("its array", facts.array.as_ref()));
         self.with_group(located.group, |known| {
             let group = known.group.name().to_owned();
+            let trashed = known.thin.trash().filter(|(thin, _)| thin.pool == volume.id).count();
             ShownPool {
                 name: format!("{group}/{}", volume.name),
                 id: volume.id.to_string(),
@@ -248,6 +250,7 @@ impl Control {
                 created: volume.created.0,
                 shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),
                 volumes: facts.volumes,
+                trashed: u32::try_from(trashed).unwrap_or(u32::MAX),
                 snapshots: facts.snapshots,
                 removing: facts.removing,
                 paused: facts.is_paused,

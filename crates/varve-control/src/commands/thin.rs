@@ -35,7 +35,7 @@ impl KnownGroup {
 }
 
 impl Control {
-    fn home_of_pool(&self, pool: Uuid) -> Result<ShardHandle, Failure> {
+    pub(crate) fn home_of_pool(&self, pool: Uuid) -> Result<ShardHandle, Failure> {
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         self.home_of(pool).ok_or_else(missing)
     }
@@ -52,7 +52,7 @@ impl Control {
     }
 
     /// Asks a pool for the volume of a number, which a command has changed, and remembers that.
-    async fn look_at_thin(&self, group: Uuid, pool: Uuid, number: u64) -> Result<(), Failure> {
+    pub(crate) async fn look_at_thin(&self, group: Uuid, pool: Uuid, number: u64) -> Result<(), Failure> {
         let home = self.home_of_pool(pool)?;
         let looked = home.pool(pool).look_at(number);
         let found = self.answered(pool, looked.await)?;

@@ -260,6 +260,9 @@ impl Control {
         for facts in self.facts(located).await {
             self.refuse_if_needed_snapshot(located.group, &facts, &format!("{name}@{}", facts.name)).await?;
         }
+        if located.thin.is_some() {
+            return Trash::of(self).put_thin(name, located, dry_run).await;
+        }
         self.refuse_if_paused(located).await?;
         Trash::of(self).put(located, &format!("lv remove {name}"), dry_run).await
     }

@@ -60,7 +60,7 @@ impl KnownGroup {
         let entry = self.group.logical_volumes().iter().find(|entry| entry.id == volume);
         let has_none =
             |entry: &LogicalVolume| !entry.is_pool() && !entry.read_only && entry.stores().next().is_none();
-        let mut origins = self.thin.all().filter_map(|thin| thin.origin);
+        let mut origins = self.thin.all_and_trash().filter_map(|thin| thin.origin);
         let is_gone =
             |origin: Origin| self.owner_of(&origin).is_none() && self.image(origin.backing.id()).is_none();
         !entry.is_some_and(has_none) || origins.any(is_gone)

@@ -167,7 +167,10 @@ fn is_gone(known: &KnownGroup, volume: &ScheduledVolume) -> bool {
 pub(super) fn is_paused(known: &KnownGroup, schedule: &Schedule) -> bool {
     let entries = known.group.logical_volumes();
     let in_trash = |id: Uuid| known.group.trash().iter().any(|entry| entry.volume.id == id);
-    if schedule.volumes.iter().all(|volume| in_trash(volume.pool.unwrap_or(volume.id))) {
+    let is_thin_in_trash = |id: Uuid| known.thin.get(id).is_some_and(|thin| thin.trash.is_some());
+    let is_in_trash =
+        |volume: &ScheduledVolume| in_trash(volume.pool.unwrap_or(volume.id)) || is_thin_in_trash(volume.id);
+    if schedule.volumes.iter().all(is_in_trash) {
         return true;
     }
     schedule.volumes.iter().any(|volume| {

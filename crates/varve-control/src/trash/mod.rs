@@ -1,9 +1,10 @@
 //! The trash of each group: what is put there, shown, brought back and given up.
 //!
 //! It is desired state: a volume or pool that was removed stands in the group's text, with the time at which it goes, apart from those that
-//! are served. When that is over, the controller of the group empties it.
+//! are served; a thin volume stands in its pool. When that is over, the controller of the group empties it.
 
 pub(super) mod expiry;
+mod thin;
 pub(super) mod verbs;
 
 use crate::Control;
@@ -29,7 +30,8 @@ impl<'a> Trash<'a> {
         let now = clock.date();
         let own = self.control.with_group(group, |known| {
             let over = known.group.trash().iter().filter(|entry| entry.until.0 <= now.0);
-            over.map(|entry| entry.volume.id).collect()
+            let thin = known.thin.trash().filter(|(_, trash)| trash.time.until <= now.0);
+            over.map(|entry| entry.volume.id).chain(thin.map(|(thin, _)| thin.id)).collect()
         });
         own.unwrap_or_default()
     }

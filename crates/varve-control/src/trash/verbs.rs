@@ -2,7 +2,7 @@
 
 use super::Trash;
 use crate::find::{LocatedVolume, volume_name};
-use crate::group::change::shown;
+use crate::group::change::{joined, shown};
 use crate::group::known_group::KnownGroup;
 use uuid::Uuid;
 use varve_api::{
@@ -14,6 +14,7 @@ use varve_vg::model::{Trashed, areas};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::TrashStep;
 use varve_vg::size::parse_seconds;
+use varve_volume::content::thin::{InTrash, ThinVolume};
 
 impl Trash<'_> {
     /// What is in the trash of all groups, or of one, the oldest first.
@@ -23,7 +24,8 @@ impl Trash<'_> {
         let groups = self.control.groups.known.borrow();
         let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
         let own = |known: &KnownGroup| -> Vec<TrashItem> {
-            known.group.trash().iter().map(|entry| item(known, entry, now)).collect()
+            let own = known.group.trash().iter().map(|entry| item(known, entry, now));
+            own.chain(known.thin.trash().map(|(thin, trash)| thin_item(known, thin, trash, now))).collect()
         };
         let mut items: Vec<TrashItem> = wanted.flat_map(|(_, known)| own(known)).collect();
         items.sort_by_key(|item| item.removed); // Of one second in the order in which they are given up.
@@ -39,8 +41,17 @@ impl Trash<'_> {
         let _lock = self.control.lock_of(text).await?;
         let name = volume_name(text)?;
         let (group, entry) = self.find(&name)?;
-        let to = request.name.clone().unwrap_or_else(|| entry.volume.name.clone());
+        let to = request.name.clone().unwrap_or_else(|| entry.name().to_owned());
         self.refuse_taken(group, &name, &to)?;
+        let restored = VolumeName { volume: to.clone(), ..name.clone() };
+        let done = TrashRestored { name: restored.to_string(), id: entry.id().to_string() };
+        let entry = match entry {
+            Entry::Own(entry) => entry,
+            Entry::Thin(thin) => {
+                let planned = self.restore_thin(group, &thin, (&name, &restored), request.dry_run).await?;
+                return Ok(planned.map_or(Changed::Done(done), Changed::Planned));
+            }
+        };
         let commits = self.control.commits(group).await;
         let step = TrashStep::Restore { id: entry.volume.id, name: to.clone() };
         let planned = commits.plan(group, Change::Trash(step), &format!("trash restore {name}"))?;
@@ -50,47 +61,51 @@ impl Trash<'_> {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.control.converge(group).await;
-        let restored = VolumeName { volume: to, ..name };
-        Ok(Changed::Done(TrashRestored { name: restored.to_string(), id: entry.volume.id.to_string() }))
+        Ok(Changed::Done(done))
     }
 
     /// Gives up what is in the trash of a group, or one thing of it.
     pub async fn empty(&self, text: &str, request: TrashEmpty) -> Result<Changed<Empty>, Failure> {
         let _lock = self.control.lock_of(text).await?;
-        let (group, ids) = match text.contains('/') {
+        let (group, entries) = match text.contains('/') {
             true => {
                 let (group, entry) = self.find(&volume_name(text)?)?;
-                (group, vec![entry.volume.id])
+                (group, vec![entry])
             }
             false => {
                 let group = self.control.find_group(text)?;
-                let all =
-                    |known: &KnownGroup| known.group.trash().iter().map(|entry| entry.volume.id).collect();
-                (group, self.control.with_group(group, all)?)
+                (group, self.control.with_group(group, |known| entries(known).collect())?)
             }
         };
-        if ids.is_empty() {
-            return Ok(match request.dry_run {
-                true => Changed::Planned(Plan::of_steps(Vec::new())),
-                false => Changed::Done(Empty {}),
-            });
+        let (ids, thin) = apart(entries);
+        let name = self.control.with_group(group, |known| known.group.name().to_owned())?;
+        let plan = Plan::of_steps(thin.iter().map(|thin| Self::step_without(&name, thin)).collect());
+        if !ids.is_empty() {
+            let commits = self.control.commits(group).await;
+            let change = Change::Trash(TrashStep::Empty { ids });
+            let planned = commits.plan(group, change, &format!("trash empty {text}"))?;
+            if request.dry_run {
+                return Ok(Changed::Planned(joined(shown(&planned), plan)));
+            }
+            commits.commit(group, planned, Vec::new()).await?;
         }
-        let commits = self.control.commits(group).await;
-        let change = Change::Trash(TrashStep::Empty { ids });
-        let planned = commits.plan(group, change, &format!("trash empty {text}"))?;
         if request.dry_run {
-            return Ok(Changed::Planned(shown(&planned)));
+            return Ok(Changed::Planned(plan));
         }
-        commits.commit(group, planned, Vec::new()).await?;
+        self.give_up_thin(group, &thin).await?;
         Ok(Changed::Done(Empty {}))
     }
 
     /// Whether a volume or pool that is removed goes to the trash. What takes no space of its group leaves nothing that could be kept, and of a
-    /// new one of which nothing was served yet nothing is lost.
+    /// new one of which nothing was served yet nothing is lost. A thin volume over an origin goes at once: else the origin could not go either.
     pub(crate) fn takes(&self, located: &LocatedVolume) -> bool {
         let is_new = located.uncleared == Some(0);
         let keep = self.control.with_group(located.group, |known| known.group.trash_keep_s()).unwrap_or(0);
-        keep > 0 && !is_new && located.thin.is_none() && located.volume.layout.takes_space()
+        let is_kept = match &located.thin {
+            Some(thin) => thin.origin.is_none(),
+            None => located.volume.layout.takes_space(),
+        };
+        keep > 0 && !is_new && is_kept
     }
 
     /// Puts a volume or pool into the trash, with its snapshots. The caller has the lock of the group, and has seen that nothing uses it.
@@ -116,9 +131,19 @@ impl Trash<'_> {
 
     /// Gives up what is too old. The caller has the lock of the group.
     pub(crate) async fn empty_old(&self, group: Uuid, ids: &[Uuid]) {
-        let change = Change::Trash(TrashStep::Empty { ids: ids.to_vec() });
+        let Ok(meant) = self.control.with_group(group, |known| -> Vec<Entry> {
+            entries(known).filter(|entry| ids.contains(&entry.id())).collect()
+        }) else {
+            return;
+        };
+        let (ids, thin) = apart(meant);
         let words = "what was in the trash for its time is given up";
-        if let Err(failure) = self.control.commits(group).await.make(group, change, words).await {
+        let mut emptied = self.give_up_thin(group, &thin).await;
+        if !ids.is_empty() {
+            let change = Change::Trash(TrashStep::Empty { ids });
+            emptied = emptied.and(self.control.commits(group).await.make(group, change, words).await);
+        }
+        if let Err(failure) = emptied {
             tracing::warn!(%group, %failure, "the trash cannot be emptied: it is tried again");
         }
     }
@@ -136,12 +161,12 @@ impl Trash<'_> {
     }
 
     /// What `VG/NAME` or `VG/ID` names in the trash.
-    fn find(&self, name: &VolumeName) -> Result<(Uuid, Trashed), Failure> {
+    fn find(&self, name: &VolumeName) -> Result<(Uuid, Entry), Failure> {
         let group = self.control.find_group(&name.group)?;
         let id = Uuid::parse_str(&name.volume).ok();
-        let found: Vec<Trashed> = self.control.with_group(group, |known| {
-            let is_meant = |entry: &&Trashed| entry.volume.name == name.volume || Some(entry.volume.id) == id;
-            known.group.trash().iter().filter(is_meant).cloned().collect()
+        let found: Vec<Entry> = self.control.with_group(group, |known| {
+            let is_meant = |entry: &Entry| entry.name() == name.volume || Some(entry.id()) == id;
+            entries(known).filter(is_meant).collect()
         })?;
         match found.as_slice() {
             [entry] => Ok((group, entry.clone())),
@@ -152,7 +177,7 @@ impl Trash<'_> {
             }
             [entry, ..] => {
                 let message = format!("{} of the name {name} are in the trash", found.len());
-                let help = format!("name it by its identity, such as {}/{}", name.group, entry.volume.id);
+                let help = format!("name it by its identity, such as {}/{}", name.group, entry.id());
                 Err(Failure::new(Code::TrashAmbiguous, message).help(help))
             }
         }
@@ -169,6 +194,47 @@ impl Trash<'_> {
         let message = format!("the name {}/{to} is taken by now", name.group);
         Err(Failure::new(Code::VolumeExists, message).help(format!("varve trash restore {name} --as NEW")))
     }
+}
+
+/// Something in the trash: in the text of the group, or in a pool.
+#[derive(Clone)]
+enum Entry {
+    Own(Box<Trashed>),
+    Thin(ThinVolume),
+}
+
+impl Entry {
+    fn name(&self) -> &str {
+        match self {
+            Entry::Own(entry) => &entry.volume.name,
+            Entry::Thin(thin) => &thin.name,
+        }
+    }
+
+    const fn id(&self) -> Uuid {
+        match self {
+            Entry::Own(entry) => entry.volume.id,
+            Entry::Thin(thin) => thin.id,
+        }
+    }
+}
+
+/// All that is in the trash of a group.
+fn entries(known: &KnownGroup) -> impl Iterator<Item = Entry> {
+    let own = known.group.trash().iter().map(|entry| Entry::Own(Box::new(entry.clone())));
+    own.chain(known.thin.trash().map(|(thin, _)| Entry::Thin(thin.clone())))
+}
+
+/// What the text of the group holds, and what pools hold.
+fn apart(entries: Vec<Entry>) -> (Vec<Uuid>, Vec<ThinVolume>) {
+    let (mut own, mut thin) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match entry {
+            Entry::Own(entry) => own.push(entry.volume.id),
+            Entry::Thin(volume) => thin.push(volume),
+        }
+    }
+    (own, thin)
 }
 
 /// The change that `--trash TIME` asks for.
@@ -193,6 +259,7 @@ fn item(known: &KnownGroup, entry: &Trashed, now: u64) -> TrashItem {
         id: volume.id.to_string(),
         group: known.group.name().to_owned(),
         is_pool: volume.is_pool(),
+        pool: None,
         has_snapshots: volume.stores().next().is_some(),
         size: volume.size(known.group.extent_size()),
         gives_back: known.group.bytes(extents),
@@ -202,10 +269,28 @@ fn item(known: &KnownGroup, entry: &Trashed, now: u64) -> TrashItem {
     }
 }
 
+fn thin_item(known: &KnownGroup, thin: &ThinVolume, trash: InTrash, now: u64) -> TrashItem {
+    let pool = known.group.logical_volumes().iter().find(|entry| entry.id == thin.pool);
+    let group = known.group.name();
+    TrashItem {
+        name: format!("{group}/{}", thin.name),
+        id: thin.id.to_string(),
+        group: group.to_owned(),
+        is_pool: false,
+        pool: pool.map(|pool| format!("{group}/{}", pool.name)),
+        has_snapshots: trash.snapshots > 0,
+        size: thin.bytes,
+        gives_back: trash.mapped,
+        removed: trash.time.removed,
+        until: trash.time.until,
+        left: trash.time.until.saturating_sub(now),
+    }
+}
+
 /// What the trash of a group holds.
 pub(crate) fn shown_trash(known: &KnownGroup) -> GroupTrash {
     GroupTrash {
-        count: known.group.trash().len() as u64,
+        count: entries(known).count() as u64,
         bytes: known.group.trash_bytes(),
         keep: known.group.trash_keep_s(),
     }

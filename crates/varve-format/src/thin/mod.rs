@@ -10,6 +10,7 @@ mod metadata_backup;
 mod origin;
 mod record;
 mod superblock;
+mod trashed;
 mod volume;
 
 pub use mapping::{MAPPING_LAYOUT, Mapping, SHARE_LAYOUT, Share};
@@ -20,6 +21,7 @@ pub use superblock::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, GENERATION_MAX, NUMBER_MAX, SLOT_BLOCKS_MAX, SUPERBLOCK_LAYOUT,
     Superblock, slot_blocks_for,
 };
+pub use trashed::{Trashed, is_stored_name, known_name};
 pub use uuid::Uuid;
 pub use volume::{ORIGIN_ENTRIES, VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_key};
 

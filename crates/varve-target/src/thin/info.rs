@@ -1,7 +1,7 @@
 //! What a pool reports of a volume.
 
 use super::lifecycle::volume::Volume;
-use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
+use varve_format::thin::{Origin, PART_SIZE, Trashed, VolumeFlags};
 
 /// A volume as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct VolumeInfo {
     pub snapshot_of: Option<u64>,
     /// Its name; empty while it is being removed.
     pub name: String,
+    /// Since when and until when it is in the trash, if it is.
+    pub trashed: Option<Trashed>,
     /// Its size.
     pub bytes: u64,
     /// Bytes of it that have space in the pool, shared or not.
@@ -32,7 +34,8 @@ pub(super) fn info(volume: &Volume) -> VolumeInfo {
     VolumeInfo {
         id: volume.id,
         snapshot_of: volume.snapshot_of,
-        name: volume.name.borrow().clone(),
+        name: volume.known_name(),
+        trashed: volume.trashed(),
         bytes: volume.bytes.get(),
         mapped_bytes: volume.mapped.get() * PART_SIZE,
         flags: volume.flags.get(),

@@ -22,6 +22,8 @@ pub enum InjectedBug {
     UnmapOverOrigin,
     /// Records lead to what a growth has brought before a superblock describes it (breaks THIN10).
     GrowthUndescribed,
+    /// A volume is in the trash before its commit (breaks POOLTRASH1 of `trash.rs`).
+    TrashUncommitted,
     /// Nodes of any transaction are believed (breaks DESCENT3 of `pdata`).
     TrustGenerations,
 }

@@ -64,6 +64,7 @@ pub use injected_bug::InjectedBug;
 pub use lifecycle::flatten::Flattening;
 pub use lifecycle::manage::{ClaimedVolume, FrozenVolume, NewVolume};
 pub use lifecycle::removal::Removal;
+pub use lifecycle::trash::Trash;
 pub use options::PoolOptions;
 pub use recover::PoolFormat;
 pub use repair::metadata_backup::{MetadataBackup, backed_up_pool};
@@ -73,7 +74,7 @@ pub use repair::text::{POOL_TEXT_TITLE, dump_pool};
 pub use space::{PoolEvent, WhenFull};
 pub use usage::PoolUsage;
 pub use varve_format::text::Discards;
-pub use varve_format::thin::{Backing, Origin, PoolFormatError, Uuid, VolumeFlags};
+pub use varve_format::thin::{Backing, Origin, PoolFormatError, Trashed, Uuid, VolumeFlags};
 
 use crate::pdata::{CachePolicy, CacheUse, Commit, Map, MetadataOrder, Tree};
 use crate::reader_epochs::ReaderEpochs;

@@ -1,9 +1,9 @@
 //! What is declared for a full pool, and the tasks that wait for space in it.
 
+use super::info::VolumeInfo;
 use crate::journal::SpaceWatch;
 use crate::space_waiters::{SpaceEvent, SpaceWait, SpaceWaiters};
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::time::Duration;
 
 /// How often one write has freed blocks brought back before it takes the pool for full.
@@ -21,12 +21,12 @@ pub enum WhenFull {
     },
 }
 
-/// What the owner of a pool is notified of: nothing is dropped to make room.
-pub type PoolEvent = SpaceEvent<Infallible>;
+/// What the owner of a pool is notified of; only volumes in the trash are dropped to make room.
+pub type PoolEvent = SpaceEvent<VolumeInfo>;
 
 /// Tasks that wait for space, and tasks that wait until the pool is filled to a percentage.
 pub(super) struct Waiters {
-    pub(super) queue: SpaceWaiters<WhenFull, Infallible>,
+    pub(super) queue: SpaceWaiters<WhenFull, VolumeInfo>,
     pub(super) watch: SpaceWatch,
     /// Checks and walks under way, which keep in place what is freed; and whether a write needs that (POOLFULL3).
     pub(super) checks: Cell<u64>,

@@ -17,9 +17,9 @@ pub struct PoolUsage {
     pub reserve: u64,
     /// What superblocks, log and space map take.
     pub fixed: u64,
-    /// The sum of the sizes of all volumes.
+    /// The sum of the sizes of all volumes and snapshots outside of the trash.
     pub virtual_bytes: u64,
-    /// Number of volumes that are no snapshots.
+    /// Number of volumes that are no snapshots, outside of the trash.
     pub volumes: u64,
     /// Number of snapshots of volumes.
     pub snapshots: u64,
@@ -31,17 +31,20 @@ impl Pool {
     /// How full the pool is.
     pub fn usage(&self) -> PoolUsage {
         let volumes = self.volumes.all();
+        let is_trashed = |volume: u64| volumes.get(&volume).is_some_and(|volume| volume.trashed().is_some());
         let mut usage = PoolUsage::default();
         for volume in volumes.values() {
             if volume.has(VolumeFlags::REMOVING) {
                 usage.removing += 1;
                 continue;
             }
-            usage.virtual_bytes = usage.virtual_bytes.saturating_add(volume.bytes.get());
             match volume.snapshot_of {
+                None if volume.trashed().is_some() => continue,
+                Some(of) if is_trashed(of) => continue,
                 Some(_) => usage.snapshots += 1,
                 None => usage.volumes += 1,
             }
+            usage.virtual_bytes = usage.virtual_bytes.saturating_add(volume.bytes.get());
         }
         let pages = self.map.pages();
         PoolUsage {

@@ -116,6 +116,16 @@ fn a_pool_that_is_nearly_full_survives_every_crash() {
 }
 
 #[test]
+fn what_is_in_the_trash_survives_every_crash_and_comes_back_as_it_was() {
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("what_is_in_the_trash_survives_every_crash_and_comes_back_as_it_was");
+    run_seeds(name, 1500, |seed| history(seed, Kind::Trash, None, &COUNTS));
+    COUNTS.say(name.function);
+    let [trashed, given_up] = COUNTS.trash();
+    assert!(trashed > 2 * given_up && given_up > 100, "{trashed} in and out, {given_up} given up");
+}
+
+#[test]
 fn volumes_and_clones_changed_in_the_same_places_survive_every_crash() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("volumes_and_clones_changed_in_the_same_places_survive_every_crash");
@@ -192,6 +202,11 @@ fn zeros_that_show_the_origin_again_are_noticed() {
 #[test]
 fn a_block_overwritten_in_place_that_a_crash_would_share_again_is_noticed() {
     noticed(InjectedBug::OverwriteSharedLately, Kind::Clones, 300, 7);
+}
+
+#[test]
+fn a_volume_in_the_trash_that_a_crash_would_bring_back_is_noticed() {
+    noticed(InjectedBug::TrashUncommitted, Kind::Trash, 200, 5);
 }
 
 /// THIN10: only between a growth and the next checkpoint.

@@ -4,7 +4,7 @@ use crate::common::{fresh, open, remove_all, sound, volume, write};
 use varve_block::{Extent, KIB, MIB};
 use varve_format::NAME_LENGTH_MAX;
 use varve_sim::{SimDisk, World};
-use varve_target::thin::{Pool, PoolError, VolumeSpace};
+use varve_target::thin::{Pool, PoolError, PoolEvent, Trashed, VolumeSpace};
 
 #[test]
 fn a_snapshot_says_of_which_volume_it_is_and_its_name_is_only_a_name() {
@@ -51,6 +51,39 @@ fn a_snapshot_says_of_which_volume_it_is_and_its_name_is_only_a_name() {
         assert_eq!(pool.info(99), None);
         pool.remove(one).await.expect("nothing holds it");
         assert_eq!(pool.count_snapshots(one), 3, "they are its snapshots still");
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn the_oldest_of_the_trash_goes_first_and_no_other_one_before_its_space_is_back() {
+    let (world, disk) = (World::new(1), SimDisk::new(4 * MIB));
+    world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let mut ids = Vec::new();
+        for (name, removed) in [("new", 7), ("old", 5), ("kept", 0)] {
+            let (id, device) = volume(&pool, name, MIB).await;
+            write(&device, &world.arena(), Extent::new(0, 64 * KIB), 1).await.expect("there is space");
+            ids.push(id);
+            if removed > 0 {
+                pool.trash().put(id, Trashed { removed, until: 9 }).await.expect("it is there");
+            }
+        }
+        let [new, old, kept] = ids[..] else { panic!("three were made") };
+        assert_eq!(pool.trash().list(), [old, new]);
+        assert!(pool.named("old").is_none(), "its name is free");
+        let info = pool.info(old).expect("it is kept");
+        assert_eq!((info.name.as_str(), info.trashed), ("old", Some(Trashed { removed: 5, until: 9 })));
+        assert_eq!((pool.usage().volumes, pool.usage().virtual_bytes), (1, MIB), "it is promised nothing");
+        assert_eq!(pool.trash().give_up(kept).await, Err(PoolError::NotFound));
+        for _ in 0..3 {
+            assert_eq!(pool.trash().drop_oldest().await, Ok(true));
+            assert_eq!(pool.trash().list(), [new], "POOLTRASH2");
+        }
+        assert!(matches!(pool.next_event().await, PoolEvent::Dropped(dropped) if dropped.id == old));
+        remove_all(&pool).await;
+        pool.rename(new, "new").await.expect("its name is free still");
+        assert_eq!(pool.trash().drop_oldest().await, Ok(false), "POOLTRASH1: it came back");
         sound(&pool).await;
     });
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::Extent;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Backing, Origin, PoolReport};
+use varve_target::thin::{Backing, Origin, PoolReport, Trashed};
 
 /// Calls that concern one pool.
 #[derive(Clone, Copy)]
@@ -71,6 +71,26 @@ impl PoolCalls<'_> {
     pub fn rename(&self, number: u64, name: String) -> Answer<Result<(), Failure>> {
         let id = self.id;
         self.shard.run(async move |here: ShardContext| thin_volumes::rename(&here, id, number, &name).await)
+    }
+
+    /// Puts the volume of a number into the trash.
+    pub fn put_into_trash(&self, number: u64, trashed: Trashed) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| {
+            thin_volumes::put_into_trash(&here, id, number, trashed).await
+        })
+    }
+
+    /// Brings the volume of a number back from the trash under this name.
+    pub fn restore(&self, number: u64, name: String) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| thin_volumes::restore(&here, id, number, &name).await)
+    }
+
+    /// Removes volumes that are in the trash, with their snapshots.
+    pub fn give_up(&self, numbers: Vec<u64>) -> Answer<Result<(), Failure>> {
+        let id = self.id;
+        self.shard.run(async move |here: ShardContext| thin_volumes::give_up(&here, id, &numbers).await)
     }
 
     /// Removes the volume of a number.

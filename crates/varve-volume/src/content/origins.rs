@@ -5,7 +5,7 @@
 //! volume, or an image that was compared; so no volume ever shows what another one holds.
 
 use super::snapshot_facts::Target;
-use super::thin::{is_alive, is_volume};
+use super::thin::{is_alive, is_in_use};
 use crate::ShardContext;
 use crate::ShardHandle;
 use crate::copies::progress::Progress;
@@ -218,7 +218,7 @@ pub(crate) async fn attach_device(
         open.note_image(&origin, image);
     }
     open.pool.attach_origin(&origin, device).map_err(|error| failures::pool("its origin", &error))?;
-    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
+    for volume in open.pool.list().iter().filter(|volume| is_in_use(volume)) {
         serve(&open, context, volume.id).await?;
     }
     Ok(())

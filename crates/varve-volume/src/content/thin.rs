@@ -11,7 +11,7 @@ use std::rc::Rc;
 use uuid::Uuid;
 use varve_block::{Device, yield_now};
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Origin, Pool, PoolError, VolumeFlags, VolumeInfo, VolumeSpace};
+use varve_target::thin::{Origin, Pool, PoolError, Trashed, VolumeFlags, VolumeInfo, VolumeSpace};
 use varve_vg::StoreKind;
 
 /// Snapshots that are listed before other tasks go on.
@@ -44,8 +44,23 @@ pub struct ThinVolume {
     pub created: u64,
     /// What shows where it holds nothing.
     pub origin: Option<Origin>,
-    /// Whether it can be used; if not, its origin is not there (POOLSERVE1).
+    /// How it is in the trash, if it is.
+    pub trash: Option<InTrash>,
+    /// Whether it can be used; if not, its origin is not there (POOLSERVE1), or it is in the trash.
     pub is_served: bool,
+}
+
+/// A volume of a pool in the trash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InTrash {
+    /// Since when and until when.
+    pub time: Trashed,
+    /// Number of its snapshots.
+    pub snapshots: usize,
+    /// Bytes that it has in the pool, shared or not.
+    pub mapped: u64,
+    /// Bytes that it and its snapshots show.
+    pub promised: u64,
 }
 
 /// Where a thin volume is.
@@ -226,6 +241,11 @@ impl Thin {
         }
         Err(error)
     }
+}
+
+/// Whether it is a volume, and no snapshot, that is to be served: it is neither in the trash nor being removed.
+pub(crate) fn is_in_use(volume: &VolumeInfo) -> bool {
+    is_volume(volume) && volume.trashed.is_none()
 }
 
 /// Whether it is a volume, and no snapshot, that is not being removed.

@@ -3,12 +3,13 @@
 //!
 //! Invariants:
 //! - GROWTH1. At most one request for growth of a vessel is under way; a caller that comes meanwhile shares its result.
-//! - GROWTH2. What is declared for a full vessel is done only when it cannot grow; until then changes wait.
+//! - GROWTH2. What is declared for a full vessel is done only when it cannot grow, and has nothing to give up; until then changes wait.
+//! - GROWTH3. What is kept only while there is room is given up when a vessel that cannot grow is nearly full.
 
 use crate::events::VolumeEvent;
 use crate::host::Host;
 use futures_channel::oneshot;
-use futures_util::future::{Either, LocalBoxFuture, select};
+use futures_util::future::{Either, LocalBoxFuture, ready, select};
 use futures_util::lock::Mutex;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,6 +27,10 @@ const TURN: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_secs(3600);
 /// The least time that a change waits while its vessel is being extended.
 const GROWTH_MIN: Duration = Duration::from_secs(60);
+/// How full a vessel is, in percent, that gives up what it keeps only while there is room.
+const NEARLY_FULL: u64 = 95;
+/// How long it waits for the space of what it has given up.
+const COMES_BACK: Duration = Duration::from_millis(20);
 /// Percentages of use at which a warning is sent for a vessel that cannot grow.
 pub const LEVELS: [u64; 3] = [80, 90, 95];
 
@@ -41,6 +46,14 @@ pub(crate) trait Vessel {
     fn declare(&self, when_full: WhenFull, timeout: Duration);
     /// Completes when at least so much is taken, in percent.
     fn filled(&self, percent: u64) -> LocalBoxFuture<'_, ()>;
+    /// Whether it keeps something only while there is room, or the room of what it gave up has not come back yet.
+    fn can_give_up(&self) -> bool {
+        false
+    }
+    /// Gives up some of that. Whether room comes back.
+    fn give_up(&self) -> LocalBoxFuture<'_, bool> {
+        Box::pin(ready(false))
+    }
     /// What messages call it and what waits for it.
     fn words(&self) -> Words;
 }
@@ -128,6 +141,12 @@ impl<V: Vessel> Growth<V> {
         self.look_again();
     }
 
+    /// It has more or less to give up than before.
+    pub(crate) fn kept_changed(&self) {
+        self.apply_policy();
+        self.look_again();
+    }
+
     /// Changes that wait for space fail, now and until they may wait again.
     pub(crate) fn let_fail(&self, fail: bool) {
         self.is_ending.set(fail);
@@ -141,7 +160,7 @@ impl<V: Vessel> Growth<V> {
         }
         let policy = self.policy.get();
         let timeout = Duration::from_millis(policy.pause_timeout_ms);
-        if self.can_grow() {
+        if self.can_grow() || self.vessel.can_give_up() {
             self.vessel.declare(WhenFull::Pause, timeout.max(GROWTH_MIN));
         } else {
             self.vessel.declare(policy.when_full, timeout);
@@ -176,6 +195,14 @@ impl<V: Vessel> Growth<V> {
         grown
     }
 
+    /// GROWTH3, of what is so full. Whether room comes back.
+    async fn gives_up(&self, percent: u64) -> bool {
+        let is_wanted = !self.can_grow() && (percent >= NEARLY_FULL || self.vessel.is_paused());
+        let gives_up = is_wanted && self.vessel.give_up().await;
+        self.apply_policy(); // What there was to give up may have come back.
+        gives_up
+    }
+
     /// Something that [`Growth::watch`] looks at has changed.
     fn look_again(&self) {
         self.is_changed.set(true);
@@ -184,15 +211,20 @@ impl<V: Vessel> Growth<V> {
 
     /// Has it grow when it runs low or changes wait, and tells when it cannot.
     pub(crate) async fn watch(self: Rc<Self>) {
-        let (mut told, clock) = (0, self.host.clock());
+        let (mut told, mut comes_back, clock) = (0, false, self.host.clock());
         loop {
             let (size, percent, policy) = (self.vessel.size(), self.vessel.percent(), self.policy.get());
             let due = policy.extend_at_percent.is_some_and(|at| percent >= at || self.vessel.is_paused());
-            if due && self.grow(size).await {
+            if due && !comes_back && self.grow(size).await {
                 clock.sleep(TURN).await;
                 continue;
             }
             told = self.tell_level(size, percent, told);
+            comes_back = self.gives_up(percent).await;
+            if comes_back {
+                clock.sleep(COMES_BACK).await;
+                continue;
+            }
             if self.vessel.is_paused() && !self.pause_told.replace(true) {
                 let changes = self.vessel.words().changes;
                 self.tell_low(format!("{changes} wait for space"));

@@ -7,6 +7,7 @@ use super::children::Opened;
 use super::growth::{Growth, Vessel, Words};
 use super::quota::CacheQuota;
 use crate::content::pool_error::store_error;
+use crate::events::VolumeEvent;
 use crate::failures;
 use crate::layers::Image;
 use crate::lifecycle::background::{Background, BatchEnd};
@@ -72,7 +73,7 @@ pub struct PoolFacts {
     pub virtual_bytes: u64,
     /// Bytes that it could keep at most.
     pub promise_max: u64,
-    /// Volumes in it.
+    /// Volumes in it, outside of the trash.
     pub volumes: u32,
     /// Snapshots of these.
     pub snapshots: u32,
@@ -226,6 +227,11 @@ impl OpenPool {
         self.pool.set_discards(policy.discards);
     }
 
+    /// A volume went to the trash, or left it.
+    pub(crate) fn trash_changed(&self) {
+        self.growth.kept_changed();
+    }
+
     /// Writes that wait for space fail, now and until they may wait again.
     pub fn let_writes_fail(&self, fail: bool) {
         self.growth.let_fail(fail);
@@ -261,6 +267,11 @@ impl OpenPool {
                 PoolEvent::Paused => self.growth.paused(),
                 PoolEvent::Resumed => self.growth.resumed(),
                 PoolEvent::TimedOut => self.growth.waited_in_vain(),
+                PoolEvent::Dropped(volume) => {
+                    self.reclaim();
+                    let (pool, number) = (self.id, volume.id);
+                    self.opened.host.tell(VolumeEvent::TrashDropped { pool, number, name: volume.name });
+                }
             }
         }
     }
@@ -308,6 +319,19 @@ impl Vessel for Pool {
 
     fn filled(&self, percent: u64) -> LocalBoxFuture<'_, ()> {
         Box::pin(Pool::filled(self, percent))
+    }
+
+    fn can_give_up(&self) -> bool {
+        self.trash().has_room()
+    }
+
+    fn give_up(&self) -> LocalBoxFuture<'_, bool> {
+        Box::pin(async move {
+            let dropped = self.trash().drop_oldest().await;
+            dropped
+                .inspect_err(|error| tracing::warn!(%error, "a pool cannot empty its trash"))
+                .unwrap_or(false)
+        })
     }
 
     fn words(&self) -> Words {

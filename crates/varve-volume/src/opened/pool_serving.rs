@@ -1,13 +1,13 @@
 //! Pools and their volumes, taken into use on their shard and out of use.
 //!
-//! Invariant POOLSERVE1: every volume of a pool in use has a stack, even if its external origin is missing. Its pool tells what
+//! Invariant POOLSERVE1: every volume of a pool in use has a stack, but for those in the trash, even if its external origin is missing. Its pool tells what
 //! there is of it all the same, and removes it and its snapshots; requests to it fail.
 
 use super::children::Opened;
 use super::open_array::make;
 use super::open_pool::OpenPool;
 use crate::ShardContext;
-use crate::content::thin::{Thin, is_volume, volume_id};
+use crate::content::thin::{Thin, is_in_use, volume_id};
 use crate::failures;
 use crate::fault;
 use crate::host::Host;
@@ -60,7 +60,7 @@ pub(crate) async fn activate(
     let open = OpenPool::new(spec, pool, opened);
     context.state().serve(spec.node.id, Served::Pool(Rc::clone(&open)));
     // The origins of some are missing until they are attached (POOLSERVE1).
-    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
+    for volume in open.pool.list().iter().filter(|volume| is_in_use(volume)) {
         enter(&open, context, volume.id).await?;
     }
     Ok(())

@@ -4,26 +4,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
-use varve_volume::content::thin::{ThinVolume, volume_number};
+use varve_volume::content::thin::{InTrash, ThinVolume, volume_number};
 
 /// The volumes of each pool that was asked.
 #[derive(Default)]
 pub(crate) struct ThinVolumes {
-    /// By pool and number.
+    /// By pool and number; those in the trash among them.
     pools: BTreeMap<Uuid, BTreeMap<u64, ThinVolume>>,
-    /// Two of one name are renamed (THINNAMES1 of `commands/thin.rs`).
+    /// Of those outside of the trash. Two of one name are renamed (THINNAMES1 of `commands/thin.rs`).
     names: BTreeSet<(String, Uuid, u64)>,
 }
 
 impl ThinVolumes {
-    /// All of them.
+    /// All of them that are not in the trash.
     pub(crate) fn all(&self) -> impl Iterator<Item = &ThinVolume> {
+        self.all_and_trash().filter(|thin| thin.trash.is_none())
+    }
+
+    /// All of them.
+    pub(crate) fn all_and_trash(&self) -> impl Iterator<Item = &ThinVolume> {
         self.pools.values().flat_map(BTreeMap::values)
     }
 
-    /// Those of a pool.
+    /// Those in the trash.
+    pub(crate) fn trash(&self) -> impl Iterator<Item = (&ThinVolume, InTrash)> {
+        self.all_and_trash().filter_map(|thin| Some((thin, thin.trash?)))
+    }
+
+    /// Those of a pool that are not in the trash.
     pub(crate) fn of(&self, pool: Uuid) -> impl Iterator<Item = &ThinVolume> {
-        self.pools.get(&pool).into_iter().flat_map(BTreeMap::values)
+        let all = self.pools.get(&pool).into_iter().flat_map(BTreeMap::values);
+        all.filter(|thin| thin.trash.is_none())
     }
 
     /// The pools that were asked.
@@ -36,13 +47,13 @@ impl ThinVolumes {
         self.pools.contains_key(&pool)
     }
 
-    /// The volume of a name.
+    /// The volume of a name, outside of the trash.
     pub(crate) fn named(&self, name: &str) -> Option<&ThinVolume> {
         let (found, pool, number) = self.names.range((name.to_owned(), Uuid::nil(), 0)..).next()?;
         (found == name).then(|| &self.pools[pool][number])
     }
 
-    /// The volume of an identity.
+    /// The volume of an identity, in the trash or not.
     pub(crate) fn get(&self, id: Uuid) -> Option<&ThinVolume> {
         self.pools.iter().find_map(|(pool, volumes)| volumes.get(&volume_number(*pool, id)?))
     }
@@ -50,7 +61,8 @@ impl ThinVolumes {
     /// A pool has these volumes and no others.
     pub(crate) fn replace(&mut self, pool: Uuid, volumes: Vec<ThinVolume>) {
         self.forget(pool);
-        self.names.extend(volumes.iter().map(|thin| (thin.name.clone(), pool, thin.number)));
+        let named = volumes.iter().filter(|thin| thin.trash.is_none());
+        self.names.extend(named.map(|thin| (thin.name.clone(), pool, thin.number)));
         self.pools.insert(pool, volumes.into_iter().map(|thin| (thin.number, thin)).collect());
         self.check();
     }
@@ -62,7 +74,9 @@ impl ThinVolumes {
             self.names.remove(&(before.name, pool, number));
         }
         if let Some(thin) = found {
-            self.names.insert((thin.name.clone(), pool, number));
+            if thin.trash.is_none() {
+                self.names.insert((thin.name.clone(), pool, number));
+            }
             volumes.insert(number, thin);
         }
         self.check();
@@ -76,17 +90,14 @@ impl ThinVolumes {
     }
 
     fn check(&self) {
-        debug_assert_eq!(
-            self.names.len(),
-            self.pools.values().map(BTreeMap::len).sum::<usize>(),
-            "THINVOLUMES1"
-        );
+        debug_assert_eq!(self.names.len(), self.all().count(), "THINVOLUMES1");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use varve_target::thin::Trashed;
     use varve_volume::content::thin::volume_id;
 
     fn thin(pool: Uuid, number: u64, name: &str) -> ThinVolume {
@@ -99,6 +110,7 @@ mod tests {
             bytes: 4096,
             created: 0,
             origin: None,
+            trash: None,
             is_served: true,
         }
     }
@@ -121,6 +133,12 @@ mod tests {
         known.note(one, 2, None);
         assert_eq!(known.of(one).map(|thin| thin.number).collect::<Vec<_>>(), [1, 3]);
         assert!(known.named("b").is_none() && known.get(volume_id(one, 2)).is_none());
+        let time = Trashed { removed: 1, until: 2 };
+        let trash = Some(InTrash { time, snapshots: 0, mapped: 0, promised: 4096 });
+        known.note(one, 3, Some(ThinVolume { trash, ..thin(one, 3, "d") }));
+        assert!(known.named("d").is_none() && known.get(volume_id(one, 3)).is_some(), "its name is free");
+        assert_eq!(known.trash().map(|(thin, _)| thin.number).collect::<Vec<_>>(), [3]);
+        assert_eq!((known.of(one).count(), known.all().count(), known.all_and_trash().count()), (1, 2, 3));
         known.forget(one);
         assert!(known.named("c").is_none() && !known.knows(one) && known.knows(other));
         assert_eq!(known.all().count(), 1);

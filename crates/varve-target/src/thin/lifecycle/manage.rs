@@ -6,6 +6,7 @@ use super::super::arguments::{check_origin, check_size};
 use super::super::device::Front;
 use super::super::info::{VolumeInfo, info};
 use super::super::{Pool, PoolError};
+use super::trash::Trash;
 use super::volume::Volume;
 use crate::pdata::{Pages, Tree};
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use varve_block::Device;
 use varve_format::check_name;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::{Block, BlockRun};
-use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows};
+use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows, is_stored_name};
 
 /// A volume to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +31,16 @@ impl Pool {
     /// Whether a volume, or a snapshot of volume `of`, may be called `name` now.
     pub(in crate::thin) fn check_new_name(&self, of: Option<u64>, name: &str) -> Result<(), PoolError> {
         check_name(name).map_err(|_| PoolError::Name)?;
-        if self.volumes.named(of, name).is_some() { Err(PoolError::Exists) } else { Ok(()) }
+        self.check_stored_name(of, name)
+    }
+
+    /// Whether a pool that is restored may keep a volume under this name now, which may be that of one in the trash.
+    pub(in crate::thin) fn check_stored_name(&self, of: Option<u64>, name: &str) -> Result<(), PoolError> {
+        match self.volumes.named(of, name) {
+            _ if !is_stored_name(name) => Err(PoolError::Name),
+            Some(_) => Err(PoolError::Exists),
+            None => Ok(()),
+        }
     }
 
     /// Makes `change` and logs it, in this instant.
@@ -98,18 +108,25 @@ impl Pool {
     pub async fn remove(&self, id: u64) -> Result<(), PoolError> {
         {
             let _managing = self.volumes.manage(id).await;
-            self.is_sound()?; // Else it is not known whether what has gone has gone durably.
-            let volume = self.volumes.find(id)?;
-            if volume.has(VolumeFlags::HELD) || volume.has(VolumeFlags::BASE) {
-                return Err(PoolError::Held);
-            }
-            let closed = volume.gate.close();
-            volume.gate.drained().await;
-            assert!(volume.gate.is_empty(), "THIN7: no change is under way");
-            self.make(Change::Remove { volume: id })?;
-            drop(closed);
+            self.take_out(id).await?;
         }
         self.commit().await
+    }
+
+    /// The same without the commit. The caller manages it.
+    pub(in crate::thin) async fn take_out(&self, id: u64) -> Result<(), PoolError> {
+        self.is_sound()?; // Else it is not known whether what has gone has gone durably.
+        let volume = self.volumes.find(id)?;
+        if volume.has(VolumeFlags::HELD) || volume.has(VolumeFlags::BASE) {
+            return Err(PoolError::Held);
+        }
+        let closed = volume.gate.close();
+        volume.gate.drained().await;
+        assert!(volume.gate.is_empty(), "THIN7: no change is under way");
+        self.make(Change::Remove { volume: id })?;
+        assert!(self.volumes.find(id).is_err(), "it is found no more");
+        drop(closed);
+        Ok(())
     }
 
     /// Gives a volume another size; what is behind the new end is freed.
@@ -160,12 +177,17 @@ impl Pool {
         self.commit().await
     }
 
-    /// Gives a volume another name.
+    /// Gives a volume another name. One that is in the trash comes back by it.
     pub async fn rename(&self, id: u64, name: &str) -> Result<(), PoolError> {
         let _managing = self.volumes.manage(id).await;
         self.check_new_name(self.volumes.find(id)?.snapshot_of, name)?;
         self.make(Change::Rename { volume: id, name: name.to_owned() })?;
         self.commit().await
+    }
+
+    /// Its trash.
+    pub const fn trash(&self) -> Trash<'_> {
+        Trash { pool: self }
     }
 
     /// A volume as a device, of its present size.

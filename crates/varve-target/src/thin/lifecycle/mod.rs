@@ -6,5 +6,6 @@ pub(super) mod name_index;
 pub(super) mod origin;
 pub(super) mod removal;
 pub(super) mod rollback;
+pub(super) mod trash;
 pub(super) mod volume;
 pub(super) mod volumes;

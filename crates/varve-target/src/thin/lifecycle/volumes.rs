@@ -186,10 +186,10 @@ impl Volumes {
     pub(in crate::thin) fn full_name(&self, volume: &Volume) -> String {
         let named =
             |id: u64, name: &str| if name.is_empty() { format!("volume {id}") } else { name.to_owned() };
-        let own = named(volume.id, &volume.name.borrow());
+        let own = named(volume.id, &volume.known_name());
         let Some(of) = volume.snapshot_of else { return own };
         let known = self.known.borrow();
-        let of = known.get(&of).map_or_else(|| named(of, ""), |known| named(of, &known.name.borrow()));
+        let of = known.get(&of).map_or_else(|| named(of, ""), |known| named(of, &known.known_name()));
         format!("{of}@{own}")
     }
 

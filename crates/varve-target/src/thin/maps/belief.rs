@@ -11,8 +11,7 @@ use super::bounds::PARTS_MAX;
 use super::bounds::{Bounds, FLAGS_ALL, objection};
 use crate::pdata::MapError;
 use varve_block::IoError;
-use varve_format::check_name;
-use varve_format::thin::{Change, NUMBER_MAX, VolumeFlags, VolumeRows};
+use varve_format::thin::{Change, NUMBER_MAX, VolumeFlags, VolumeRows, is_stored_name};
 
 /// Which volume of which pool says what cannot be.
 pub(in crate::thin) fn tell_of_volume(pool: &Pool, volume: u64, why: &'static str) {
@@ -50,7 +49,7 @@ impl Pool {
             let is_removing = VolumeFlags(flags).has(VolumeFlags::REMOVING);
             flags & !FLAGS_ALL == 0 && is_removing == name.is_empty()
         };
-        let is_name = |name: &str| name.is_empty() || check_name(name).is_ok();
+        let is_name = |name: &str| name.is_empty() || is_stored_name(name);
         let is = |id: u64, flag: u32| self.volumes.all().get(&id).is_some_and(|volume| volume.has(flag));
         let rules: [(bool, &'static str); 4] = match change {
             Change::Create { volume, bytes, flags, origin, name, .. } => [
@@ -78,7 +77,7 @@ impl Pool {
                 one((stays && flags & !FLAGS_ALL == 0, FLAGS))
             }
             Change::Rename { volume, name } => {
-                one((!is(*volume, VolumeFlags::REMOVING) && check_name(name).is_ok(), NAME))
+                one((!is(*volume, VolumeFlags::REMOVING) && is_stored_name(name), NAME))
             }
             Change::Forget { volume } => one((is(*volume, VolumeFlags::REMOVING), FLAGS)),
             Change::Map { start, count, .. } => {

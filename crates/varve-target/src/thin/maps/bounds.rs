@@ -1,11 +1,10 @@
 //! Where data can lie in a pool, and what the rows of a volume can say.
 
 use super::super::arguments::check_size;
-use varve_format::check_name;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::pdata::{Block, BlockRun};
 use varve_format::thin::PART_SIZE;
-use varve_format::thin::{VolumeFlags, VolumeRows};
+use varve_format::thin::{VolumeFlags, VolumeRows, is_stored_name};
 
 /// More parts no volume has: 1 EiB.
 pub(in crate::thin) const PARTS_MAX: u64 = (1 << 60) / PART_SIZE;
@@ -64,7 +63,7 @@ pub(in crate::thin) fn objection(
     if check_size(rows.bytes).is_err() || rows.mapped > PARTS_MAX {
         return Some("a volume has a size, or a number of mapped blocks, that none can have");
     }
-    if !is_removing && check_name(&rows.name).is_err() {
+    if !is_removing && !is_stored_name(&rows.name) {
         return Some("a volume has a name that none can have");
     }
     None

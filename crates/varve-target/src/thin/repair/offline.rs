@@ -8,10 +8,9 @@ use crate::pdata::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Extent, joined};
-use varve_format::check_name;
 use varve_format::pdata::Block;
 use varve_format::pdata::node::Entries;
-use varve_format::thin::{Change, PART_SIZE, VolumeFlags};
+use varve_format::thin::{Change, PART_SIZE, VolumeFlags, is_stored_name};
 
 const UNDONE: &str = "the log speaks of changes of these bytes that cannot be made again";
 
@@ -95,7 +94,7 @@ impl Pool {
             };
             let is_named = !rows.flags.has(VolumeFlags::REMOVING);
             if is_named
-                && (check_name(&rows.name).is_err() || !names.insert((rows.snapshot_of, rows.name.clone())))
+                && (!is_stored_name(&rows.name) || !names.insert((rows.snapshot_of, rows.name.clone())))
             {
                 errors.push(format!("volume {id} has no name of its own: it is called volume-{id} here"));
                 rows.name = format!("volume-{id}");
@@ -142,7 +141,7 @@ impl Pool {
         }
         for (volume, extents) in concerned {
             let known = self.volumes.get(volume);
-            let name = known.as_ref().map_or(String::new(), |known| known.name.borrow().clone());
+            let name = known.as_ref().map_or(String::new(), |known| known.known_name());
             let snapshot_of = known.as_ref().and_then(|known| known.snapshot_of);
             let size = Extent::new(0, known.map_or(u64::MAX, |known| known.bytes.get()));
             let extents = joined(extents).into_iter().filter_map(|extent| extent.intersect(size)).collect();

@@ -280,7 +280,7 @@ impl Renewal {
 
     fn volume(&mut self, line: &VolumeLine<'_>) -> Result<Rc<Volume>, PoolError> {
         let pool = &self.pool;
-        pool.check_new_name(line.snapshot_of, line.name)?;
+        pool.check_stored_name(line.snapshot_of, line.name)?;
         let known = pool.volumes.all().contains_key(&line.id);
         if known || line.id == 0 || line.id >= pool.volumes.next_id() {
             return Err(PoolError::Misfit("a volume has an id that another one has, or none has had yet"));

@@ -8,7 +8,7 @@ use crate::faults::{loses_nodes, random_faults};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::accept_unaligned;
@@ -22,8 +22,8 @@ use varve_sim::{
 use varve_target::Linear;
 use varve_target::pdata::{CachePolicy, MetadataOrder};
 use varve_target::thin::{
-    Backing, Discards, InjectedBug, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Uuid,
-    VolumeFlags, WhenFull, check_pool,
+    Backing, Discards, InjectedBug, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Trashed,
+    Uuid, VolumeFlags, WhenFull, check_pool,
 };
 
 const POOL_SIZE_MAX: u64 = 24 << 20;
@@ -51,6 +51,8 @@ enum Doubt {
     Remove(String),
     /// The volume, and its new size.
     Resize(String, u64),
+    /// The volume, on its way into the trash or out of it.
+    Trash(String),
     /// The volume, and what it was to become and was before.
     RollBack(String, Box<RollBack>),
 }
@@ -80,9 +82,17 @@ struct Model {
     /// The origin of volumes; it is never changed.
     origin: Oracle,
     volumes: BTreeMap<String, Known>,
+    trashed: BTreeSet<String>,
     doubts: Vec<Doubt>,
     count: u16,
     pool_size: u64,
+}
+
+impl Model {
+    fn new(nothing: Oracle, origin: Oracle, pool_size: u64) -> Self {
+        let (volumes, trashed) = (BTreeMap::new(), BTreeSet::new());
+        Self { nothing, origin, volumes, trashed, doubts: Vec::new(), count: 2, pool_size }
+    }
 }
 
 /// What a history is about.
@@ -102,6 +112,8 @@ pub(crate) enum Kind {
     Stalls,
     /// Writes of nodes of the maps that are lost, or go over other nodes.
     LostNodes,
+    /// Volumes that go to the trash, come back, and are given up.
+    Trash,
 }
 
 impl Kind {
@@ -141,9 +153,9 @@ impl Host {
         let mut random = world.random();
         let pool_size = *random.pick(match kind {
             Kind::Stalls | Kind::LostNodes => &[1200 * KIB, 1300 * KIB, 1600 * KIB],
-            Kind::Plain | Kind::Faulty | Kind::Clones => &[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB],
             Kind::Wide => &[8000 * KIB, 16_000 * KIB, 16_000 * KIB, 20_000 * KIB],
             Kind::Full => &[1100 * KIB, 1200 * KIB, 1300 * KIB, 1400 * KIB],
+            _ => &[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB],
         });
         let options = PoolOptions {
             cache_bytes: *random.pick(if kind == Kind::LostNodes { &[0, 0] } else { &[0, 1 << 20] }),
@@ -165,8 +177,7 @@ impl Host {
         };
         let nothing = Oracle::new(1, 0);
         let (below, origin) = write_origin(&world, &nothing, &mut random);
-        let (volumes, doubts) = (BTreeMap::new(), Vec::new());
-        let model = Model { nothing, origin, volumes, doubts, count: 2, pool_size };
+        let model = Model::new(nothing, origin, pool_size);
         let discards =
             *random.pick(&[Discards::Keep, Discards::PassDown, Discards::PassDown, Discards::Ignore]);
         // Now and then a request takes so long that whole checkpoints pass by it.
@@ -260,7 +271,7 @@ impl Host {
             match doubt {
                 Doubt::Create(_, known) => known.oracle.borrow_mut().crashed(),
                 Doubt::RollBack(_, rollback) => rollback.before.crashed(),
-                Doubt::Remove(_) | Doubt::Resize(..) => {}
+                Doubt::Remove(_) | Doubt::Resize(..) | Doubt::Trash(_) => {}
             }
         }
     }
@@ -295,7 +306,7 @@ impl Host {
             let model = self.model.borrow();
             let in_doubt = |name: &String| {
                 model.doubts.iter().any(|doubt| match doubt {
-                    Doubt::Create(..) => false,
+                    Doubt::Create(..) | Doubt::Trash(_) => false,
                     Doubt::Remove(doubtful) | Doubt::Resize(doubtful, _) | Doubt::RollBack(doubtful, _) => {
                         doubtful == name
                     }
@@ -457,9 +468,12 @@ impl Boot<'_> {
                 }
                 Doubt::Remove(name) => {
                     if !listed.contains_key(&name) {
-                        self.host.model.borrow_mut().volumes.remove(&name);
+                        let mut model = self.host.model.borrow_mut();
+                        model.volumes.remove(&name);
+                        model.trashed.remove(&name);
                     }
                 }
+                Doubt::Trash(name) => self.resolve_trash(name),
                 Doubt::Resize(name, size) => self.resolve_resize(&name, size),
                 Doubt::RollBack(name, rollback) => self.resolve_rollback(&name, &rollback).await,
             }
@@ -474,6 +488,12 @@ impl Boot<'_> {
                 volume.name
             );
             assert_eq!(known.snapshot_of, volume.snapshot_of, "what {} is a snapshot of", volume.name);
+            assert_eq!(
+                volume.trashed.is_some(),
+                model.trashed.contains(&volume.name),
+                "POOLTRASH1: {}",
+                volume.name
+            );
             // A leaf has 126 entries, each of a block at most.
             if volume.mapped_bytes > 126 * self.pool.block_size() {
                 count(&self.host.counts.leaves);
@@ -482,32 +502,6 @@ impl Boot<'_> {
         let known: BTreeMap<String, u64> =
             model.volumes.iter().map(|(name, known)| (name.clone(), known.id)).collect();
         assert_eq!(listed, known, "every acknowledged volume exists, and no other");
-    }
-
-    /// It has the new size, or the old one.
-    fn resolve_resize(&self, name: &str, size: u64) {
-        let model = self.host.model.borrow();
-        let Some(known) = model.volumes.get(name) else { return };
-        let found = self.pool.list().into_iter().find(|volume| volume.id == known.id).expect("it is there");
-        let mut oracle = known.oracle.borrow_mut();
-        if found.bytes == size {
-            set_size(&mut oracle, size);
-        }
-    }
-
-    /// The mark tells whether it has happened, and then it has as a whole.
-    async fn resolve_rollback(&self, name: &str, rollback: &RollBack) {
-        let mark = self.pool.rollback_mark(self.id(name)).expect("it is there");
-        if mark == rollback.mark {
-            let model = self.host.model.borrow();
-            return model.volumes[name].oracle.borrow_mut().restore(&rollback.before);
-        }
-        let mut expected = self.content(&rollback.source).await;
-        expected.resize(usize::try_from(rollback.bytes).expect("small"), 0);
-        assert!(self.content(name).await == expected, "a rollback happens as a whole");
-        let model = self.host.model.borrow();
-        let source = model.volumes[&rollback.source].oracle.borrow();
-        rollback.apply(&mut model.volumes[name].oracle.borrow_mut(), &source);
     }
 
     fn volume(&self, name: &str) -> Device {

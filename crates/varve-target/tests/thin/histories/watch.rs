@@ -22,6 +22,9 @@ pub(crate) struct Counts {
     pub(crate) grown: AtomicU64,
     pub(crate) rolled_back: AtomicU64,
     pub(crate) emptied: AtomicU64,
+    /// Volumes that went to the trash or came back, and volumes that were given up.
+    pub(crate) trashed: AtomicU64,
+    pub(crate) given_up: AtomicU64,
     /// Reads that hung in the disk.
     pub(crate) hung: AtomicU64,
     /// Reads that met a node that was not written.
@@ -50,6 +53,8 @@ impl Counts {
             grown: AtomicU64::new(0),
             rolled_back: AtomicU64::new(0),
             emptied: AtomicU64::new(0),
+            trashed: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             hung: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             full: AtomicU64::new(0),
@@ -61,7 +66,8 @@ impl Counts {
         let now = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let line = format!(
             "sim: {test}: {} records, {} of several blocks, {} wraps of the ring; {} maps of several leaves; {} boots \
-             failed; in use {} shrunk, {} grown, {} rolled back, {} emptied; {} reads hung; {} boots without space; {} \
+             failed; in use {} shrunk, {} grown, {} rolled back, {} emptied; {} in and out of \
+             the trash, {} given up; {} reads hung; {} boots without space; {} \
              reads refused",
             now(&self.records),
             now(&self.records_long),
@@ -72,11 +78,18 @@ impl Counts {
             now(&self.grown),
             now(&self.rolled_back),
             now(&self.emptied),
+            now(&self.trashed),
+            now(&self.given_up),
             now(&self.hung),
             now(&self.full),
             now(&self.refused),
         );
         let _ = writeln!(std::io::stderr(), "{line}");
+    }
+
+    /// How often volumes went to the trash or came back, and how many were given up.
+    pub(crate) fn trash(&self) -> [u64; 2] {
+        [&self.trashed, &self.given_up].map(|number| number.load(Ordering::Relaxed))
     }
 
     /// How often records of several blocks were written, the ring began anew, and a map had several leaves.

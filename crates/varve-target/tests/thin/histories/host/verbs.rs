@@ -1,7 +1,6 @@
 //! What a history does to a pool besides reading and writing: volumes and snapshots made, removed, resized, rolled back.
 
 use super::*;
-use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
 
@@ -13,6 +12,9 @@ impl Boot<'_> {
         let room = self.names().len() < if self.host.kind == Kind::Wide { 6 } else { 12 };
         // What is changed as a whole may be in use meanwhile; but not where a fault can leave open whether it was changed.
         let all = if self.host.is_faulty() { idle.clone() } else { self.names() };
+        if self.host.kind == Kind::Trash && random.chance(2, 3) {
+            return self.trash(random, busy).await;
+        }
         match random.below(23) {
             0..=1 if room => self.create(random).await,
             2..=6 if room && !self.names().is_empty() => self.snapshot(random).await,
@@ -202,7 +204,9 @@ impl Boot<'_> {
         removed.expect("a removal works in a full pool too");
         assert!(self.resolve(|doubt| matches!(doubt, Doubt::Remove(other) if other == name)).is_some());
         self.tops.borrow_mut().remove(&self.id(name));
-        self.host.model.borrow_mut().volumes.remove(name);
+        let mut model = self.host.model.borrow_mut();
+        model.volumes.remove(name);
+        model.trashed.remove(name);
     }
 
     pub(super) async fn roll_back(&self, names: &[String], busy: &[String], random: &mut Random) {
@@ -293,5 +297,98 @@ impl Boot<'_> {
             model.pool_size = (model.pool_size + random.between(1, 60) * 4 * KIB).min(POOL_SIZE_MAX);
         }
         self.pool.grown(self.host.device()).expect("it grows");
+    }
+
+    /// It has the new size, or the old one.
+    pub(super) fn resolve_resize(&self, name: &str, size: u64) {
+        let model = self.host.model.borrow();
+        let Some(known) = model.volumes.get(name) else { return };
+        let found = self.pool.list().into_iter().find(|volume| volume.id == known.id).expect("it is there");
+        let mut oracle = known.oracle.borrow_mut();
+        if found.bytes == size {
+            set_size(&mut oracle, size);
+        }
+    }
+
+    /// The mark tells whether it has happened, and then it has as a whole.
+    pub(super) async fn resolve_rollback(&self, name: &str, rollback: &RollBack) {
+        let mark = self.pool.rollback_mark(self.id(name)).expect("it is there");
+        if mark == rollback.mark {
+            let model = self.host.model.borrow();
+            return model.volumes[name].oracle.borrow_mut().restore(&rollback.before);
+        }
+        let mut expected = self.content(&rollback.source).await;
+        expected.resize(usize::try_from(rollback.bytes).expect("small"), 0);
+        assert!(self.content(name).await == expected, "a rollback happens as a whole");
+        let model = self.host.model.borrow();
+        let source = model.volumes[&rollback.source].oracle.borrow();
+        rollback.apply(&mut model.volumes[name].oracle.borrow_mut(), &source);
+    }
+
+    /// Into the trash, out of it, or given up with its snapshots.
+    async fn trash(&self, random: &mut Random, busy: &[String]) {
+        let volumes: Vec<String> = {
+            let model = self.host.model.borrow();
+            let own = model.volumes.iter().filter(|(_, known)| known.snapshot_of.is_none());
+            own.map(|(name, _)| name.clone()).collect()
+        };
+        if volumes.is_empty() {
+            return;
+        }
+        let name = random.pick::<String>(&volumes);
+        let (id, is_trashed) = (self.id(name), self.host.model.borrow().trashed.contains(name));
+        let own = self.with_snapshots(name);
+        if is_trashed && random.chance(2, 3) && !own.iter().any(|own| busy.contains(own)) {
+            return self.give_up(name, own).await;
+        }
+        self.host.model.borrow_mut().doubts.push(Doubt::Trash(name.clone()));
+        let removed = random.below(9);
+        let changed = match is_trashed {
+            true => self.pool.rename(id, name).await,
+            false => self.pool.trash().put(id, Trashed { removed, until: removed + 1 }).await,
+        };
+        if self.is_fault(&changed) {
+            return;
+        }
+        changed.expect("there is always space for this");
+        assert!(self.resolve(|doubt| matches!(doubt, Doubt::Trash(_))).is_some());
+        self.resolve_trash(name.clone());
+        assert_eq!(self.host.model.borrow().trashed.contains(name), !is_trashed);
+        count(&self.host.counts.trashed);
+    }
+
+    async fn give_up(&self, name: &str, own: Vec<String>) {
+        let doubts = own.iter().cloned().map(Doubt::Remove);
+        self.host.model.borrow_mut().doubts.extend(doubts);
+        let given_up = self.pool.trash().give_up(self.id(name)).await;
+        if self.is_fault(&given_up) {
+            return;
+        }
+        given_up.expect("a removal works in a full pool too");
+        for name in own {
+            assert!(self.resolve(|doubt| matches!(doubt, Doubt::Remove(other) if *other == name)).is_some());
+            self.tops.borrow_mut().remove(&self.id(&name));
+            let mut model = self.host.model.borrow_mut();
+            model.volumes.remove(&name);
+            model.trashed.remove(&name);
+        }
+        count(&self.host.counts.given_up);
+    }
+
+    fn with_snapshots(&self, name: &str) -> Vec<String> {
+        let (id, model) = (self.id(name), self.host.model.borrow());
+        let own = model.volumes.iter().filter(|(_, known)| known.id == id || known.snapshot_of == Some(id));
+        own.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// It is where it is found.
+    pub(super) fn resolve_trash(&self, name: String) {
+        let found =
+            self.pool.list().into_iter().find(|volume| volume.name == name && volume.trashed.is_some());
+        let mut model = self.host.model.borrow_mut();
+        match found {
+            Some(_) => model.trashed.insert(name),
+            None => model.trashed.remove(&name),
+        };
     }
 }
