@@ -7,14 +7,14 @@
 use crate::{
     Activate, ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, ArrayScrub, Backup, Between, ByteRange,
     Changed, Commit, Convert, Deactivate, Empty, Explanation, Export, ExportChange, ExportCreate,
-    ExportRemove, Flatten, Group, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History,
-    InGroup, Job, JobCancel, LogicalVolume, OfVolume, PhysicalVolume, PhysicalVolumeChange,
-    PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace,
-    PhysicalVolumeResize, PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove, Removed, Rename, Resize,
-    Restored, Schedule, ScheduleChange, ScheduleCreate, ScheduleRan, ScheduleRun, Snapshot, SnapshotChange,
-    SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split,
-    Timeout, TrashEmpty, TrashItem, TrashRestore, TrashRestored, VolumeArray, VolumeChange, VolumeCreate,
-    VolumeMap, VolumeRemove,
+    ExportRemove, Flatten, Group, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore,
+    GroupUndo, History, InGroup, Job, JobCancel, LogicalVolume, OfVolume, PhysicalVolume,
+    PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
+    PhysicalVolumeReplace, PhysicalVolumeResize, PhysicalVolumeScan, Pool, PoolChange, PoolCreate, Remove,
+    Removed, Rename, Resize, Restored, Schedule, ScheduleChange, ScheduleCreate, ScheduleRan, ScheduleRun,
+    Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove, SnapshotRename,
+    SnapshotRollback, Split, Timeout, TrashEmpty, TrashItem, TrashRestore, TrashRestored, VolumeArray,
+    VolumeChange, VolumeCreate, VolumeMap, VolumeRemove,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -234,6 +234,8 @@ calls! {
         BackupGroup      Get    "/v1/groups/" {group} "/backup"        -> Backup;
         /// Write a description back to the group's disks.
         RestoreGroup     Post   "/v1/groups/" {group} "/restore"       (GroupRestore) -> Changed<Restored>;
+        /// Take back the last changes of a group's description.
+        UndoGroup        Post   "/v1/groups/" {group} "/undo"          (GroupUndo) -> Changed<Restored>;
         /// The changes that the group's disks remember.
         GroupHistory     Get    "/v1/groups/" {group} "/history"       -> History;
         /// Take everything in a group into use again.

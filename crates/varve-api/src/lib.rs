@@ -39,7 +39,7 @@ pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
     Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
     Convert, Deactivate, DryRun, ExportChange, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate,
-    GroupExtend, GroupReduce, GroupRestore, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
+    GroupExtend, GroupReduce, GroupRestore, GroupUndo, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
     PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
     PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
     SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split, VolumeChange,

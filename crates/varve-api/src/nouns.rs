@@ -478,4 +478,13 @@ impl Plan {
     pub fn of_steps(steps: Vec<String>) -> Self {
         Self { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
     }
+
+    /// This plan, and then another one.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.steps.extend(other.steps);
+        self.bytes_taken += other.bytes_taken;
+        self.bytes_freed += other.bytes_freed;
+        self
+    }
 }

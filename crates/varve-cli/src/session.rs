@@ -77,6 +77,45 @@ impl Session {
         self.change(call, text).await
     }
 
+    /// Like [`Session::destroy`] for each of `calls`, with what they are about: what the daemon refuses of one is refused before the first.
+    pub(crate) async fn destroy_each<T: Serialize, C: Call<Request: DryRun, Answer = Changed<T>>>(
+        &self,
+        verb: &str,
+        yes: bool,
+        mut calls: Vec<(String, C)>,
+        text: impl Fn(&str, &T) -> String,
+    ) -> Result<Answer, Failure> {
+        if calls.len() == 1 {
+            let (name, call) = calls.remove(0);
+            return self.destroy(&format!("{verb} {name}"), yes, call, |done| text(&name, done)).await;
+        }
+        let mut plan = Plan::of_steps(Vec::new());
+        for (at, (name, call)) in calls.iter().enumerate() {
+            if calls[..at].iter().any(|(other, _)| other == name) {
+                return Err(Failure::new(Code::Usage, format!("{name} is named twice")).help("name it once"));
+            }
+            plan = plan.and(self.plan(call).await?);
+        }
+        if calls.iter().any(|(_, call)| call.request().is_dry_run()) {
+            return Ok(Answer::planned(&plan));
+        }
+        let names: Vec<&str> = calls.iter().map(|(name, _)| name.as_str()).collect();
+        if !yes {
+            self.agree(&format!("{verb} {}", names.join(" ")), &plan)?;
+        }
+        let (mut all, mut lines) = (Vec::new(), Vec::new());
+        for (name, call) in &calls {
+            let done = match self.ask(call).await {
+                Ok(Changed::Done(done)) => done,
+                Ok(Changed::Planned(_)) => return Err(protocol()),
+                Err(failure) => return Err(after(failure, &names[..all.len()])),
+            };
+            lines.push(text(name, &done));
+            all.push(OneOf { removed: name.clone(), done });
+        }
+        Ok(Answer::new(&all, lines.join("\n")))
+    }
+
     /// Asks before `what` destroys something, unless --yes is given. What the daemon refuses is refused before that.
     pub(crate) async fn consent<T>(
         &self,
@@ -88,8 +127,12 @@ impl Session {
             return Ok(());
         }
         let plan = self.plan(call).await?;
+        self.agree(what, &plan)
+    }
+
+    fn agree(&self, what: &str, plan: &Plan) -> Result<(), Failure> {
         match self.can_ask() {
-            true => confirm::ask(what, &plan),
+            true => confirm::ask(what, plan),
             false => Err(confirm::declined(what)),
         }
     }
@@ -166,9 +209,29 @@ impl Session {
     async fn plan<T>(&self, call: &impl Call<Request: DryRun, Answer = Changed<T>>) -> Result<Plan, Failure> {
         match self.ask(&call.with(DryRun::set_dry_run)).await? {
             Changed::Planned(plan) => Ok(plan),
-            Changed::Done(_) => Err(Failure::new(Code::Protocol, "the daemon did what it was to plan")),
+            Changed::Done(_) => Err(protocol()),
         }
     }
+}
+
+/// One of several things that a command has removed.
+#[derive(Serialize)]
+struct OneOf<T> {
+    removed: String,
+    #[serde(flatten)]
+    done: T,
+}
+
+fn protocol() -> Failure {
+    Failure::new(Code::Protocol, "the daemon did what it was to plan, or planned what it was to do")
+}
+
+/// `failure` of one change after others were made.
+fn after(mut failure: Failure, made: &[&str]) -> Failure {
+    if !made.is_empty() {
+        failure.message = format!("{}; it was done before that for {}", failure.message, made.join(" "));
+    }
+    failure
 }
 
 /// What is said of a job that runs on.

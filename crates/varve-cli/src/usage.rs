@@ -13,7 +13,6 @@ pub(crate) fn wants_json(words: &[OsString]) -> bool {
 
 /// What the contract names and this version lacks: the words of a verb, then an option of it, if only that is lacking.
 const LACKING: &[&[&str]] = &[
-    &["vg", "undo"],
     &["vg", "split"],
     &["vg", "merge"],
     &["vg", "import"],
@@ -94,7 +93,8 @@ mod tests {
 
     #[test]
     fn what_the_contract_names_and_is_not_built_is_told_from_what_nobody_knows() {
-        for line in ["varve vg undo data", "varve --json cluster join", "varve --socket pool pool reduce a/b"]
+        for line in
+            ["varve vg split data", "varve --json cluster join", "varve --socket pool pool reduce a/b"]
         {
             assert!(lacks(line).is_some(), "{line}");
         }

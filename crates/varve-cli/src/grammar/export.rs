@@ -32,11 +32,12 @@ pub(crate) enum ExportVerb {
     /// List exports.
     #[command(visible_alias = "ls")]
     List,
-    /// Close a door; what is in flight is finished first.
+    /// Close doors; what is in flight is finished first.
     #[command(visible_alias = "rm")]
     Remove {
-        /// Its ID, its URI, socket or file, or its volume.
-        export: String,
+        /// ID, URI, socket or file, or volume of each.
+        #[arg(value_name = "EXPORT", required = true)]
+        exports: Vec<String>,
         #[command(flatten)]
         force: Force,
         #[command(flatten)]

@@ -123,6 +123,20 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         destroy: Destroy,
     },
+    /// Take back the last change of a group's description, or the last ones: what is lost by that is refused, or named with --drop.
+    Undo {
+        /// The group.
+        #[arg(value_name = "VG")]
+        name: String,
+        /// The number of the change that is to be the last one; `vg history` lists them [default: the one before the last].
+        #[arg(long, value_name = "VERSION")]
+        to: Option<u64>,
+        /// A volume or pool that may lose what it was given since; once for each.
+        #[arg(long, value_name = "VG/LV")]
+        drop: Vec<String>,
+        #[command(flatten)]
+        destroy: Destroy,
+    },
     /// List the changes that the group's disks remember.
     History {
         /// The group.

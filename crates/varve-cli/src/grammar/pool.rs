@@ -91,12 +91,12 @@ pub(crate) enum PoolVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Remove a pool that holds no volume: it goes to the trash of its group.
+    /// Remove pools that hold no volume: they go to the trash of their group.
     #[command(visible_alias = "rm")]
     Remove {
-        /// The pool.
-        #[arg(value_name = "VG/POOL")]
-        name: String,
+        /// The pools.
+        #[arg(value_name = "VG/POOL", required = true)]
+        names: Vec<String>,
         #[command(flatten)]
         trash: TrashOptions,
         #[command(flatten)]

@@ -143,12 +143,12 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
-    /// Remove a volume, with its snapshots: it goes to the trash of its group, from where it can be brought back for a while.
+    /// Remove volumes, with their snapshots: they go to the trash of their group, from where they can be brought back for a while.
     #[command(visible_alias = "rm")]
     Remove {
-        /// The volume.
-        #[arg(value_name = "VG/LV")]
-        name: String,
+        /// The volumes.
+        #[arg(value_name = "VG/LV", required = true)]
+        names: Vec<String>,
         #[command(flatten)]
         trash: TrashOptions,
         #[command(flatten)]

@@ -51,10 +51,12 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
                 .await
         }
         ExportVerb::List => session.show(calls::ListExports(), |exports| table(exports)).await,
-        ExportVerb::Remove { export, force, change, yes: _ } => {
+        ExportVerb::Remove { exports, force, change, yes: _ } => {
             let request = ExportRemove { force: force.force, dry_run: change.dry_run };
-            let call = calls::RemoveExport(resolvable(&export), request);
-            session.change(call, |gone| format!("removed {} of {}", gone.id, gone.volume)).await
+            let call = |export: String| calls::RemoveExport(resolvable(&export), request.clone());
+            let calls = exports.into_iter().map(|export| (export.clone(), call(export))).collect();
+            let text = |_: &str, gone: &Export| format!("removed {} of {}", gone.id, gone.volume);
+            session.destroy_each("export remove", true, calls, text).await
         }
     }
 }

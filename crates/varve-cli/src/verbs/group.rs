@@ -11,7 +11,8 @@ use crate::units::{date, size};
 use std::path::Path;
 use varve_api::{
     Code, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce, GroupRestore,
-    GroupTrash, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored, calls,
+    GroupTrash, GroupUndo, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename,
+    Restored, calls,
 };
 use varve_vg::plan::every_text;
 
@@ -76,6 +77,10 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
         GroupVerb::Restore { name, file, drop, destroy } => {
             restore(session, &name, &file, drop, destroy).await
         }
+        GroupVerb::Undo { name, to, drop, destroy } => {
+            let call = calls::UndoGroup(name.clone(), GroupUndo { to, drop, dry_run: destroy.dry_run });
+            session.destroy(&format!("vg undo {name}"), destroy.yes, call, restored).await
+        }
         GroupVerb::History { name } => session.show(calls::GroupHistory(name), changes).await,
     }
 }
@@ -120,15 +125,16 @@ async fn restore(
         return Err(no_backup("it is not made of lines of text".to_owned()));
     }
     let request = GroupRestore { text, drop, dry_run: destroy.dry_run };
-    let done = |restored: &Restored| {
-        let Restored { group, dropped, added } = restored;
-        let mut lines = vec![format!("restored group {} as change {}", group.name, group.sequence)];
-        lines.extend(dropped.iter().map(|name| format!("dropped {name}")));
-        lines.extend(added.iter().map(|name| format!("brought back {name}")));
-        lines.join("\n")
-    };
     let call = calls::RestoreGroup(name.to_owned(), request);
-    session.destroy(&format!("vg restore {name}"), destroy.yes, call, done).await
+    session.destroy(&format!("vg restore {name}"), destroy.yes, call, restored).await
+}
+
+fn restored(restored: &Restored) -> String {
+    let Restored { group, dropped, added } = restored;
+    let mut lines = vec![format!("restored group {} as change {}", group.name, group.sequence)];
+    lines.extend(dropped.iter().map(|name| format!("dropped {name}")));
+    lines.extend(added.iter().map(|name| format!("brought back {name}")));
+    lines.join("\n")
 }
 
 fn words(options: MetadataOptions) -> MetadataWords {

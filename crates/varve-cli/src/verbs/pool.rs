@@ -53,11 +53,11 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let job = session.ask(&calls::CheckPool(name.clone())).await?;
             session.begun(job, waiting, |_| format!("{name}: the last commit is sound")).await
         }
-        PoolVerb::Remove { name, trash, destroy } => {
+        PoolVerb::Remove { names, trash, destroy } => {
             let request = VolumeRemove { now: trash.now, dry_run: destroy.dry_run };
-            let call = calls::RemovePool(name.clone(), request);
-            let what = format!("pool remove {name}");
-            session.destroy(&what, destroy.yes, call, |gone| removed(&name, gone)).await
+            let call = |name: String| (name.clone(), calls::RemovePool(name, request.clone()));
+            let calls = names.into_iter().map(call).collect();
+            session.destroy_each("pool remove", destroy.yes, calls, removed).await
         }
     }
 }

@@ -78,11 +78,11 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let call = calls::CommitVolume(name.clone(), Commit { dry_run: change.dry_run });
             session.job(call, waiting, |_| format!("{name} lies in the image below now")).await
         }
-        VolumeVerb::Remove { name, trash, destroy } => {
+        VolumeVerb::Remove { names, trash, destroy } => {
             let request = VolumeRemove { now: trash.now, dry_run: destroy.dry_run };
-            let call = calls::RemoveVolume(name.clone(), request);
-            let what = format!("lv remove {name}");
-            session.destroy(&what, destroy.yes, call, |gone| removed(&name, gone)).await
+            let call = |name: String| (name.clone(), calls::RemoveVolume(name, request.clone()));
+            let calls = names.into_iter().map(call).collect();
+            session.destroy_each("lv remove", destroy.yes, calls, removed).await
         }
     }
 }

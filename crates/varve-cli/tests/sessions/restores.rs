@@ -222,3 +222,40 @@ fn what_was_under_way_in_a_backup_does_not_go_on_where_it_is_written_to_lost_dis
     world.start();
     assert!(holds(&world, "data/a", 32 * MIB, 7), "UNDERWAY1");
 }
+
+#[test]
+fn the_last_changes_are_taken_back_and_what_would_be_lost_by_that_is_named() {
+    let world = World::with_group();
+    world.ok("lv create data/a --size 8M");
+    fill(&world, "data/a", 8 * MIB, 7);
+    world.ok("lv remove data/a --now -y");
+    let plan = world.ok("vg undo data -n");
+    assert!(plan.contains("would take back change 3: lv remove data/a"), "{plan}");
+    assert!(plan.contains("would bring back data/a"), "{plan}");
+    world.refused("vg undo data", 8, "V0004");
+    let done = world.ok("vg undo data -y");
+    assert!(done.contains("brought back data/a"), "{done}");
+    assert!(holds(&world, "data/a", 8 * MIB, 7), "nobody has had its extents meanwhile");
+    world.ok("lv rename data/a b");
+    world.ok("vg undo data -y");
+    assert!(holds(&world, "data/a", 8 * MIB, 7));
+    world.ok("vg undo data -y");
+    assert!(holds(&world, "data/b", 8 * MIB, 7), "what was taken back is the last change, and is taken back");
+    world.ok("lv create data/new --size 4M");
+    world.ok("lv remove data/b -y");
+    let refused = world.refused("vg undo data --to 2 -y", 8, "V0213");
+    assert!(refused.contains("varve vg undo data --to 2 --drop data/new"), "{refused}");
+    world.ok("export create data/new --nbd unix:new.sock");
+    world.refused("vg undo data --to 2 --drop data/new -y", 5, "V0303");
+    world.ok("export remove new.sock -y");
+    let done = world.data("vg undo data --to 2 --drop data/new -y");
+    assert_eq!((&done["dropped"][0], &done["added"][0]), (&"data/new".into(), &"data/a".into()));
+    assert!(holds(&world, "data/a", 8 * MIB, 7), "it came out of the trash");
+    assert_eq!(world.data("trash list"), Value::Array(Vec::new()));
+    for beyond in ["0", "999"] {
+        let refused = world.refused(&format!("vg undo data --to {beyond} -y"), 2, "V0208");
+        assert!(refused.contains("varve vg history data"), "{refused}");
+    }
+    let history = world.ok("vg history data");
+    assert!(history.contains("vg undo data, to change 2"), "{history}");
+}

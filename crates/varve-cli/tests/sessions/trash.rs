@@ -196,6 +196,36 @@ fn what_is_in_the_trash_keeps_no_disk_in_a_group_and_is_named_by_its_identity_if
 }
 
 #[test]
+fn several_are_removed_by_one_command_or_none() {
+    let world = World::with_group();
+    world.ok("pool create data/p --size 32M");
+    for words in ["a --size 8M", "b --size 8M", "t --pool p --size 8M"] {
+        world.ok(&format!("lv create data/{words}"));
+    }
+    let plan = world.ok("lv remove data/a data/t -n");
+    assert!(plan.contains("would move data/a") && plan.contains("would move data/t"), "{plan}");
+    world.refused("lv remove data/a data/none -y", 3, "V0301");
+    world.refused("lv remove data/a data/a -y", 2, "V0002");
+    world.refused("lv remove data/a data/t", 8, "V0004");
+    for name in ["a", "b"] {
+        world.ok(&format!("export create data/{name} --nbd unix:{name}.sock"));
+    }
+    world.refused("lv remove data/t data/b -y", 5, "V0303");
+    assert_eq!(names(&world, "lv list"), ["data/a", "data/b", "data/t"], "what is refused removes none");
+    world.refused("export remove a.sock none -y", 3, "V0501");
+    let closed = world.ok("export remove a.sock b.sock -y");
+    assert!(closed.contains("of data/a\n") && closed.contains("of data/b"), "{closed}");
+    let removed = world.data("lv remove data/a data/t data/b -y");
+    let removed: Vec<&Value> =
+        removed.as_array().expect("a list").iter().map(|one| &one["removed"]).collect();
+    assert_eq!(removed, ["data/a", "data/t", "data/b"]);
+    assert_eq!((names(&world, "lv list"), names(&world, "trash list").len()), (Vec::new(), 3));
+    world.ok("pool create data/q --size 32M");
+    world.ok("pool remove data/p data/q --now -y");
+    assert_eq!(names(&world, "pool list"), [""; 0]);
+}
+
+#[test]
 fn a_pool_comes_back_and_what_somebody_needs_is_not_removed() {
     let mut world = World::with_group();
     world.ok("pool create data/p --size 32M");

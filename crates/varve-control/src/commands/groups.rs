@@ -18,7 +18,7 @@ use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_vg::model::{Metadata, PhysicalVolume as Entry, PvName};
 use varve_vg::names::parse_group;
 use varve_vg::size::parse_size;
-use varve_vg::{Change, OpenGroup, RefusedGroup, plan_group};
+use varve_vg::{Change, OpenGroup, RefusedGroup, Version, plan_group};
 use varve_volume::fault;
 
 /// Why a group is not changed after a commit that failed half way.
@@ -203,6 +203,17 @@ impl Control {
     /// The changes that the group's disks remember, the newest first.
     pub async fn group_history(&self, name: &str) -> Result<History, Failure> {
         let id = self.find_group(name)?;
+        let entries = self.versions(id).await?.into_iter().rev().map(|version| HistoryEntry {
+            sequence: version.sequence,
+            time: version.date.0,
+            change: version.change,
+        });
+        let group = self.with_group(id, |known| known.group.name().to_owned())?;
+        Ok(History { group, entries: entries.collect() })
+    }
+
+    /// The descriptions that the group's disks remember, the oldest first.
+    pub(crate) async fn versions(&self, id: Uuid) -> Result<Vec<Version>, Failure> {
         let _commits = self.commits(id).await;
         let open = self.groups.known.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
         let open = open.ok_or_else(|| {
@@ -211,13 +222,7 @@ impl Control {
         })?;
         let versions = open.history().await;
         self.put_open(id, open);
-        let entries = versions.into_iter().rev().map(|version| HistoryEntry {
-            sequence: version.sequence,
-            time: version.date.0,
-            change: version.change,
-        });
-        let group = self.with_group(id, |known| known.group.name().to_owned())?;
-        Ok(History { group, entries: entries.collect() })
+        Ok(versions)
     }
 
     /// Puts an open group back, and learns what it says.

@@ -15,7 +15,7 @@ use crate::failures;
 use crate::find::LocatedVolume;
 use crate::find::volume_name;
 use crate::group::activation::state_of;
-use crate::group::change::{joined, shown};
+use crate::group::change::shown;
 use crate::trash::Trash;
 use uuid::Uuid;
 use varve_api::{
@@ -210,7 +210,7 @@ impl Control {
         let planned = commits.plan(located.group, remove, &format!("pool remove {name}"))?;
         if request.dry_run {
             let lost = Trash::of(self).plan_without(located.group, id)?;
-            return Ok(Changed::Planned(joined(lost, shown(&planned))));
+            return Ok(Changed::Planned(lost.and(shown(&planned))));
         }
         self.commit_removal(commits, planned, &located).await.map(for_good)
     }

@@ -10,12 +10,12 @@ use crate::failures;
 use crate::group::change::{Commits, shown};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, GroupRestore, Restored};
+use varve_api::{Changed, Code, Failure, GroupRestore, GroupUndo, Plan as ShownPlan, Restored};
 use varve_vg::disks::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume};
 use varve_vg::plan::{LossKind, losses};
 use varve_vg::size::format_size;
-use varve_vg::{Change, Group, Plan};
+use varve_vg::{Change, Group, Plan, Version};
 
 /// What a restore would take from a group.
 pub struct Lost {
@@ -23,6 +23,17 @@ pub struct Lost {
     pub name: String,
     /// What it is, in words.
     pub words: String,
+}
+
+/// How a description is written back.
+struct WriteBack {
+    /// What the history says of it.
+    words: String,
+    /// The command, without what is agreed to.
+    command: String,
+    /// What may lose what it has now.
+    drop: Vec<String>,
+    dry_run: bool,
 }
 
 impl Control {
@@ -38,16 +49,55 @@ impl Control {
             Failure::new(Code::BadBackup, format!("the backup cannot be read: {error}"))
                 .help(format!("give a file that was written by: varve vg backup {name} FILE"))
         })?;
-        self.refuse_if_used(id)?;
         let words = format!("vg restore {name}, version {}", backup.entry().sequence);
-        let wanted = self.without_dropped_pools(id, backup.description(), &request.drop)?;
+        let command = format!("varve vg restore {name} FILE");
+        let GroupRestore { drop, dry_run, .. } = request;
+        self.write_back(id, &backup, WriteBack { words, command, drop, dry_run }).await
+    }
+
+    /// Writes back what the description said before its last changes.
+    pub async fn undo_group(&self, name: &str, request: GroupUndo) -> Result<Changed<Restored>, Failure> {
+        let _lock = self.lock_of(name).await?;
+        let id = self.find_group(name)?;
+        let versions = self.versions(id).await?;
+        let now = self.with_group(id, |known| known.group.entry().sequence)?;
+        let version = version_before(&versions, now, request.to, name)?;
+        let backup = Group::from_text(&version.text).map_err(|error| {
+            let message = format!("change {} cannot be read: {error}", version.sequence);
+            Failure::new(Code::BadBackup, message).help(format!("varve vg history {name}"))
+        })?;
+        let taken_back =
+            versions.iter().rev().filter(|other| (version.sequence + 1..=now).contains(&other.sequence));
+        let steps =
+            taken_back.map(|other| format!("would take back change {}: {}", other.sequence, other.change));
+        let plan = ShownPlan::of_steps(steps.collect());
+        let (words, command) =
+            (format!("vg undo {name}, to change {}", version.sequence), format!("varve vg undo {name}"));
+        let command = request.to.map_or_else(|| command.clone(), |to| format!("{command} --to {to}"));
+        let GroupUndo { drop, dry_run, .. } = request;
+        let changed = self.write_back(id, &backup, WriteBack { words, command, drop, dry_run }).await?;
+        Ok(match changed {
+            Changed::Planned(steps) => Changed::Planned(plan.and(steps)),
+            done @ Changed::Done(_) => done,
+        })
+    }
+
+    /// The group gets the description `backup`, as far as nothing is lost by that or it is agreed to.
+    async fn write_back(
+        &self,
+        id: Uuid,
+        backup: &Group,
+        how: WriteBack,
+    ) -> Result<Changed<Restored>, Failure> {
+        self.refuse_if_used(id)?;
+        let wanted = self.without_dropped_pools(id, backup.description(), &how.drop)?;
         let change = Change::Restore { backup: Box::new(wanted) };
         let commits = self.commits(id).await;
-        let planned = commits.plan(id, change.clone(), &words)?;
+        let planned = commits.plan(id, change.clone(), &how.words)?;
         let (lost, before) = (self.lost_by(id, &planned).await?, commits.group(id)?);
         drop(commits);
-        refuse_here(&before, &lost, &request.drop, request.dry_run)?;
-        if request.dry_run {
+        refuse_lost(&before, &lost, &how.drop, how.dry_run, &how.command)?;
+        if how.dry_run {
             let mut plan = shown(&planned);
             plan.steps.extend(lost.iter().map(Lost::step));
             return Ok(Changed::Planned(plan));
@@ -55,7 +105,7 @@ impl Control {
         let changed = match self.deactivate_group(id).await {
             Ok(()) => {
                 let commits = self.commits(id).await;
-                self.commit_restore(&commits, id, change, &words, &request.drop).await // planned anew (CHANGE1)
+                self.commit_restore(&commits, id, change, &how).await // planned anew (CHANGE1)
             }
             Err(failure) => Err(failure),
         };
@@ -72,12 +122,11 @@ impl Control {
         commits: &Commits<'_>,
         group: Uuid,
         change: Change,
-        words: &str,
-        agreed: &[String],
+        how: &WriteBack,
     ) -> Result<Group, Failure> {
-        let planned = commits.plan(group, change, words)?;
+        let planned = commits.plan(group, change, &how.words)?;
         let lost = self.lost_by(group, &planned).await?;
-        refuse_here(&commits.group(group)?, &lost, agreed, false)?;
+        refuse_lost(&commits.group(group)?, &lost, &how.drop, false, &how.command)?;
         let after = planned.after.clone();
         commits.commit(group, planned, Vec::new()).await?;
         for lost in lost {
@@ -166,12 +215,33 @@ impl Lost {
     }
 }
 
-/// RESTOREVG1. Nothing is refused in a dry run, but names that lose nothing are.
-fn refuse_here(before: &Group, lost: &[Lost], agreed: &[String], dry_run: bool) -> Result<(), Failure> {
-    refuse_lost(before, lost, agreed, dry_run, &format!("varve vg restore {} FILE", before.name()))
+/// The version that is to be the last one: number `to`, or the newest before number `now`.
+fn version_before<'v>(
+    versions: &'v [Version],
+    now: u64,
+    to: Option<u64>,
+    name: &str,
+) -> Result<&'v Version, Failure> {
+    let refused =
+        |message: String| Failure::new(Code::BadBackup, message).help(format!("varve vg history {name}"));
+    let newest = versions.iter().map(|version| version.sequence).filter(|sequence| *sequence < now).max();
+    let Some(to) = to.or(newest) else {
+        return Err(refused(format!("the disks of group {name} remember no change before the last one")));
+    };
+    if to >= now {
+        return Err(refused(format!("change {to} of group {name} is not before the last one, {now}")));
+    }
+    let mut found = versions.iter().filter(|version| version.sequence == to);
+    match (found.next(), found.next()) {
+        (Some(version), None) => Ok(version),
+        (None, _) => Err(refused(format!("the disks of group {name} do not remember change {to}"))),
+        (Some(_), Some(_)) => {
+            Err(refused(format!("there are several changes {to} of group {name}, made on different disks")))
+        }
+    }
 }
 
-/// Refuses a restore by which something of `group` is lost that was not named; and, also in a dry run, names of what loses
+/// Refuses a restore by which something of `group` is lost that was not named (RESTOREVG1); and, also in a dry run, names of what loses
 /// nothing by it. `command` is the restore without its options.
 pub fn refuse_lost(
     group: &Group,

@@ -9,7 +9,7 @@
 use crate::Control;
 use crate::failures;
 use crate::find::LocatedVolume;
-use crate::group::change::{joined, shown};
+use crate::group::change::shown;
 use crate::schedules::own_run::Run;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -391,7 +391,7 @@ impl Control {
                     None => self.with_group(group, |known| known.group.clone())?,
                 };
                 let (_, next) = self.plan_store_in(&before, &batch.located, chunk_size, kind)?;
-                plan = joined(plan, shown(&next));
+                plan = plan.and(shown(&next));
                 groups.insert(group, next.after);
             }
             plan.steps.extend(

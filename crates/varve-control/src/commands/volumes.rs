@@ -9,7 +9,7 @@ use crate::backing::mappers::{asked_layout, refuse_absent_mapper};
 use crate::exports::known_export::KnownExport;
 use crate::failures;
 use crate::find::{LocatedVolume, volume_name};
-use crate::group::change::{Commits, joined, shown};
+use crate::group::change::{Commits, shown};
 use crate::trash::Trash;
 use crate::{Control, PROBE};
 use futures_util::future::join_all;
@@ -309,7 +309,7 @@ impl Control {
             let plan = varve_vg::plan(&group, change, &stamp).map_err(|error| failures::plan(&error))?;
             let next = shown(&plan);
             whole = Some(match whole {
-                Some(whole) => joined(whole, next),
+                Some(whole) => whole.and(next),
                 None => next,
             });
             group = plan.after;

@@ -5,7 +5,6 @@
 //!   cannot be committed the daemon remembers it.
 //! - OUTOFUSE2. A volume that is taken into use again is so on the shard of its doors, which lead to it then.
 
-use super::change::joined;
 use super::known_group::{KnownGroup, has_devices};
 use crate::Control;
 use crate::failures;
@@ -235,7 +234,7 @@ impl Control {
             let mut plan = Plan::of_steps(Vec::new());
             for entry in &active {
                 let step = format!("would take {} out of use", self.subject(entry.id));
-                plan = joined(plan, Plan::of_steps(vec![step]));
+                plan = plan.and(Plan::of_steps(vec![step]));
             }
             return Ok(Some(plan));
         }

@@ -136,14 +136,6 @@ pub fn shown(plan: &Plan) -> ShownPlan {
     }
 }
 
-/// Two plans, one after the other.
-pub(crate) fn joined(mut one: ShownPlan, other: ShownPlan) -> ShownPlan {
-    one.steps.extend(other.steps);
-    one.bytes_taken += other.bytes_taken;
-    one.bytes_freed += other.bytes_freed;
-    one
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

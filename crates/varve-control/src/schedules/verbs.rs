@@ -6,7 +6,7 @@ use super::own_run::own_targets;
 use super::run::no_schedule;
 use super::timer::is_paused;
 use crate::find::volume_name;
-use crate::group::change::{joined, shown};
+use crate::group::change::shown;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{
@@ -93,7 +93,7 @@ impl Schedules<'_> {
         match self.write(group, step, &words, request.dry_run).await? {
             Some(plan) => {
                 let first = Plan::of_steps(vec!["would make its first snapshot at once".to_owned()]);
-                Ok(Changed::Planned(joined(plan, first)))
+                Ok(Changed::Planned(plan.and(first)))
             }
             None => self.done(group, id, &words),
         }
@@ -119,7 +119,7 @@ impl Schedules<'_> {
         let changed = Schedule { keep: keep.unwrap_or(schedule.keep), ..schedule };
         let gone = self.surplus(group, &changed, true).await?;
         let gone = gone.into_iter().map(|snapshot| format!("would remove {snapshot} with its next run"));
-        Ok(Changed::Planned(joined(plan, Plan::of_steps(gone.collect()))))
+        Ok(Changed::Planned(plan.and(Plan::of_steps(gone.collect()))))
     }
 
     /// Removes a schedule; what it made stays.
@@ -150,7 +150,7 @@ impl Schedules<'_> {
         }
         let removal = self.control.remove_locked(SnapshotRemove { names, dry_run: true }, lock).await?;
         let Changed::Planned(removal) = removal else { unreachable!("it was only asked for") };
-        Ok(Changed::Planned(joined(plan, removal)))
+        Ok(Changed::Planned(plan.and(removal)))
     }
 
     /// Plans what is written down of a schedule, and writes it down unless it is only asked for.

@@ -2,7 +2,7 @@
 
 use super::Trash;
 use crate::find::{LocatedVolume, volume_name};
-use crate::group::change::{joined, shown};
+use crate::group::change::shown;
 use crate::group::known_group::KnownGroup;
 use uuid::Uuid;
 use varve_api::{
@@ -85,7 +85,7 @@ impl Trash<'_> {
             let change = Change::Trash(TrashStep::Empty { ids });
             let planned = commits.plan(group, change, &format!("trash empty {text}"))?;
             if request.dry_run {
-                return Ok(Changed::Planned(joined(shown(&planned), plan)));
+                return Ok(Changed::Planned(shown(&planned).and(plan)));
             }
             commits.commit(group, planned, Vec::new()).await?;
         }

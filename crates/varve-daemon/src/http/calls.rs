@@ -41,6 +41,7 @@ fn groups(interface: Interface) -> Interface {
         .on(async |control, ChangeGroup(group, request)| control.change_group(&group, request).await)
         .on(async |control, BackupGroup(group)| control.backup_group(&group))
         .on(async |control, RestoreGroup(group, request)| control.restore_group(&group, request).await)
+        .on(async |control, UndoGroup(group, request)| control.undo_group(&group, request).await)
         .on(async |control, GroupHistory(group)| control.group_history(&group).await)
         .on(async |control, ActivateGroup(group, request)| {
             control.activate_whole_group(&group, request).await

@@ -38,7 +38,12 @@ const SNAPSHOT_OF: Field = Field::new(
     "entry 3: id of the volume that it is a snapshot of, if it is one; else zero",
 );
 const ORIGIN: Field = Field::new(64, 48, "origin", "entries 4 to 6: its origin, if it has one");
-const NAME: Field = Field::new(112, 16, "name", "entries from 16 on: the name, 16 bytes each, then zeros");
+const NAME: Field = Field::new(
+    112,
+    16,
+    "name",
+    "entries from 16 on: the name, 16 bytes each, then zeros; `~ID~REMOVED~UNTIL~NAME` in the trash, dates in seconds since 1970",
+);
 
 /// The byte table of a volume.
 pub const VOLUME_LAYOUT: Layout = Layout::new(
