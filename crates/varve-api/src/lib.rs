@@ -16,6 +16,7 @@ mod metadata;
 mod nouns;
 mod queries;
 mod requests;
+mod restore;
 mod schedule;
 mod status;
 mod traffic;
@@ -39,12 +40,12 @@ pub use queries::{Between, ByteRange, InGroup, OfVolume, Timeout};
 pub use requests::{
     Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Commit,
     Convert, Deactivate, DryRun, ExportChange, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate,
-    GroupExtend, GroupReduce, GroupRestore, GroupUndo, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate,
-    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize,
-    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
-    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRename, SnapshotRollback, Split, VolumeChange,
-    VolumeCreate,
+    GroupExtend, GroupReduce, JobCancel, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
+    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeResize, PhysicalVolumeScan, PolicyWords,
+    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
+    SnapshotRemove, SnapshotRename, SnapshotRollback, Split, VolumeChange, VolumeCreate,
 };
+pub use restore::{GroupRestore, GroupUndo};
 pub use schedule::{ScheduleChange, ScheduleCreate, ScheduleRun};
 pub use status::{DaemonStatus, Event, Problem};
 pub use traffic::{RequestLatencies, RequestLatency, Traffic};

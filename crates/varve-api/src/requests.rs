@@ -204,22 +204,6 @@ requests! {
         with_volumes: bool,
     }
 
-    /// Writes a backup of a group's description back.
-    struct GroupRestore {
-        /// The text of the backup.
-        text: String,
-        /// `VG/LV` each: volumes and pools that may lose what the backup does not give them.
-        drop: Vec<String>,
-    }
-
-    /// Takes back the last changes of a group's description.
-    struct GroupUndo {
-        /// The number of the change that is to be the last one; the one before the last if none is given.
-        to: Option<u64>,
-        /// `VG/LV` each: volumes and pools that may lose what the description did not give them then.
-        drop: Vec<String>,
-    }
-
     /// Gives a group, a volume or a pool another name.
     struct Rename {
         /// The new name.
