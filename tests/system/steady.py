@@ -1,6 +1,6 @@
 """Uses a volume without a break, one request after the other, and says how long the longest of them took.
 
-steady.py SOCKET EXPORT   writes, reads back and flushes until SIGTERM; prints {"requests": N, "longest_ms": N, "error": null}
+steady.py SOCKET EXPORT   writes, reads back and flushes until SIGTERM; says on standard error that it has begun, and prints {"requests": N, "longest_ms": N, "error": null}
 """
 
 import json
@@ -34,6 +34,8 @@ def use(path, export):
                 answer = request()
                 longest = max(longest, time.monotonic() - begun)
                 requests += 1
+                if requests == 1:
+                    print("begun", file=sys.stderr, flush=True)
                 if answer and answer != data:
                     raise NbdError(f"{at} holds something else")
     except Over:
