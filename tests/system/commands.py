@@ -155,12 +155,12 @@ class World:
         name = self.name()
         record = self.there(name)
         asked = self.rng.random() < 0.2
-        # Half of those that are not thin go to the trash, with their snapshots.
+        # Half of them go to the trash, with their snapshots.
         now = self.rng.random() < 0.5
         words = ["lv", "remove", name] + ([] if asked else ["-y"]) + (["--now"] if now else [])
         if not record:
             return Command(words, MISSING)
-        kept = record.snaps if now or record.kind == "thin" else [snap for snap in record.snaps.values() if snap["held"]]
+        kept = record.snaps if now else [snap for snap in record.snaps.values() if snap["held"]]
         if self.exported(name) or kept:
             return Command(words, BUSY)  # Refused before anybody is asked.
         return Command(words, DECLINED) if asked else Command(words, OK, {name: None})
