@@ -4,7 +4,7 @@ use crate::common::{fresh, open, remove_all, sound, volume, write};
 use varve_block::{Extent, KIB, MIB};
 use varve_format::NAME_LENGTH_MAX;
 use varve_sim::{SimDisk, World};
-use varve_target::thin::{Pool, PoolError, PoolEvent, Trashed, VolumeSpace};
+use varve_target::thin::{Pool, PoolError, PoolEvent, Trashed, VolumeSpace, dump_pool, restore_pool};
 
 #[test]
 fn a_snapshot_says_of_which_volume_it_is_and_its_name_is_only_a_name() {
@@ -85,6 +85,31 @@ fn the_oldest_of_the_trash_goes_first_and_no_other_one_before_its_space_is_back(
         pool.rename(new, "new").await.expect("its name is free still");
         assert_eq!(pool.trash().drop_oldest().await, Ok(false), "POOLTRASH1: it came back");
         sound(&pool).await;
+    });
+}
+
+/// No disk promises that a snapshot has a higher number than its volume.
+#[test]
+fn a_volume_in_the_trash_is_given_up_whatever_numbers_its_snapshots_have() {
+    let (world, disk) = (World::new(1), SimDisk::new(4 * MIB));
+    world.run(async {
+        let (device, arena, clock) = (disk.device(&world), world.arena(), world.clock());
+        let pool = fresh(device.clone(), &world).await;
+        for name in ["first", "second"] {
+            volume(&pool, name, MIB).await;
+        }
+        pool.checkpoint().await.expect("there is space");
+        drop(pool);
+        let text = dump_pool(&device, &arena, &clock).await.expect("sound");
+        let first = text.lines().find(|line| line.starts_with("volume 1 ")).expect("it was made first");
+        let text = text.replacen(first, &format!("{first} snapshot-of 2"), 1);
+        restore_pool(&device, &arena, &clock, &text, false).await.expect("it fits");
+        let pool = open(device, &world).await.expect("a pool can always be opened");
+        assert_eq!(pool.snapshot_numbers(2), [1]);
+        pool.trash().put(2, Trashed { removed: 5, until: 9 }).await.expect("it is there");
+        pool.trash().give_up(2).await.expect("it is in the trash");
+        remove_all(&pool).await;
+        assert_eq!(pool.list(), []);
     });
 }
 

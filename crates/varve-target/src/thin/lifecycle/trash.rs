@@ -6,6 +6,7 @@
 
 use super::super::{InjectedBug, Pool, PoolError, PoolEvent};
 use super::volume::Volume;
+use std::collections::BTreeSet;
 use varve_format::thin::{Change, Trashed, VolumeFlags, known_name};
 
 /// The trash of a pool.
@@ -38,7 +39,8 @@ impl Trash<'_> {
 
     /// Whether room comes back when the pool is full: something is in the trash, or was removed and has space still.
     pub fn has_room(&self) -> bool {
-        self.pool.volumes.count_removing() > 0 || !self.list().is_empty()
+        let volumes = &self.pool.volumes;
+        volumes.count_removing() > 0 || volumes.all().values().any(|volume| volume.trashed().is_some())
     }
 
     /// Gives up the oldest, to make room (POOLTRASH2). Whether room comes back by that or by what was removed before.
@@ -56,15 +58,18 @@ impl Trash<'_> {
 
     /// Removes a volume that is in the trash, after its snapshots: if a crash comes in between it is still there.
     pub async fn give_up(&self, id: u64) -> Result<(), PoolError> {
-        {
-            let _managing = self.pool.volumes.manage(id).await;
-            self.take_out(id).await?;
-        }
+        self.take_out(id).await?;
         self.pool.commit().await
     }
 
     async fn take_out(&self, id: u64) -> Result<(), PoolError> {
         let pool = self.pool;
+        let mut all: BTreeSet<u64> = pool.snapshot_numbers(id).into_iter().collect();
+        all.insert(id);
+        let mut managing = Vec::with_capacity(all.len());
+        for volume in &all {
+            managing.push(pool.volumes.manage(*volume).await); // In the order of `rollback.rs`, which manages two.
+        }
         if pool.volumes.find(id)?.trashed().is_none() {
             return Err(PoolError::NotFound); // It came back meanwhile.
         }
@@ -76,9 +81,7 @@ impl Trash<'_> {
         if is_needed(&id) || snapshots.iter().any(is_needed) {
             return Err(PoolError::Held);
         }
-        for snapshot in snapshots {
-            assert!(snapshot > id, "in the order of `rollback.rs`, which manages two");
-            let _managing = pool.volumes.manage(snapshot).await;
+        for snapshot in snapshots.into_iter().filter(|snapshot| all.contains(snapshot)) {
             pool.take_out(snapshot).await?;
         }
         pool.take_out(id).await
