@@ -71,9 +71,8 @@ impl Control {
         let steps =
             taken_back.map(|other| format!("would take back change {}: {}", other.sequence, other.change));
         let plan = ShownPlan::of_steps(steps.collect());
-        let (words, command) =
-            (format!("vg undo {name}, to change {}", version.sequence), format!("varve vg undo {name}"));
-        let command = request.to.map_or_else(|| command.clone(), |to| format!("{command} --to {to}"));
+        let words = format!("vg undo {name}, to change {}", version.sequence);
+        let command = format!("varve vg undo {name} --to {}", version.sequence);
         let GroupUndo { drop, dry_run, .. } = request;
         let changed = self.write_back(id, &backup, WriteBack { words, command, drop, dry_run }).await?;
         Ok(match changed {

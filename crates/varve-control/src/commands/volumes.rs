@@ -303,18 +303,14 @@ impl Control {
             .stores()
             .map(|store| Change::RemoveStore { volume: volume.clone(), store: store.id });
         let mut group = commits.group(located.group)?;
-        let mut whole: Option<varve_api::Plan> = None;
+        let mut whole = varve_api::Plan::of_steps(Vec::new());
         for change in give_back.chain([remove]) {
             let stamp = self.stamp(words);
             let plan = varve_vg::plan(&group, change, &stamp).map_err(|error| failures::plan(&error))?;
-            let next = shown(&plan);
-            whole = Some(match whole {
-                Some(whole) => whole.and(next),
-                None => next,
-            });
+            whole = whole.and(shown(&plan));
             group = plan.after;
         }
-        Ok(whole.expect("the volume itself is removed"))
+        Ok(whole)
     }
 
     /// Commits a volume's new size, and shows it to all clients of the volume.

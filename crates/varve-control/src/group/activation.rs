@@ -231,12 +231,8 @@ impl Control {
         active.sort_by_key(|entry| !has_devices(entry)); // CONTROLMAPPER2
         self.refuse_if_needed(group, &active).await?;
         if dry_run {
-            let mut plan = Plan::of_steps(Vec::new());
-            for entry in &active {
-                let step = format!("would take {} out of use", self.subject(entry.id));
-                plan = plan.and(Plan::of_steps(vec![step]));
-            }
-            return Ok(Some(plan));
+            let step = |entry: &LogicalVolume| format!("would take {} out of use", self.subject(entry.id));
+            return Ok(Some(Plan::of_steps(active.iter().map(step).collect())));
         }
         for entry in &active {
             let words = format!("{} deactivated", self.subject(entry.id));

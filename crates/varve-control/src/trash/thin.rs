@@ -8,14 +8,12 @@ use crate::schedules::Schedules;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Changed, Failure, Plan, Removed};
+use varve_format::text::TRASH_MAX;
 use varve_target::thin::Trashed;
 use varve_vg::names::VolumeName;
 use varve_vg::plan::every_text;
 use varve_vg::size::format_size;
 use varve_volume::content::thin::{InTrash, ThinVolume};
-
-/// The most that a pool keeps in the trash: one more gives up the oldest.
-const KEPT_MAX: usize = 256;
 
 impl Trash<'_> {
     /// Puts a thin volume into the trash, with its snapshots. The caller has the lock of the group, and has seen that nothing uses it.
@@ -56,7 +54,7 @@ impl Trash<'_> {
             own.map(|(thin, trash)| (thin.clone(), trash)).collect()
         })?;
         all.sort_by_key(|(thin, trash)| (trash.time, thin.number));
-        let more = (all.len() + 1).saturating_sub(KEPT_MAX);
+        let more = (all.len() + 1).saturating_sub(TRASH_MAX);
         Ok(all.into_iter().take(more).map(|(thin, _)| thin).collect())
     }
 

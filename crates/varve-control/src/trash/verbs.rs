@@ -290,7 +290,7 @@ fn thin_item(known: &KnownGroup, thin: &ThinVolume, trash: InTrash, now: u64) ->
 /// What the trash of a group holds.
 pub(crate) fn shown_trash(known: &KnownGroup) -> GroupTrash {
     GroupTrash {
-        count: entries(known).count() as u64,
+        count: (known.group.trash().len() + known.thin.trash().count()) as u64,
         bytes: known.group.trash_bytes(),
         keep: known.group.trash_keep_s(),
     }

@@ -1,6 +1,7 @@
 //! How full a pool is, and what of it neither data nor nodes can have.
 
 use super::Pool;
+use std::collections::BTreeSet;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{PART_SIZE, VolumeFlags};
 
@@ -31,7 +32,8 @@ impl Pool {
     /// How full the pool is.
     pub fn usage(&self) -> PoolUsage {
         let volumes = self.volumes.all();
-        let is_trashed = |volume: u64| volumes.get(&volume).is_some_and(|volume| volume.trashed().is_some());
+        let trash = volumes.values().filter(|volume| volume.trashed().is_some());
+        let trash: BTreeSet<u64> = trash.map(|volume| volume.id).collect();
         let mut usage = PoolUsage::default();
         for volume in volumes.values() {
             if volume.has(VolumeFlags::REMOVING) {
@@ -39,8 +41,7 @@ impl Pool {
                 continue;
             }
             match volume.snapshot_of {
-                None if volume.trashed().is_some() => continue,
-                Some(of) if is_trashed(of) => continue,
+                of if trash.contains(&of.unwrap_or(volume.id)) => continue,
                 Some(_) => usage.snapshots += 1,
                 None => usage.volumes += 1,
             }

@@ -137,8 +137,7 @@ impl<V: Vessel> Growth<V> {
     /// The group has more free space than before.
     pub(crate) fn group_has_space(&self) {
         self.is_stuck.set(false);
-        self.apply_policy();
-        self.look_again();
+        self.kept_changed();
     }
 
     /// It has more or less to give up than before.
